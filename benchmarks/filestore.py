@@ -1,0 +1,97 @@
+"""The source's state in files instead of ZooKeeper: what the same source costs without it. For measuring only."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from checkpoint.layout import Layout
+from checkpoint.nodes import Batch
+from spout.client import kinesis_client
+from spout.options import Options
+from spout.run import SourceRun
+from spout.source import KinesisTridentReader, KinesisTridentSource
+from spout.turns import TurnReader
+
+__all__ = ["FileSource"]
+
+
+class _FileStore:
+    """What a run and its tasks ask of a store, without fencing and without waiting for a disk."""
+
+    def __init__(self, folder: Path, layout: Layout) -> None:
+        self.layout = layout
+        self._folder = folder / layout.application
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._nodes: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever is not needed does nothing, and nothing is there."""
+        empty = {} if name in {"checkpoints", "inflight", "dead_letters", "external"} else None
+        return lambda *_args, **_kwargs: empty
+
+    def raise_epoch(self, *_: Any) -> int:
+        return 1
+
+    def put_batch(self, plan: Any, epoch: int) -> Batch:
+        self._nodes["batch"] = Batch(epoch=epoch, plan=plan)
+        return self._nodes["batch"]
+
+    def get_batch(self, txid: int) -> Batch | None:
+        found = self._nodes.get("batch")
+        return found if found is not None and found.plan.txid == txid else None
+
+    def create_pin(self, shard: str, pin: Any, _epoch: int) -> tuple[Any, bool]:
+        (self._folder / f"{pin.txid}-{shard}").write_bytes(pickle.dumps(pin))
+        return pin, True
+
+    def finished(self, txid: int, shards: list[str]) -> tuple[dict[str, Any], None]:
+        paths = {shard: self._folder / f"{txid}-{shard}" for shard in shards}
+        return {
+            shard: pickle.loads(path.read_bytes()) for shard, path in paths.items() if path.exists()
+        }, None
+
+
+class _FileRun(SourceRun):
+    def _open_store(self, layout: Layout) -> Any:
+        return _FileStore(_folder(self._options), layout)
+
+
+class _NoClient:
+    def stop(self) -> None:
+        """Nothing was started."""
+
+    close = stop
+
+
+class _FileReader(KinesisTridentReader):
+    @property
+    def _run(self) -> SourceRun:
+        if self._started is None:
+            self._started = _FileRun(self._options, kinesis_client(self._options), _NoClient())
+        return self._started
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        part: Any = partition
+        store: Any = _FileStore(_folder(self._options), part.layout)
+        return TurnReader(part, kinesis_client(self._options), store, look_first=False).rows()
+
+
+class FileSource(KinesisTridentSource):
+    """The format `kinesis-files`; `zookeeper.root` names the folder."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kinesis-files"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _FileReader(self._parsed())
+
+
+def _folder(options: Options) -> Path:
+    return Path(options.zookeeper_root)

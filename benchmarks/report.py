@@ -1,0 +1,96 @@
+"""What every benchmark does with its figures: print a table, and write its own section of docs/benchmarks.md.
+
+A section stands between two markers that carry its name; a benchmark replaces its own and leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["BENCHMARKS", "Section", "best", "publish", "updated"]
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+
+_PREAMBLE = """# Benchmarks
+
+Each section is written by the command that measured it. Rates depend on the machine; the ratios, taken side by side
+in one run, are what to compare.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One table. `name` is its marker, `command` what writes it, `note` what one has to know to read it."""
+
+    name: str
+    title: str
+    command: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+    def markdown(self) -> str:
+        """The section, its markers included."""
+        lines = [" | ".join(self.columns), "|".join(["---"] + ["---:"] * (len(self.columns) - 1))]
+        lines += [" | ".join(row) for row in self.rows]
+        table = "\n".join(f"| {line} |" if line[0] != "-" else f"|{line}|" for line in lines)
+        cores, python = os.cpu_count(), platform.python_version()
+        where = f"`{self.command}`, {cores} cores, Python {python}."
+        body = f"## {self.title}\n\n{where} {self.note}".rstrip() + f"\n\n{table}\n"
+        return f"{_begin(self.name)}\n{body}{_end(self.name)}\n"
+
+
+def publish(section: Section, path: Path = BENCHMARKS) -> None:
+    """Print a section; write it too, unless the command was given `--dry-run`."""
+    table = Table(title=section.title, caption=section.note)
+    for index, column in enumerate(section.columns):
+        table.add_column(column, justify="right" if index else "left")
+    for row in section.rows:
+        table.add_row(*row)
+    Console().print(table)
+    if "--dry-run" not in sys.argv:
+        path.write_text(updated(path.read_text() if path.exists() else _PREAMBLE, section))
+
+
+def updated(text: str, section: Section) -> str:
+    """The text with the section in the place of the one of that name; at the end when there was none.
+
+    Raises:
+        ValueError: the text has one of the section's markers without the other.
+    """
+    begin, end = _begin(section.name), _end(section.name)
+    if (begin in text) != (end in text):
+        msg = f"one of the markers of section {section.name!r} is missing: restore it, or delete the other"
+        raise ValueError(msg)
+    if begin not in text:
+        return f"{text.rstrip()}\n\n{section.markdown()}"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}\n?", re.DOTALL)
+    return pattern.sub(lambda _: section.markdown(), text, count=1)
+
+
+def best(measured: Callable[[], object], times: int = 5) -> float:
+    """The shortest of several runs in seconds: what the machine can do when nothing else disturbs it."""
+    shortest = float("inf")
+    for _ in range(times):
+        start = perf_counter()
+        measured()
+        shortest = min(shortest, perf_counter() - start)
+    return shortest
+
+
+def _begin(name: str) -> str:
+    return f"<!-- begin: {name} -->"
+
+
+def _end(name: str) -> str:
+    return f"<!-- end: {name} -->"

@@ -1,0 +1,195 @@
+"""What the source costs through Spark: its rate beside a plain boto3 loop, and what ZooKeeper adds to a batch.
+
+python -m benchmarks.source
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import statistics
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks.endpoint import PreparedEndpoint, Records
+from benchmarks.fetch import read_boto3
+from benchmarks.filestore import FileSource
+from benchmarks.report import Section, publish
+from checkpoint.embedded import EmbeddedZooKeeper
+from checkpoint.java import ensure_java
+
+PAGES = 80
+BATCHES = 20
+ROUNDS = 3
+SMALL_BATCH = 1000
+SHARDS = 4
+
+
+def session(folder: Path) -> SparkSession:
+    """A local session without its page and its noise."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
+    ensure_java()
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.local.dir", str(folder / "local"))
+        .getOrCreate()
+    )
+    spark.dataSource.register(FileSource)
+    return spark
+
+
+def progress(spark: SparkSession, folder: Path, source: str, options: dict[str, str]) -> list[dict[str, Any]]:
+    """The progress of each batch of a query that reads everything and throws it away."""
+    stream = spark.readStream.format(source).options(**options).load()
+    checkpoint = folder / uuid.uuid4().hex
+    query = (
+        stream.writeStream.format("noop")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return [dict(one) for one in query.recentProgress if one["numInputRows"]]
+
+
+def options(url: str, hosts: str, root: str, **more: str) -> dict[str, str]:
+    """A source without the limits of a real shard."""
+    return {
+        "streamName": "s",
+        "endpointUrl": url,
+        "applicationName": uuid.uuid4().hex,
+        "zookeeper.hosts": hosts,
+        "zookeeper.root": root,
+        "startingPosition": "TRIM_HORIZON",
+        "minFetchPeriod": "0ms",
+        "maxFetchRate": "100000",
+        **more,
+    }
+
+
+def packets(hosts: str) -> int:
+    """Requests that the ZooKeeper server has received, pings included."""
+    host, port = hosts.split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(b"mntr")
+        text = b"".join(iter(lambda: connection.recv(4096), b"")).decode()
+    return int(next(line.split()[1] for line in text.splitlines() if line.startswith("zk_packets_received")))
+
+
+def throughput(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]:
+    """Rows of the first table: records a second, by record size."""
+    rows = []
+    for size in (200, 1024):
+        with PreparedEndpoint(Records(shards=2, pages=PAGES, size=size)) as endpoint:
+            began = perf_counter()
+            loop = read_boto3(endpoint.url, 5) / (perf_counter() - began)
+            given = options(
+                endpoint.url,
+                hosts,
+                "/bench",
+                maxFetchRecordsPerShard="500000",
+                maxFetchBytesPerShard="600MiB",
+                maxFetchBytesPerTask="1200MiB",
+                maxFetchTime="60s",
+            )
+            # The first run warms the JVM up.
+            progress(spark, folder, "kinesis-trident", {**given, "applicationName": uuid.uuid4().hex})
+            done = progress(spark, folder, "kinesis-trident", given)
+        records = sum(one["numInputRows"] for one in done)
+        assert records == 2 * PAGES * 10_000, records
+        rate = records / sum(one["durationMs"]["triggerExecution"] / 1000 for one in done)
+        rows.append([f"{size} B: boto3, get_records in a loop", f"{loop / 1000:,.0f} k", ""])
+        rows.append(
+            [f"{size} B: through Spark to a noop sink", f"{rate / 1000:,.0f} k", f"{rate / loop:.1f} x"]
+        )
+    return rows
+
+
+def batch_cost(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]:
+    """Rows of the second table: what a small batch costs with ZooKeeper and without, in turns."""
+    pages = BATCHES * SMALL_BATCH // SHARDS // 10_000
+    with PreparedEndpoint(Records(shards=SHARDS, pages=max(1, pages), size=200)) as endpoint:
+
+        def run(source: str, root: str) -> tuple[list[float], int, int]:
+            given = options(endpoint.url, hosts, root, maxRecordsPerTrigger=str(SMALL_BATCH))
+            before = packets(hosts)
+            done = progress(spark, folder, source, given)
+            # The first batches pay for imports and connections.
+            return (
+                [one["durationMs"]["triggerExecution"] for one in done][5:],
+                packets(hosts) - before,
+                len(done),
+            )
+
+        plain, with_zookeeper, per_batch = [], [], []
+        for _ in range(ROUNDS):
+            plain += run("kinesis-files", str(folder / "state"))[0]
+            times, asked, batches = run("kinesis-trident", "/bench")
+            with_zookeeper += times
+            per_batch.append(asked / batches)
+    # The lower quartile, because whatever else the machine does only adds.
+    bare, ours = (statistics.quantiles(times, n=4)[0] for times in (plain, with_zookeeper))
+    return [
+        ["the same source without ZooKeeper, its state in files", f"{bare:.0f} ms", ""],
+        ["with ZooKeeper", f"{ours:.0f} ms", f"{ours - bare:+.0f} ms"],
+        [
+            f"requests to ZooKeeper a batch of {SHARDS} shards, pings and start included",
+            f"{statistics.mean(per_batch):.1f}",
+            f"bound {3 * SHARDS + 10}",
+        ],
+    ]
+
+
+def main() -> None:
+    """Measure and publish."""
+    credentials = {
+        "AWS_ACCESS_KEY_ID": "bench",
+        "AWS_SECRET_ACCESS_KEY": "bench",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    for variable, value in credentials.items():
+        os.environ.setdefault(variable, value)
+    with tempfile.TemporaryDirectory() as name, EmbeddedZooKeeper() as zookeeper:
+        folder = Path(name)
+        spark = session(folder)
+        publish(
+            Section(
+                name="source",
+                title="Through Spark",
+                command="python -m benchmarks.source",
+                columns=["2 shards, 2 tasks, local[2]", "records/s", "to boto3"],
+                rows=throughput(spark, folder, zookeeper.hosts),
+                note="Whole micro-batches: planning, pinning in ZooKeeper, Spark's logs. The shard's limits are "
+                "lifted: Kinesis itself gives a shard 2 MB/s.",
+            )
+        )
+        publish(
+            Section(
+                name="batch",
+                title="What a batch costs",
+                command="python -m benchmarks.source",
+                columns=[
+                    f"{SMALL_BATCH} records a batch, {SHARDS} shards, nothing fails",
+                    "median",
+                    "difference",
+                ],
+                rows=batch_cost(spark, folder, zookeeper.hosts),
+            )
+        )
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+"""Storm's API on Spark: reliable per-record processing."""
+
+from bolt.errors import BoltError
+from bolt.outcomes import Outcomes
+from bolt.reliable import Reliable, ReliableSink, foreach_batch, reliable
+
+__all__ = ["BoltError", "Outcomes", "Reliable", "ReliableSink", "foreach_batch", "reliable"]

@@ -1,0 +1,179 @@
+"""One micro-batch as the driver sees it: which one it is, whether every record was judged, and its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bolt.errors import NotCoveredError, StaleBatchError
+from bolt.operator import Verdict
+from bolt.outcomes import outcome
+from bolt.reports import FailedRun, Reports, merged
+from checkpoint.client import shared_client
+from checkpoint.layout import Layout
+from checkpoint.nodes import Acks, Batch, NotDone, Pin
+from checkpoint.store import SourceStore
+from spout.client import kinesis_client
+from spout.options import Options
+from tracker.ids import tag
+
+__all__ = ["BatchInHand", "open_store"]
+
+
+def open_store(options: Options) -> SourceStore:
+    """The state of the source that the options name, for the driver's process.
+
+    Raises:
+        KinesisError, CheckpointError: the stream or ZooKeeper cannot be reached.
+    """
+    client = shared_client(options.zookeeper)
+    info = kinesis_client(options).describe(options.stream_name)
+    layout = Layout(options.zookeeper_root, options.application_name, info.name, info.created)
+    return SourceStore(client, layout)
+
+
+class BatchInHand:
+    """The batch that Spark has handed to the driver, read from ZooKeeper once, at its start.
+
+    What is published later is written under the epoch read here, so a driver that slept through a takeover changes
+    nothing; the rows carry the mark of the run and the plan that read them, so it cannot speak for a newer run's
+    batch either.
+    """
+
+    def __init__(self, store: SourceStore, batch: Batch) -> None:
+        self._store = store
+        self._batch = batch
+        self._plan = batch.plan
+        self._tag = tag(batch.epoch, batch.plan.plan)
+        found = store.get_acks(self._plan.txid)
+        self._published = found if found is not None and found.plan == self._plan.plan else None
+
+    @classmethod
+    def newest(cls, store: SourceStore) -> BatchInHand:
+        """The batch with the highest txid.
+
+        Raises:
+            StaleBatchError: there is none, or it is settled: then it is not the one that Spark has in hand.
+        """
+        batch = store.newest_batch()
+        if batch is None:
+            msg = (
+                f"{store.layout.batches} holds no plan: the batch in hand was settled by a newer run, or "
+                "ZooKeeper's data was lost. Restart the query: the error it then gives says how they disagree"
+            )
+            raise StaleBatchError(msg)
+        settled = store.settled()
+        if settled is not None and settled.txid >= batch.plan.txid:
+            msg = (
+                f"the newest plan in {store.layout.batches} is txid {batch.plan.txid}, which is settled: the batch in "
+                "hand is another one, and was settled before. Restart the query: the error it then gives says how "
+                "Spark's checkpoint and ZooKeeper disagree"
+            )
+            raise StaleBatchError(msg)
+        return cls(store, batch)
+
+    @property
+    def txid(self) -> int:
+        """The transaction id of the batch: the same when it is replayed."""
+        return self._plan.txid
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The outcome that an earlier attempt has published, if any: it is applied, not judged again."""
+        return Verdict(self._published.not_done) if self._published is not None else None
+
+    def excluded_ids(self) -> list[str]:
+        """The message ids that the published outcome leaves out, of records that were refused one by one."""
+        stream, published = self._store.layout.stream, self._published
+        pieces = published.not_done if published is not None else {}
+        return [f"{stream}/{shard}:{piece.first}" for shard, runs in pieces.items() for piece in runs]
+
+    def reports(self, reports: Reports, operator: str) -> Reports:
+        """Those of the reports that are of this batch, this plan, this epoch and this operator."""
+        return {
+            key: failed
+            for key, failed in reports.items()
+            if (key.txid, key.tag, key.operator) == (self.txid, self._tag, operator)
+        }
+
+    def pins(self) -> dict[str, Pin]:
+        """The pins of the batch's turns, those of this plan."""
+        found = self._store.get_pins(self.txid, self._plan.shards)
+        return {shard: pin for shard, pin in found.items() if pin.plan == self._plan.plan}
+
+    def uncovered(self, reports: Reports, pins: Mapping[str, Pin]) -> list[str]:
+        """The shards of which an operator has not seen every record, as far as its reports say.
+
+        A shard is covered when a report's count and XOR of the tuple ids are the pin's. Initial values come from
+        the pins, never from the rows.
+        """
+        seen = {(key.shard, key.rows, key.consumed) for key in reports}
+        missing = []
+        for index, shard in enumerate(self._plan.shards):
+            pin = pins.get(shard)
+            if pin is None or (pin.count and (index, pin.count, pin.xor) not in seen):
+                missing.append(shard)
+        return missing
+
+    def require_covered(self, reports: Reports, pins: Mapping[str, Pin]) -> None:
+        """Make sure every record was judged.
+
+        Raises:
+            NotCoveredError: an operator has not seen all records of a shard.
+        """
+        missing = self.uncovered(reports, pins)
+        if missing:
+            msg = (
+                f"batch {self.txid}: not every record of {', '.join(missing)} was seen by the operator although "
+                "it was run to its end; nothing is acked, and the batch is read again"
+            )
+            raise NotCoveredError(msg)
+
+    def failed(self, reports: Reports, pins: Mapping[str, Pin]) -> dict[str, list[NotDone]]:
+        """What operators failed, by shard: the union over all their runs over the pinned rows.
+
+        Ordinals mean nothing beyond one reading of a turn: with `spout=nontransactional` two may differ, and the one
+        that is pinned counts.
+        """
+        found = {}
+        for index, shard in enumerate(self._plan.shards):
+            pin = pins.get(shard)
+            runs: list[FailedRun] = []
+            for key, failed in reports.items():
+                if pin is not None and (key.shard, key.rows, key.consumed) == (index, pin.count, pin.xor):
+                    runs += failed
+            if runs:
+                found[shard] = [run.not_done() for run in merged(runs)]
+        return found
+
+    def outcome(
+        self, reports: Reports, pins: Mapping[str, Pin], refused: Mapping[str, str]
+    ) -> dict[str, tuple[NotDone, ...]]:
+        """What is not done of the batch, by shard.
+
+        Raises:
+            NotOfThisBatchError: `refused` names a record that the batch did not hold.
+        """
+        return outcome(self._plan, self._store.layout.stream, pins, self.failed(reports, pins), refused)
+
+    def _of_the_pins(self, reports: Reports, pins: Mapping[str, Pin]) -> Reports:
+        """The reports on exactly the rows that the pins hold."""
+        held = {
+            (index, pins[shard].count, pins[shard].xor)
+            for index, shard in enumerate(self._plan.shards)
+            if shard in pins
+        }
+        return {key: failed for key, failed in reports.items() if (key.shard, key.rows, key.consumed) in held}
+
+    def publish(self, not_done: Mapping[str, Sequence[NotDone]]) -> None:
+        """Make the outcome durable: before Spark counts the batch as finished.
+
+        Raises:
+            FencedError: a newer run has taken over; nothing was written.
+        """
+        acks = Acks(
+            txid=self.txid,
+            plan=self._plan.plan,
+            epoch=self._batch.epoch,
+            not_done={shard: tuple(runs) for shard, runs in not_done.items()},
+        )
+        self._published, _ = self._store.put_acks(acks, self._batch.epoch)

@@ -1,0 +1,41 @@
+"""What can go wrong when a batch is processed: one root, each message says where and what to do."""
+
+from __future__ import annotations
+
+__all__ = [
+    "BatchFailedError",
+    "BoltError",
+    "NotBareStreamError",
+    "NotCoveredError",
+    "NotOfThisBatchError",
+    "OperatorError",
+    "StaleBatchError",
+]
+
+
+class BoltError(Exception):
+    """A batch could not be processed."""
+
+
+class NotBareStreamError(BoltError):
+    """The streaming DataFrame is not the source itself, so its records cannot be tracked one by one."""
+
+
+class NotCoveredError(BoltError):
+    """An operator did not see all records of a batch, not even when it was run to the end."""
+
+
+class OperatorError(BoltError):
+    """A function or its schema cannot be used as an operator."""
+
+
+class BatchFailedError(BoltError):
+    """The batch as a whole failed: it is tried again in place, then the query stops."""
+
+
+class StaleBatchError(BoltError):
+    """The rows in hand belong to another run than the batch that ZooKeeper holds now."""
+
+
+class NotOfThisBatchError(BoltError):
+    """A row was failed that the batch did not hold."""

@@ -1,0 +1,205 @@
+"""The records of one batch that a sink refused, named by the rows in hand."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from bolt.errors import NotOfThisBatchError
+from checkpoint.nodes import NotDone, Pin, Plan
+from spout.planning import merged_due
+from spout.positions import After, At, parse_position
+from tracker.records import RecordPosition, Run
+
+__all__ = ["MAX_REASONS", "Outcomes", "few_reasons", "outcome"]
+
+MAX_REASONS = 64
+"""Distinct reasons kept a batch: a message with the record's own data in it must not fill ZooKeeper."""
+
+_REASON_LENGTH = 256
+_MORE = f"(more than {MAX_REASONS} reasons in this batch)"
+
+
+class Outcomes:
+    """What `write` says of rows that it could not take: they come back in a later batch, with the reason."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, str] = {}
+
+    def fail(self, rows: DataFrame | Iterable[str], reason: str | Column) -> None:
+        """Send records back.
+
+        `rows` is a DataFrame with the column `messageId` (any number of rows of this batch), or message ids;
+        `reason` is a text, or a column of `rows` with one.
+
+        Raises:
+            NotOfThisBatchError: `rows` has no column `messageId`, or a row has a null there.
+        """
+        if not isinstance(rows, DataFrame):
+            if isinstance(reason, Column):
+                msg = "a column as the reason needs a DataFrame of rows; give a text"
+                raise NotOfThisBatchError(msg)
+            self._failed.update((message_id, reason[:_REASON_LENGTH]) for message_id in rows)
+            return
+        if "messageId" not in rows.columns:
+            msg = (
+                f"outcomes.fail needs the column 'messageId' to know the records; the rows have "
+                f"{', '.join(rows.columns)}: keep it in what is derived from the batch"
+            )
+            raise NotOfThisBatchError(msg)
+        why = reason if isinstance(reason, Column) else F.lit(reason)
+        for row in rows.select("messageId", why.cast("string").alias("reason")).distinct().collect():
+            if row["messageId"] is None:
+                msg = "outcomes.fail got a row whose messageId is null, as an outer join makes them: filter those out"
+                raise NotOfThisBatchError(msg)
+            self._failed[row["messageId"]] = (row["reason"] or "refused by the sink")[:_REASON_LENGTH]
+
+    def __len__(self) -> int:
+        return len(self._failed)
+
+    @property
+    def message_ids(self) -> Mapping[str, str]:
+        """The records failed so far, with their reasons."""
+        return self._failed
+
+
+def outcome(
+    plan: Plan,
+    stream: str,
+    pins: Mapping[str, Pin],
+    failed: Mapping[str, Iterable[NotDone]],
+    refused: Mapping[str, str],
+) -> dict[str, tuple[NotDone, ...]]:
+    """Join what operators failed (by shard) and what a sink refused (by message id): the outcome of the batch.
+
+    Raises:
+        NotOfThisBatchError: a refused record was not in the batch.
+    """
+    turns = {shard: _Turn(plan, shard, pin) for shard, pin in pins.items()}
+    pieces = {
+        shard: [turns[shard].with_prev(run) if shard in turns else run for run in runs]
+        for shard, runs in failed.items()
+    }
+    known = {shard: _Spans(_span(piece) for piece in runs) for shard, runs in pieces.items()}
+    for message_id, reason in refused.items():
+        prefix, _, position = message_id.partition(":")
+        name, _, shard = prefix.rpartition("/")
+        where = _parsed(message_id, position)
+        if name != stream or shard not in turns or not turns[shard].holds(where):
+            msg = f"outcomes.fail: record {message_id!r} was not in batch {plan.txid} of stream {stream!r}"
+            raise NotOfThisBatchError(msg)
+        if shard not in known or where not in known[shard]:
+            pieces.setdefault(shard, []).append(NotDone(str(where), str(where), 1, reason))
+    return few_reasons({shard: _sorted(runs) for shard, runs in pieces.items() if runs})
+
+
+def few_reasons(pieces: Mapping[str, Iterable[NotDone]]) -> dict[str, tuple[NotDone, ...]]:
+    """Keep at most `MAX_REASONS` distinct reasons; of the others the class of the error stays, of as many more."""
+    known: dict[str, str] = {}
+    shortened: set[str] = set()
+
+    def kept(reason: str) -> str:
+        if reason in known:
+            return known[reason]
+        # ZooKeeper's JSON is UTF-8, which has no place for half a surrogate pair.
+        text = reason.encode("utf-8", "replace").decode()
+        if len(known) >= MAX_REASONS:
+            short = f"{text.partition(':')[0][:100]}: {_MORE}"
+            if short not in shortened and len(shortened) >= MAX_REASONS:
+                return _MORE
+            shortened.add(short)
+            return short
+        known[reason] = text
+        return text
+
+    return {
+        shard: tuple(NotDone(p.first, p.last, p.count, kept(p.reason), p.prev) for p in runs)
+        for shard, runs in pieces.items()
+    }
+
+
+def _sorted(runs: list[NotDone]) -> list[NotDone]:
+    return sorted(runs, key=lambda piece: RecordPosition.parse(piece.last))
+
+
+def _span(piece: NotDone) -> tuple[RecordPosition, RecordPosition]:
+    return RecordPosition.parse(piece.first), RecordPosition.parse(piece.last)
+
+
+class _Spans:
+    """Disjoint spans of positions, both ends included: a batch may be refused as a whole, so finding is quick."""
+
+    def __init__(self, spans: Iterable[tuple[RecordPosition, RecordPosition]]) -> None:
+        self._spans = sorted(spans)
+
+    def of(self, where: RecordPosition) -> tuple[RecordPosition, RecordPosition] | None:
+        """The span that holds a position."""
+        at = bisect_left(self._spans, where, key=lambda span: span[1])
+        return self._spans[at] if at < len(self._spans) and self._spans[at][0] <= where else None
+
+    def __contains__(self, where: RecordPosition) -> bool:
+        return self.of(where) is not None
+
+
+class _Turn:
+    """Which positions a pinned turn holds."""
+
+    def __init__(self, plan: Plan, shard: str, pin: Pin) -> None:
+        start = parse_position(pin.start)
+        self._after = start.record if isinstance(start, After) else None
+        self._from = start.record if isinstance(start, At) else None
+        self._last = RecordPosition.parse(pin.last) if pin.last is not None else None
+        through = RecordPosition.parse(pin.through) if pin.through else None
+        spans = []
+        self._prevs: dict[RecordPosition, str] = {}
+        for (run, dead), served in zip(merged_due(plan, shard), pin.served, strict=False):
+            if dead or served <= 0:
+                continue
+            first, last = _run_span(run)
+            if through is not None and served < run.count:
+                last = min(last, through)
+            spans.append((first, last))
+            if run.prev is not None:
+                self._prevs[last] = run.prev
+        self._due = _Spans(spans)
+
+    def holds(self, where: RecordPosition) -> bool:
+        """Whether a record at this position can have been in the turn."""
+        new = self._last is not None and where <= self._last
+        if (
+            new
+            and (self._after is None or where > self._after)
+            and (self._from is None or where >= self._from)
+        ):
+            return True
+        return where in self._due
+
+    def with_prev(self, run: NotDone) -> NotDone:
+        """What an operator failed, with the record before it: without a row before, it is the first of its segment.
+
+        So what the segment comes after is just before it, and the safe checkpoint can be exact.
+        """
+        if run.prev is not None:
+            return run
+        where = RecordPosition.parse(run.first)
+        span = self._due.of(where)
+        prev = self._prevs.get(span[1]) if span else self._after and str(self._after)
+        return NotDone(run.first, run.last, run.count, run.reason, prev)
+
+
+def _run_span(run: Run) -> tuple[RecordPosition, RecordPosition]:
+    if run.first:
+        return RecordPosition.parse(run.first), run.last_position
+    before = RecordPosition.parse(run.prev or "0")
+    return RecordPosition(before.sequence, before.sub + 1), run.last_position
+
+
+def _parsed(message_id: str, position: str) -> RecordPosition:
+    try:
+        return RecordPosition.parse(position)
+    except ValueError as error:
+        msg = f"outcomes.fail: {message_id!r} is not a message id (stream/shardId:sequence[:sub])"
+        raise NotOfThisBatchError(msg) from error

@@ -1,0 +1,64 @@
+"""One row as a row function sees it: columns become Python values only when they are used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["Columns", "Record"]
+
+
+class Record:
+    """One row as a row function sees it: `record.data` or `record["data"]`; columns are converted when first used."""
+
+    __slots__ = ("_columns", "_row")
+
+    def __init__(self, columns: Columns, row: int) -> None:
+        self._columns = columns
+        self._row = row
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(*error.args) from None
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns.values(name)[self._row]
+
+    def asDict(self) -> dict[str, Any]:
+        """All columns by name."""
+        return {name: self[name] for name in self._columns.names if not name.startswith("__")}
+
+    def __repr__(self) -> str:
+        return f"Record({self.asDict()!r})"
+
+
+class Columns:
+    """The columns of a batch as Python lists, each made once and only when asked for."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self._lists: dict[str, list[Any]] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """All columns, ours too."""
+        return list(self._batch.schema.names)
+
+    def values(self, name: str) -> list[Any]:
+        """One column.
+
+        Raises:
+            KeyError: there is none of that name; those that there are are named.
+        """
+        found = self._lists.get(name)
+        if found is None:
+            if name not in self._batch.schema.names:
+                msg = f"no column {name!r}; there are {', '.join(self.names)}"
+                raise KeyError(msg)
+            found = self._lists[name] = self._batch.column(name).to_pylist()
+        return found

@@ -1,0 +1,1 @@
+"""Everything in ZooKeeper: layout, nodes, store, ownership; and the embedded servers."""

@@ -1,0 +1,260 @@
+"""What belongs to one batch: its plan, the pins of its turns, its outcome; and their removal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from checkpoint.errors import BatchMissingError, PlanConflictError
+from checkpoint.fencing import RACES, too_many_races
+from checkpoint.large import owner_of
+from checkpoint.nodes import Acks, Batch, Pin, Plan
+from checkpoint.nodestore import NodeStore
+from checkpoint.ops import EXISTS, MISSING, OTHER_VERSION, Create, Delete, Op, Refused, Write, size_of
+
+__all__ = ["PACK_SIZE", "BatchStore", "packed"]
+
+PinOrAcks = TypeVar("PinOrAcks", Pin, Acks)
+
+PACK_SIZE = 256 * 1024
+"""Bytes up to which several nodes' writes are packed into one multi."""
+
+
+class BatchStore(NodeStore):
+    """Plans, pins and outcomes: each made once, and adopted by whoever comes later with the same plan."""
+
+    def put_batch(self, plan: Plan, epoch: int) -> Batch:
+        """Store a plan once, or take it over from an older run.
+
+        Returns:
+            The batch as it stands now, under `epoch`.
+
+        Raises:
+            PlanConflictError: another plan stands under this txid.
+            FencedError: a newer run has taken over.
+        """
+        path = self.layout.batch_of(plan.txid)
+        batch = Batch(epoch=epoch, plan=plan)
+        for _ in range(RACES):
+            try:
+                self._create(path, batch, epoch)
+            except Refused as refused:
+                if refused.kind is not EXISTS:
+                    raise
+            else:
+                return batch
+            found = self._fetch(path, Batch)
+            if found is None:
+                continue
+            stored = found.node
+            if stored.plan.plan != plan.plan:
+                msg = (
+                    f"{path} holds plan {stored.plan.plan} of epoch {stored.epoch}, not plan {plan.plan}: "
+                    "Spark's checkpoint and ZooKeeper do not belong together. Use the checkpointLocation "
+                    "this application ran with, or another applicationName"
+                )
+                raise PlanConflictError(msg)
+            if stored.epoch == epoch:
+                return stored
+            adopted = Batch(epoch=epoch, plan=stored.plan)
+            try:
+                self._replace(path, adopted, found, epoch)
+            except Refused:
+                continue
+            return adopted
+        raise too_many_races(path)
+
+    def get_batch(self, txid: int) -> Batch | None:
+        """The plan of a batch, None when it is not there (any more)."""
+        found = self._fetch(self.layout.batch_of(txid), Batch)
+        return found.node if found else None
+
+    def newest_batch(self) -> Batch | None:
+        """The plan with the highest txid; None when there is none."""
+        for txid in reversed(self.batches()):
+            batch = self.get_batch(txid)
+            if batch is not None:
+                return batch
+        return None
+
+    def batches(self) -> list[int]:
+        """The txids of all plans, rising."""
+        return sorted(map(int, self._children(self.layout.batches)))
+
+    def get_pin(self, txid: int, shard: str) -> Pin | None:
+        """The pin of one shard's turn, None when there is none."""
+        found = self._fetch(self.layout.pin_of(txid, shard), Pin)
+        return found.node if found else None
+
+    def get_pins(self, txid: int, shards: Sequence[str]) -> dict[str, Pin]:
+        """The pins of those shards that have one, in one round trip of latency."""
+        found = self._fetch_many([self.layout.pin_of(txid, shard) for shard in shards], Pin)
+        return {shard: stored.node for shard, stored in zip(shards, found, strict=True) if stored is not None}
+
+    def create_pin(self, shard: str, pin: Pin, epoch: int) -> tuple[Pin, bool]:
+        """Fix what a turn holds, or learn how it was fixed before.
+
+        A pin of the same plan is adopted, whatever its epoch; one of another plan and an older epoch is
+        replaced.
+
+        Returns:
+            The pin that holds, and whether it is the one given.
+
+        Raises:
+            FencedError: a newer run has taken over.
+            BatchMissingError: the batch was settled and purged, or never planned.
+            PlanConflictError: this very run has pinned the turn under another plan.
+        """
+        return self._once(self.layout.pin_of(pin.txid, shard), pin, Pin, epoch)
+
+    def replace_pin(self, shard: str, pin: Pin, epoch: int) -> None:
+        """Fix what a turn holds whatever stands there: the last writer wins, if its run is the newest.
+
+        Raises:
+            FencedError, BatchMissingError: as `create_pin`.
+        """
+        path = self.layout.pin_of(pin.txid, shard)
+        for _ in range(RACES):
+            data = self._prepare(path, pin, epoch)
+            op: Op
+            for op in (Write(path, data), Create(path, data)):
+                try:
+                    self._commit([op], epoch)
+                except Refused as refused:
+                    if refused.kind not in (MISSING, EXISTS):
+                        raise
+                    if isinstance(op, Create) and refused.kind is MISSING:
+                        raise _no_batch(self.layout.batch_of(pin.txid)) from None
+                else:
+                    return
+        raise too_many_races(path)
+
+    def put_acks(self, acks: Acks, epoch: int) -> tuple[Acks, bool]:
+        """Publish the outcome of a batch once: the verdict. Who finds one of the same plan adopts it.
+
+        Returns:
+            The verdict that holds, and whether it is the one given.
+
+        Raises:
+            FencedError, BatchMissingError, PlanConflictError: as `create_pin`.
+        """
+        where = self.layout.batch_of(acks.txid)
+        return self._once(self.layout.acks_of(acks.txid), acks, Acks, epoch, where=where)
+
+    def get_acks(self, txid: int) -> Acks | None:
+        """The outcome of a batch, None when none was published."""
+        found = self._fetch(self.layout.acks_of(txid), Acks)
+        return found.node if found else None
+
+    def finished(self, txid: int, shards: Sequence[str]) -> tuple[dict[str, Pin], Acks | None]:
+        """What settling a batch needs: the pins of those shards that have one, and the outcome; one round trip."""
+        pins = {shard: self.layout.pin_of(txid, shard) for shard in shards}
+        acks = self.layout.acks_of(txid)
+        found = self._fetch_each({**dict.fromkeys(pins.values(), Pin), acks: Acks})
+        held = {shard: stored.node for shard, path in pins.items() if (stored := found[path]) is not None}
+        outcome = found[acks]
+        return held, outcome.node if outcome is not None else None
+
+    def nodes_of(self, txid: int, pinned: Sequence[str], *, outcome: bool) -> tuple[str, ...]:
+        """The nodes of a batch in the order in which they can be removed: the pins, the outcome, the plan."""
+        layout = self.layout
+        published = (layout.acks_of(txid),) if outcome else ()
+        return (*(layout.pin_of(txid, shard) for shard in pinned), *published, layout.batch_of(txid))
+
+    def purge(self, txid_upto: int, epoch: int) -> int:
+        """Remove plans, pins and outcomes up to and including a txid, with all their parts.
+
+        Returns:
+            How many nodes were removed.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        removed = 0
+        for _ in range(RACES):
+            ops = self._leftovers(txid_upto)
+            try:
+                for pack in packed([[op] for op in ops], PACK_SIZE):
+                    self._commit(pack, epoch)
+                    removed += len(pack)
+            except Refused:
+                # A late task has pinned between the look and the removal.
+                continue
+            return removed
+        raise too_many_races(self.layout.batches)
+
+    def _leftovers(self, txid_upto: int) -> list[Op]:
+        layout = self.layout
+        folders = (layout.batches, layout.acks, layout.reports)
+        listed = self._session.children(folders)
+        old = {
+            folder: [name for name in names or [] if int(owner_of(name)) <= txid_upto]
+            for folder, names in zip(folders, listed, strict=True)
+        }
+        # Children first: what has any cannot be removed.
+        parents = [f"{folder}/{name}" for folder in (layout.batches, layout.reports) for name in old[folder]]
+        below = self._session.children(parents)
+        ops: list[Op] = [
+            Delete(f"{parent}/{name}")
+            for parent, names in zip(parents, below, strict=True)
+            for name in names or []
+        ]
+        return [*ops, *map(Delete, parents), *(Delete(f"{layout.acks}/{name}") for name in old[layout.acks])]
+
+    def _once(
+        self, path: str, node: PinOrAcks, kind: type[PinOrAcks], epoch: int, where: str | None = None
+    ) -> tuple[PinOrAcks, bool]:
+        for _ in range(RACES):
+            try:
+                self._create(path, node, epoch, where=where)
+            except Refused as refused:
+                if refused.kind is MISSING:
+                    raise _no_batch(self.layout.batch_of(node.txid)) from None
+                if refused.kind is not EXISTS:
+                    raise
+            else:
+                return node, True
+            found = self._fetch(path, kind)
+            if found is None:
+                continue
+            if found.node.plan == node.plan:
+                return found.node, False
+            if found.node.epoch >= epoch:
+                self.check_epoch(epoch)
+                msg = (
+                    f"{path} is of plan {found.node.plan}, epoch {found.node.epoch}, and cannot be made for "
+                    f"plan {node.plan}, epoch {epoch}: one run has planned txid {node.txid} twice. This is a "
+                    "defect: restart the query"
+                )
+                raise PlanConflictError(msg)
+            try:
+                self._replace(path, node, found, epoch)
+            except Refused as refused:
+                if refused.kind not in (OTHER_VERSION, MISSING):
+                    raise
+                continue
+            return node, True
+        raise too_many_races(path)
+
+
+def packed(groups: Iterable[Sequence[Op]], size: int) -> Iterable[list[Op]]:
+    """Put groups of operations together, in order, into multis of at most `size` bytes; none is cut."""
+    pack: list[Op] = []
+    held = 0
+    for group in groups:
+        weight = sum(map(size_of, group))
+        if pack and held + weight > size:
+            yield pack
+            pack, held = [], 0
+        pack.extend(group)
+        held += weight
+    if pack:
+        yield pack
+
+
+def _no_batch(path: str) -> BatchMissingError:
+    return BatchMissingError(
+        f"{path} does not exist: the batch is settled and its plan purged, or it was never planned. Rows of "
+        "a settled batch are not read again; a query that needs them starts with another applicationName and "
+        "startingPosition"
+    )

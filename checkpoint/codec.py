@@ -1,0 +1,85 @@
+"""Nodes to JSON and back, strictly. Pure.
+
+What cannot be read is never taken for something else, nor for nothing: a checkpoint read wrong would lose or
+repeat records in silence.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from checkpoint.errors import CorruptNodeError
+from checkpoint.nodes import VERSION, Batch, Node
+
+__all__ = ["decode", "encode", "version_of"]
+
+NodeT = TypeVar("NodeT", bound=Node)
+
+_encoder = msgspec.json.Encoder()
+_decoders: dict[type[Node], msgspec.json.Decoder[Node]] = {}
+
+
+class _Version(msgspec.Struct):
+    v: int
+
+
+_version_decoder = msgspec.json.Decoder(_Version)
+
+_WHAT_TO_DO = (
+    "Nothing was changed. Restore the node from a backup, or read it with the release that wrote it; "
+    "delete it only if you accept that what it says is forgotten"
+)
+
+
+def encode(node: Node) -> bytes:
+    """The node as compact JSON, `v` included."""
+    return _encoder.encode(node)
+
+
+def version_of(path: str, data: bytes) -> int:
+    """The format version that a JSON object names.
+
+    Raises:
+        CorruptNodeError: it is not a JSON object, or has no `v`.
+    """
+    try:
+        return _version_decoder.decode(data).v
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        msg = f"{path} does not hold a node of kinesis-trident ({error}): {data[:80]!r}. {_WHAT_TO_DO}"
+        raise CorruptNodeError(msg) from None
+
+
+def decode(path: str, data: bytes, kind: type[NodeT]) -> NodeT:
+    """The node of type `kind` that `data` holds.
+
+    Args:
+        path: where it stands, for the error: a ZooKeeper path, or words such as `the offset of batch 7`.
+        data: JSON.
+        kind: a struct of `checkpoint.nodes`.
+
+    Raises:
+        CorruptNodeError: another version, bad JSON, a missing or an unknown field, a wrong type.
+    """
+    _refuse_other_version(path, version_of(path, data))
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    try:
+        node = decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        msg = f"{path} does not hold a {kind.__name__} of version {VERSION}: {error}. {_WHAT_TO_DO}"
+        raise CorruptNodeError(msg) from None
+    if isinstance(node, Batch):
+        _refuse_other_version(path, node.plan.v)
+    return node  # type: ignore[return-value]
+
+
+def _refuse_other_version(path: str, version: int) -> None:
+    if version != VERSION:
+        msg = (
+            f"{path} has format version {version}, this release of kinesis-trident reads version {VERSION}. "
+            f"{_WHAT_TO_DO}"
+        )
+        raise CorruptNodeError(msg)

@@ -1,0 +1,84 @@
+"""What can go wrong with the state in ZooKeeper: one root, each message says where and what to do."""
+
+from __future__ import annotations
+
+__all__ = [
+    "BatchMissingError",
+    "CheckpointError",
+    "CheckpointMovedBackError",
+    "CorruptNodeError",
+    "FencedError",
+    "MigrationError",
+    "NodeTooLargeError",
+    "PlanConflictError",
+    "StateMissingError",
+    "TakeoverRefusedError",
+    "ZooKeeperAccessError",
+    "ZooKeeperConfigError",
+    "ZooKeeperUnavailableError",
+]
+
+
+class CheckpointError(Exception):
+    """The state in ZooKeeper could not be read or written."""
+
+
+class ZooKeeperConfigError(CheckpointError):
+    """The settings of the connection to ZooKeeper cannot be used."""
+
+
+class ZooKeeperUnavailableError(CheckpointError):
+    """No ZooKeeper server answered within the session timeout. A write under way may have happened."""
+
+
+class ZooKeeperAccessError(CheckpointError):
+    """ZooKeeper does not accept the credentials, or they do not give access to a node."""
+
+
+class CorruptNodeError(CheckpointError):
+    """A node does not hold what its place says: another version, bad JSON, an unknown or a missing field."""
+
+
+class NodeTooLargeError(CheckpointError):
+    """A request would be larger than ZooKeeper accepts; it was not sent."""
+
+
+class StateMissingError(CheckpointError):
+    """ZooKeeper lost what this run has written: the ensemble was wiped, restored or exchanged."""
+
+
+class FencedError(CheckpointError):
+    """A newer run of the same application has taken over; this one must stop.
+
+    Attributes:
+        epoch: of this run.
+        by_epoch: of the newer run.
+    """
+
+    def __init__(self, message: str, epoch: int = 0, by_epoch: int = 0) -> None:
+        super().__init__(message, epoch, by_epoch)
+        self.epoch = epoch
+        self.by_epoch = by_epoch
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class TakeoverRefusedError(CheckpointError):
+    """Two runs of one application keep taking over from each other; this one did not start."""
+
+
+class PlanConflictError(CheckpointError):
+    """ZooKeeper already holds another plan for this txid."""
+
+
+class BatchMissingError(CheckpointError):
+    """The batch is not in ZooKeeper: settled and purged long ago, or never planned."""
+
+
+class CheckpointMovedBackError(CheckpointError):
+    """A shard's checkpoint would move back; nothing was written."""
+
+
+class MigrationError(CheckpointError):
+    """A layout of one of the Storm spouts could not be read or written."""

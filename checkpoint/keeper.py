@@ -1,0 +1,63 @@
+"""Runs a server that must not outlive its owner; started by `checkpoint.embedded` as a script of its own.
+
+The owner holds the other end of the standard input. When that closes, because the owner stopped, crashed or
+was killed, the server is stopped: this needs nothing of the operating system but a pipe, works whichever
+thread the owner started it from, and holds after SIGKILL. Only the standard library is imported, to start
+quickly.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from types import FrameType
+
+__all__ = ["STOP", "keep"]
+
+STOP = b"s"
+"""What the owner writes to have the server stopped and its folder kept."""
+
+_GRACE_SECONDS = 10.0
+
+
+def keep(command: list[str], folder: str) -> int:
+    """Run `command` until it ends or the standard input does, and return its exit code.
+
+    Args:
+        command: the server.
+        folder: removed when the owner vanished without a word; empty for none.
+    """
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    owner_gone = threading.Event()
+
+    def watch() -> None:
+        if os.read(sys.stdin.fileno(), 1) != STOP:
+            owner_gone.set()
+        _stop(server)
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        server.terminate()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    threading.Thread(target=watch, daemon=True).start()
+    code = server.wait()
+    if owner_gone.is_set() and folder:
+        shutil.rmtree(folder, ignore_errors=True)
+    return code
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    server.terminate()
+    try:
+        server.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()
+
+
+if __name__ == "__main__":
+    sys.exit(abs(keep(sys.argv[2:], sys.argv[1])))

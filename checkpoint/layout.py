@@ -1,0 +1,198 @@
+"""Where everything stands in ZooKeeper: the paths of one application's state for one stream. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["PART_MARK", "Layout", "escape", "unescape"]
+
+PART_MARK = "~"
+"""Stands only in the names of parts of large nodes (`checkpoint.large`): other names have it escaped."""
+
+# What ZooKeeper refuses in a path (PathUtils.validatePath), the path separator, and our own two marks.
+_ESCAPED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff/%~]")
+_DOTS = {".": "%2E", "..": "%2E%2E"}
+_CODES = re.compile("((?:%[0-9A-Fa-f]{2})+)")
+
+
+def escape(name: str) -> str:
+    """A name as one path element that ZooKeeper accepts; UTF-8 percent codes stand for what it forbids.
+
+    Raises:
+        ValueError: the name is empty.
+    """
+    if not name:
+        msg = "an empty name cannot stand in a ZooKeeper path"
+        raise ValueError(msg)
+    return _DOTS.get(name) or _ESCAPED.sub(_percent, name)
+
+
+def unescape(element: str) -> str:
+    """The inverse of `escape`."""
+    return _CODES.sub(
+        lambda codes: bytes.fromhex(codes[1].replace("%", "")).decode("utf-8", "surrogatepass"), element
+    )
+
+
+def _percent(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """All paths of one application reading one stream.
+
+    `root` is the option `zookeeper.root`; `created` is the stream's creation time in epoch milliseconds: a
+    stream created again under the same name is another stream.
+    """
+
+    root: str
+    application: str
+    stream: str
+    created: int
+
+    @classmethod
+    def parse(cls, root: str, application: str, element: str) -> Layout:
+        """Rebuild a layout from a child of `application_path`, as the console finds them.
+
+        Raises:
+            ValueError: the element is not of the form `stream@created`.
+        """
+        stream, _, created = element.rpartition("@")
+        return cls(root, application, unescape(stream), int(created))
+
+    @staticmethod
+    def root_path(root: str) -> str:
+        """The root as a path: one leading slash, none at the end; the empty string for `/`."""
+        return "".join(f"/{element}" for element in root.split("/") if element)
+
+    @staticmethod
+    def application_path(root: str, application: str) -> str:
+        """The parent of all streams' states of an application."""
+        return f"{Layout.root_path(root)}/{escape(application)}"
+
+    @property
+    def base(self) -> str:
+        """Everything of this application and stream is below."""
+        return f"{self.application_path(self.root, self.application)}/{escape(self.stream)}@{self.created}"
+
+    @property
+    def epoch(self) -> str:
+        """Raised by each start; its version is the epoch."""
+        return f"{self.base}/epoch"
+
+    @property
+    def owner(self) -> str:
+        """The ephemeral node of the running process, to look at."""
+        return f"{self.base}/owner"
+
+    @property
+    def fenced(self) -> str:
+        """The folder of takeovers: one node a run that had to stop, named by its epoch."""
+        return f"{self.base}/fenced"
+
+    @property
+    def start(self) -> str:
+        """LATEST resolved to a time."""
+        return f"{self.base}/start"
+
+    @property
+    def shards(self) -> str:
+        """The lineage."""
+        return f"{self.base}/shards"
+
+    @property
+    def settled(self) -> str:
+        """The newest settled txid."""
+        return f"{self.base}/settled"
+
+    @property
+    def stop(self) -> str:
+        """The request that the running query ends after the batch in hand."""
+        return f"{self.base}/stop"
+
+    @property
+    def checkpoints(self) -> str:
+        """The folder of safe checkpoints, a node a shard."""
+        return f"{self.base}/checkpoints"
+
+    @property
+    def inflight(self) -> str:
+        """The folder of what is not done, a node a shard."""
+        return f"{self.base}/inflight"
+
+    @property
+    def batches(self) -> str:
+        """The folder of plans; the pins are below each."""
+        return f"{self.base}/batches"
+
+    @property
+    def acks(self) -> str:
+        """The folder of outcomes."""
+        return f"{self.base}/acks"
+
+    @property
+    def reports(self) -> str:
+        """The folder of task reports where there is no SparkContext."""
+        return f"{self.base}/reports"
+
+    @property
+    def external(self) -> str:
+        """The folder of what other processes ask for, a folder a shard."""
+        return f"{self.base}/external"
+
+    @property
+    def deadletters(self) -> str:
+        """The folder of dead letter counts, a node a shard."""
+        return f"{self.base}/deadletters"
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The nodes that are only parents of others."""
+        return (
+            self.fenced,
+            self.checkpoints,
+            self.inflight,
+            self.batches,
+            self.acks,
+            self.reports,
+            self.external,
+            self.deadletters,
+        )
+
+    def checkpoint_of(self, shard: str) -> str:
+        """The node of a shard's safe checkpoint."""
+        return f"{self.checkpoints}/{escape(shard)}"
+
+    def inflight_of(self, shard: str) -> str:
+        """The node of what is not done in a shard."""
+        return f"{self.inflight}/{escape(shard)}"
+
+    def deadletters_of(self, shard: str) -> str:
+        """The node of a shard's dead letter counts."""
+        return f"{self.deadletters}/{escape(shard)}"
+
+    def external_of(self, shard: str) -> str:
+        """The folder of what other processes ask for in a shard."""
+        return f"{self.external}/{escape(shard)}"
+
+    def fenced_of(self, epoch: int) -> str:
+        """The node of the run that had `epoch` and had to stop."""
+        return f"{self.fenced}/{epoch}"
+
+    def batch_of(self, txid: int) -> str:
+        """The plan of a batch, parent of its pins."""
+        return f"{self.batches}/{txid}"
+
+    def pin_of(self, txid: int, shard: str) -> str:
+        """The pin of one shard's turn in a batch."""
+        return f"{self.batches}/{txid}/{escape(shard)}"
+
+    def acks_of(self, txid: int) -> str:
+        """The outcome of a batch."""
+        return f"{self.acks}/{txid}"
+
+    def reports_of(self, txid: int) -> str:
+        """The folder of a batch's task reports."""
+        return f"{self.reports}/{txid}"

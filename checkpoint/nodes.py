@@ -1,0 +1,238 @@
+"""What stands in ZooKeeper: one struct a kind of node, JSON with a version, read strictly.
+
+Every node is a JSON object with `"v": 1`. Unknown fields, missing fields, another version or bad JSON are an
+error that names the path: nothing is ever started over in silence. Bump `VERSION` when a format changes, and
+keep a reader of the version before.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tracker.records import NotDone, Run
+
+__all__ = [
+    "VERSION",
+    "Acks",
+    "Batch",
+    "CheckpointNode",
+    "DeadLetterRecord",
+    "DeadLettersNode",
+    "EpochNode",
+    "ExternalNode",
+    "FencedNode",
+    "InflightNode",
+    "NotDone",
+    "OwnerNode",
+    "Pin",
+    "Plan",
+    "SettledNode",
+    "ShardLineage",
+    "ShardsNode",
+    "StartNode",
+    "StopNode",
+]
+
+VERSION = 1
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What all nodes share."""
+
+    v: int = VERSION
+
+
+class EpochNode(Node, frozen=True, kw_only=True):
+    """`epoch`: raised by each start. The znode's version is the epoch, so a multi can check it."""
+
+    run: str
+    host: str
+    pid: int
+    since: int
+
+
+class OwnerNode(Node, frozen=True, kw_only=True):
+    """`owner`: ephemeral, to look at; not a lock."""
+
+    epoch: int
+    host: str
+    pid: int
+    since: int
+
+
+class FencedNode(Node, frozen=True, kw_only=True):
+    """`fenced/<epoch>`: one active run that found itself replaced: who stopped, and for whom."""
+
+    epoch: int
+    by_epoch: int
+    by_host: str
+    by_pid: int
+
+
+class StartNode(Node, frozen=True, kw_only=True):
+    """`start`: LATEST resolved to a time, once, before first use. Milliseconds by the server's clock."""
+
+    timestamp: int
+
+
+class ShardLineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One shard's place in the history of resharding.
+
+    `state` is open, closed (no more writes) or drained (read to its end). `start` is the position, in text
+    form, at which its reading begins while it has no checkpoint.
+    """
+
+    parents: tuple[str, ...] = ()
+    state: str = "open"
+    start: str = "TRIM_HORIZON"
+
+
+class ShardsNode(Node, frozen=True, kw_only=True):
+    """`shards`: the lineage of all shards seen and not yet forgotten."""
+
+    shards: dict[str, ShardLineage]
+
+
+class CheckpointNode(Node, frozen=True, kw_only=True):
+    """`checkpoints/<shard>`: the safe checkpoint and where reading goes on.
+
+    `checkpoint`/`sub`: everything up to this record is done (None before the first). `position`: where the
+    next turn starts, in the text form of `spout.positions`. `arrival`: of the last record read, epoch
+    milliseconds.
+    `seen`: when the shard was last known to hold nothing more, by the server's clock. `behind_ms`: the lag
+    then. `read`: how many records were delivered for the first time, by all runs together.
+    """
+
+    checkpoint: str | None
+    sub: int = -1
+    txid: int
+    position: str
+    arrival: int | None = None
+    seen: int | None = None
+    behind_ms: int = 0
+    read: int = 0
+
+
+class InflightNode(Node, frozen=True, kw_only=True):
+    """`inflight/<shard>`: what is not done, in shard order.
+
+    `waiting`: failed, due again at `Run.due`. `dead`: exhausted or expired, to be dead-lettered by the next
+    plan. Runs at or below the checkpoint are there because somebody asked for a replay.
+    """
+
+    txid: int
+    waiting: tuple[Run, ...] = ()
+    dead: tuple[Run, ...] = ()
+    blocked: str = ""
+
+
+class Plan(Node, frozen=True, kw_only=True):
+    """The offset that Spark logs: the plan of one batch, complete.
+
+    `positions`: where each known shard is read from, in the text form of `spout.positions`. `read`: the
+    shards whose new records this batch reads. `retries`, `dead`: runs this batch delivers again, or
+    dead-letters, by shard. `notDone`: the runs that wait for a later batch, by shard. `limit`: new records a
+    shard, None for no bound. `streams`: name to creation time in epoch milliseconds.
+    """
+
+    txid: int
+    plan: str
+    streams: dict[str, int]
+    positions: dict[str, str]
+    read: tuple[str, ...] = ()
+    retries: dict[str, tuple[Run, ...]] = {}
+    dead: dict[str, tuple[Run, ...]] = {}
+    notDone: dict[str, tuple[Run, ...]] = {}
+    limit: int | None = None
+
+    @property
+    def shards(self) -> list[str]:
+        """The shards that this batch touches, sorted: a shard's index here is its index in the record ids."""
+        return sorted({*self.read, *self.retries, *self.dead})
+
+
+class Batch(Node, frozen=True, kw_only=True):
+    """`batches/<txid>`: the plan, and the epoch of the run that works on it."""
+
+    epoch: int
+    plan: Plan
+
+
+class Pin(Node, frozen=True, kw_only=True):
+    """`batches/<txid>/<shard>`: what this turn of the shard holds, fixed before its first row is seen.
+
+    `start`, `end`: positions in text form. `last`: the last new record, None when the turn has none. `count`:
+    of all rows, retries included; `fresh`: of the new ones. `digest`: xxh3 of the rows' positions in order.
+    `xor`: of the tuple ids. `served`: how many records of each planned retry and dead run, merged in shard
+    order, were found; runs beyond its length were not reached. `missing`: indexes into the same list whose
+    records are (at least partly) gone from the stream. `through`: the last retried position. `lost`: rows an
+    earlier pin of this turn held that a replay no longer found.
+    """
+
+    txid: int
+    plan: str
+    epoch: int
+    start: str
+    end: str
+    last: str | None
+    count: int
+    fresh: int
+    digest: str
+    xor: int
+    closed: bool = False
+    arrival: int | None = None
+    seen: int | None = None
+    behind_ms: int = 0
+    served: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    through: str | None = None
+    lost: int = 0
+
+
+class Acks(Node, frozen=True, kw_only=True):
+    """`acks/<txid>`: the outcome of a batch: what is *not* done, by shard; all else that ran is done."""
+
+    txid: int
+    plan: str
+    epoch: int
+    not_done: dict[str, tuple[NotDone, ...]] = {}
+
+
+class SettledNode(Node, frozen=True, kw_only=True):
+    """`settled`: the newest txid whose every shard carries its stamp."""
+
+    txid: int
+    plan: str
+
+
+class StopNode(Node, frozen=True, kw_only=True):
+    """`stop`: the run of `epoch` is asked to plan nothing more; `settled` is its answer, the newest settled txid."""
+
+    epoch: int
+    settled: int | None = None
+
+
+class ExternalNode(Node, frozen=True, kw_only=True):
+    """`external/<shard>/<id>`: asked for by another process, consumed by settling. `op`: replay."""
+
+    op: str
+    records: tuple[str, ...]
+
+
+class DeadLetterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One dead letter, as the console lists it."""
+
+    message_id: str
+    attempts: int
+    reason: str
+    time: int
+    txid: int
+    count: int = 1
+
+
+class DeadLettersNode(Node, frozen=True, kw_only=True):
+    """`deadletters/<shard>`: how many in all, and the last few; the records are where the option says."""
+
+    count: int
+    target: str
+    last: tuple[DeadLetterRecord, ...] = ()

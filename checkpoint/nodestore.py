@@ -1,0 +1,139 @@
+"""Reading and writing nodes of any size under the epoch: what the parts of the store share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from checkpoint.codec import decode, encode
+from checkpoint.errors import CorruptNodeError
+from checkpoint.fencing import Fencing
+from checkpoint.large import head_of, is_part, join, part_paths, split
+from checkpoint.layout import unescape
+from checkpoint.nodes import Node
+from checkpoint.ops import EXISTS, Check, Create, Delete, Found, Op, Refused, Write
+
+__all__ = ["NodeStore", "Stored", "left_behind"]
+
+NodeT = TypeVar("NodeT", bound=Node)
+
+_TORN_READS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(Generic[NodeT]):
+    """A node as it stands in ZooKeeper: its version, when it was created (czxid), where its parts are."""
+
+    node: NodeT
+    version: int
+    created: int = 0
+    parts: tuple[str, ...] = ()
+
+
+class NodeStore(Fencing):
+    """Typed nodes, split when they are larger than ZooKeeper takes."""
+
+    def _fetch(self, path: str, kind: type[NodeT]) -> Stored[NodeT] | None:
+        return self._fetch_many([path], kind)[0]
+
+    def _fetch_many(self, paths: Sequence[str], kind: type[NodeT]) -> list[Stored[NodeT] | None]:
+        """The nodes at `paths`, None where there is none; one round trip, a second one for those in parts."""
+        found = self._fetch_each(dict.fromkeys(paths, kind))
+        return [found[path] for path in paths]
+
+    def _fetch_each(self, kinds: Mapping[str, type[Any]]) -> dict[str, Stored[Any] | None]:
+        """The nodes at paths, each of its kind, as `_fetch_many`."""
+        whole: dict[str, Stored[Any] | None] = {}
+        asked = list(kinds)
+        torn = ""
+        for _ in range(_TORN_READS):
+            heads = dict(zip(asked, self._session.read(asked), strict=True))
+            parted = {
+                path: part_paths(path, head)
+                for path, found in heads.items()
+                if found is not None and (head := head_of(found.data)) is not None
+            }
+            parts = [part for names in parted.values() for part in names]
+            held = dict(zip(parts, self._session.read(parts), strict=True)) if parts else {}
+            asked = []
+            for path, found in heads.items():
+                names = parted.get(path, [])
+                missing = [name for name in names if held[name] is None]
+                if missing:
+                    # Replaced between the two reads, or damaged: reading again tells.
+                    asked.append(path)
+                    torn = missing[0]
+                else:
+                    whole[path] = self._stored(path, found, kinds[path], names, held)
+            if not asked:
+                return whole
+        msg = (
+            f"{asked[0]} is kept in parts and {torn} is missing. Nothing was changed. Restore it from a "
+            f"backup, or delete {asked[0]} if you accept that what it says is forgotten"
+        )
+        raise CorruptNodeError(msg)
+
+    def _stored(
+        self,
+        path: str,
+        found: Found | None,
+        kind: type[NodeT],
+        names: list[str],
+        held: dict[str, Found | None],
+    ) -> Stored[NodeT] | None:
+        if found is None:
+            return None
+        data = found.data
+        head = head_of(data) if names else None
+        if head is not None:
+            data = join(path, head, [part.data for name in names if (part := held[name]) is not None])
+        return Stored(decode(path, data, kind), found.stat.version, found.stat.czxid, tuple(names))
+
+    def _children(self, folder: str) -> dict[str, str]:
+        """The nodes below a folder, parts left out: what their names stand for, to their paths."""
+        names = self._session.children([folder])[0] or []
+        return {unescape(name): f"{folder}/{name}" for name in sorted(names) if not is_part(name)}
+
+    def _fetch_folder(self, folder: str, kind: type[NodeT]) -> dict[str, Stored[NodeT]]:
+        """All nodes below a folder by what their names stand for; two round trips."""
+        paths = self._children(folder)
+        found = self._fetch_many(list(paths.values()), kind)
+        return {name: stored for name, stored in zip(paths, found, strict=True) if stored is not None}
+
+    def _prepare(self, path: str, node: Node, epoch: int) -> bytes:
+        """The data to write at `path`, its parts already beside it where it needs any."""
+        data, parts = split(path, encode(node))
+        for part, content in parts.items():
+            try:
+                self._commit([Create(part, content)], epoch)
+            except Refused as refused:
+                # The name comes from the content: an earlier attempt has written it.
+                if refused.kind is not EXISTS:
+                    raise
+        return data
+
+    def _create(self, path: str, node: Node, epoch: int, *, where: str | None = None) -> None:
+        """Make a node, if `where` exists.
+
+        Raises:
+            Refused: it exists, or a parent or `where` does not.
+        """
+        guard: list[Op] = [Check(where)] if where is not None else []
+        self._commit([*guard, Create(path, self._prepare(path, node, epoch))], epoch)
+
+    def _replace(self, path: str, node: Node, found: Stored[NodeT], epoch: int) -> None:
+        """Exchange a node for another if it is still as found, and remove the parts it leaves behind.
+
+        Raises:
+            Refused: it has changed.
+        """
+        data = self._prepare(path, node, epoch)
+        self._commit([Write(path, data, found.version), *left_behind(path, data, found.parts)], epoch)
+
+
+def left_behind(path: str, data: bytes, parts: Sequence[str]) -> list[Delete]:
+    """The removal of a node's former `parts` that `data`, about to stand at `path`, does not name."""
+    head = head_of(data)
+    kept = set(part_paths(path, head)) if head is not None else set()
+    return [Delete(part) for part in parts if part not in kept]

@@ -1,0 +1,93 @@
+"""The operations of a multi, how large they are, and how ZooKeeper refuses one. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+
+__all__ = [
+    "EXISTS",
+    "MISSING",
+    "OTHER_VERSION",
+    "REQUEST_LIMIT",
+    "Check",
+    "Create",
+    "Delete",
+    "Found",
+    "Op",
+    "Refused",
+    "Write",
+    "size_of",
+]
+
+# Named here so that the rest of the package speaks of refusals without knowing the client library.
+EXISTS = NodeExistsError
+MISSING = NoNodeError
+OTHER_VERSION = BadVersionError
+
+REQUEST_LIMIT = 900 * 1024
+"""Bytes of a multi; ZooKeeper cuts the connection at 1 MiB (`jute.maxbuffer`) instead of answering."""
+
+_OP_OVERHEAD = 80  # bytes of headers and ACL around an operation's path and data
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The node must exist and have this version (-1: any)."""
+
+    path: str
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a node that must not exist; its parent must."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Replace the data of a node that exists and has this version (-1: any)."""
+
+    path: str
+    data: bytes
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove a node that exists and has no children."""
+
+    path: str
+
+
+Op = Check | Create | Write | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A node as read."""
+
+    data: bytes
+    stat: Any
+
+
+class Refused(Exception):
+    """A multi was refused as a whole because of one operation; `kind` is kazoo's class of the reason."""
+
+    def __init__(self, index: int, op: Op, kind: type[KazooException]) -> None:
+        super().__init__(f"{kind.__name__} at {op.path}")
+        self.index = index
+        self.op = op
+        self.kind = kind
+
+
+def size_of(op: Op) -> int:
+    """About how many bytes an operation adds to a request."""
+    data = op.data if isinstance(op, Create | Write) else b""
+    return len(op.path) + len(data) + _OP_OVERHEAD

@@ -1,0 +1,223 @@
+"""Requests to ZooKeeper that outlast a lost connection: reads are repeated, writes are read back first.
+
+On ConnectionLoss a write may or may not have happened. So before it is tried again the nodes are read back
+(behind a `sync`, because another server may lag) and compared: a write is neither lost nor made twice.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionClosedError,
+    KazooException,
+    NoAuthError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import ZnodeStat
+from kazoo.retry import KazooRetry, RetryFailedError
+
+from checkpoint.errors import (
+    CheckpointError,
+    NodeTooLargeError,
+    ZooKeeperAccessError,
+    ZooKeeperUnavailableError,
+)
+from checkpoint.ops import REQUEST_LIMIT, Check, Create, Delete, Found, Op, Refused, Write, size_of
+
+__all__ = ["Session"]
+
+T = TypeVar("T")
+
+
+class Session:
+    """A client with a deadline for each operation; safe for several threads.
+
+    Args:
+        client: started; its default ACL is what new nodes get.
+        timeout: seconds an operation is tried before `ZooKeeperUnavailableError`.
+
+    Attributes:
+        requests: how many operations ZooKeeper has been asked for: each read, `sync` or multi counts one.
+    """
+
+    def __init__(self, client: KazooClient, timeout: float) -> None:
+        self.client = client
+        self.timeout = timeout
+        self.requests = 0
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def read(self, paths: Sequence[str]) -> list[Found | None]:
+        """The nodes at `paths`, None where there is none; sent together, so one round trip of latency."""
+
+        def one(result: Any) -> Found | None:
+            try:
+                data, stat = result()
+            except NoNodeError:
+                return None
+            return Found(data, stat)
+
+        return self._ask([partial(self.client.get_async, path) for path in paths], one, paths)
+
+    def stats(self, paths: Sequence[str]) -> list[ZnodeStat | None]:
+        """The stats of the nodes at `paths`, None where there is none; one round trip of latency."""
+        return self._ask([partial(self.client.exists_async, path) for path in paths], lambda r: r(), paths)
+
+    def children(self, paths: Sequence[str]) -> list[list[str] | None]:
+        """The names of the children, None where the node does not exist; one round trip of latency."""
+
+        def one(result: Any) -> list[str] | None:
+            try:
+                return list(result())
+            except NoNodeError:
+                return None
+
+        return self._ask([partial(self.client.get_children_async, path) for path in paths], one, paths)
+
+    def ensure(self, path: str, acl: Sequence[Any] | None = None) -> None:
+        """Make a node and its parents where they are missing, with this ACL instead of the client's."""
+
+        def attempt(left: Callable[[], float]) -> None:
+            self._count(1)
+            self.client.ensure_path_async(path, acl=acl).get(timeout=left())
+
+        self._retry(attempt, [path])
+
+    def commit(self, ops: Sequence[Op]) -> None:
+        """Do all operations or none.
+
+        Raises:
+            Refused: nothing was done, because of the operation it names.
+            NodeTooLargeError: not sent.
+            ZooKeeperAccessError: the credentials do not allow it.
+            ZooKeeperUnavailableError: it may or may not have happened.
+        """
+        size = sum(map(size_of, ops))
+        if size > REQUEST_LIMIT:
+            largest = max(ops, key=size_of)
+            msg = (
+                f"a request of {size} bytes is more than ZooKeeper takes (1 MiB); the largest part of it is "
+                f"{largest.path} with {size_of(largest)} bytes. This is a defect: nothing was written"
+            )
+            raise NodeTooLargeError(msg)
+        lost = False
+
+        def attempt(left: Callable[[], float]) -> list[Any]:
+            nonlocal lost
+            if lost and self._happened(ops, left):
+                return []
+            lost = True
+            results: list[Any] = self._submit(ops).get(timeout=left())
+            return results
+
+        for index, result in enumerate(self._retry(attempt, [op.path for op in ops])):
+            if isinstance(result, KazooException) and not isinstance(
+                result, RolledBackError | RuntimeInconsistency
+            ):
+                if isinstance(result, NoAuthError):
+                    raise _no_access([ops[index].path], result)
+                raise Refused(index, ops[index], type(result))
+
+    def _submit(self, ops: Sequence[Op]) -> Any:
+        transaction = self.client.transaction()
+        for op in ops:
+            match op:
+                case Check():
+                    transaction.check(op.path, op.version)
+                case Create():
+                    transaction.create(op.path, op.data, ephemeral=op.ephemeral)
+                case Write():
+                    transaction.set_data(op.path, op.data, op.version)
+                case Delete():
+                    transaction.delete(op.path)
+        self._count(1)
+        return transaction.commit_async()
+
+    def _happened(self, ops: Sequence[Op], left: Callable[[], float]) -> bool:
+        """Whether ZooKeeper's nodes are as they are after `ops`, given that its answer was lost."""
+        touched = [op for op in ops if not isinstance(op, Check)]
+        if not touched:
+            return False
+        self._count(1 + len(touched))
+        # Another server may answer now: sync makes it as new as the one that took the write.
+        pending = [self.client.sync_async(touched[0].path)]
+        pending += [self.client.get_async(op.path) for op in touched]
+        pending[0].get(timeout=left())
+        for op, result in zip(touched, pending[1:], strict=True):
+            try:
+                data, _ = result.get(timeout=left())
+            except NoNodeError:
+                if not isinstance(op, Delete):
+                    return False
+            else:
+                if isinstance(op, Delete) or data != op.data:
+                    return False
+        return True
+
+    def _ask(
+        self, calls: Sequence[Callable[[], Any]], one: Callable[[Callable[[], Any]], T], paths: Sequence[str]
+    ) -> list[T]:
+        def attempt(left: Callable[[], float]) -> list[T]:
+            self._count(len(calls))
+            pending = [call() for call in calls]
+            return [one(lambda r=result: r.get(timeout=left())) for result in pending]  # type: ignore[misc]
+
+        return self._retry(attempt, paths) if calls else []
+
+    def _retry(self, attempt: Callable[[Callable[[], float]], T], paths: Sequence[str]) -> T:
+        """Call `attempt` until it neither loses its connection nor its session, within the timeout."""
+        if os.getpid() != self._pid:
+            msg = (
+                f"this store was made in process {self._pid} and its connection does not work in its child "
+                f"{os.getpid()}: make another one there, with checkpoint.client.shared_client"
+            )
+            raise CheckpointError(msg)
+        deadline = time.monotonic() + self.timeout
+
+        def left() -> float:
+            return max(0.001, deadline - time.monotonic())
+
+        retry = KazooRetry(
+            max_tries=-1, delay=0.02, backoff=2, max_delay=0.5, deadline=self.timeout, ignore_expire=True
+        )
+        try:
+            return retry(attempt, left)  # type: ignore[no-any-return]
+        except (ConnectionClosedError, KazooTimeoutError, RetryFailedError) as error:
+            raise self._unavailable(paths, error) from None
+        except (AuthFailedError, NoAuthError) as error:
+            raise _no_access(paths, error) from None
+
+    def _unavailable(self, paths: Sequence[str], error: Exception) -> ZooKeeperUnavailableError:
+        hosts = ",".join(f"{host}:{port}" for host, port in self.client.hosts)
+        where = paths[0] if paths else "/"
+        if isinstance(error, ConnectionClosedError):
+            return ZooKeeperUnavailableError(
+                f"the connection to ZooKeeper at {hosts} was closed; wanted {where}"
+            )
+        return ZooKeeperUnavailableError(
+            f"ZooKeeper at {hosts} did not answer within {self.timeout:g} s for {where}. Look whether the "
+            "servers run and have a quorum (a write under way may have happened); the option "
+            "zookeeper.sessionTimeout sets how long to wait"
+        )
+
+    def _count(self, requests: int) -> None:
+        with self._lock:
+            self.requests += requests
+
+
+def _no_access(paths: Sequence[str], error: Exception) -> ZooKeeperAccessError:
+    return ZooKeeperAccessError(
+        f"ZooKeeper gives no access to {paths[0] if paths else '/'} ({type(error).__name__}): set "
+        "zookeeper.digest or zookeeper.sasl.* to the credentials that made the node"
+    )

@@ -1,0 +1,45 @@
+"""The request that a running query ends after the batch in hand, and the run's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.recipe.watchers import DataWatch
+
+from checkpoint.codec import decode, encode
+from checkpoint.nodes import StopNode
+from checkpoint.nodestore import NodeStore
+from checkpoint.ops import EXISTS, MISSING, Create, Delete, Refused, Write
+
+__all__ = ["Stopping"]
+
+
+class Stopping(NodeStore):
+    """The node `stop`: ephemeral, made by whoever asks, answered by the run it names."""
+
+    def ask_to_stop(self, epoch: int) -> None:
+        """Ask the run of `epoch` to plan nothing more; the request ends with this process's session."""
+        request = Create(self.layout.stop, encode(StopNode(epoch=epoch)), ephemeral=True)
+        try:
+            self._session.commit([request])
+        except Refused as refused:
+            if refused.kind is not EXISTS:
+                raise
+            self._session.commit([Delete(self.layout.stop), request])
+
+    def answer_stop(self, settled: int, epoch: int) -> None:
+        """Tell who asked that this run plans nothing more, and what is settled. Nothing if nobody asks any more."""
+        try:
+            self._commit([Write(self.layout.stop, encode(StopNode(epoch=epoch, settled=settled)))], epoch)
+        except Refused as refused:
+            if refused.kind is not MISSING:
+                raise
+
+    def watch_stop(self, callback: Callable[[StopNode | None], object]) -> None:
+        """Call `callback` with the request now (None for none) and at each change; it must be quick."""
+
+        def look(data: bytes | None, _stat: Any) -> None:
+            callback(decode(self.layout.stop, data, StopNode) if data else None)
+
+        DataWatch(self._session.client, self.layout.stop, look)

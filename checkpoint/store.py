@@ -1,0 +1,160 @@
+"""Everything that one application keeps in ZooKeeper for one stream, typed: the one door to it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.recipe.watchers import DataWatch
+
+from checkpoint.batchstore import BatchStore
+from checkpoint.codec import encode
+from checkpoint.errors import CheckpointError, StateMissingError
+from checkpoint.fencing import RACES
+from checkpoint.layout import Layout, unescape
+from checkpoint.nodes import ExternalNode, StartNode
+from checkpoint.ops import EXISTS, MISSING, Create, Op, Refused, Write
+from checkpoint.session import Session
+from checkpoint.shardstore import ShardStore
+from checkpoint.stopping import Stopping
+
+__all__ = ["SourceStore", "find_applications", "find_layouts"]
+
+
+class SourceStore(BatchStore, ShardStore, Stopping):
+    """The state of one application and stream.
+
+    Every operation is retried over lost connections and sessions until the session timeout has passed, then
+    raises `ZooKeeperUnavailableError`. Every write but `add_external` and `report_fenced` takes the epoch of
+    its run and raises `FencedError` once a newer run has taken over. Any read may raise `CorruptNodeError`.
+    """
+
+    def __init__(self, client: KazooClient, layout: Layout, timeout: float | None = None) -> None:
+        super().__init__(client, layout, timeout)
+        self._swept = False
+
+    def start(self) -> StartNode | None:
+        """What LATEST was resolved to; None before it was."""
+        found = self._fetch(self.layout.start, StartNode)
+        return found.node if found else None
+
+    def put_start(self, node: StartNode, epoch: int) -> StartNode:
+        """Store what LATEST is resolved to, once; whoever comes later gets the first one's answer.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        for _ in range(RACES):
+            try:
+                self._create(self.layout.start, node, epoch)
+            except Refused as refused:
+                if refused.kind is not EXISTS:
+                    raise
+            else:
+                return node
+            found = self.start()
+            if found is not None:
+                return found
+        msg = f"{self.layout.start} comes and goes: somebody else deletes it"
+        raise CheckpointError(msg)
+
+    def purge(self, txid_upto: int, epoch: int) -> int:
+        """Remove plans, pins and outcomes up to and including a txid, and parts of large nodes that nothing names.
+
+        Returns:
+            How many nodes were removed.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        removed = super().purge(txid_upto, epoch)
+        if not self._swept:
+            # A crash leaves such parts, so an older run: once is enough.
+            removed += self.sweep_parts(epoch)
+            self._swept = True
+        return removed
+
+    def external(self) -> dict[str, dict[str, ExternalNode]]:
+        """What other processes have asked for: by shard, the nodes' names to the nodes, oldest first.
+
+        `settle` removes those named in its `consumed`.
+        """
+        shards = self._children(self.layout.external)
+        listed = self._session.children(list(shards.values()))
+        paths = [
+            f"{folder}/{name}"
+            for folder, names in zip(shards.values(), listed, strict=True)
+            for name in names or []
+        ]
+        found = {
+            path: stored
+            for path, stored in zip(paths, self._fetch_many(paths, ExternalNode), strict=True)
+            if stored is not None
+        }
+        asked: dict[str, dict[str, ExternalNode]] = {}
+        for path in sorted(found, key=lambda path: found[path].created):
+            folder, _, name = path.rpartition("/")
+            shard = unescape(folder.rpartition("/")[2])
+            asked.setdefault(shard, {})[name] = found[path].node
+        return asked
+
+    def add_external(self, shard: str, node: ExternalNode) -> str:
+        """Ask the running query for something; any process may, so this is not fenced.
+
+        Returns:
+            The path of the request; it vanishes once a settled batch has taken it in.
+
+        Raises:
+            StateMissingError: there is no such application and stream.
+        """
+        folder = self.layout.external_of(shard)
+        # A name of our own, so that a write whose answer was lost is recognised. ZooKeeper's order of
+        # creation (czxid) takes the place of a sequence in the name.
+        path = f"{folder}/{uuid.uuid4().hex}"
+        # Writing the folder itself is what `watch_external` sees: one watch, whatever the shards.
+        ops: list[Op] = [Create(path, encode(node)), Write(self.layout.external, b"")]
+        try:
+            self._session.commit(ops)
+        except Refused as refused:
+            if refused.kind is not MISSING:
+                raise
+            self._make_external_folder(folder)
+            self._session.commit(ops)
+        return path
+
+    def watch_external(self, callback: Callable[[], object]) -> None:
+        """Call `callback` now and whenever somebody has asked for something; it must be quick."""
+
+        def look(_data: bytes | None, _stat: Any) -> None:
+            callback()
+
+        DataWatch(self._session.client, self.layout.external, look)
+
+    def _make_external_folder(self, folder: str) -> None:
+        try:
+            self._session.commit([Create(folder)])
+        except Refused as refused:
+            if refused.kind is MISSING:
+                msg = (
+                    f"{self.layout.base} does not exist: no query of application {self.layout.application!r} "
+                    f"has read stream {self.layout.stream!r} yet. Check the names, zookeeper.hosts and "
+                    "zookeeper.root"
+                )
+                raise StateMissingError(msg) from None
+            if refused.kind is not EXISTS:
+                raise
+
+
+def find_applications(session: Session, root: str) -> list[str]:
+    """The names of the applications below a root, sorted."""
+    names = session.children([Layout.root_path(root) or "/"])[0] or []
+    return sorted(unescape(name) for name in names if name != "zookeeper")
+
+
+def find_layouts(session: Session, root: str, application: str) -> list[Layout]:
+    """The layouts of all streams that an application has read, the newest stream of a name last."""
+    names = session.children([Layout.application_path(root, application)])[0] or []
+    found = [Layout.parse(root, application, name) for name in names if "@" in name]
+    return sorted(found, key=lambda layout: (layout.stream, layout.created))

@@ -1,0 +1,262 @@
+"""`kinesis-trident`: inspects an application in ZooKeeper, replays its dead letters, runs local servers."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from checkpoint.client import Sasl, Tls
+from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from checkpoint.errors import CheckpointError
+from checkpoint.store import SourceStore
+from console.connection import open_stores
+from console.errors import ConsoleError
+from console.migration import Storm, export_checkpoints, import_checkpoints
+from console.options import (
+    Application,
+    AsJson,
+    Login,
+    Prefix,
+    Root,
+    Stream,
+    Style,
+    Topology,
+    Watch,
+    ZooKeeper,
+    target_of,
+)
+from console.replay import MessageId, ask_for_replay, folder_ids, listed_ids
+from console.servers import serve
+from console.show import show
+from console.views import VIEWS
+from spout.errors import SpoutError
+
+__all__ = ["app", "main"]
+
+DEFAULT_ROOT = "/kinesis-trident"
+
+app = typer.Typer(
+    help=__doc__.replace("`", ""),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class Action(enum.StrEnum):
+    """What to do with dead letters."""
+
+    LIST = "list"
+    REPLAY = "replay"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command; what goes wrong is one sentence, and exit code 1."""
+    try:
+        app(arguments)
+    except (CheckpointError, ConsoleError, SpoutError) as error:
+        print(f"kinesis-trident: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+@app.callback()
+def login(
+    *,
+    context: typer.Context,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for ZooKeeper.")] = 10.0,
+    digest: Annotated[
+        str | None,
+        typer.Option(
+            envvar="KINESIS_TRIDENT_ZOOKEEPER_DIGEST", metavar="USER:PASSWORD", help="Log in with a digest."
+        ),
+    ] = None,
+    sasl: Annotated[
+        str | None,
+        typer.Option(
+            envvar="KINESIS_TRIDENT_ZOOKEEPER_SASL",
+            metavar="USER:PASSWORD",
+            help="Log in by SASL DIGEST-MD5.",
+        ),
+    ] = None,
+    tls_ca: Annotated[Path | None, typer.Option(help="PEM file of who to trust; TLS is used then.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="PEM file to show to the server.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
+) -> None:
+    """Inspects an application in ZooKeeper, replays its dead letters, runs local servers."""
+    ca, cert, key = (str(path) if path else None for path in (tls_ca, tls_cert, tls_key))
+    user, _, password = (sasl or "").partition(":")
+    context.obj = Login(
+        timeout,
+        Tls(ca, cert, key) if ca or cert or key else None,
+        Sasl(user, password) if sasl else None,
+        digest,
+    )
+
+
+_SHORT = {
+    "checkpoints": "How far each shard is done and read.",
+    "inflight": "What is read and not done.",
+    "retries": "What failed and comes back, the next due first.",
+    "shards": "Which shard came from which.",
+}
+"""The list of commands has room for one short line each."""
+
+
+def _add_view(name: str) -> None:
+    """A command that shows one of the views; its help is the view's docstring."""
+
+    def command(
+        *,
+        context: typer.Context,
+        application: Application,
+        zookeeper: ZooKeeper,
+        root: Root = DEFAULT_ROOT,
+        stream: Stream = None,
+        as_json: AsJson = False,
+        watch: Watch = 0,
+    ) -> None:
+        show(VIEWS[name], target_of(context.obj, zookeeper, root, application, stream), as_json, watch)
+
+    app.command(name, help=VIEWS[name].__doc__, short_help=_SHORT[name])(command)
+
+
+for _name in _SHORT:
+    _add_view(_name)
+
+
+@app.command("dead-letters", short_help="List what was given up, or replay it.")
+def dead_letters(
+    *,
+    context: typer.Context,
+    application: Application,
+    zookeeper: ZooKeeper,
+    action: Annotated[Action, typer.Argument(help="What to do.")] = Action.LIST,
+    message_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="MESSAGE_ID", help="Which to replay.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Replay all of them.")] = False,
+    folder: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="FOLDER",
+            help="Replay what is in this dead-letter folder, or those named of it.",
+        ),
+    ] = None,
+    root: Root = DEFAULT_ROOT,
+    stream: Stream = None,
+    as_json: AsJson = False,
+    watch: Watch = 0,
+) -> None:
+    """List what was given up, or have it delivered again with a fresh count of attempts."""
+    target = target_of(context.obj, zookeeper, root, application, stream)
+    if action is Action.LIST:
+        if message_ids or every or folder:
+            msg = "message ids, --all and --from choose what to replay: write replay after the application"
+            raise ConsoleError(msg)
+        show(VIEWS["dead-letters"], target, as_json, watch)
+        return
+    with open_stores(target) as stores:
+        chosen = _chosen(stores, message_ids or [], every, folder)
+        count = ask_for_replay(stores, [MessageId.parse(text) for text in chosen])
+        running = any(store.owner() for store in stores)
+    when = "with one of the next micro-batches" if running else "once the query is started: it is not running"
+    print(f"{count} record{'s' if count != 1 else ''} will be delivered again {when}")
+
+
+@app.command("export", short_help="Hand over to a Storm spout.")
+def export_command(
+    *,
+    context: typer.Context,
+    application: Application,
+    zookeeper: ZooKeeper,
+    style: Style,
+    prefix: Prefix,
+    topology: Topology = "",
+    overwrite: Annotated[bool, typer.Option(help="Also where Storm's own checkpoint is further on.")] = False,
+    root: Root = DEFAULT_ROOT,
+    stream: Stream = None,
+) -> None:
+    """Write the checkpoints of a stopped query as a Storm spout would have."""
+    target = target_of(context.obj, zookeeper, root, application, stream)
+    for path in export_checkpoints(target, Storm(style, prefix, topology), overwrite=overwrite).values():
+        print(path)
+
+
+@app.command("import", short_help="Take over from a Storm spout.")
+def import_command(
+    *,
+    context: typer.Context,
+    application: Application,
+    zookeeper: ZooKeeper,
+    style: Style,
+    prefix: Prefix,
+    stream: Annotated[str, typer.Option(help="The stream that both read.")],
+    topology: Topology = "",
+    storm_zookeeper: Annotated[
+        str | None, typer.Option(metavar="HOSTS", help="The ZooKeeper of Storm, if it is another one.")
+    ] = None,
+    region: Annotated[str | None, typer.Option(help="Of the stream.")] = None,
+    endpoint: Annotated[str | None, typer.Option(help="Of Kinesis, if it is not AWS's.")] = None,
+    root: Root = DEFAULT_ROOT,
+) -> None:
+    """Let a new application begin where a Storm spout has stopped."""
+    target = target_of(context.obj, zookeeper, root, application, stream)
+    begins = import_checkpoints(
+        target, Storm(style, prefix, topology), zookeeper=storm_zookeeper, region=region, endpoint=endpoint
+    )
+    for shard, position in begins.items():
+        print(f"{shard} begins after {position}")
+
+
+@app.command("zookeeper", short_help="Run a local ZooKeeper, to try things out.")
+def zookeeper_server(
+    port: Annotated[int, typer.Option(help="Loopback port; 0 chooses a free one.")] = 2181,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder that keeps the data; by default it is lost.")
+    ] = None,
+) -> None:
+    """Run a ZooKeeper server on this machine, for trying things out."""
+    serve(EmbeddedZooKeeper(data, port))
+
+
+@app.command("kinesis", short_help="Run a local Kinesis, to try things out.")
+def kinesis_server(
+    port: Annotated[int, typer.Option(help="Loopback port; 0 chooses a free one.")] = 4566,
+) -> None:
+    """Run a local Kinesis on this machine; with the default port, endpointUrl=localstack finds it."""
+    serve(EmbeddedKinesis(port))
+
+
+def _chosen(stores: Sequence[SourceStore], ids: list[str], every: bool, folder: str | None) -> list[str]:
+    """The message ids to replay: those named, all that ZooKeeper lists, or those in a folder."""
+    if every and (ids or folder):
+        msg = "--all stands alone: name message ids, or a folder with --from, or --all"
+        raise ConsoleError(msg)
+    if every:
+        return [text for store in stores for text in listed_ids(store.dead_letters().values())]
+    if folder is not None:
+        layouts = [store.layout for store in stores]
+        held, expired = folder_ids(folder, layouts[0].application, {layout.stream for layout in layouts})
+        missing = sorted(set(ids) - set(held))
+        if missing:
+            msg = f"{folder} holds no dead letter {', '.join(missing)} that can be replayed"
+            raise ConsoleError(msg)
+        if expired and not ids:
+            print(
+                f"{expired} records are past the stream's retention and cannot be replayed", file=sys.stderr
+            )
+        if not held:
+            msg = f"{folder} holds no dead letter of {layouts[0].application!r} that can be replayed"
+            raise ConsoleError(msg)
+        return ids or held
+    if not ids:
+        msg = "name the message ids to replay, or --all, or a dead-letter folder with --from FOLDER"
+        raise ConsoleError(msg)
+    return ids

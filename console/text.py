@@ -1,0 +1,37 @@
+"""How times and positions are written for people. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+__all__ = ["duration", "iso_time", "short"]
+
+_LONG_NUMBER = re.compile(r"\d{21,}")
+
+
+def iso_time(milliseconds: int) -> str:
+    """Epoch milliseconds as UTC, to the second."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def duration(milliseconds: int) -> str:
+    """Milliseconds in the units that say something: `350 ms`, `4.2 s`, `3m 05s`, `2h 07m`, `1d 4h`."""
+    if milliseconds < 1000:
+        return f"{milliseconds} ms"
+    seconds = milliseconds // 1000
+    if seconds < 60:
+        return f"{milliseconds / 1000:.1f} s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes}m {seconds:02}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours}h {minutes:02}m"
+    days, hours = divmod(hours, 24)
+    return f"{days}d {hours}h"
+
+
+def short(text: str) -> str:
+    """Sequence numbers (56 digits) cut in the middle: their ends tell them apart."""
+    return _LONG_NUMBER.sub(lambda number: f"{number[0][:4]}…{number[0][-12:]}", text)

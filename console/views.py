@@ -1,0 +1,227 @@
+"""What each table says, as plain rows made from the nodes. Pure: the time is an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from console.snapshot import Snapshot
+from console.text import iso_time
+from tracker.records import Run
+
+__all__ = ["VIEWS", "View", "checkpoints", "dead_letters", "inflight", "retries", "shards"]
+
+Row = dict[str, Any]
+
+_CHECKPOINTS = (
+    "shard",
+    "state",
+    "checkpoint",
+    "sub",
+    "position",
+    "txid",
+    "lag_ms",
+    "inflight",
+    "retrying",
+    "owner",
+    "blocked",
+)
+
+_IF_ANY = {"sub", "blocked"}
+"""Columns that are shown only where a shard has something in them: the table is wide enough without."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A table before it is drawn: rows of JSON values with the same keys, and what stands above and below.
+
+    A key that ends in `_ms` holds milliseconds, `_at` holds epoch milliseconds.
+    """
+
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def checkpoints(snapshot: Snapshot, _now: int) -> View:
+    """Per shard: how far everything is done, where reading goes on, and what is between."""
+    owner = _owner(snapshot)
+    rows = []
+    for shard in snapshot.shard_ids:
+        node, held = snapshot.checkpoints.get(shard), snapshot.inflight.get(shard)
+        pin, lineage = snapshot.pins.get(shard), snapshot.shards.get(shard)
+        waiting, dead = _count(held.waiting if held else ()), _count(held.dead if held else ())
+        rows.append(
+            {
+                "shard": shard,
+                "state": lineage.state if lineage else None,
+                "checkpoint": node.checkpoint if node else None,
+                "sub": node.sub if node and node.sub >= 0 else None,
+                "position": node.position if node else lineage.start if lineage else None,
+                "txid": node.txid if node else None,
+                "lag_ms": node.behind_ms if node else None,
+                "inflight": waiting + dead + (pin.fresh if pin else 0),
+                "retrying": waiting,
+                "owner": owner,
+                "blocked": held.blocked if held else "",
+            }
+        )
+    columns = tuple(name for name in _CHECKPOINTS if name not in _IF_ANY or any(map(itemgetter(name), rows)))
+    return View(_title("checkpoints", snapshot), _progress(snapshot), columns, tuple(rows))
+
+
+def inflight(snapshot: Snapshot, _now: int) -> View:
+    """Everything read and not done: in the batch under way, failed, or to be dead-lettered."""
+    rows = []
+    for shard in snapshot.shard_ids:
+        pin, held = snapshot.pins.get(shard), snapshot.inflight.get(shard)
+        runs = [("waiting", run) for run in held.waiting] if held else []
+        runs += [("dead", run) for run in held.dead] if held else []
+        rows += [
+            {
+                "shard": shard,
+                "state": state,
+                "first": run.first or f"after {run.prev}",
+                "last": run.last,
+                "count": run.count,
+                "attempts": run.attempt,
+                "due_at": run.due if state == "waiting" else None,
+                "reason": _reason(run),
+            }
+            for state, run in runs
+        ]
+        if pin is not None and pin.fresh:
+            rows.append(
+                {
+                    "shard": shard,
+                    "state": f"in txid {pin.txid}",
+                    "first": pin.start.replace("AFTER_SEQUENCE_NUMBER", "after").replace(
+                        "AT_SEQUENCE_NUMBER ", ""
+                    ),
+                    "last": pin.last,
+                    "count": pin.fresh,
+                    "attempts": 1,
+                    "due_at": None,
+                    "reason": "",
+                }
+            )
+    columns = ("shard", "state", "first", "last", "count", "attempts", "due_at", "reason")
+    return View(_title("in flight", snapshot), _progress(snapshot), columns, tuple(rows))
+
+
+def retries(snapshot: Snapshot, now: int) -> View:
+    """What failed and comes back, the next due first."""
+    rows = [
+        {
+            "message_id": _message_id(snapshot, shard, run),
+            "count": run.count,
+            "attempts": run.attempt,
+            "due_at": run.due,
+            "due_in_ms": max(run.due - now, 0),
+            "reason": _reason(run),
+        }
+        for shard, held in snapshot.inflight.items()
+        for run in held.waiting
+    ]
+    rows.sort(key=lambda row: (row["due_at"], row["message_id"]))
+    columns = ("message_id", "count", "attempts", "due_in_ms", "reason")
+    return View(_title("retries", snapshot), _progress(snapshot), columns, tuple(rows))
+
+
+def dead_letters(snapshot: Snapshot, _now: int) -> View:
+    """The last dead letters of each shard, the newest first."""
+    rows: list[Row] = [
+        {
+            "message_id": record.message_id,
+            "count": record.count,
+            "attempts": record.attempts,
+            "txid": record.txid,
+            "time_at": record.time,
+            "reason": record.reason,
+        }
+        for node in snapshot.dead_letters.values()
+        for record in node.last
+    ]
+    rows.sort(key=lambda row: (-row["time_at"], row["message_id"]))
+    total = sum(node.count for node in snapshot.dead_letters.values())
+    # Without a dead letter the node names what was done instead.
+    targets = sorted({node.target for node in snapshot.dead_letters.values() if "/" in node.target})
+    listed = sum(row["count"] for row in rows)
+    note = f"{total} in all" if listed >= total else f"{total} in all, the last {listed} are listed here"
+    if targets:
+        note += f"; the records are in {', '.join(targets)}"
+    columns = ("message_id", "count", "attempts", "txid", "time_at", "reason")
+    return View(_title("dead letters", snapshot), note, columns, tuple(rows))
+
+
+def shards(snapshot: Snapshot, _now: int) -> View:
+    """The lineage: which shard came from which, and how far each is read."""
+    rows = []
+    for shard, lineage in sorted(snapshot.shards.items()):
+        node = snapshot.checkpoints.get(shard)
+        rows.append(
+            {
+                "shard": shard,
+                "state": lineage.state,
+                "parents": list(lineage.parents),
+                "start": lineage.start,
+                "position": node.position if node else None,
+                "lag_ms": node.behind_ms if node else None,
+            }
+        )
+    columns = ("shard", "state", "parents", "start", "position", "lag_ms")
+    return View(_title("shards", snapshot), _progress(snapshot), columns, tuple(rows))
+
+
+VIEWS: dict[str, Callable[[Snapshot, int], View]] = {
+    "checkpoints": checkpoints,
+    "dead-letters": dead_letters,
+    "inflight": inflight,
+    "retries": retries,
+    "shards": shards,
+}
+
+
+def _title(what: str, snapshot: Snapshot) -> str:
+    layout = snapshot.layout
+    return f"{what} of {layout.application}, stream {layout.stream}"
+
+
+def _progress(snapshot: Snapshot) -> str:
+    def parts() -> Iterator[str]:
+        yield f"settled: txid {snapshot.settled.txid}" if snapshot.settled else "nothing settled yet"
+        if snapshot.batch_state:
+            yield snapshot.batch_state
+        if snapshot.run is None:
+            yield "never started"
+        elif snapshot.owner is None:
+            run = snapshot.run
+            yield f"no run is connected, the last was epoch {snapshot.epoch}, {run.host} pid {run.pid}"
+        else:
+            owner = snapshot.owner
+            since = iso_time(owner.since)
+            yield f"run: epoch {owner.epoch}, {owner.host} pid {owner.pid}, since {since}"
+
+    return "; ".join(parts())
+
+
+def _owner(snapshot: Snapshot) -> str | None:
+    owner = snapshot.owner
+    return f"{owner.host}:{owner.pid}" if owner else None
+
+
+def _count(runs: tuple[Run, ...]) -> int:
+    return sum(run.count for run in runs)
+
+
+def _reason(run: Run) -> str:
+    return run.failures[-1].reason if run.failures else ""
+
+
+def _message_id(snapshot: Snapshot, shard: str, run: Run) -> str:
+    first = run.first or f"after {run.prev}"
+    whole = f"{snapshot.layout.stream}/{shard}:{first}"
+    return whole if run.count == 1 and run.first else f"{whole}..{run.last}"

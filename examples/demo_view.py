@@ -1,0 +1,133 @@
+"""What the demo shows: progress as ZooKeeper has it, the comparison at the end, and the nodes. Fits 80 columns."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+from kazoo.client import KazooClient
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from checkpoint.layout import Layout
+from checkpoint.store import SourceStore
+from console.text import short
+
+__all__ = ["Progress", "Truth", "dead_letters", "show_dead_letters", "show_result", "take_progress", "tree"]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What was put into the stream: the amounts of the good orders by id, and how many bad ones."""
+
+    amounts: dict[str, float]
+    bad: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What ZooKeeper says. `in_hand` is the batch that is pinned and not settled, if any."""
+
+    table: Table
+    read: int
+    retrying: int
+    in_hand: int | None
+
+
+def take_progress(store: SourceStore) -> Progress:
+    """Read progress from ZooKeeper, as anyone can."""
+    checkpoints, inflight, letters = store.checkpoints(), store.inflight(), store.dead_letters()
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("shard")
+    for name in ("read", "acked", "retrying", "dead letters"):
+        table.add_column(name, justify="right")
+    table.add_column("checkpoint")
+    read = retrying = dead = 0
+    for shard, node in sorted(checkpoints.items()):
+        waiting = inflight.get(shard)
+        here = sum(run.count for run in (*waiting.waiting, *waiting.dead)) if waiting else 0
+        gone = letters[shard].count if shard in letters else 0
+        name = shard.removeprefix("shardId-").lstrip("0") or "0"
+        done = node.read - here - gone
+        table.add_row(
+            name, f"{node.read:,}", f"{done:,}", f"{here:,}", f"{gone:,}", short(node.checkpoint or "-")
+        )
+        read, retrying, dead = read + node.read, retrying + here, dead + gone
+    table.add_section()
+    table.add_row("all", f"{read:,}", f"{read - retrying - dead:,}", f"{retrying:,}", f"{dead:,}", "")
+    batch, settled = store.newest_batch(), store.settled()
+    txid = batch.plan.txid if batch and batch.plan.txid > (settled.txid if settled else 0) else None
+    pinned = batch is not None and txid is not None and bool(store.get_pins(txid, batch.plan.shards))
+    return Progress(table, read, retrying, txid if pinned else None)
+
+
+def dead_letters(folder: Path) -> list[dict[str, Any]]:
+    """All documents of a dead-letter folder."""
+    files = sorted(folder.rglob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def show_result(console: Console, output: Path, truth: Truth, letters: list[dict[str, Any]]) -> bool:
+    """Compare what the job wrote with what was put into the stream; whether all is as it must be."""
+    written = ds.dataset(output / "orders", format="parquet").to_table()
+    counts = Counter(written.column("order_id").to_pylist())
+    ids = Counter(letter["messageId"] for letter in letters)
+    total = sum(written.column("amount").to_pylist())
+    rows = [
+        ("good orders written", f"{len(counts):,}", f"{len(truth.amounts):,}"),
+        ("sum of their amounts", f"{total:,.2f}", f"{sum(truth.amounts.values()):,.2f}"),
+        ("orders written more than once", str(sum(n > 1 for n in counts.values())), "0"),
+        ("orders missing", str(len(truth.amounts.keys() - counts.keys())), "0"),
+        ("bad records in the dead letter", str(len(ids)), str(truth.bad)),
+        ("dead letters written more than once", str(sum(n > 1 for n in ids.values())), "0"),
+    ]
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("computed from the files written")
+    table.add_column("found", justify="right")
+    table.add_column("expected", justify="right")
+    table.add_column("")
+    for name, found, wanted in rows:
+        table.add_row(name, found, wanted, "[green]ok[/]" if found == wanted else "[red]WRONG[/]")
+    console.print(table)
+    return all(found == wanted for _, found, wanted in rows)
+
+
+def show_dead_letters(console: Console, letters: list[dict[str, Any]]) -> None:
+    """The reasons in the dead letter, and the life of one record."""
+    reasons = Counter(letter["reasons"][-1]["reason"].partition(":")[0] for letter in letters)
+    console.print(
+        "reasons in the dead letter:", ", ".join(f"{name} ({n})" for name, n in reasons.most_common())
+    )
+    if letters:
+        first = letters[0]
+        console.print(Text(f"one of them, {short(first['messageId'])}, was tried {first['attempts']} times:"))
+        for one in first["reasons"]:
+            time = one["time"].partition("T")[2].partition(".")[0]
+            console.print(Text(f"  {time}  {one['reason']}"), no_wrap=True, overflow="ellipsis")
+
+
+def tree(client: KazooClient, layout: Layout) -> Tree:
+    """What stands in ZooKeeper, a line a node: of a folder its first node, and how many more there are."""
+    root = Tree(Text(layout.base))
+    for name in sorted(client.get_children(layout.base)):
+        path = f"{layout.base}/{name}"
+        below = sorted(client.get_children(path))
+        data = client.get(path)[0].decode()
+        if not below:
+            root.add(_node(name, data or "(empty)"))
+            continue
+        branch = root.add(name)
+        branch.add(_node(below[0], client.get(f"{path}/{below[0]}")[0].decode()))
+        if below[1:]:
+            branch.add(Text(f"{len(below) - 1} more", style="dim"))
+    return root
+
+
+def _node(name: str, data: str) -> Text:
+    return Text(f"{name}  ", no_wrap=True, overflow="ellipsis").append(short(data), style="dim")

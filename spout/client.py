@@ -1,0 +1,192 @@
+"""Kinesis through botocore: the one implementation of `spout.kinesis.Kinesis` that talks to AWS."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
+
+from spout.aws_errors import translated
+from spout.connection_options import ConnectionOptions
+from spout.kinesis import KinesisError, Page, Shard, StreamInfo
+from spout.pages import PAGE, page_from_response, server_time
+from spout.positions import After, At, AtTimestamp, Position, ShardEnd, TrimHorizon, parse_position
+from spout.putting import Entry, put_all
+from spout.session import create_clients
+
+__all__ = ["BotoKinesis", "kinesis_client"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class BotoKinesis:
+    """All calls the source makes, for several threads at once. Errors name the stream, region and endpoint.
+
+    Reads of records are never repeated by botocore: `spout.fetch` decides what a throttle or a fault means for
+    the shard's turn. All other calls are, `clientNumRetries` times.
+
+    Raises:
+        KinesisError: the options name no usable region, profile or endpoint.
+    """
+
+    def __init__(self, options: ConnectionOptions, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._sleep = sleep
+        self._name, self._arn = options.stream_name, options.stream_arn
+        try:
+            self._calls, self._reads = create_clients(options, options.client_num_retries, 0)
+        except (BotoCoreError, ValueError) as error:
+            where = f"{options.region or 'no region'} ({options.endpoint_url or 'default endpoint'})"
+            raise translated(error, f"stream {options.stream_name!r}", where) from error
+        self._where = f"{self._calls.meta.region_name} ({self._calls.meta.endpoint_url})"
+
+    def __repr__(self) -> str:
+        return f"BotoKinesis({self._where})"
+
+    def describe(self, stream: str) -> StreamInfo:
+        """See `Kinesis.describe`."""
+        answer = self._call(f"stream {stream!r}", self._calls.describe_stream_summary, **self._stream(stream))
+        found = answer["StreamDescriptionSummary"]
+        largest = found.get("MaxRecordSizeInKiB")
+        return StreamInfo(
+            name=found["StreamName"],
+            arn=found["StreamARN"],
+            created=_milliseconds(found["StreamCreationTimestamp"]),
+            retention_hours=found["RetentionPeriodHours"],
+            status=found["StreamStatus"],
+            server_time=server_time(answer["ResponseMetadata"]["HTTPHeaders"]) or int(time.time() * 1000),
+            max_record_bytes=largest * 1024 if largest else None,
+        )
+
+    def list_shards(self, stream: str) -> list[Shard]:
+        """See `Kinesis.list_shards`."""
+        shards: list[Shard] = []
+        page = self._stream(stream)
+        while page:
+            answer = self._call(f"stream {stream!r}", self._calls.list_shards, **page)
+            shards.extend(map(_shard, answer["Shards"]))
+            token = answer.get("NextToken")
+            # The token stands for the stream; Kinesis refuses both together.
+            page = {"NextToken": token} if token else {}
+        return shards
+
+    def iterator(self, stream: str, shard: str, position: str) -> str:
+        """See `Kinesis.iterator`; a position inside an aggregate gives an iterator at its record.
+
+        An AT_TIMESTAMP iterator may start up to a second early, because some versions of botocore send whole
+        seconds.
+        """
+        answer = self._call(
+            f"stream {stream!r}, shard {shard}, position {position}",
+            self._reads.get_shard_iterator,
+            **self._stream(stream),
+            ShardId=shard,
+            **_start(parse_position(position)),
+        )
+        iterator: str = answer["ShardIterator"]
+        return iterator
+
+    def get_records(self, iterator: str, limit: int) -> Page:
+        """See `Kinesis.get_records`."""
+        which = {"StreamARN": self._arn} if self._arn else {}
+        answer = self._call(
+            "GetRecords", self._reads.get_records, ShardIterator=iterator, Limit=limit, **which
+        )
+        page: Page | None = answer.get(PAGE)
+        if page is None:
+            return page_from_response(answer, server_time(answer["ResponseMetadata"]["HTTPHeaders"]))
+        return page
+
+    def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
+        """See `Kinesis.put_records`; after a cut connection a request may have been written twice.
+
+        Raises:
+            ThrottledError, Unavailable: Kinesis took nothing for two minutes.
+            KinesisError: a record is larger than Kinesis takes.
+        """
+        put_all(
+            lambda entries: self.put_entries(stream, entries),
+            records,
+            sleep=self._sleep,
+            where=f"stream {stream!r}",
+        )
+
+    def put_entries(self, stream: str, entries: list[Entry]) -> list[dict[str, Any]]:
+        """One PutRecords call: its results, one an entry, those that were refused with an `ErrorCode`."""
+        answer = self._call(
+            f"stream {stream!r}", self._calls.put_records, Records=entries, **self._stream(stream)
+        )
+        results: list[dict[str, Any]] = answer["Records"]
+        return results
+
+    def _stream(self, name: str) -> dict[str, str]:
+        # Only the ARN reaches a stream of another account.
+        return {"StreamARN": self._arn} if self._arn and name == self._name else {"StreamName": name}
+
+    def _call(self, what: str, method: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = method(**arguments)
+        except (BotoCoreError, ClientError, ResponseParserError) as error:
+            raise translated(error, what, self._where) from error
+        return answer
+
+
+def _shard(found: dict[str, Any]) -> Shard:
+    parents = (found.get("ParentShardId"), found.get("AdjacentParentShardId"))
+    return Shard(
+        id=found["ShardId"],
+        parents=tuple(parent for parent in parents if parent),
+        closed="EndingSequenceNumber" in found["SequenceNumberRange"],
+    )
+
+
+def _start(position: Position) -> dict[str, Any]:
+    match position:
+        case TrimHorizon():
+            return {"ShardIteratorType": "TRIM_HORIZON"}
+        case AtTimestamp(time):
+            return {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": _EPOCH + timedelta(milliseconds=time)}
+        case After(record):
+            kind = "AFTER_SEQUENCE_NUMBER" if record.sub < 0 else "AT_SEQUENCE_NUMBER"
+            return {"ShardIteratorType": kind, "StartingSequenceNumber": str(record.sequence)}
+        case At(record):
+            return {
+                "ShardIteratorType": "AT_SEQUENCE_NUMBER",
+                "StartingSequenceNumber": str(record.sequence),
+            }
+        case ShardEnd():
+            msg = "a shard that is read to its end has no iterator"
+            raise KinesisError(msg)
+
+
+def _milliseconds(time: datetime) -> int:
+    return (time - _EPOCH) // timedelta(milliseconds=1)
+
+
+@dataclass(slots=True)
+class _Shared:
+    clients: dict[ConnectionOptions, BotoKinesis] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+# By process: a lock inherited over a fork may be held by a thread that is not there, and sockets are shared.
+_shared: dict[int, _Shared] = {}
+
+
+def kinesis_client(options: ConnectionOptions) -> BotoKinesis:
+    """This process's client for `options`; it lives as long as the process does.
+
+    Raises:
+        KinesisError: as `BotoKinesis`.
+    """
+    shared = _shared.setdefault(os.getpid(), _Shared())
+    with shared.lock:
+        if options not in shared.clients:
+            shared.clients[options] = BotoKinesis(options)
+        return shared.clients[options]

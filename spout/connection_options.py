@@ -1,0 +1,149 @@
+"""The options that say which stream, where, and with whose credentials: reading and writing share them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+
+from spout import values
+from spout.errors import OptionsError
+from spout.option_rules import Option, find
+
+__all__ = ["ConnectionOptions", "by_field", "option", "options_of", "read_options"]
+
+
+def option(
+    key: str, parser: values.Parser, default: str | None, sentence: str, *aliases: str, secret: bool = False
+) -> Any:
+    """A dataclass field that is an option: one line of the table."""
+    line = Option(key, parser, default, sentence, aliases, secret)
+    return field(default=None if default is None else parser(default), metadata={"option": line})
+
+
+def options_of(cls: type) -> dict[str, Option]:
+    """The options that the fields of a dataclass are, by the fields' names, in their order."""
+    found: dict[str, Option] = {}
+    for item in fields(cls):
+        assert item.default is not MISSING
+        found[item.name] = item.metadata["option"]
+    return found
+
+
+def by_field(cls: type, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by option key as values by the name of the dataclass's field."""
+    names = {line.key: name for name, line in options_of(cls).items()}
+    return {names[key]: value for key, value in found.items()}
+
+
+def read_options(known: Mapping[str, Option], given: Mapping[str, str]) -> dict[str, Any]:
+    """The values that a user gave, by option key; `known` has all names and aliases in lower case.
+
+    Raises:
+        OptionsError: an unknown option, a value that is not accepted, or one option given twice.
+    """
+    found: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for name, value in given.items():
+        line = find(known, name)
+        parsed = line.parse(name, str(value))
+        if line.key in found and found[line.key] != parsed:
+            msg = f"{names[line.key]} and {name} are one option, given two values: give one"
+            raise OptionsError(msg)
+        found[line.key], names[line.key] = parsed, name
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ConnectionOptions:
+    """Which stream and how to reach it. Picklable and hashable; `endpoint_url` may be `localstack`."""
+
+    stream_name: str = option(
+        "streamName",
+        values.single_name,
+        None,
+        "The stream; this or `streamARN` is required.",
+    )
+    stream_arn: str | None = option(
+        "streamARN",
+        values.arn,
+        None,
+        "The stream by its ARN, which names its region too; needed for a stream of another account.",
+    )
+    region: str | None = option(
+        "region",
+        values.text,
+        None,
+        "The stream's region; by default what boto3 finds.",
+    )
+    endpoint_url: str | None = option(
+        "endpointUrl",
+        values.endpoint,
+        None,
+        "Another endpoint than the region's; `localstack` asks the package localstack-client for it.",
+        "endpoint",
+    )
+    profile: str | None = option("profile", values.text, None, "A profile of the AWS configuration files.")
+    role_arn: str | None = option(
+        "roleArn",
+        values.text,
+        None,
+        "A role to assume; its credentials are refreshed before they expire.",
+        "stsRoleArn",
+        "awsSTSRoleARN",
+    )
+    role_session_name: str | None = option(
+        "roleSessionName",
+        values.text,
+        None,
+        "The name of the role's session; by default botocore makes one.",
+        "stsSessionName",
+        "awsSTSSessionName",
+    )
+    role_external_id: str | None = option(
+        "roleExternalId", values.text, None, "The external id that the role's trust policy asks for."
+    )
+    sts_endpoint: str | None = option(
+        "stsEndpoint", values.endpoint, None, "Another endpoint of STS than the region's.", "stsEndpointUrl"
+    )
+    aws_access_key_id: str | None = option(
+        "awsAccessKeyId",
+        values.text,
+        None,
+        "Credentials in the query itself; a profile or a role is the better way.",
+        "awsAccessKey",
+        secret=True,
+    )
+    aws_secret_access_key: str | None = option(
+        "awsSecretAccessKey",
+        values.text,
+        None,
+        "The secret of `awsAccessKeyId`.",
+        "awsSecretKey",
+        secret=True,
+    )
+    session_token: str | None = option(
+        "sessionToken",
+        values.text,
+        None,
+        "The session token of temporary credentials.",
+        "awsSessionToken",
+        secret=True,
+    )
+    client_num_retries: int = option(
+        "clientNumRetries",
+        values.count(0),
+        "5",
+        "How often botocore repeats a failed call; reads of records have their own rules.",
+        "client.numRetries",
+    )
+
+    def __repr__(self) -> str:
+        """What differs from the defaults, without secrets."""
+        lines = options_of(type(self))
+        shown = []
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value != item.default:
+                shown.append(f"{item.name}={'***' if lines[item.name].secret else repr(value)}")
+        return f"{type(self).__name__}({', '.join(shown)})"

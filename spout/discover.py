@@ -1,0 +1,82 @@
+"""Finds the source's options in a streaming DataFrame or a running query, so that nobody has to repeat them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spout.errors import NotOurSourceError
+from spout.options import Options
+
+__all__ = ["is_bare", "options_of", "options_of_query"]
+
+_FORMAT = "kinesis-trident"
+_KEEPING_ROWS = {"SubqueryAlias", "StreamingRelationV2"}
+
+
+def options_of(stream: DataFrame) -> Options:
+    """The options a streaming DataFrame was loaded with.
+
+    Raises:
+        NotOurSourceError: it does not read `kinesis-trident`, or more than one of it.
+    """
+    found = [leaf for leaf in _leaves(_analyzed(stream)) if _is_ours(leaf)]
+    if len(found) != 1:
+        what = "does not read" if not found else f"reads {len(found)} sources of"
+        msg = f"the DataFrame {what} {_FORMAT!r}: give the one that readStream.format({_FORMAT!r}).load() returned"
+        raise NotOurSourceError(msg)
+    return Options.parse(_as_dict(found[0].extraOptions()))
+
+
+def is_bare(stream: DataFrame) -> bool:
+    """Whether a streaming DataFrame is the source itself, with all its rows and columns."""
+    plan = _analyzed(stream)
+    while plan.nodeName() in _KEEPING_ROWS and plan.children().size() == 1:
+        plan = plan.children().apply(0)
+    return _is_ours(plan)
+
+
+def options_of_query(query: StreamingQuery) -> Options:
+    """The options of the source that a running query reads.
+
+    Raises:
+        NotOurSourceError: it does not read `kinesis-trident`, or more than one of it, or has not begun.
+    """
+    plan = query._jsq.streamingQuery().logicalPlan()
+    found = []
+    for leaf in _leaves(plan):
+        relation = leaf.relation() if hasattr(leaf, "relation") else None
+        if "StreamingDataSourceV2" in leaf.getClass().getSimpleName() and relation is not None:
+            found.append(_as_dict(relation.options()))
+    ours = [options for options in found if _has(options, "applicationName")]
+    if len(ours) != 1:
+        msg = f"the query reads {len(ours)} sources of {_FORMAT!r}; expected one"
+        raise NotOurSourceError(msg)
+    return Options.parse(ours[0])
+
+
+def _analyzed(stream: DataFrame) -> Any:
+    if not hasattr(stream, "_jdf"):
+        msg = "a Spark Connect DataFrame: its plan cannot be read here; use a classic SparkSession"
+        raise NotOurSourceError(msg)
+    return stream._jdf.queryExecution().analyzed()
+
+
+def _leaves(plan: Any) -> list[Any]:
+    leaves = plan.collectLeaves()
+    return [leaves.apply(i) for i in range(leaves.size())]
+
+
+def _is_ours(leaf: Any) -> bool:
+    return bool(leaf.nodeName() == "StreamingRelationV2" and leaf.sourceName() == _FORMAT)
+
+
+def _as_dict(options: Any) -> dict[str, str]:
+    options = options.asCaseSensitiveMap()
+    return {str(key): str(options[key]) for key in options}
+
+
+def _has(options: dict[str, str], key: str) -> bool:
+    return any(name.lower().removeprefix("kinesis.") == key.lower() for name in options)

@@ -1,0 +1,81 @@
+"""What can go wrong in the source: one root, each message says what happened, where, and what to do."""
+
+from __future__ import annotations
+
+__all__ = [
+    "CheckpointMismatchError",
+    "DataLossError",
+    "DeadLetterError",
+    "ExhaustedError",
+    "NotOurSourceError",
+    "OffsetError",
+    "OptionsError",
+    "PinnedRecordsGoneError",
+    "ProtocolMismatchError",
+    "SettledBatchError",
+    "SpoutError",
+    "StopTimeoutError",
+    "StreamChangedError",
+    "TurnChangedError",
+    "WriteError",
+]
+
+
+class SpoutError(Exception):
+    """The source cannot go on."""
+
+
+class OptionsError(SpoutError, ValueError):
+    """An option is unknown, missing, or has a value that cannot be used."""
+
+
+class OffsetError(SpoutError):
+    """Spark's checkpoint holds an offset that this release cannot read."""
+
+
+class NotOurSourceError(SpoutError):
+    """A DataFrame or a query does not read this source, or not just once."""
+
+
+class ProtocolMismatchError(SpoutError):
+    """Driver and executor have different versions of this package."""
+
+
+class CheckpointMismatchError(SpoutError):
+    """Spark's checkpoint and ZooKeeper disagree about what has been read."""
+
+
+class StopTimeoutError(SpoutError):
+    """A query did not come to the end of its batch in the time given."""
+
+
+class StreamChangedError(SpoutError):
+    """The stream is another one than the checkpoint's: another name, or deleted and created again."""
+
+
+class SettledBatchError(SpoutError):
+    """Spark asks for the rows of a batch that is settled already."""
+
+
+class TurnChangedError(SpoutError):
+    """With `spout=nontransactional`, another task has read a turn differently, and its reading counts."""
+
+
+class PinnedRecordsGoneError(SpoutError):
+    """Records of a batch that must be replayed identically are no longer in the stream."""
+
+
+class DataLossError(SpoutError):
+    """Records have expired before they were read."""
+
+
+class ExhaustedError(SpoutError):
+    """A record failed more often than `retryLimit` allows, and `onExhausted` is `fail`."""
+
+
+class DeadLetterError(SpoutError):
+    """The dead letter target cannot be written or read."""
+
+
+class WriteError(SpoutError):
+    """A frame, or a row of it, cannot be written to Kinesis as it is."""

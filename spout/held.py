@@ -1,0 +1,113 @@
+"""What a turn of a shard holds: its bounds, the records taken so far, and the turn they make. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from spout.positions import After, Position
+from spout.slices import arrival_at, fitting, payload_size, position_at, through
+from tracker.records import RecordPosition
+
+__all__ = ["Bounds", "Held", "Turn", "cut"]
+
+_ALL = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What ends a turn: records, payload bytes, or seconds since it began, whichever comes first."""
+
+    records: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one turn of a shard holds.
+
+    Attributes:
+        batches: in shard order, in the columns of `spout.slices.RECORD_SCHEMA`.
+        count: their records.
+        size: their payloads, in bytes.
+        last: the last record, None when there is none.
+        end: where the next turn starts.
+        closed: the shard is drained: no more records will ever come.
+        behind_ms: the lag at the end of the turn as far as it is known, else 0.
+        arrival: of the last record, epoch milliseconds.
+        seen: when the shard was seen to hold nothing more (epoch milliseconds by the server's clock), else None.
+    """
+
+    batches: list[pa.RecordBatch]
+    count: int
+    size: int
+    last: RecordPosition | None
+    end: Position
+    closed: bool = False
+    behind_ms: int = 0
+    arrival: int | None = None
+    seen: int | None = None
+
+
+def cut(turn: Turn, last: RecordPosition) -> Turn:
+    """The turn up to `last`, which is included; a turn that does not go beyond it as it is."""
+    if turn.last is None or turn.last <= last:
+        return turn
+    return Held(batches=through(turn.batches, last)).turn(After(last))
+
+
+@dataclass(slots=True)
+class Held:
+    """What a turn holds so far."""
+
+    bounds: Bounds | None = None
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    count: int = 0
+    size: int = 0
+    answered: int = 0
+    """Records of Kinesis that were answered for those held: aggregates count once."""
+
+    def __post_init__(self) -> None:
+        self.count = sum(batch.num_rows for batch in self.batches)
+        self.size = sum(map(payload_size, self.batches))
+
+    @property
+    def full(self) -> bool:
+        """Whether a bound is reached."""
+        return self.bounds is not None and (
+            self.count >= self.bounds.records or self.size >= self.bounds.bytes
+        )
+
+    @property
+    def room(self) -> int:
+        """How many records to ask for: no more than the bounds leave room for, by what those held were like."""
+        if self.bounds is None:
+            return _ALL
+        by_size = (self.bounds.bytes - self.size) * self.answered // self.size + 1 if self.size else _ALL
+        left = self.bounds.records - self.count
+        by_count = left * self.answered // self.count if self.count else left
+        return max(1, min(by_count, by_size))
+
+    def take(self, records: pa.RecordBatch, answered: int) -> int:
+        """Hold what of the records, of an answer with so many, fits, at least one in all; how many that are."""
+        if records.num_rows == 0 or self.bounds is None:
+            return 0
+        least = 0 if self.batches else 1
+        taken = fitting(records, self.bounds.records - self.count, self.bounds.bytes - self.size, least)
+        if taken:
+            self.batches.append(records.slice(0, taken))
+            self.count += taken
+            # Some are perhaps before the position; of aggregates there are fewer than of their user records.
+            self.answered += min(answered, records.num_rows)
+            self.size += payload_size(self.batches[-1])
+        return taken
+
+    def turn(
+        self, end: Position, *, closed: bool = False, behind_ms: int = 0, seen: int | None = None
+    ) -> Turn:
+        """The turn of what is held."""
+        last = position_at(self.batches[-1], -1) if self.batches else None
+        arrival = arrival_at(self.batches[-1], -1) if self.batches else None
+        return Turn(self.batches, self.count, self.size, last, end, closed, behind_ms, arrival, seen)

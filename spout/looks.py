@@ -1,0 +1,103 @@
+"""Which shards have something new: known from their last turn, else looked up, at most once a second a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from checkpoint.nodes import Plan
+from spout.planning import ShardState
+from spout.positions import Position
+
+__all__ = ["LOOK_PERIOD_MS", "Looker", "TipWatch"]
+
+LOOK_PERIOD_MS = 1_000
+"""Each look costs one of the five calls a second that Kinesis allows for a shard."""
+
+_TRUST_MS = 10_000
+"""How long a look that found something holds.
+
+It reads a record, and one of 10 MiB blocks the shard for 5 seconds. Where the turn after it is refused for that,
+another look would have the next turn refused too, for ever.
+"""
+
+
+class Looker(Protocol):
+    """Looks for records beyond positions, many shards side by side."""
+
+    def look(self, positions: Mapping[str, Position]) -> Mapping[str, bool | None]:
+        """For each shard whether there is something to read at its position; None where that is not known now."""
+        ...
+
+
+class TipWatch:
+    """What is known of each shard's tip. Times are epoch milliseconds, given by the caller."""
+
+    def __init__(self, looker: Looker) -> None:
+        self._looker = looker
+        self._more: dict[str, bool | None] = {}
+        self._looked: dict[str, int] = {}
+        self._found: dict[str, int] = {}
+        self._ended: set[str] | None = None
+
+    def only_until_tip(self) -> None:
+        """From here on a shard that is found at its tip is not read again."""
+        self._ended = set()
+
+    def shards_to_read(self, positions: Mapping[str, Position], now: int) -> list[str]:
+        """The shards with something new at their positions, as far as is known; looks where a look is due."""
+        open_ = {shard: at for shard, at in positions.items() if shard not in (self._ended or ())}
+        ask = {
+            shard: at
+            for shard, at in open_.items()
+            if not self._more.get(shard) and now - self._looked.get(shard, -LOOK_PERIOD_MS) >= LOOK_PERIOD_MS
+        }
+        for shard in [shard for shard in ask if now - self._found.get(shard, -_TRUST_MS) < _TRUST_MS]:
+            del ask[shard]
+            self._learn(shard, True, now)
+        if ask:
+            for shard, found in self._looker.look(ask).items():
+                self._learn(shard, found, now)
+                if found:
+                    self._found[shard] = now
+        return sorted(shard for shard in open_ if self._more.get(shard))
+
+    def settled(
+        self, plan: Plan, states: Mapping[str, ShardState], now: int, *, replayed: bool = False
+    ) -> None:
+        """Learn from a settled batch: at the tip, more to come, or (nothing read, say throttled) not known.
+
+        Where reading has not moved on, `seen` is perhaps that of an earlier turn: another look must tell. So it must
+        where the batch was `replayed`: its turns saw the tip as it was before a crash, or before draining began.
+        """
+        if replayed:
+            for shard in plan.read:
+                self._more.pop(shard, None)
+                self._found.pop(shard, None)
+            return
+        for shard in plan.read:
+            node = states[shard].checkpoint
+            if node is not None:
+                moved = node.position != plan.positions[shard]
+                if moved:
+                    self._found.pop(shard, None)
+                self._learn(shard, node.seen is None if moved else None, now)
+
+    def next_look(self, positions: Mapping[str, Position], now: int) -> int:
+        """When the next look is due; none is at a shard that is known to have more, even if it may not be read."""
+        due = [
+            self._looked.get(shard, now - LOOK_PERIOD_MS) + LOOK_PERIOD_MS
+            for shard in positions
+            if shard not in (self._ended or ()) and not self._more.get(shard)
+        ]
+        return min(due, default=now + LOOK_PERIOD_MS)
+
+    def all_ended(self, positions: Mapping[str, Position]) -> bool:
+        """Whether, after `only_until_tip`, all these shards have been found at their tips."""
+        return self._ended is not None and self._ended.issuperset(positions)
+
+    def _learn(self, shard: str, more: bool | None, now: int) -> None:
+        self._more[shard] = more
+        self._looked[shard] = now
+        if more is False and self._ended is not None:
+            self._ended.add(shard)

@@ -1,0 +1,171 @@
+"""What holds between options: their names, other ways to give one, and what excludes what. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spout import values
+from spout.errors import OptionsError
+
+__all__ = [
+    "OTHER_WAYS",
+    "Option",
+    "by_name",
+    "check",
+    "check_connection",
+    "find",
+    "fold",
+    "fold_stream",
+    "markdown",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One line of the table.
+
+    `default` is in the form a user would write it, None for none. `parser` turns text into the value or
+    raises `ValueError` with what is accepted. `part_of`: the option that this one is another way to give.
+    """
+
+    key: str
+    parser: values.Parser
+    default: str | None
+    sentence: str
+    aliases: tuple[str, ...] = ()
+    secret: bool = False
+    part_of: str | None = None
+
+    def parse(self, name: str, given: str) -> Any:
+        """The value of `given`, which came under `name`.
+
+        Raises:
+            OptionsError: naming the option, what was given and what is accepted.
+        """
+        unit = "ms" if name.lower().endswith("ms") else "s" if name.lower().endswith("sec") else ""
+        try:
+            return self.parser(given + unit if unit and re.fullmatch(r"[\d.]+", given) else given)
+        except ValueError as error:
+            shown = "***" if self.secret else repr(given)
+            # Spark hands all names over in lower case: say it as the documentation does.
+            plain = name.lower().removeprefix("kinesis.")
+            called = next((one for one in (self.key, *self.aliases) if one.lower() == plain), name)
+            msg = f"option {called} is {shown}; accepted is {error}"
+            raise OptionsError(msg) from None
+
+
+OTHER_WAYS = (
+    Option(
+        "startingTimestamp",
+        values.timestamp,
+        None,
+        "The time of AT_TIMESTAMP; alone it means AT_TIMESTAMP.",
+        part_of="startingPosition",
+    ),
+    Option("maxDeliveries", values.count(1), None, "`retryLimit` + 1.", part_of="retryLimit"),
+)
+"""Options that are another way to give one of `Options`."""
+
+
+def by_name(table: Iterable[Option]) -> dict[str, Option]:
+    """The options by all their names, in lower case."""
+    return {name.lower(): option for option in table for name in (option.key, *option.aliases)}
+
+
+def markdown(table: Iterable[Option]) -> str:
+    """Options as a Markdown table, for the documentation."""
+    lines = ["| option | default | also accepted as | what it does |", "|---|---|---|---|"]
+    for option in table:
+        default = f"`{option.default}`" if option.default is not None else ""
+        aliases = ", ".join(f"`{alias}`" for alias in option.aliases)
+        lines.append(f"| `{option.key}` | {default} | {aliases} | {option.sentence} |")
+    return "\n".join(lines) + "\n"
+
+
+def find(known: Mapping[str, Option], name: str) -> Option:
+    """The option that a user calls `name`; raises `OptionsError` with the nearest one where there is none."""
+    key = name.lower().removeprefix("kinesis.")
+    if key in known:
+        return known[key]
+    if key in ("path", "paths"):
+        msg = f"unknown option {name}: load() takes no path here, the option streamName names the stream"
+        raise OptionsError(msg)
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    hint = f"; did you mean {known[near[0]].key}?" if near else "; see docs/options.md for those there are"
+    msg = f"unknown option {name}{hint}"
+    raise OptionsError(msg)
+
+
+def fold_stream(found: dict[str, Any]) -> None:
+    """Take a stream's name and region, in place, from its ARN; raises `OptionsError`."""
+    if "streamARN" in found:
+        found["streamARN"], region, name = found["streamARN"]
+        for key, value in (("region", region), ("streamName", name)):
+            if found.setdefault(key, value) != value:
+                msg = f"option {key} is {found[key]!r}, but {found['streamARN']} says {value!r}: give one"
+                raise OptionsError(msg)
+
+
+def fold(found: dict[str, Any]) -> None:
+    """Turn, in place, options that are another way to give one into that one; raises `OptionsError`."""
+    fold_stream(found)
+    deliveries = found.pop("maxDeliveries", None)
+    if deliveries is not None and found.setdefault("retryLimit", deliveries - 1) != deliveries - 1:
+        msg = (
+            f"maxDeliveries {deliveries} means retryLimit {deliveries - 1}, but that is {found['retryLimit']}"
+        )
+        raise OptionsError(msg)
+    time = found.pop("startingTimestamp", None)
+    if time is not None:
+        if found.get("startingPosition", "AT_TIMESTAMP") not in ("AT_TIMESTAMP", f"AT_TIMESTAMP {time}"):
+            msg = f"startingTimestamp does not go with startingPosition {found['startingPosition']}: give one"
+            raise OptionsError(msg)
+        found["startingPosition"] = f"AT_TIMESTAMP {time}"
+    if found.get("startingPosition") == "AT_TIMESTAMP":
+        msg = "option startingPosition is AT_TIMESTAMP without a time: add it, or set startingTimestamp"
+        raise OptionsError(msg)
+    found.setdefault("onExhausted", "deadLetter" if "deadLetter" in found else "fail")
+
+
+_TOGETHER = (
+    ("awsAccessKeyId", "awsSecretAccessKey"),
+    ("awsSecretAccessKey", "awsAccessKeyId"),
+    ("sessionToken", "awsAccessKeyId"),
+    ("roleSessionName", "roleArn"),
+    ("roleExternalId", "roleArn"),
+    ("stsEndpoint", "roleArn"),
+    ("zookeeper.tls.key", "zookeeper.tls.cert"),
+    ("zookeeper.sasl.username", "zookeeper.sasl.password"),
+    ("zookeeper.sasl.password", "zookeeper.sasl.username"),
+)
+
+
+def check_connection(found: Mapping[str, Any], *required: str) -> None:
+    """See that the stream, what else is `required`, and both of what goes together are there.
+
+    Raises:
+        OptionsError: naming what is missing.
+    """
+    for key in ("streamName", *required):
+        if key not in found:
+            msg = f"option {key}{' (or streamARN)' if key == 'streamName' else ''} is required"
+            raise OptionsError(msg)
+    for one, other in _TOGETHER:
+        if one in found and other not in found:
+            msg = f"option {one} needs {other} beside it"
+            raise OptionsError(msg)
+
+
+def check(found: Mapping[str, Any]) -> None:
+    """See that what reading requires is there, and nothing contradicts; raises `OptionsError`."""
+    check_connection(found, "applicationName", "zookeeper.hosts")
+    if found["onExhausted"] == "deadLetter" and "deadLetter" not in found:
+        msg = "option onExhausted is deadLetter, but deadLetter is not set: name a folder or kinesis://name"
+        raise OptionsError(msg)
+    if found["onExhausted"] != "deadLetter" and "deadLetter" in found:
+        msg = f"deadLetter is set, but onExhausted={found['onExhausted']} writes nothing to it: give one"
+        raise OptionsError(msg)

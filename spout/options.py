@@ -1,0 +1,281 @@
+"""The options of the source, in one table: key, parser, default, sentence and aliases.
+
+The table is the fields of `Options` themselves; `docs/options.md` is rendered from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from checkpoint.client import Sasl, Tls, ZooKeeperConfig
+from spout import values
+from spout.connection_options import ConnectionOptions, by_field, option, options_of, read_options
+from spout.option_rules import OTHER_WAYS, Option, by_name, check, fold, markdown
+
+__all__ = ["TABLE", "Option", "Options", "options_markdown"]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Options(ConnectionOptions):
+    """What a query asked for. Times are in seconds, sizes in bytes; picklable and hashable.
+
+    `starting_position` is LATEST, or a position in the text form of `spout.positions`.
+    """
+
+    application_name: str = option(
+        "applicationName",
+        values.text,
+        None,
+        "Required: names the state in ZooKeeper. Two queries under one name take over from each other.",
+        "consumerGroup",
+    )
+    zookeeper_hosts: str = option(
+        "zookeeper.hosts", values.text, None, "Required: `host:port,host:port[/chroot]`."
+    )
+    zookeeper_root: str = option(
+        "zookeeper.root",
+        values.text,
+        "/kinesis-trident",
+        "The node that everything is below.",
+    )
+    zookeeper_session_timeout: float = option(
+        "zookeeper.sessionTimeout",
+        values.timeout,
+        "20s",
+        "How long an operation waits for ZooKeeper before the query stops; also the session's timeout.",
+    )
+    zookeeper_tls_ca: str | None = option(
+        "zookeeper.tls.ca", values.text, None, "PEM file of the authorities to trust; switches TLS on."
+    )
+    zookeeper_tls_cert: str | None = option(
+        "zookeeper.tls.cert", values.text, None, "PEM file of the certificate to show; switches TLS on."
+    )
+    zookeeper_tls_key: str | None = option(
+        "zookeeper.tls.key", values.text, None, "PEM file of that certificate's key."
+    )
+    zookeeper_tls_verify: bool = option(
+        "zookeeper.tls.verify",
+        values.boolean,
+        "true",
+        "`false` switches TLS on and accepts any certificate.",
+    )
+    zookeeper_sasl_username: str | None = option(
+        "zookeeper.sasl.username", values.text, None, "The name for a SASL login."
+    )
+    zookeeper_sasl_password: str | None = option(
+        "zookeeper.sasl.password", values.text, None, "The password for a SASL login.", secret=True
+    )
+    zookeeper_sasl_mechanism: str = option(
+        "zookeeper.sasl.mechanism", values.text, "DIGEST-MD5", "The mechanism of the SASL login."
+    )
+    zookeeper_digest: str | None = option(
+        "zookeeper.digest",
+        values.text,
+        None,
+        "`user:password`: log in with it, and give only that user access to the nodes made.",
+        secret=True,
+    )
+    starting_position: str = option(
+        "startingPosition",
+        values.starting_position,
+        "LATEST",
+        "Where a new application starts: LATEST, TRIM_HORIZON, EARLIEST, `AT_TIMESTAMP <ISO 8601 or epoch>`.",
+        "initialPosition",
+    )
+    spout: str = option(
+        "spout",
+        values.choice("opaque", "transactional", "nontransactional"),
+        "opaque",
+        "`transactional` replays a batch identically or stops, `opaque` goes on with what is left, "
+        "`nontransactional` is at least once.",
+    )
+    retry_limit: int = option(
+        "retryLimit",
+        values.count(0),
+        "3",
+        "How often a failed record comes back: 3 means up to four deliveries, 0 none.",
+        "recordRetryLimit",
+        "maxRetries",
+    )
+    retry_backoff: str = option(
+        "retryBackoff",
+        values.backoff,
+        "1s..60s x2",
+        "The delay before a retry, exponential with full jitter: `<first>..<longest> x<factor>`.",
+    )
+    on_exhausted: str = option(
+        "onExhausted",
+        values.choice("deadLetter", "skip", "fail"),
+        "fail",
+        "What happens after the last retry: `deadLetter`, `skip`, or `fail` the query. "
+        "Where `deadLetter` is set, that is the default.",
+    )
+    dead_letter: str | None = option(
+        "deadLetter",
+        values.text,
+        None,
+        "Where exhausted records go: `kinesis://name`, or a folder (local, S3, HDFS, ...) of JSON lines.",
+    )
+    max_retrying_records: int = option(
+        "maxRetryingRecords",
+        values.count(1),
+        "1000",
+        "Failed runs of records a shard may have waiting; at the bound it reads nothing new.",
+    )
+    retry_ranges_per_shard: int = option(
+        "retryRangesPerShard",
+        values.count(1),
+        "2",
+        "The ranges of a shard that a batch reads again for its due retries.",
+    )
+    retry_bytes_per_shard: int = option(
+        "retryBytesPerShard",
+        values.size,
+        "4MiB",
+        "How much of a shard one such range reads at most; at least one answer is always read.",
+    )
+    deaggregate: bool = option(
+        "deaggregate",
+        values.boolean,
+        "true",
+        "Whether records that the KPL has aggregated are split into their user records (docs/aggregates.md).",
+    )
+    max_records_per_trigger: int | None = option(
+        "maxRecordsPerTrigger",
+        values.count(1),
+        None,
+        "New records of all shards in one batch, at most.",
+        "maxOffsetsPerTrigger",
+    )
+    max_fetch_records_per_shard: int = option(
+        "maxFetchRecordsPerShard",
+        values.count(1, 50_000_000),
+        "100000",
+        "New records of one shard in one batch, at most.",
+        "executor.maxFetchRecordsPerShard",
+    )
+    max_fetch_bytes_per_shard: int = option(
+        "maxFetchBytesPerShard",
+        values.size,
+        "16MiB",
+        "New payload of one shard in one batch, at most; one record is always taken.",
+    )
+    max_fetch_bytes_per_task: int = option(
+        "maxFetchBytesPerTask",
+        values.size,
+        "128MiB",
+        "Payload that one task holds for the shards it reads side by side.",
+    )
+    max_fetch_time: float = option(
+        "maxFetchTime",
+        values.duration,
+        "1s",
+        "How long a batch reads from a shard that has more.",
+        "maxFetchTimeInMs",
+        "maxFetchDuration",
+        "maxFetchTimePerShardSec",
+        "executor.maxFetchTimePerShardSec",
+    )
+    max_records_per_fetch: int = option(
+        "maxRecordsPerFetch",
+        values.count(1, 10_000),
+        "10000",
+        "The Limit of one GetRecords call.",
+        "maxRecordPerRead",
+        "numberOfRecordsPerFetch",
+        "getRecords.numberOfRecordsPerFetch",
+    )
+    min_fetch_period: float = option(
+        "minFetchPeriod",
+        values.duration,
+        "200ms",
+        "The average period of GetRecords calls to a shard (Kinesis allows 5 a second); `0ms`: no limit.",
+        "fetchIntervalMs",
+        "getRecords.fetchIntervalMs",
+        "idleTimeBetweenReadsInMs",
+    )
+    max_fetch_rate: float = option(
+        "maxFetchRate", values.megabytes, "2", "MiB a second read from one shard (Kinesis allows 2)."
+    )
+    shards_per_task: int | None = option(
+        "shardsPerTask", values.auto_count, "auto", "Shards that one Spark task serves."
+    )
+    max_partitions: int | None = option(
+        "maxPartitions", values.count(1), None, "Spark tasks of a batch, at most."
+    )
+    describe_shard_interval: float = option(
+        "describeShardInterval",
+        values.timeout,
+        "10s",
+        "How often the shards are listed, to find splits and merges.",
+        "shardFetchInterval",
+        "client.describeShardInterval",
+    )
+    shard_ordering: str = option(
+        "shardOrdering",
+        values.choice("parentFirst", "none"),
+        "parentFirst",
+        "`parentFirst` reads a shard after all it came from; `none` reads all at once.",
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        values.boolean,
+        "true",
+        "Whether the query stops when records expired unread; otherwise that is logged.",
+    )
+    on_checkpoint_mismatch: str = option(
+        "onCheckpointMismatch",
+        values.choice("stop", "continue"),
+        "stop",
+        "What happens when Spark's checkpoint and ZooKeeper disagree.",
+    )
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Options:
+        """Read what a user gave; keys in any case, with or without the prefix `kinesis.`, or under an alias.
+
+        Raises:
+            OptionsError: an unknown option (with the nearest known one), a missing one, a value that is not
+                accepted, or options that contradict each other.
+        """
+        found = read_options(_BY_NAME, given)
+        fold(found)
+        check(found)
+        return cls(**by_field(cls, found))
+
+    @property
+    def zookeeper(self) -> ZooKeeperConfig:
+        """How to reach ZooKeeper."""
+        tls = sasl = None
+        if self.zookeeper_tls_ca or self.zookeeper_tls_cert or not self.zookeeper_tls_verify:
+            tls = Tls(
+                self.zookeeper_tls_ca,
+                self.zookeeper_tls_cert,
+                self.zookeeper_tls_key,
+                self.zookeeper_tls_verify,
+            )
+        if self.zookeeper_sasl_username and self.zookeeper_sasl_password:
+            sasl = Sasl(
+                self.zookeeper_sasl_username, self.zookeeper_sasl_password, self.zookeeper_sasl_mechanism
+            )
+        return ZooKeeperConfig(
+            self.zookeeper_hosts, self.zookeeper_session_timeout, tls, sasl, self.zookeeper_digest
+        )
+
+
+def _table() -> Iterator[Option]:
+    for own in options_of(Options).values():
+        yield own
+        yield from (other for other in OTHER_WAYS if other.part_of == own.key)
+
+
+TABLE: tuple[Option, ...] = tuple(_table())
+"""All options, in the order of the documentation."""
+
+_BY_NAME = by_name(TABLE)
+
+
+def options_markdown() -> str:
+    """The table as Markdown, for the documentation."""
+    return markdown(TABLE)

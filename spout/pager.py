@@ -1,0 +1,101 @@
+"""Page after page of one shard from a position on: iterators made, renewed and paced; every record once, in order."""
+
+from __future__ import annotations
+
+import math
+
+import pyarrow as pa
+
+from spout.deaggregate import deaggregated
+from spout.kinesis import IteratorExpiredError, Kinesis, KinesisError, Page, ThrottledError, Unavailable
+from spout.limits import ShardLimiter
+from spout.positions import After, Position
+from spout.slices import beyond, position_at, with_sub_sequence
+
+__all__ = ["Pager"]
+
+_RENEWALS = 3
+"""Fresh iterators that may expire in a row before the clock of somebody is to blame."""
+
+
+class Pager:
+    """Reads one shard forward.
+
+    Args:
+        kinesis: the calls.
+        stream: its name.
+        shard: its id.
+        position: where to start.
+        limiter: what the shard allows.
+        deaggregate: whether aggregates are split into their user records, else given as they are.
+
+    Attributes:
+        position: where the next record is: after the last one given, else where the reading started.
+        records: those of the last page that had any beyond the position before it, in `RECORD_SCHEMA`.
+        page: the last answer, None before the first.
+    """
+
+    def __init__(
+        self,
+        kinesis: Kinesis,
+        stream: str,
+        shard: str,
+        position: Position,
+        limiter: ShardLimiter,
+        *,
+        deaggregate: bool = True,
+    ) -> None:
+        self._kinesis = kinesis
+        self._stream = stream
+        self._shard = shard
+        self._limiter = limiter
+        self._deaggregate = deaggregate
+        self._iterator: str | None = None
+        self.position = position
+        self.page: Page | None = None
+
+    @property
+    def drained(self) -> bool:
+        """Whether the shard is closed and read to its end."""
+        return self.page is not None and self.page.next_iterator is None
+
+    def next(self, limit: int, patience: float = math.inf) -> pa.RecordBatch | None:
+        """The records of the next page, perhaps none; None when the shard's limits need more than `patience` seconds.
+
+        Raises:
+            ThrottledError, Unavailable: the page may be asked for again.
+            KinesisError: naming stream, shard and position.
+        """
+        for renewal in range(_RENEWALS):
+            if not self._limiter.acquire(patience):
+                return None
+            try:
+                return self._read(limit)
+            except (ThrottledError, Unavailable):
+                self._limiter.refused()
+                raise
+            except IteratorExpiredError:
+                # From the last record given, never from where the reading started: that would give them again.
+                self._iterator = None
+                if renewal == _RENEWALS - 1:
+                    raise
+        raise AssertionError
+
+    def _read(self, limit: int) -> pa.RecordBatch:
+        if self._iterator is None:
+            self._iterator = self._kinesis.iterator(self._stream, self._shard, str(self.position))
+        try:
+            page = self._kinesis.get_records(self._iterator, limit)
+        except KinesisError as error:
+            msg = f"stream {self._stream!r}, shard {self._shard}, position {self.position}: {error}"
+            raise type(error)(msg) from error
+        self._limiter.answered(page.size)
+        self._iterator = page.next_iterator
+        self.page = page
+        records = with_sub_sequence(page.records)
+        if self._deaggregate:
+            records = deaggregated(records)
+        records = beyond(records, self.position)
+        if records.num_rows:
+            self.position = After(position_at(records, -1))
+        return records

@@ -1,0 +1,150 @@
+"""What one batch does: which shards are read, and which failed records come back with it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from checkpoint.nodes import CheckpointNode, InflightNode, Plan
+from spout.positions import Position, parse_position
+from tracker.records import RecordPosition, Run
+
+__all__ = [
+    "MAX_DUE_RUNS",
+    "ShardState",
+    "make_plan",
+    "merged_due",
+    "per_shard_limit",
+    "starting_plan",
+    "waiting_besides",
+]
+
+MAX_DUE_RUNS = 1000
+"""How many runs of one shard a plan takes up: the offset stays small, and what is left is due in the next plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardState:
+    """What settling left behind for one shard: the two nodes, and where it starts when it has none yet."""
+
+    start: Position
+    checkpoint: CheckpointNode | None = None
+    inflight: InflightNode | None = None
+
+    @property
+    def position(self) -> Position:
+        """Where the next turn starts."""
+        return parse_position(self.checkpoint.position) if self.checkpoint else self.start
+
+    @property
+    def safe(self) -> RecordPosition | None:
+        """The safe checkpoint: everything up to this record is done; None before the first."""
+        node = self.checkpoint
+        return RecordPosition(int(node.checkpoint), node.sub) if node and node.checkpoint else None
+
+    @property
+    def waiting(self) -> tuple[Run, ...]:
+        """The failed runs that come back."""
+        return self.inflight.waiting if self.inflight else ()
+
+    @property
+    def dead(self) -> tuple[Run, ...]:
+        """The runs that go to the dead letter."""
+        return self.inflight.dead if self.inflight else ()
+
+    @property
+    def blocked(self) -> str:
+        """Why the shard reads nothing new, or the empty string."""
+        return self.inflight.blocked if self.inflight else ""
+
+
+def starting_plan(txid: int, streams: Mapping[str, int], states: Mapping[str, ShardState]) -> Plan:
+    """The offset before the first batch of a Spark checkpoint: positions and what is not done, no work."""
+    return Plan(
+        txid=txid,
+        plan="",
+        streams=dict(streams),
+        positions={shard: str(state.position) for shard, state in sorted(states.items())},
+        notDone={shard: _all(state) for shard, state in sorted(states.items()) if _all(state)},
+    )
+
+
+def make_plan(
+    *,
+    txid: int,
+    plan: str,
+    streams: Mapping[str, int],
+    states: Mapping[str, ShardState],
+    read: Collection[str],
+    now: int,
+    max_records: int | None,
+) -> Plan | None:
+    """The plan of the next batch, or None when there is nothing to do.
+
+    `plan` is the random mark of this plan; `read` names the shards that have new records to read; `now` is in epoch
+    milliseconds; `max_records` bounds the new records of all shards together.
+    """
+    retries = {shard: _due(state, now) for shard, state in sorted(states.items()) if _due(state, now)}
+    dead = {shard: state.dead[:MAX_DUE_RUNS] for shard, state in sorted(states.items()) if state.dead}
+    wanted = sorted(shard for shard in read if not states[shard].blocked)
+    limit, chosen = per_shard_limit(wanted, max_records, txid)
+    if not (chosen or retries or dead):
+        return None
+    made = Plan(
+        txid=txid,
+        plan=plan,
+        streams=dict(streams),
+        positions={shard: str(state.position) for shard, state in sorted(states.items())},
+        read=tuple(chosen),
+        retries=retries,
+        dead=dead,
+        limit=limit,
+    )
+    return waiting_besides(made, states)
+
+
+def waiting_besides(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
+    """The plan with what waits for a later batch: all runs of the shards that the plan does not take up."""
+    left = {}
+    for shard, state in sorted(states.items()):
+        taken = {run.last for run in (*plan.retries.get(shard, ()), *plan.dead.get(shard, ()))}
+        rest = tuple(run for run in _all(state) if run.last not in taken)
+        if rest:
+            left[shard] = rest
+    return msgspec.structs.replace(plan, notDone=left)
+
+
+def per_shard_limit(shards: list[str], max_records: int | None, txid: int) -> tuple[int | None, list[str]]:
+    """Share `max_records` out: (records a shard, the shards that are read).
+
+    With fewer records than shards some shards take turns, by txid, so that none is left out for ever.
+    """
+    if max_records is None or not shards:
+        return None, shards
+    if max_records >= len(shards):
+        return math.floor(max_records / len(shards)), shards
+    first = (txid * max_records) % len(shards)
+    return 1, sorted((shards[first:] + shards[:first])[:max_records])
+
+
+def merged_due(plan: Plan, shard: str) -> list[tuple[Run, bool]]:
+    """The runs of one shard that a batch takes up again, in shard order, each with True where it is dead.
+
+    Pins count what was served by the index in this list.
+    """
+    runs: Iterable[tuple[Run, bool]] = (
+        *((run, False) for run in plan.retries.get(shard, ())),
+        *((run, True) for run in plan.dead.get(shard, ())),
+    )
+    return sorted(runs, key=lambda pair: pair[0].last_position)
+
+
+def _due(state: ShardState, now: int) -> tuple[Run, ...]:
+    return tuple(run for run in state.waiting if run.due <= now)[:MAX_DUE_RUNS]
+
+
+def _all(state: ShardState) -> tuple[Run, ...]:
+    return (*state.waiting, *state.dead)

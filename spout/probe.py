@@ -1,0 +1,124 @@
+"""Whether shards have something new, for the planning process: a look ahead that takes nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from spout.deaggregate import deaggregated
+from spout.kinesis import IteratorExpiredError, Kinesis, Page, ThrottledError, Unavailable
+from spout.positions import After, At, Position, ShardEnd
+from spout.slices import beyond, with_sub_sequence
+
+__all__ = ["Look", "TipProbe"]
+
+_STEPS = 4
+"""Calls of one look: it walks through empty answers behind the tip, but leaves the shard a call for its readers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at a shard found.
+
+    Attributes:
+        position: from which it looked.
+        iterator: from which the next look goes on, None to make a new one.
+        more: there is something to read, a record or the shard's end; None where that is not known yet.
+        behind_ms: the lag of what was seen; 0 at the tip.
+        at: when, in epoch milliseconds by the server's clock where it tells.
+    """
+
+    position: Position
+    iterator: str | None = None
+    more: bool | None = None
+    behind_ms: int = 0
+    at: int = 0
+
+
+class TipProbe:
+    """Looks beyond positions, many shards side by side; the caller keeps the looks at a shard a second apart.
+
+    It keeps an iterator a shard for as long as the position stays, so an idle shard costs one call a look.
+
+    Args:
+        kinesis: the calls; its GetRecords is asked for one record.
+        stream: its name.
+        threads: how many shards are looked at side by side.
+        deaggregate: whether who reads splits aggregates.
+        wall: epoch milliseconds, for a server that does not tell the time.
+
+    Attributes:
+        looks: the last look at each shard.
+    """
+
+    def __init__(
+        self,
+        kinesis: Kinesis,
+        stream: str,
+        *,
+        threads: int = min(8, 2 * (os.cpu_count() or 4)),
+        deaggregate: bool = True,
+        wall: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        self._kinesis = kinesis
+        self._stream = stream
+        self._deaggregate = deaggregate
+        self._wall = wall
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="probe")
+        self.looks: dict[str, Look] = {}
+
+    def look(self, positions: Mapping[str, Position]) -> dict[str, bool | None]:
+        """For each shard whether there is something to read at its position; None where that is not known now.
+
+        Raises:
+            KinesisError: what is not passing; throttles and faults are None.
+        """
+        found = dict(zip(positions, self._pool.map(self._look, positions.items()), strict=True))
+        self.looks |= found
+        return {shard: look.more for shard, look in found.items()}
+
+    def close(self) -> None:
+        """End the threads; a look under way is not waited for."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _look(self, asked: tuple[str, Position]) -> Look:
+        shard, position = asked
+        last = self.looks.get(shard)
+        look = last if last is not None and last.position == position else Look(position)
+        if isinstance(position, ShardEnd):
+            return replace(look, more=False, at=self._wall())
+        try:
+            return self._walk(shard, look)
+        except IteratorExpiredError:
+            look = replace(look, iterator=None)
+        except (ThrottledError, Unavailable):
+            return replace(look, more=None)
+        try:
+            return self._walk(shard, look)
+        except (IteratorExpiredError, ThrottledError, Unavailable):
+            return replace(look, more=None)
+
+    def _walk(self, shard: str, look: Look) -> Look:
+        iterator = look.iterator or self._kinesis.iterator(self._stream, shard, str(look.position))
+        for _ in range(_STEPS):
+            page = self._kinesis.get_records(iterator, 1)
+            if page.next_iterator is None or self._has_new(page, look.position):
+                # The same iterator is kept: what it found has not been read.
+                return self._seen(look, iterator, True, page)
+            iterator = page.next_iterator
+            if page.behind_ms == 0 and page.records.num_rows == 0:
+                return self._seen(look, iterator, False, page)
+        return self._seen(look, iterator, None, page)
+
+    def _has_new(self, page: Page, position: Position) -> bool:
+        """Whether there is a record to read; an iterator in or at the end of an aggregate starts at all of it."""
+        records = with_sub_sequence(page.records)
+        if isinstance(position, After | At) and position.record.sub >= 0:
+            records = beyond(deaggregated(records) if self._deaggregate else records, position)
+        return bool(records.num_rows)
+
+    def _seen(self, look: Look, iterator: str, more: bool | None, page: Page) -> Look:
+        return Look(look.position, iterator, more, page.behind_ms, page.server_time or self._wall())

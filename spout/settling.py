@@ -1,0 +1,173 @@
+"""What a finished batch means for one shard: the checkpoint moves, what failed is queued. Pure.
+
+Settling happens when Spark asks for the next offset, which it does only after it has committed the batch. It takes
+the plan, the turn's pin and the outcome, and gives the shard's two nodes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from checkpoint.nodes import CheckpointNode, DeadLetterRecord, InflightNode, NotDone, Pin, Plan
+from spout.planning import ShardState, merged_due
+from spout.positions import After, ShardEnd, parse_position
+from tracker.inflight import InflightRecordTracker
+from tracker.records import RecordPosition, Run
+from tracker.retry import RetryPolicy
+
+__all__ = ["SettledShard", "settle_shard", "tracker_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class SettledShard:
+    """One shard after a batch: its nodes, and the runs that were dead-lettered (or skipped) in it."""
+
+    checkpoint: CheckpointNode
+    inflight: InflightNode
+    dead_lettered: tuple[DeadLetterRecord, ...] = ()
+    drained: bool = False
+
+
+def settle_shard(
+    state: ShardState,
+    plan: Plan,
+    stream: str,
+    shard: str,
+    pin: Pin | None,
+    not_done: Sequence[NotDone],
+    policy: RetryPolicy,
+    *,
+    max_retrying: int,
+    now: int,
+    rng: random.Random,
+) -> SettledShard:
+    """Settle one shard of a batch.
+
+    `state` is the shard before the batch; `pin` is None where nothing ran (an empty turn: position and due retries
+    stay); `not_done` is the outcome; `now` is in epoch milliseconds.
+
+    Raises:
+        ValueError: the outcome names records that the turn did not hold.
+    """
+    before = state.checkpoint
+    tracker = tracker_of(state, policy)
+    letters: list[DeadLetterRecord] = []
+    if pin is not None:
+        fresh_failed, buried = _settle_due(tracker, merged_due(plan, shard), pin, not_done, now=now, rng=rng)
+        letters = [
+            _letter(run, f"{stream}/{shard}", count, reached, txid=plan.txid, now=now)
+            for run, count, reached in buried
+        ]
+        if pin.last is not None:
+            # What a replay no longer found was delivered once, and the outcome may name it.
+            count = max(pin.fresh + pin.lost, 1)
+            tracker.delivered(RecordPosition.parse(pin.last), count, fresh_failed, now, rng)
+    blocked = ""
+    if tracker.retrying >= max_retrying:
+        blocked = (
+            f"{tracker.retrying} failed runs of records wait for a retry, the bound maxRetryingRecords is "
+            f"{max_retrying}: the shard reads nothing new until some are done"
+        )
+    checkpoint = tracker.checkpoint
+    looked = pin if pin is not None and shard in plan.read and _saw_something(pin) else before
+    return SettledShard(
+        checkpoint=CheckpointNode(
+            checkpoint=str(checkpoint.sequence) if checkpoint else None,
+            sub=checkpoint.sub if checkpoint else -1,
+            txid=plan.txid,
+            position=_position_after(plan, shard, pin),
+            arrival=(pin.arrival if pin else None) or (before.arrival if before else None),
+            seen=looked.seen if looked else None,
+            behind_ms=looked.behind_ms if looked else 0,
+            read=(before.read if before else 0) + (pin.fresh if pin else 0),
+        ),
+        inflight=InflightNode(txid=plan.txid, waiting=tracker.waiting, dead=tracker.dead, blocked=blocked),
+        dead_lettered=tuple(letters),
+        drained=pin is not None and pin.closed,
+    )
+
+
+def tracker_of(state: ShardState, policy: RetryPolicy) -> InflightRecordTracker:
+    """The tracker of a shard as its nodes describe it."""
+    position = state.position
+    return InflightRecordTracker.restore(
+        state.safe,
+        state.waiting,
+        state.dead,
+        policy,
+        through=position.record if isinstance(position, After | ShardEnd) else None,
+    )
+
+
+def _saw_something(pin: Pin) -> bool:
+    """Whether a turn learned where the shard's tip is: one that was throttled at once did not."""
+    return pin.seen is not None or pin.last is not None or pin.end != pin.start or pin.closed
+
+
+def _settle_due(
+    tracker: InflightRecordTracker,
+    due: Sequence[tuple[Run, bool]],
+    pin: Pin,
+    not_done: Sequence[NotDone],
+    *,
+    now: int,
+    rng: random.Random,
+) -> tuple[list[NotDone], list[tuple[Run, int, RecordPosition]]]:
+    """Settle the runs taken up again.
+
+    Returns what is left of the outcome, which belongs to the new records, and of each run that was dead-lettered how
+    many records up to where.
+    """
+    buried = []
+    through = RecordPosition.parse(pin.through) if pin.through else None
+    rest = sorted(not_done, key=lambda piece: RecordPosition.parse(piece.last))
+    for index, (run, dead) in enumerate(due):
+        served = pin.served[index] if index < len(pin.served) else -1
+        mine = []
+        while rest and RecordPosition.parse(rest[0].last) <= run.last_position:
+            mine.append(rest.pop(0))
+        if served < 0:
+            continue
+        gone = index in pin.missing
+        reached = run.last_position if gone or through is None else min(through, run.last_position)
+        if dead:
+            count = run.count if gone else served
+            tracker.dead_lettered(run, count, reached)
+            if count:
+                buried.append((run, count, reached))
+            continue
+        found: Run | None = run
+        if gone:
+            found = tracker.expired(run, served, now)
+        if found is not None:
+            tracker.redelivered(found, served, reached, mine, now, rng)
+    return rest, buried
+
+
+def _position_after(plan: Plan, shard: str, pin: Pin | None) -> str:
+    if pin is None:
+        return plan.positions[shard]
+    if not pin.closed:
+        return pin.end
+    before = parse_position(pin.start)
+    last = (
+        RecordPosition.parse(pin.last) if pin.last else before.record if isinstance(before, After) else None
+    )
+    return str(ShardEnd(last))
+
+
+def _letter(
+    run: Run, source: str, count: int, reached: RecordPosition, *, txid: int, now: int
+) -> DeadLetterRecord:
+    where = run.first or f"after {run.prev}"
+    last = run.last if count == run.count else str(reached)
+    return DeadLetterRecord(
+        message_id=f"{source}:{where}" if count == 1 else f"{source}:{where}..{last}",
+        attempts=run.attempt,
+        reason=run.failures[-1].reason if run.failures else "",
+        time=now,
+        txid=txid,
+        count=count,
+    )

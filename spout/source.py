@@ -1,0 +1,157 @@
+"""The format `kinesis-trident`: what Spark sees of the source and of the sink.
+
+Spark imports this module in every process that looks for a format, where nothing may fail and each import costs
+time: so what it stands on is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from checkpoint.nodes import Plan
+    from spout.options import Options
+    from spout.run import SourceRun
+    from spout.writer import KinesisStreamWriter, KinesisWriter
+
+__all__ = ["KinesisTridentReader", "KinesisTridentSource"]
+
+
+class KinesisTridentSource(DataSource):
+    """A Kinesis stream as a streaming DataFrame, and as where one is written to.
+
+    Options are in `spout.options` and `spout.write_options`, columns in `spout.rows` and `spout.write_columns`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `spark.readStream.format(...)`."""
+        return "kinesis-trident"
+
+    def schema(self) -> StructType:
+        """The columns, always the same; a wrong option fails here, at `load()`."""
+        from spout.rows import SCHEMA
+
+        self._parsed()
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """The reader; made in processes that never plan, too, so it starts nothing."""
+        return KinesisTridentReader(self._parsed())
+
+    def writer(self, schema: StructType, overwrite: bool) -> KinesisWriter:
+        """The sink of a batch; a wrong option or column fails here, before anything is written."""
+        from spout.write_options import WriteOptions
+        from spout.writer import KinesisWriter
+
+        return KinesisWriter(WriteOptions.parse(dict(self.options)), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KinesisStreamWriter:
+        """The sink of a micro-batch; `overwrite` (the output mode `complete`) writes all rows again."""
+        from spout.write_options import WriteOptions
+        from spout.writer import KinesisStreamWriter
+
+        return KinesisStreamWriter(WriteOptions.parse(dict(self.options)), schema)
+
+    def _parsed(self) -> Options:
+        from spout.options import Options
+
+        return Options.parse(dict(self.options))
+
+
+class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches (in the planning process) and reads them (in the executors' workers).
+
+    Spark never runs two calls of the planning side at once. The run, with its epoch, starts in whichever of them
+    comes first; a replay after a crash begins with `partitions`.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._started: SourceRun | None = None
+
+    @property
+    def _run(self) -> SourceRun:
+        if self._started is None:
+            from spout.run import SourceRun
+
+            self._started = SourceRun.open(self._options, on_replaced=_end_process)
+        return self._started
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_started": None}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """`maxRecordsPerTrigger`, or no limit."""
+        most = self._options.max_records_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """From here on only what is in the stream now is read, and what of it fails is retried to the end."""
+        self._run.drain_and_end()
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new Spark checkpoint starts: at ZooKeeper's positions, or at `startingPosition`."""
+        from spout.offsets import offset_from_plan
+
+        return offset_from_plan(self._run.initial())
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Settle the batch that ended at `start`, then plan the next; `start` again when there is nothing to do."""
+        from spout.offsets import offset_from_plan
+
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        plan = self._run.latest(_plan(start), most)
+        # Spark compares offsets as text: nothing to do must give back the very same one.
+        return start if plan is None else offset_from_plan(plan)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Lag, in-flight, retrying and dead-lettered records, for the query's progress."""
+        return self._started.report() if self._started is not None else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Store the plan, now that Spark has logged it, and cut it into tasks."""
+        return self._run.partitions(_plan(start), _plan(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, as Arrow batches."""
+        from pyspark import TaskContext
+
+        from spout.turns import read_turns
+
+        context = TaskContext.get()
+        first = context is None or context.attemptNumber() == 0
+        return read_turns(partition, first_attempt=first)  # type: ignore[arg-type]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Clean up after settled batches; never called for a last batch, so nothing depends on it."""
+        self._run.purge()
+
+    def stop(self) -> None:
+        """End the run; Spark calls this when the planning process ends, not when the query stops."""
+        if self._started is not None:
+            self._started.close()
+
+
+def _plan(offset: dict[str, Any]) -> Plan:
+    from spout.offsets import plan_from_offset
+
+    return plan_from_offset(offset)
+
+
+def _end_process() -> None:
+    """End a planning process that Spark has left behind: its query was stopped for good, nobody will call it."""
+    os._exit(0)

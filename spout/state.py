@@ -1,0 +1,344 @@
+"""What the planning process knows of each shard, loaded from ZooKeeper and moved on by settling."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from checkpoint.nodes import (
+    Acks,
+    CheckpointNode,
+    DeadLetterRecord,
+    DeadLettersNode,
+    InflightNode,
+    Plan,
+    SettledNode,
+    ShardLineage,
+    ShardsNode,
+    StartNode,
+)
+from checkpoint.store import SourceStore
+from spout.errors import DataLossError
+from spout.kinesis import Kinesis, StreamInfo
+from spout.options import Options
+from spout.planning import ShardState
+from spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd, parse_position
+from spout.probe import Look
+from spout.settling import SettledShard, settle_shard, tracker_of
+from spout.shards import adopted, drained, first_listing, listed_again, readable
+from tracker.records import RecordPosition, Run
+from tracker.retry import Backoff, RetryPolicy
+
+__all__ = ["SourceState"]
+
+log = logging.getLogger(__name__)
+
+_SEEN_PERIOD_MS = 10 * 60 * 1000
+
+_FEW_SHARDS = 500
+"""Up to here a plan is one node, and what a settled batch leaves is removed in the multi that settles it."""
+
+_LAST_LETTERS = 20
+"""Dead letters kept in ZooKeeper a shard, to look at; the records themselves are in the dead letter."""
+
+
+class SourceState:
+    """The shards of one stream: lineage, positions, what is in flight, and the newest settled txid.
+
+    Every write goes through the store under this run's epoch.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        store: SourceStore,
+        kinesis: Kinesis,
+        stream: StreamInfo,
+        epoch: int,
+        rng: random.Random,
+    ) -> None:
+        self._options = options
+        self._store = store
+        self._kinesis = kinesis
+        self._epoch = epoch
+        self._rng = rng
+        self._policy = RetryPolicy(options.retry_limit, Backoff.parse(options.retry_backoff))
+        self.stream = stream
+        self.settled = 0
+        self.settled_plan = ""
+        self.untidy = True
+        self.lineage: dict[str, ShardLineage] = {}
+        self.shards: dict[str, ShardState] = {}
+        self.dead_letters: dict[str, DeadLettersNode] = {}
+        self._stored_seen: dict[str, int] = {}
+
+    def load(self) -> None:
+        """Read everything from ZooKeeper; the very first time, list the shards and settle where they start."""
+        settled = self._store.settled()
+        if settled is not None:
+            self.settled, self.settled_plan = settled.txid, settled.plan
+        known = self._store.lineage()
+        if known is None:
+            listed = self._kinesis.list_shards(self.stream.name)
+            self.lineage = first_listing(listed, self._starting_position())
+            self._store.put_lineage(ShardsNode(shards=self.lineage), self._epoch)
+        else:
+            self.lineage = dict(known.shards)
+        checkpoints, inflight = self._store.checkpoints(), self._store.inflight()
+        for shard in {*self.lineage, *inflight}:
+            start = parse_position(self.lineage[shard].start) if shard in self.lineage else TRIM_HORIZON
+            self.shards[shard] = ShardState(start, checkpoints.get(shard), inflight.get(shard))
+        self.dead_letters = self._store.dead_letters()
+
+    def list_shards(self) -> None:
+        """Ask for the shards again; new ones join, what retention removed goes.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`, a shard went that was not read to its end.
+        """
+        lineage = listed_again(self.lineage, self._kinesis.list_shards(self.stream.name))
+        for shard in self.lineage.keys() - lineage.keys():
+            if self.lineage[shard].state != "drained":
+                self._loss(
+                    f"stream {self.stream.name!r}: shard {shard} is no longer listed and was read only to "
+                    f"{self.shards[shard].position}; what came after is past the retention of "
+                    f"{self.stream.retention_hours} h"
+                )
+        if lineage == self.lineage:
+            return
+        self._store.put_lineage(ShardsNode(shards=lineage), self._epoch)
+        for shard in lineage.keys() - self.shards.keys():
+            self.shards[shard] = ShardState(parse_position(lineage[shard].start))
+        for shard in self.lineage.keys() - lineage.keys():
+            if not (self.shards[shard].waiting or self.shards[shard].dead):
+                del self.shards[shard]
+        self.lineage = lineage
+
+    def check_retention(self) -> None:
+        """See that no shard's position has fallen out of the stream.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`, records may have expired before they were read.
+        """
+        horizon = self.stream.server_time - self.stream.retention_hours * 3_600_000
+        for shard, state in sorted(self.shards.items()):
+            node = state.checkpoint
+            # Of a shard that is no longer listed nothing new is read: what it lost was said when it went.
+            if node is None or shard not in self.lineage or isinstance(state.position, ShardEnd):
+                continue
+            known = max(node.seen or 0, node.arrival or 0)
+            if 0 < known < horizon:
+                self._loss(
+                    f"stream {self.stream.name!r}, shard {shard}: reading stands at {state.position}, whose last "
+                    f"record arrived {_age(self.stream.server_time - known)} ago, but the stream keeps only "
+                    f"{self.stream.retention_hours} h: records may have expired unread"
+                )
+
+    def seen_at_tip(self, looks: Mapping[str, Look]) -> None:
+        """Note that idle shards were seen to hold nothing more; in ZooKeeper only now and then.
+
+        Otherwise a shard that is idle for longer than the retention would look as if its records had expired unread.
+        """
+        for shard, look in looks.items():
+            state = self.shards.get(shard)
+            node = state.checkpoint if state is not None else None
+            if state is None or node is None or look.more is not False or look.at <= (node.seen or 0):
+                continue
+            if node.position != str(look.position):
+                continue
+            seen = msgspec.structs.replace(node, seen=look.at, behind_ms=0)
+            if look.at - self._stored_seen.get(shard, node.seen or 0) >= _SEEN_PERIOD_MS:
+                self._store.amend(shard, self._epoch, checkpoint=seen)
+                self._stored_seen[shard] = look.at
+            self.shards[shard] = ShardState(state.start, seen, state.inflight)
+
+    def settle(self, plan: Plan, now: int) -> None:
+        """Settle a batch that Spark has committed: move checkpoints, queue what failed, in ZooKeeper first.
+
+        Shards that carry the batch's stamp were moved on by an earlier settling that a crash has cut short.
+        """
+        found, acks = self._store.finished(plan.txid, plan.shards)
+        pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
+        not_done = _outcome(acks, plan)
+        done: dict[str, SettledShard] = {}
+        for shard in plan.shards:
+            before = self._of(plan, shard)
+            if before.checkpoint is not None and before.checkpoint.txid >= plan.txid:
+                continue
+            done[shard] = settle_shard(
+                before,
+                plan,
+                self.stream.name,
+                shard,
+                pins.get(shard),
+                not_done.get(shard, ()),
+                self._policy,
+                max_retrying=self._options.max_retrying_records,
+                now=now,
+                rng=self._rng,
+            )
+        ended = [shard for shard, pin in pins.items() if pin.closed]
+        lineage = drained(self.lineage, ended)
+        letters = {
+            shard: self._counted(shard, result.dead_lettered)
+            for shard, result in done.items()
+            if result.dead_lettered
+        }
+        # A plan or an outcome of many nodes is left to a purge.
+        small = not (plan.retries or plan.dead or not_done) and len(plan.positions) < _FEW_SHARDS
+        self.untidy |= not small
+        self._store.settle(
+            {shard: (result.checkpoint, result.inflight) for shard, result in done.items()},
+            letters,
+            ShardsNode(shards=lineage) if ended else None,
+            SettledNode(txid=plan.txid, plan=plan.plan),
+            self._epoch,
+            leftover=self._store.nodes_of(plan.txid, list(found), outcome=acks is not None) if small else (),
+        )
+        self.lineage = lineage
+        self.dead_letters |= letters
+        for shard, result in done.items():
+            self.shards[shard] = ShardState(self._of(plan, shard).start, result.checkpoint, result.inflight)
+        self.settled, self.settled_plan = plan.txid, plan.plan
+
+    def _of(self, plan: Plan, shard: str) -> ShardState:
+        """A shard of a plan; retention may have removed it from the listing since it was planned."""
+        return self.shards.get(shard) or ShardState(parse_position(plan.positions[shard]))
+
+    def stands_further(self, plan: Plan) -> bool:
+        """Whether ZooKeeper has a shard read beyond where a plan starts: its batch can no longer be settled."""
+        return any(
+            shard in self.shards and _stands_further(self.shards[shard], parse_position(text))
+            for shard, text in plan.positions.items()
+        )
+
+    def adopt(self, plan: Plan, settled: int) -> None:
+        """Go on from an offset alone, because ZooKeeper lost its data: at least once from here.
+
+        Positions are those the offset's batch started from; what it would have retried and what waited is not done.
+        """
+        updates: dict[str, tuple[CheckpointNode, InflightNode | None]] = {}
+        for shard, text in plan.positions.items():
+            position, known = parse_position(text), self.shards.get(shard)
+            if known is not None and known.checkpoint is not None and _stands_further(known, position):
+                # What is done is never undone: reading would meet records that are counted already.
+                log.error(
+                    "shard %s: ZooKeeper stands at %s, Spark's offset at %s: nothing in between is read again",
+                    shard,
+                    known.position,
+                    position,
+                )
+                kept = msgspec.structs.replace(known.checkpoint, txid=settled)
+                updates[shard] = (kept, known.inflight)
+                continue
+            waiting = sorted(
+                (*plan.retries.get(shard, ()), *(plan.notDone.get(shard, ()))),
+                key=lambda run: run.last_position,
+            )
+            dead = plan.dead.get(shard, ())
+            safe = _safe_below(position, [*waiting, *dead], known)
+            updates[shard] = (
+                CheckpointNode(
+                    checkpoint=str(safe.sequence) if safe else None,
+                    sub=safe.sub if safe else -1,
+                    txid=settled,
+                    position=text,
+                ),
+                InflightNode(txid=settled, waiting=tuple(waiting), dead=dead),
+            )
+        mark = plan.plan if settled == plan.txid else ""
+        lineage = ShardsNode(shards=adopted(self.lineage, plan.positions))
+        self._store.settle(updates, {}, lineage, SettledNode(txid=settled, plan=mark), self._epoch)
+        self.shards.clear()
+        self.load()
+
+    def take_in_requests(self, now: int) -> None:
+        """Put records that somebody asked for back as due retries with a fresh count; between two batches only."""
+        for shard, asked in self._store.external().items():
+            state = self.shards.get(shard)
+            if state is None or state.checkpoint is None:
+                log.warning("shard %s was never read: the request to replay its records is dropped", shard)
+                self._store.amend(shard, self._epoch, consumed=list(asked))
+                continue
+            tracker = tracker_of(state, self._policy)
+            records = [RecordPosition.parse(text) for node in asked.values() for text in node.records]
+            refused = tracker.replay(records, now)
+            if refused:
+                log.warning(
+                    "shard %s: no such records were delivered: %s", shard, ", ".join(map(str, refused))
+                )
+            inflight = InflightNode(
+                txid=state.checkpoint.txid, waiting=tracker.waiting, dead=tracker.dead, blocked=state.blocked
+            )
+            self._store.amend(shard, self._epoch, inflight=inflight, consumed=list(asked))
+            self.shards[shard] = ShardState(state.start, state.checkpoint, inflight)
+
+    def _counted(self, shard: str, letters: Sequence[DeadLetterRecord]) -> DeadLettersNode:
+        before = self.dead_letters.get(shard)
+        return DeadLettersNode(
+            count=(before.count if before else 0) + sum(letter.count for letter in letters),
+            target=self._options.dead_letter or self._options.on_exhausted,
+            last=(*(before.last if before else ()), *letters)[-_LAST_LETTERS:],
+        )
+
+    def positions(self) -> dict[str, Position]:
+        """Where each shard that may be read for new records now stands."""
+        return {
+            shard: self.shards[shard].position
+            for shard in readable(self.lineage, self._options.shard_ordering)
+        }
+
+    @property
+    def waiting(self) -> list[Run]:
+        """All runs that wait for a retry."""
+        return [run for state in self.shards.values() for run in state.waiting]
+
+    @property
+    def dead(self) -> Mapping[str, tuple[Run, ...]]:
+        """The exhausted runs, by shard."""
+        return {shard: state.dead for shard, state in self.shards.items() if state.dead}
+
+    def _starting_position(self) -> Position:
+        wanted = self._options.starting_position
+        if wanted != "LATEST":
+            return parse_position(wanted)
+        start = self._store.put_start(StartNode(timestamp=self.stream.server_time), self._epoch)
+        return AtTimestamp(start.timestamp)
+
+    def _loss(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            msg = (
+                f"{what}. Raise the stream's retention or read more often; to go on with what is left, set "
+                "failOnDataLoss=false"
+            )
+            raise DataLossError(msg)
+        log.error("%s; going on with what is left (failOnDataLoss=false)", what)
+
+
+def _outcome(acks: Acks | None, plan: Plan) -> Mapping[str, Sequence]:  # type: ignore[type-arg]
+    return acks.not_done if acks is not None and acks.plan == plan.plan else {}
+
+
+def _safe_below(position: Position, runs: Sequence[Run], known: ShardState | None) -> RecordPosition | None:
+    """The safe checkpoint of a shard that stands at `position` with these runs not done; never below a known one."""
+    safe = position.record if isinstance(position, After | ShardEnd) else None
+    if runs:
+        first = min(runs, key=lambda run: run.last_position)
+        safe = RecordPosition.parse(first.prev) if first.prev else None
+    before = known.safe if known else None
+    return max(safe, before) if safe and before else safe or before
+
+
+def _stands_further(known: ShardState, position: Position) -> bool:
+    """Whether a shard has been read, or done, beyond a position."""
+    here = position.record if isinstance(position, After | ShardEnd) else None
+    there = known.position.record if isinstance(known.position, After | ShardEnd) else None
+    read = max((at for at in (there, known.safe) if at is not None), default=None)
+    return read is not None and (here is None or read > here) and not isinstance(position, ShardEnd)
+
+
+def _age(milliseconds: int) -> str:
+    return f"{milliseconds / 3_600_000:.1f} h"

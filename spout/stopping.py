@@ -1,0 +1,163 @@
+"""Ends a query after the batch in hand, with everything settled and nothing of it left running."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+
+from pyspark import SparkContext
+from pyspark.sql.streaming.query import StreamingQuery
+
+from checkpoint.client import connect
+from checkpoint.layout import Layout
+from checkpoint.nodes import Plan, StopNode
+from checkpoint.store import SourceStore
+from spout.client import kinesis_client
+from spout.discover import options_of_query
+from spout.errors import StopTimeoutError
+from spout.offsets import plan_from_offset
+from spout.options import Options
+from spout.run import SourceRun
+
+__all__ = ["stop"]
+
+_POLL = 0.1
+_BETWEEN_TRIGGERS = "Waiting for next trigger"
+
+
+def stop(query: StreamingQuery, timeout: float | None = None) -> None:
+    """Stop a query gracefully: the batch in hand ends, is settled, and the source's planning process ends.
+
+    `query.stop()` alone is safe as well: it interrupts the batch in hand, which is replayed at the next start, and
+    leaves the planning process to itself.
+
+    Args:
+        query: reads `kinesis-trident`.
+        timeout: seconds to wait for the batch in hand; None for as long as it takes.
+
+    Raises:
+        NotOurSourceError: the query does not read `kinesis-trident`.
+        StopTimeoutError: the batch did not end in time; the query runs on as before.
+        StreamingQueryException: the batch in hand failed.
+    """
+    options = options_of_query(query)
+    if query.isActive:
+        _stop_gently(query, options, timeout)
+    error = query.exception()
+    if error is not None:
+        raise error
+
+
+def _stop_gently(query: StreamingQuery, options: Options, timeout: float | None) -> None:
+    """Ask the run to plan nothing more; stop once it says so, or Spark waits between two triggers."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    layout = _layout(options, _last_plan(query))
+    client = connect(options.zookeeper)
+    try:
+        store = SourceStore(client, layout)
+        request = _Request(store)
+        if not _until(query, request, deadline):
+            msg = f"the batch in hand did not end within {timeout} s; the query runs on. Ask again, or query.stop()"
+            raise StopTimeoutError(msg)
+        query.stop()
+        if query.exception() is None and request.concerns_newest():
+            # The request still stands: the planning process ends when it sees the epoch that this raises.
+            _settle(options, _last_plan(query))
+    finally:
+        # The request is ephemeral: it goes with this session.
+        client.stop()
+        client.close()
+
+
+class _Request:
+    """The request to this query's run; a query that has just started may have none yet."""
+
+    def __init__(self, store: SourceStore) -> None:
+        self._store = store
+        self._answered = threading.Event()
+        self._asked: int | None = None
+        store.watch_stop(self._look)
+
+    def answered(self, seconds: float) -> bool:
+        """Ask, if there is somebody new to ask, and wait a little for the answer."""
+        epoch = _own_epoch(self._store)
+        if epoch is not None and epoch != self._asked:
+            self._store.ask_to_stop(epoch)
+            self._asked = epoch
+        return self._answered.wait(seconds)
+
+    def concerns_newest(self) -> bool:
+        """Whether nobody has taken over from the run that was asked."""
+        newest = self._store.newest_run()
+        return newest is not None and newest[0] == self._asked
+
+    def _look(self, request: StopNode | None) -> None:
+        if request is not None and request.settled is not None:
+            self._answered.set()
+
+
+def _until(query: StreamingQuery, request: _Request, deadline: float | None) -> bool:
+    was_between = False
+    while query.isActive:
+        between = query.status["message"] == _BETWEEN_TRIGGERS
+        # Seen twice, because a query without an interval passes through this state, too.
+        if request.answered(_POLL) or (between and was_between):
+            return True
+        was_between = between
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
+    return True
+
+
+def _own_epoch(store: SourceStore) -> int | None:
+    """The epoch of the newest run if that is planned below this JVM; another one's is left alone."""
+    newest = store.newest_run()
+    if newest is None:
+        return None
+    epoch, run = newest
+    return epoch if run.host == socket.gethostname() and _is_below_jvm(run.pid) else None
+
+
+def _is_below_jvm(pid: int) -> bool:
+    handles = SparkContext._jvm.java.lang.ProcessHandle  # type: ignore[union-attr]
+    own = handles.current().pid()
+    found = handles.of(pid)
+    while found.isPresent():
+        handle = found.get()
+        if handle.pid() == own:
+            return True
+        found = handle.parent()
+    return False
+
+
+def _settle(options: Options, last: Plan | None) -> None:
+    """Settle what Spark has finished; the new epoch ends the planning process that was left behind."""
+    run = SourceRun.open(options)
+    try:
+        if last is not None and run.settled < last.txid:
+            run.settle_finished(last)
+        run.purge()
+    finally:
+        run.close()
+
+
+def _last_plan(query: StreamingQuery) -> Plan | None:
+    """The plan of the last batch that Spark has finished; None before the first."""
+    progress = query.lastProgress
+    if progress is None:
+        return None
+    offset = progress["sources"][0]["endOffset"]
+    if not offset:
+        return None
+    return plan_from_offset(json.loads(offset) if isinstance(offset, str) else dict(offset))
+
+
+def _layout(options: Options, last: Plan | None) -> Layout:
+    if last is not None:
+        ((stream, created),) = last.streams.items()
+    else:
+        info = kinesis_client(options).describe(options.stream_name)
+        stream, created = info.name, info.created
+    return Layout(options.zookeeper_root, options.application_name, stream, created)

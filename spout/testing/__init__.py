@@ -1,0 +1,16 @@
+"""Kinesis for tests, yours too: in memory (`MemoryKinesis`), or as an endpoint on loopback (`ScriptedKinesis`).
+
+They give what the service gives and local servers do not: 56-digit sequence numbers, iterators that expire, quotas,
+empty pages behind the tip, closed shards that end and name their children, and faults at the call that you choose.
+"""
+
+from __future__ import annotations
+
+from spout.testing.aggregates import aggregate
+from spout.testing.clock import FakeTime
+from spout.testing.faults import Cut, Refuse, Slow
+from spout.testing.memory import MemoryKinesis
+from spout.testing.quotas import Quotas
+from spout.testing.scripted import ScriptedKinesis
+
+__all__ = ["Cut", "FakeTime", "MemoryKinesis", "Quotas", "Refuse", "ScriptedKinesis", "Slow", "aggregate"]

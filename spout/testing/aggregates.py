@@ -1,0 +1,24 @@
+"""What the Kinesis Producer Library writes when it aggregates."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from spout.deaggregate import MAGIC, AggregatedRecord
+
+__all__ = ["aggregate"]
+
+
+def aggregate(records: Iterable[tuple[bytes, str]]) -> bytes:
+    """Pack (data, partition key) pairs into the payload of one record, for `put` or PutRecords.
+
+    The format is the one that `spout.deaggregate` reads; keys that come again are stored once, as the KPL does.
+    """
+    message = AggregatedRecord()
+    keys: dict[str, int] = {}
+    for data, key in records:
+        message.records.add(partition_key_index=keys.setdefault(key, len(keys)), data=data)
+    message.partition_key_table.extend(key.encode() for key in keys)
+    packed: bytes = message.SerializeToString()
+    return MAGIC + packed + hashlib.md5(packed, usedforsecurity=False).digest()

@@ -1,0 +1,30 @@
+"""A clock for tests: time passes only when somebody sleeps."""
+
+from __future__ import annotations
+
+import threading
+
+__all__ = ["FakeTime"]
+
+
+class FakeTime:
+    """A clock that only sleeping moves; `sleeps` lists for how long. Safe for several threads."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self._lock = threading.Lock()
+        self.now = now
+        self.sleeps: list[float] = []
+
+    def __call__(self) -> float:
+        """The time in seconds."""
+        return self.now
+
+    def milliseconds(self) -> int:
+        """The time in epoch milliseconds."""
+        return int(self.now * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        with self._lock:
+            self.now += seconds
+            self.sleeps.append(seconds)

@@ -1,0 +1,185 @@
+"""Kinesis in memory, without a server: for tests of what reads a stream in the same process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from spout.kinesis import IteratorExpiredError, KinesisError, Page, Shard, StreamInfo, StreamMissingError
+from spout.pages import PAGE_SCHEMA
+from spout.positions import After, At, AtTimestamp, ShardEnd, TrimHorizon, parse_position
+from spout.testing.shard import Answer, Cursor, HeldShard
+from spout.testing.stream import HeldStream, hash_key
+
+__all__ = ["MemoryKinesis"]
+
+
+class MemoryKinesis:
+    """One stream, as `spout.kinesis.Kinesis`. Safe for several threads.
+
+    Args:
+        stream: its name.
+        shards: how many it begins with.
+        clock: epoch milliseconds.
+        created: creation time, epoch milliseconds.
+        retention_hours: what `describe` says; only `trim` removes records.
+
+    Attributes:
+        calls: how often each call was made, by (name, shard).
+    """
+
+    def __init__(
+        self,
+        stream: str = "orders",
+        shards: int = 1,
+        *,
+        clock: Callable[[], int] = lambda: int(time.time() * 1000),
+        created: int = 1_600_000_000_000,
+        retention_hours: int = 24,
+    ) -> None:
+        self._lock = threading.RLock()
+        self._clock = clock
+        self._stream = HeldStream(stream, shards, created, retention_hours=retention_hours)
+        self._errors: dict[str, deque[KinesisError]] = defaultdict(deque)
+        self.calls: dict[tuple[str, str], int] = defaultdict(int)
+
+    def describe(self, stream: str) -> StreamInfo:
+        """See `Kinesis.describe`."""
+        self._check(stream)
+        held = self._stream
+        return StreamInfo(stream, held.arn, held.created, held.retention_hours, "ACTIVE", self._clock())
+
+    def list_shards(self, stream: str) -> list[Shard]:
+        """See `Kinesis.list_shards`."""
+        self._check(stream)
+        with self._lock:
+            return [
+                Shard(shard.name, shard.parents, shard.closed is not None)
+                for shard in self._stream.shards.values()
+            ]
+
+    def iterator(self, stream: str, shard: str, position: str) -> str:
+        """See `Kinesis.iterator`."""
+        self._check(stream)
+        with self._lock:
+            self.calls["iterator", shard] += 1
+            held = self._stream.shard(shard)
+            return _token(held, self._cursor(held, position))
+
+    def get_records(self, iterator: str, limit: int) -> Page:
+        """See `Kinesis.get_records`."""
+        name, start, generation, walked = iterator.rsplit("/", 3)
+        with self._lock:
+            self.calls["get_records", name] += 1
+            shard = self._stream.shard(name)
+            if self._errors[name]:
+                raise self._errors[name].popleft()
+            if int(generation) != shard.generation:
+                msg = "Iterator expired"
+                raise IteratorExpiredError(msg)
+            now = self._clock()
+            answer = shard.read(Cursor(int(start), int(walked)), limit, now)
+            following = None if answer.following is None else _token(shard, answer.following)
+            return _page(answer, following, now)
+
+    def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
+        """See `Kinesis.put_records`; a partition key goes to the open shard that has its hash."""
+        self._check(stream)
+        with self._lock:
+            for data, key in records:
+                self._stream.put(self._stream.home(hash_key(key)), data, key, self._clock())
+
+    def put(self, shard: str, data: bytes, key: str = "key") -> int:
+        """Write one record to a shard, arriving now, wherever its key belongs: its sequence number."""
+        with self._lock:
+            return self._stream.put(self._stream.shard(shard), data, key, self._clock()).sequence
+
+    @property
+    def open_shards(self) -> list[str]:
+        """The shards that take records, in the order of their hash keys: neighbours can be merged."""
+        with self._lock:
+            return [shard.name for shard in self._stream.open_shards]
+
+    def split(self, shard: str) -> tuple[str, str]:
+        """Close a shard and open two children: their ids."""
+        with self._lock:
+            return self._stream.split(shard, self._clock())
+
+    def merge(self, shard: str, other: str) -> str:
+        """Close two neighbouring shards and open their child: its id."""
+        with self._lock:
+            return self._stream.merge(shard, other, self._clock())
+
+    def close(self, shard: str) -> None:
+        """No more records come; what is there can be read."""
+        with self._lock:
+            self._stream.close(shard, self._clock())
+
+    def forget(self, shard: str) -> None:
+        """The shard is past retention: it is no longer listed."""
+        with self._lock:
+            self._stream.forget(shard)
+
+    def trim(self, shard: str, through: int) -> None:
+        """Records up to this sequence number are past retention."""
+        with self._lock:
+            self._stream.shard(shard).trim(through)
+
+    def gap(self, shard: str, pages: int) -> None:
+        """Who reads on from here must walk through that many empty pages first, behind the tip."""
+        with self._lock:
+            self._stream.gap(shard, pages)
+
+    def fail(self, shard: str, *errors: KinesisError) -> None:
+        """The next reads of the shard get these errors, one each."""
+        self._errors[shard].extend(errors)
+
+    def clear(self) -> None:
+        """Forget the errors that were not met yet."""
+        self._errors.clear()
+
+    def expire_iterators(self, shard: str) -> None:
+        """All iterators handed out for the shard so far are too old."""
+        with self._lock:
+            self._stream.shard(shard).generation += 1
+
+    def _cursor(self, held: HeldShard, position: str) -> Cursor:
+        match parse_position(position):
+            case TrimHorizon():
+                return Cursor(0)
+            case AtTimestamp(since):
+                return held.since(since, self._stream.tip.start)
+            case After(record):
+                return Cursor(record.sequence + (1 if record.sub < 0 else 0))
+            case At(record):
+                return Cursor(record.sequence)
+            case ShardEnd():
+                msg = "a shard that is read to its end has no iterator"
+                raise KinesisError(msg)
+
+    def _check(self, stream: str) -> None:
+        if stream != self._stream.name:
+            msg = f"there is no stream {stream!r}"
+            raise StreamMissingError(msg)
+
+
+def _token(shard: HeldShard, cursor: Cursor) -> str:
+    return f"{shard.name}/{cursor.start}/{shard.generation}/{cursor.walked}"
+
+
+def _page(answer: Answer, following: str | None, now: int) -> Page:
+    records = answer.records
+    columns = [
+        pa.array([record.key for record in records], pa.string()),
+        pa.array([record.data for record in records], pa.binary()),
+        pa.array([str(record.sequence) for record in records], pa.string()),
+        pa.array([record.arrival * 1000 for record in records], pa.int64()).view(
+            pa.timestamp("us", tz="UTC")
+        ),
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
+    return Page(batch, following, answer.behind, sum(len(record.data) for record in records), now)

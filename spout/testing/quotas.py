@@ -1,0 +1,88 @@
+"""What a shard allows, as the service counts it. Pure; times are epoch milliseconds.
+
+"Quotas and limits" of Kinesis Data Streams: 5 GetRecords calls and 2 MB a second, so an answer of 10 MiB blocks the
+shard for the next 5 seconds; 1,000 records and 1 MiB written a second.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from spout.kinesis import ThrottledError
+
+__all__ = ["Quotas", "ShardQuota"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """What each shard allows; None for no bound.
+
+    Attributes:
+        read_calls: GetRecords calls in any second.
+        read_bytes: payload read in any second; a larger answer of n bytes blocks for n / `read_bytes` seconds.
+        write_records: records written in any second.
+        write_bytes: payload and keys written in any second.
+    """
+
+    read_calls: int | None = 5
+    read_bytes: int | None = 2 * 2**20
+    write_records: int | None = 1000
+    write_bytes: int | None = 2**20
+
+    @classmethod
+    def none(cls) -> Quotas:
+        """No bounds at all."""
+        return cls(None, None, None, None)
+
+
+@dataclass(slots=True)
+class ShardQuota:
+    """What one shard has used up."""
+
+    name: str
+    _calls: deque[int] = field(default_factory=deque)
+    _answers: deque[tuple[int, int]] = field(default_factory=deque)
+    _blocked_until: float = 0.0
+    _writes: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def read(self, quotas: Quotas, now: int) -> None:
+        """A GetRecords call comes.
+
+        Raises:
+            ThrottledError: it is one too many.
+        """
+        while self._calls and self._calls[0] <= now - 1000:
+            self._calls.popleft()
+        while self._answers and self._answers[0][0] <= now - 1000:
+            self._answers.popleft()
+        calls = quotas.read_calls is not None and len(self._calls) >= quotas.read_calls
+        size = sum(size for _, size in self._answers)
+        full = quotas.read_bytes is not None and size >= quotas.read_bytes
+        if calls or full or now < self._blocked_until:
+            raise ThrottledError(self._message)
+        self._calls.append(now)
+
+    def answered(self, size: int, quotas: Quotas, now: int) -> None:
+        """It was answered with this much payload."""
+        self._answers.append((now, size))
+        if quotas.read_bytes is not None and size > quotas.read_bytes:
+            self._blocked_until = now + size * 1000 / quotas.read_bytes
+
+    def write(self, size: int, quotas: Quotas, now: int) -> None:
+        """A record is to be written.
+
+        Raises:
+            ThrottledError: it is one too many, or too large on top of the others; a single one is never too large.
+        """
+        while self._writes and self._writes[0][0] <= now - 1000:
+            self._writes.popleft()
+        written = sum(before for _, before in self._writes)
+        records = quotas.write_records is not None and len(self._writes) >= quotas.write_records
+        if records or (quotas.write_bytes is not None and written and written + size > quotas.write_bytes):
+            raise ThrottledError(self._message)
+        self._writes.append((now, size))
+
+    @property
+    def _message(self) -> str:
+        return f"Rate exceeded for shard {self.name}"

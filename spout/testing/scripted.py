@@ -1,0 +1,219 @@
+"""Kinesis as an endpoint on loopback, for real clients: resharding, retention and faults as a test wants them."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import Any, Self
+
+import boto3
+import msgspec
+
+from spout.kinesis import KinesisError
+from spout.testing.admin import ADMIN_PATH, run_command
+from spout.testing.faults import Cut, Fault, FaultScript, Refuse, Slow
+from spout.testing.quotas import Quotas
+from spout.testing.server import LoopbackServer, Reply, Request
+from spout.testing.service import KinesisService, code_of, subject
+from spout.testing.stream import HeldStream
+
+__all__ = ["ScriptedKinesis"]
+
+_JSON = "application/x-amz-json-1.1"
+_TARGET = "Kinesis_20131202."
+
+
+class ScriptedKinesis:
+    """A Kinesis endpoint with a script of faults, as a context manager.
+
+        with ScriptedKinesis() as kinesis:
+            kinesis.create_stream("orders", 2)
+            kinesis.script("GetRecords", Refuse.expired(), skip=1)
+            spark.readStream.format("kinesis-trident").option("endpointUrl", kinesis.endpoint_url)...
+
+    All methods may be called from any thread while it serves; other processes reach them over HTTP
+    (`spout.testing.admin`).
+
+    Args:
+        clock: epoch milliseconds; by default the machine's.
+        quotas: what each shard allows; by default what AWS allows.
+        port: to listen on; by default any that is free.
+
+    Attributes:
+        endpoint_url: where it listens.
+        calls: how often each call came, by (name, shard); the shard is None where the request names none.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], int] = lambda: int(time.time() * 1000),
+        quotas: Quotas | None = None,
+        port: int = 0,
+    ) -> None:
+        self._clock = clock
+        self._ahead = 0
+        self._lock = threading.RLock()
+        self._service = KinesisService(quotas or Quotas())
+        self._faults = FaultScript()
+        self._server = LoopbackServer(self._reply, port)
+        self.endpoint_url = ""
+        self.calls: Counter[tuple[str, str | None]] = Counter()
+
+    def __enter__(self) -> Self:
+        self.endpoint_url = f"http://127.0.0.1:{self._server.start()}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.stop()
+
+    @property
+    def now(self) -> int:
+        """The endpoint's time in epoch milliseconds."""
+        return self._clock() + self._ahead
+
+    @property
+    def faults_left(self) -> int:
+        """How many entries of the script have not been used up."""
+        with self._lock:
+            return self._faults.left
+
+    def client(self) -> Any:
+        """A boto3 client of this endpoint."""
+        return boto3.client(
+            "kinesis",
+            endpoint_url=self.endpoint_url,
+            region_name="us-east-1",
+            aws_access_key_id="testing",
+            aws_secret_access_key="testing",
+        )
+
+    def create_stream(self, stream: str, shards: int = 1) -> None:
+        """Create a stream."""
+        with self._lock:
+            self._service.answer("CreateStream", {"StreamName": stream, "ShardCount": shards}, self.now)
+
+    def recreate(self, stream: str) -> None:
+        """Delete a stream and create it again, empty, with as many shards as were open."""
+        with self._lock:
+            shards = len(self._stream(stream).open_shards)
+            created = self._service.streams.pop(stream).created
+            # Two streams of one name are told apart by when they were made.
+            now = max(self.now, created + 1)
+            self._service.streams[stream] = HeldStream(stream, shards, now)
+
+    def put(self, stream: str, shard: str, data: bytes, key: str = "key") -> int:
+        """Write a record to a shard, wherever its key belongs, outside of all quotas: its sequence number."""
+        with self._lock:
+            held = self._stream(stream)
+            return held.put(held.shard(shard), data, key, self.now).sequence
+
+    def shards(self, stream: str) -> list[str]:
+        """The ids of the shards that are open, in the order of their hash keys."""
+        with self._lock:
+            return [shard.name for shard in self._stream(stream).open_shards]
+
+    def split(self, stream: str, shard: str) -> tuple[str, str]:
+        """Split a shard in the middle of its hash keys: the ids of its children."""
+        with self._lock:
+            return self._stream(stream).split(shard, self.now)
+
+    def merge(self, stream: str, shard: str, other: str) -> str:
+        """Merge two neighbouring shards: the id of their child."""
+        with self._lock:
+            return self._stream(stream).merge(shard, other, self.now)
+
+    def script(
+        self,
+        call: str,
+        fault: Fault,
+        *,
+        stream: str | None = None,
+        shard: str | None = None,
+        skip: int = 0,
+        times: int | None = 1,
+    ) -> None:
+        """Let calls go wrong: the `times` (None: all) after the first `skip` of those that match."""
+        with self._lock:
+            self._faults.add(call, fault, stream=stream, shard=shard, skip=skip, times=times)
+
+    def clear(self) -> None:
+        """Forget the script: nothing goes wrong from here on."""
+        with self._lock:
+            self._faults.clear()
+
+    def limit(self, quotas: Quotas) -> None:
+        """Change what each shard allows from here on; nothing of it is used up."""
+        with self._lock:
+            self._service.limit(quotas)
+
+    def advance(self, seconds: float) -> None:
+        """Let the endpoint's time jump: iterators and tokens grow old, records fall out of the retention."""
+        with self._lock:
+            self._ahead += int(seconds * 1000)
+
+    def expire_iterators(self, stream: str, shard: str | None = None) -> None:
+        """All iterators handed out so far, for one shard or for all, are too old."""
+        with self._lock:
+            held = self._stream(stream)
+            for one in held.shards.values() if shard is None else [held.shard(shard)]:
+                one.generation += 1
+
+    def trim(self, stream: str, shard: str, through: int) -> None:
+        """A shard's records up to this sequence number are past retention."""
+        with self._lock:
+            self._stream(stream).shard(shard).trim(through)
+
+    def forget(self, stream: str, shard: str) -> None:
+        """A shard is past retention, with all that it holds: it is no longer listed."""
+        with self._lock:
+            self._stream(stream).forget(shard)
+
+    def gap(self, stream: str, shard: str, pages: int) -> None:
+        """Who reads on from here must walk through that many empty answers first, behind the tip."""
+        with self._lock:
+            self._stream(stream).gap(shard, pages)
+
+    def _stream(self, name: str) -> HeldStream:
+        return self._service.stream(name, self.now)
+
+    def _reply(self, request: Request) -> Reply:
+        if request.path.startswith(ADMIN_PATH):
+            return run_command(self, request)
+        target = request.headers.get("x-amz-target", "")
+        call = target.removeprefix(_TARGET)
+        with self._lock:
+            try:
+                asked = msgspec.json.decode(request.body, type=dict[str, Any])
+            except msgspec.DecodeError as error:
+                return self._refusal("SerializationException", str(error), 400)
+            stream, shard = subject(asked)
+            self.calls[call, shard] += 1
+            fault = self._faults.next(call, stream, shard)
+            if isinstance(fault, Refuse):
+                return self._refusal(fault.code, fault.message, fault.status)
+            try:
+                answer = self._service.answer(call, asked, self.now)
+            except KinesisError as error:
+                return self._refusal(code_of(error), str(error), 400)
+            return Reply(
+                200,
+                self._headers(),
+                msgspec.json.encode(answer) if answer else b"",
+                delay=fault.seconds if isinstance(fault, Slow) else 0.0,
+                sent=fault.after if isinstance(fault, Cut) else None,
+            )
+
+    def _refusal(self, code: str, message: str, status: int) -> Reply:
+        return Reply(status, self._headers(), msgspec.json.encode({"__type": code, "message": message}))
+
+    def _headers(self) -> dict[str, str]:
+        return {
+            "Content-Type": _JSON,
+            "Date": formatdate(self.now / 1000, usegmt=True),
+            "x-amzn-RequestId": str(uuid.uuid4()),
+        }

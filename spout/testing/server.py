@@ -1,0 +1,135 @@
+"""HTTP on loopback in a thread of its own: requests in, answers out, and connections that break on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+__all__ = ["LoopbackServer", "Reply", "Request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request; the names of its headers are in lower case."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What is sent back: after `delay` seconds, and only the share `sent` of the body before the connection closes."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    delay: float = 0.0
+    sent: float | None = None
+
+
+class LoopbackServer:
+    """Serves `answer`, which is called in the server's thread, until it is stopped.
+
+    Args:
+        answer: gives the reply to a request; an exception from it closes the connection.
+        port: to listen on; 0 for any that is free.
+    """
+
+    def __init__(self, answer: Callable[[Request], Reply], port: int = 0) -> None:
+        self._answer = answer
+        self._port = port
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped: asyncio.Event | None = None
+
+    def start(self) -> int:
+        """Listen: the port.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        listening: Future[int] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(listening)), name="scripted-kinesis", daemon=True
+        )
+        self._thread.start()
+        return listening.result()
+
+    def stop(self) -> None:
+        """Close all connections and end the thread."""
+        if self._loop is not None and self._stopped is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._stopped.set)
+            self._thread.join()
+        self._loop = self._stopped = self._thread = None
+
+    async def _serve(self, listening: Future[int]) -> None:
+        self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
+        connections: set[asyncio.Task[None]] = set()
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            connections.add(task)
+            try:
+                await self._converse(reader, writer)
+            except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+                # The client has gone, or the server ends: either way this connection is over.
+                pass
+            finally:
+                connections.discard(task)
+                writer.transport.abort()
+
+        try:
+            server = await asyncio.start_server(connected, "127.0.0.1", self._port)
+        except OSError as error:
+            listening.set_exception(error)
+            return
+        listening.set_result(server.sockets[0].getsockname()[1])
+        await self._stopped.wait()
+        server.close()
+        # A connection that was accepted just now gets as far as `connected`, which closes it.
+        await asyncio.sleep(0)
+        for task in connections:
+            task.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            request = await _read(reader)
+            reply = self._answer(request)
+            if reply.delay:
+                await asyncio.sleep(reply.delay)
+            whole = _head(reply) + reply.body
+            if reply.sent is None:
+                writer.write(whole)
+                await writer.drain()
+                continue
+            if reply.sent > 0:
+                writer.write(whole[: len(whole) - len(reply.body) + int(len(reply.body) * reply.sent)])
+                await writer.drain()
+            # Closed in an orderly way, so that what was sent does arrive.
+            writer.close()
+            await writer.wait_closed()
+            return
+
+
+async def _read(reader: asyncio.StreamReader) -> Request:
+    lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    method, path, _ = lines[0].split(" ", 2)
+    pairs = (line.split(":", 1) for line in lines[1:] if ":" in line)
+    headers = {name.strip().lower(): value.strip() for name, value in pairs}
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Request(method, path, headers, body)
+
+
+def _head(reply: Reply) -> bytes:
+    lines = [f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in reply.headers.items()]
+    lines += [f"Content-Length: {len(reply.body)}", "", ""]
+    return "\r\n".join(lines).encode("latin-1")

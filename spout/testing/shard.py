@@ -1,0 +1,105 @@
+"""One shard in memory: what it holds, and what a read of it answers. Pure; times are epoch milliseconds."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+
+__all__ = ["Answer", "Cursor", "HeldShard", "StoredRecord"]
+
+_ANSWER_BYTES = 10 * 2**20
+"""Payload of one answer; a single record may be as large ("Quotas and limits" of Kinesis Data Streams)."""
+
+_GAP_LAG_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """One record as it was written."""
+
+    sequence: int
+    key: str
+    data: bytes
+    arrival: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What an iterator stands for: the first sequence number to give, and the empty pages walked through before it."""
+
+    start: int
+    walked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one read gives; `following` is None at the end of a closed shard, `behind` the lag in milliseconds."""
+
+    records: list[StoredRecord]
+    following: Cursor | None
+    behind: int
+
+
+@dataclass(slots=True)
+class HeldShard:
+    """A shard: `hashes` are the first and last hash key, `first` and `last` the range of sequence numbers.
+
+    `last` and `closed` are None while it is open. `generation` is that of the iterators that are still good.
+    `gaps`: by sequence number, how many empty pages lie there.
+    """
+
+    name: str
+    hashes: tuple[int, int]
+    first: int
+    opened: int
+    parents: tuple[str, ...] = ()
+    last: int | None = None
+    closed: int | None = None
+    records: list[StoredRecord] = field(default_factory=list)
+    gaps: dict[int, int] = field(default_factory=dict)
+    generation: int = 0
+
+    def since(self, time: int, tip: int) -> Cursor:
+        """Before the first record that arrived at `time` or later; `tip` is where the next one will be."""
+        at = bisect_left(self.records, time, key=lambda record: record.arrival)
+        return Cursor(self.records[at].sequence if at < len(self.records) else tip)
+
+    def trim(self, through: int) -> None:
+        """Drop the records up to a sequence number."""
+        del self.records[: bisect_right(self.records, through, key=lambda record: record.sequence)]
+
+    def expire(self, horizon: int) -> None:
+        """Drop the records that arrived before `horizon`."""
+        del self.records[: bisect_left(self.records, horizon, key=lambda record: record.arrival)]
+
+    def read(self, cursor: Cursor, limit: int, now: int) -> Answer:
+        """The records from a cursor on: at most `limit`, at most 10 MiB but one at least, and none beyond a gap."""
+        start, walked = cursor.start, cursor.walked
+        gap = min(
+            (at for at, pages in self.gaps.items() if at > start or (at == start and walked < pages)),
+            default=None,
+        )
+        if gap == start:
+            return Answer([], Cursor(start, walked + 1), _GAP_LAG_MS)
+        at = bisect_left(self.records, start, key=lambda record: record.sequence)
+        end = len(self.records)
+        if gap is not None:
+            end = bisect_right(self.records, gap, key=lambda record: record.sequence)
+        page = self._fitting(at, min(end, at + limit))
+        left = len(self.records) - at - len(page)
+        if gap is not None and at + len(page) == end:
+            return Answer(page, Cursor(gap), _GAP_LAG_MS)
+        if self.closed is not None and left == 0:
+            return Answer(page, None, 0)
+        behind = max(1, now - page[-1].arrival) if left else 0
+        return Answer(page, Cursor(page[-1].sequence + 1) if page else cursor, behind)
+
+    def _fitting(self, at: int, end: int) -> list[StoredRecord]:
+        page: list[StoredRecord] = []
+        size = 0
+        for record in self.records[at:end]:
+            size += len(record.data)
+            if page and size > _ANSWER_BYTES:
+                break
+            page.append(record)
+        return page

@@ -1,0 +1,195 @@
+"""A stream in memory: routing by hash key, resharding, retention, and positions. Pure; times are epoch milliseconds."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import pairwise
+
+from spout.kinesis import KinesisError, ShardMissingError
+from spout.testing.shard import Cursor, HeldShard, StoredRecord
+
+__all__ = ["HASH_KEYS", "HOUR_MS", "HeldStream", "hash_key"]
+
+HASH_KEYS = 2**128
+"""How many hash keys there are: the shards that are open divide them among themselves."""
+
+HOUR_MS = 3_600_000
+
+_FIRST_SEQUENCE = 49590338271490256608559692538361571095921575989136588898
+_STEP = 104_729
+
+
+def hash_key(partition_key: str) -> int:
+    """The MD5 of a partition key as an integer ("Kinesis Data Streams terminology", Partition key)."""
+    return int.from_bytes(hashlib.md5(partition_key.encode(), usedforsecurity=False).digest())
+
+
+class HeldStream:
+    """One stream. Sequence numbers have 56 digits, rise over all its shards, and begin later the later it was made.
+
+    Args:
+        name: its name.
+        shards: how many it begins with; they divide the hash keys evenly.
+        created: epoch milliseconds.
+        retention_hours: after which `expire` drops records.
+    """
+
+    def __init__(self, name: str, shards: int, created: int, *, retention_hours: int = 24) -> None:
+        self.name = name
+        self.arn = f"arn:aws:kinesis:us-east-1:123456789012:stream/{name}"
+        self.created = created
+        self.retention_hours = retention_hours
+        self.shards: dict[str, HeldShard] = {}
+        self._made = 0
+        # Numbers of a stream that is created again are not those of the one before.
+        self._sequence = _FIRST_SEQUENCE + created * 10**30
+        for number in range(shards):
+            self._open((), _share(number, shards), created)
+
+    @property
+    def open_shards(self) -> list[HeldShard]:
+        """The shards that take records, in the order of their hash keys."""
+        return sorted((s for s in self.shards.values() if s.closed is None), key=lambda shard: shard.hashes)
+
+    @property
+    def tip(self) -> Cursor:
+        """After everything that has been written so far."""
+        return Cursor(self._sequence + 1)
+
+    def shard(self, name: str) -> HeldShard:
+        """A shard that is listed.
+
+        Raises:
+            ShardMissingError: there is none of that name.
+        """
+        if name not in self.shards:
+            msg = f"Shard {name} in stream {self.name} under account 123456789012 does not exist"
+            raise ShardMissingError(msg)
+        return self.shards[name]
+
+    def home(self, key: int) -> HeldShard:
+        """The open shard of a hash key.
+
+        Raises:
+            KinesisError: its shard was closed and has no children.
+        """
+        for shard in self.open_shards:
+            if shard.hashes[0] <= key <= shard.hashes[1]:
+                return shard
+        msg = f"no open shard of stream {self.name} takes the hash key {key}"
+        raise KinesisError(msg)
+
+    def put(self, shard: HeldShard, data: bytes, key: str, now: int) -> StoredRecord:
+        """Append a record to a shard.
+
+        Raises:
+            KinesisError: the shard is closed.
+        """
+        if shard.closed is not None:
+            msg = f"shard {shard.name} is closed"
+            raise KinesisError(msg)
+        record = StoredRecord(self._following(), key, data, now)
+        shard.records.append(record)
+        return record
+
+    def at(self, shard: HeldShard, sequence: int) -> Cursor:
+        """Before a record, which may have expired.
+
+        Raises:
+            KinesisError: the shard never had this sequence number.
+        """
+        if not shard.first <= sequence <= (self._sequence if shard.last is None else shard.last):
+            msg = (
+                f"StartingSequenceNumber {sequence} used in GetShardIterator on shard {shard.name} in stream "
+                f"{self.name} under account 123456789012 is invalid because it did not come from this stream"
+            )
+            raise KinesisError(msg)
+        return Cursor(sequence)
+
+    def split(self, name: str, now: int, at: int | None = None) -> tuple[str, str]:
+        """Close a shard and open two children; the second begins at the hash key `at`, by default in the middle.
+
+        Raises:
+            KinesisError: the shard is closed, or `at` is not inside of it.
+        """
+        shard = self._still_open(name)
+        low, high = shard.hashes
+        middle = (low + high + 1) // 2 if at is None else at
+        if not low < middle <= high:
+            msg = f"NewStartingHashKey {middle} is not inside of shard {name}, which has {low} to {high}"
+            raise KinesisError(msg)
+        self.close(name, now)
+        return self._open((name,), (low, middle - 1), now), self._open((name,), (middle, high), now)
+
+    def merge(self, name: str, other: str, now: int) -> str:
+        """Close two neighbours and open their child.
+
+        Raises:
+            KinesisError: one is closed, or they are no neighbours.
+        """
+        pair = [self._still_open(name), self._still_open(other)]
+        low, high = sorted(shard.hashes for shard in pair)
+        if low[1] + 1 != high[0]:
+            msg = f"Shards {name} and {other} in stream {self.name} are not an adjacent pair of shards"
+            raise KinesisError(msg)
+        self.close(name, now)
+        self.close(other, now)
+        return self._open((name, other), (low[0], high[1]), now)
+
+    def resize(self, count: int, now: int) -> None:
+        """Split and merge until `count` shards divide the hash keys evenly."""
+        for number in range(1, count):
+            start = _share(number, count)[0]
+            home = self.home(start)
+            if home.hashes[0] != start:
+                self.split(home.name, now, start)
+        starts = {_share(number, count)[0] for number in range(count)}
+        while len(self.open_shards) > count:
+            for left, right in pairwise(self.open_shards):
+                if right.hashes[0] not in starts:
+                    self.merge(left.name, right.name, now)
+                    break
+
+    def close(self, name: str, now: int) -> None:
+        """No more records come; what is there can be read."""
+        shard = self.shard(name)
+        shard.closed = now
+        shard.last = self._following()
+
+    def forget(self, name: str) -> None:
+        """The shard is past retention: it is no longer listed."""
+        self.shard(name)
+        del self.shards[name]
+
+    def gap(self, name: str, pages: int) -> None:
+        """Who reads on from here must walk through that many empty pages first, behind the tip."""
+        self.shard(name).gaps[self._following()] = pages
+
+    def expire(self, now: int) -> None:
+        """Drop what is past retention: records, and the shards that were closed before."""
+        horizon = now - self.retention_hours * HOUR_MS
+        for shard in list(self.shards.values()):
+            shard.expire(horizon)
+            if shard.closed is not None and shard.closed < horizon:
+                del self.shards[shard.name]
+
+    def _still_open(self, name: str) -> HeldShard:
+        shard = self.shard(name)
+        if shard.closed is not None:
+            msg = f"Shard {name} in stream {self.name} is closed: it cannot be split or merged"
+            raise KinesisError(msg)
+        return shard
+
+    def _open(self, parents: tuple[str, ...], hashes: tuple[int, int], now: int) -> str:
+        name = f"shardId-{self._made:012d}"
+        self._made += 1
+        self.shards[name] = HeldShard(name, hashes, self._following(), now, parents)
+        return name
+
+    def _following(self) -> int:
+        self._sequence += _STEP
+        return self._sequence
+
+
+def _share(number: int, of: int) -> tuple[int, int]:
+    return HASH_KEYS * number // of, HASH_KEYS * (number + 1) // of - 1

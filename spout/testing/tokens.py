@@ -1,0 +1,105 @@
+"""Iterators and listing tokens as text, and where an iterator starts. Pure; times are epoch milliseconds."""
+
+from __future__ import annotations
+
+import msgspec
+
+from spout.kinesis import KinesisError
+from spout.testing.requests import GetShardIterator, ShardFilter
+from spout.testing.shard import Cursor, HeldShard
+from spout.testing.stream import HeldStream
+
+__all__ = [
+    "GOOD_FOR_MS",
+    "RefusedError",
+    "cursor_for",
+    "iterator_of",
+    "listing_from",
+    "listing_token",
+    "parts_of",
+]
+
+GOOD_FOR_MS = 300_000
+"""How long iterators and tokens are good for."""
+
+
+class RefusedError(KinesisError):
+    """A call is refused with an error code that no other error stands for."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def iterator_of(stream: HeldStream, shard: HeldShard, cursor: Cursor, now: int) -> str:
+    """An iterator, made now."""
+    parts = (stream.name, stream.created, shard.name, cursor.start, cursor.walked, shard.generation, now)
+    return "/".join(map(str, parts))
+
+
+def parts_of(iterator: str) -> tuple[str, int, str, int, int, int, int]:
+    """Stream, its creation, shard, first sequence number, empty pages walked, generation, when it was made.
+
+    Raises:
+        KinesisError: it is no iterator.
+    """
+    try:
+        name, created, shard, start, walked, generation, made = iterator.split("/")
+        return name, int(created), shard, int(start), int(walked), int(generation), int(made)
+    except ValueError:
+        msg = "Invalid ShardIterator."
+        raise KinesisError(msg) from None
+
+
+def cursor_for(stream: HeldStream, shard: HeldShard, asked: GetShardIterator, now: int) -> Cursor:
+    """Where a new iterator stands.
+
+    Raises:
+        KinesisError: the request lacks what its type needs, or names a place that is not in the shard.
+    """
+    match asked.shard_iterator_type:
+        case "TRIM_HORIZON":
+            return Cursor(shard.first)
+        case "LATEST":
+            return stream.tip
+        case "AT_TIMESTAMP":
+            if asked.timestamp is None:
+                msg = "Timestamp is needed for AT_TIMESTAMP"
+                raise KinesisError(msg)
+            since = round(asked.timestamp * 1000)
+            if since > now:
+                msg = (
+                    "The timestampInMillis parameter cannot be greater than the currentTimestampInMillis. "
+                    f"timestampInMillis: {since}, currentTimestampInMillis: {now}"
+                )
+                raise KinesisError(msg)
+            return shard.since(since, stream.tip.start)
+        case kind:
+            if asked.starting_sequence_number is None:
+                msg = f"StartingSequenceNumber is needed for {kind}"
+                raise KinesisError(msg)
+            cursor = stream.at(shard, int(asked.starting_sequence_number))
+            return cursor if kind == "AT_SEQUENCE_NUMBER" else Cursor(cursor.start + 1)
+
+
+def listing_token(name: str, after: str, wanted: ShardFilter | None, now: int) -> str:
+    """Where a listing of shards goes on: after a shard."""
+    return msgspec.json.encode((name, after, wanted, now)).decode()
+
+
+def listing_from(token: str, now: int) -> tuple[str, str, ShardFilter | None]:
+    """Stream, last shard given, and filter of a listing that goes on.
+
+    Raises:
+        KinesisError: it is no such token.
+        RefusedError: it is too old.
+    """
+    try:
+        name, after, wanted, made = msgspec.json.decode(token, type=tuple[str, str, ShardFilter | None, int])
+    except msgspec.DecodeError:
+        msg = "NextToken is invalid."
+        raise KinesisError(msg) from None
+    if now - made > GOOD_FOR_MS:
+        msg = "NextToken is expired."
+        raise RefusedError(msg, code="ExpiredNextTokenException")
+    return name, after, wanted

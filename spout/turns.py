@@ -1,0 +1,432 @@
+"""One task of a batch: reads its shards' turns, pins each before its first row, and yields the rows.
+
+Everything that reads the same batch again (a task retry, a speculative task, a second action, a replay after a
+crash) finds the pin and gives the same rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import msgspec
+import pyarrow as pa
+import xxhash
+from pyspark.sql.datasource import InputPartition
+
+from checkpoint.client import shared_client
+from checkpoint.errors import BatchMissingError
+from checkpoint.layout import Layout
+from checkpoint.nodes import Pin
+from checkpoint.store import SourceStore
+from spout.client import kinesis_client
+from spout.deadletter import DeadLetterWriter, Letter
+from spout.errors import (
+    DataLossError,
+    PinnedRecordsGoneError,
+    ProtocolMismatchError,
+    SettledBatchError,
+    TurnChangedError,
+)
+from spout.fetch import Bounds, DueTurn, ShardFetcher
+from spout.gone import GoneShard, is_gone
+from spout.kinesis import Kinesis, KinesisError
+from spout.options import Options
+from spout.positions import parse_position
+from spout.rows import Segment, TurnRows
+from tracker.ids import tag
+from tracker.records import RecordPosition, Run
+
+__all__ = ["PROTOCOL", "ShardTurn", "TurnReader", "TurnsPartition", "read_turns"]
+
+log = logging.getLogger(__name__)
+
+PROTOCOL = 1
+"""Bump when what a partition carries, or what a task does with it, changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTurn:
+    """What one batch does with one shard.
+
+    `due` holds the runs taken up again in shard order, each with True where it is exhausted and goes to the dead
+    letter; `read` says whether new records are read from `start` (a position in text form).
+    """
+
+    shard: str
+    index: int
+    start: str
+    read: bool
+    due: tuple[tuple[Run, bool], ...] = ()
+
+
+class TurnsPartition(InputPartition):
+    """The work of one task, complete: what travels from the planning process to an executor."""
+
+    def __init__(
+        self,
+        *,
+        options: Options,
+        layout: Layout,
+        stream: str,
+        txid: int,
+        plan: str,
+        epoch: int,
+        limit: int | None,
+        replay: bool,
+        turns: Sequence[ShardTurn],
+    ) -> None:
+        super().__init__(txid)
+        self.protocol = PROTOCOL
+        self.options = options
+        self.layout = layout
+        self.stream = stream
+        self.txid = txid
+        self.plan = plan
+        self.epoch = epoch
+        self.limit = limit
+        self.replay = replay
+        self.turns = tuple(turns)
+
+    def __repr__(self) -> str:
+        shards = ", ".join(turn.shard for turn in self.turns)
+        return f"TurnsPartition(txid={self.txid}, stream={self.stream!r}, shards=[{shards}])"
+
+
+def read_turns(partition: TurnsPartition, *, first_attempt: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task, in the columns of `spout.rows.ARROW_SCHEMA`.
+
+    Raises:
+        ProtocolMismatchError: the executor has another version of this package than the driver.
+        FencedError: a newer run of the application has taken over.
+        SettledBatchError: the batch is settled: its records are done, or come with another one.
+        DataLossError: with `failOnDataLoss`, a shard to be read is past retention.
+        TurnChangedError: `spout=nontransactional`, and another task has read a turn differently meanwhile.
+        PinnedRecordsGoneError: `spout=transactional`, and records of a pinned turn are no longer in the stream.
+        KinesisError, CheckpointError, DeadLetterError: naming what could not be read or written.
+    """
+    if getattr(partition, "protocol", None) != PROTOCOL:
+        msg = (
+            f"this executor speaks version {PROTOCOL} of the kinesis-trident protocol, the driver version "
+            f"{getattr(partition, 'protocol', 'unknown')}: install the same kinesis-trident on both"
+        )
+        raise ProtocolMismatchError(msg)
+    options = partition.options
+    store = SourceStore(shared_client(options.zookeeper), partition.layout)
+    reader = TurnReader(
+        partition, kinesis_client(options), store, look_first=partition.replay or not first_attempt
+    )
+    yield from reader.rows()
+
+
+class TurnReader:
+    """Reads the turns of one partition side by side, holding each in memory until it is pinned."""
+
+    def __init__(
+        self, partition: TurnsPartition, kinesis: Kinesis, store: SourceStore, *, look_first: bool
+    ) -> None:
+        self._partition = partition
+        self._options = partition.options
+        self._kinesis = kinesis
+        self._store = store
+        # Where the end is written after the last row, only who looks gives the rows of an action before it.
+        self._look_first = look_first or self._options.spout == "nontransactional"
+        self._gone: set[str] = set()
+        self._tag = tag(partition.epoch, partition.plan)
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """The rows of all turns; the turns held at a time are bounded by `maxFetchBytesPerTask`."""
+        options = self._options
+        at_a_time = max(1, options.max_fetch_bytes_per_task // options.max_fetch_bytes_per_shard)
+        width = min(at_a_time, len(self._partition.turns))
+        with ThreadPoolExecutor(max_workers=max(1, width), thread_name_prefix="turn") as pool:
+            queue = iter(self._partition.turns)
+            running: dict[Future[_Held], ShardTurn] = {}
+
+            def start_one() -> None:
+                turn = next(queue, None)
+                if turn is not None:
+                    running[pool.submit(self._hold, turn)] = turn
+
+            try:
+                for _ in range(width):
+                    start_one()
+                while running:
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        del running[future]
+                        held = future.result()
+                        yield from held.rows.record_batches()
+                        if held.unpinned is not None:
+                            self._pin_last(held.rows.shard, held.unpinned)
+                        start_one()
+            finally:
+                for future in running:
+                    future.cancel()
+
+    def _refuse_settled(self) -> None:
+        settled = self._store.settled()
+        part = self._partition
+        if settled is not None and settled.txid >= part.txid:
+            msg = (
+                f"txid {part.txid} of stream {part.stream!r} is settled ({part.layout.settled}: {settled.txid}): its "
+                "records are done, or come with a later batch, and no rows are given twice. Read a batch's DataFrame "
+                "only inside its foreachBatch; what is needed later must be persisted or written there"
+            )
+            raise SettledBatchError(msg)
+
+    def _pin_last(self, shard: str, pin: Pin) -> None:
+        """Pin a turn after its last row; one pinned meanwhile counts, which may hold less than this, but not more."""
+        stored, created = self._store.create_pin(shard, pin, self._partition.epoch)
+        if created or _holds_all_of(pin, stored):
+            return
+        part = self._partition
+        msg = (
+            f"stream {part.stream!r}, shard {shard}, txid {part.txid}: another task has read {stored.count} records "
+            f"up to {stored.last}, this one {pin.count} up to {pin.last}. Try the task again: it then reads what the "
+            "other one did. spout=opaque has no such differences"
+        )
+        raise TurnChangedError(msg)
+
+    def _hold(self, turn: ShardTurn) -> _Held:
+        try:
+            return self._read(turn)
+        except KinesisError as error:
+            stream = self._partition.stream
+            if turn.shard in self._gone or not is_gone(self._kinesis, stream, turn.shard, error):
+                raise
+            log.warning("stream %r: shard %s is past retention and no longer listed", stream, turn.shard)
+            self._gone.add(turn.shard)
+        return self._read(turn)
+
+    def _read(self, turn: ShardTurn) -> _Held:
+        part = self._partition
+        if self._look_first:
+            found = self._store.get_pin(part.txid, turn.shard)
+            if found is not None and found.plan == part.plan:
+                self._store.check_epoch(part.epoch)
+                self._refuse_settled()
+                return _Held(self._pinned(turn, found))
+        rows, pin = self._fetch(turn)
+        if self._options.spout == "nontransactional":
+            return _Held(rows, unpinned=pin)
+        try:
+            stored, created = self._store.create_pin(turn.shard, pin, part.epoch)
+        except BatchMissingError:
+            self._refuse_settled()
+            raise
+        if created:
+            return _Held(rows)
+        self._refuse_settled()
+        return _Held(rows if stored.digest == pin.digest else self._pinned(turn, stored))
+
+    def _fetch(self, turn: ShardTurn) -> tuple[TurnRows, Pin]:
+        """Read a turn for the first time: due records, then new ones; dead letters are written here."""
+        if turn.read and turn.shard in self._gone:
+            self._lose(turn)
+        fetcher = self._fetcher(turn)
+        served, through, missing, segments = self._take_up(turn, fetcher)
+        fresh = fetcher.fetch_new(parse_position(turn.start), self._bounds()) if turn.read else None
+        if fresh is not None and fresh.count:
+            segments.append(Segment(fresh.batches, attempt=1))
+        rows = self._rows(turn, segments)
+        part = self._partition
+        pin = Pin(
+            txid=part.txid,
+            plan=part.plan,
+            epoch=part.epoch,
+            start=turn.start,
+            end=str(fresh.end) if fresh else turn.start,
+            last=str(fresh.last) if fresh and fresh.last else None,
+            count=rows.count,
+            fresh=fresh.count if fresh else 0,
+            digest=rows.digest(),
+            xor=rows.xor(),
+            closed=fresh.closed if fresh else False,
+            arrival=fresh.arrival if fresh else None,
+            seen=fresh.seen if fresh else None,
+            behind_ms=fresh.behind_ms if fresh else 0,
+            served=served,
+            missing=missing,
+            through=through,
+        )
+        return rows, pin
+
+    def _take_up(
+        self, turn: ShardTurn, fetcher: ShardFetcher
+    ) -> tuple[tuple[int, ...], str | None, tuple[int, ...], list[Segment]]:
+        """Deliver due runs again and dead-letter the exhausted ones: (served, through, missing, segments)."""
+        options = self._options
+        keep_payload = options.on_exhausted == "deadLetter"
+        # With `fail` they stay, for the planning process to stop at: the option was another one when this was planned.
+        skipped = options.on_exhausted == "skip"
+        wanted = [i for i, (_, dead) in enumerate(turn.due) if keep_payload or not dead]
+        found = self._fetch_due(fetcher, [turn.due[i][0] for i in wanted])
+        served = [run.count if dead and skipped else -1 for run, dead in turn.due]
+        segments: list[Segment] = []
+        letters: list[Letter] = []
+        for position, (i, batches) in enumerate(zip(wanted, found.segments, strict=False)):
+            run, dead = turn.due[i]
+            served[i] = found.served[position]
+            if dead:
+                letters.append((run, batches, position in found.missing))
+            elif found.served[position]:
+                segments.append(Segment(batches, attempt=run.attempt + 1))
+        if letters and options.dead_letter:
+            DeadLetterWriter(options, self._kinesis).write(
+                stream=self._partition.stream,
+                shard=turn.shard,
+                txid=self._partition.txid,
+                letters=letters,
+                plan=f"{self._partition.plan}-{_reach(letters)}",
+            )
+        through = str(found.through) if found.through else None
+        return tuple(served), through, tuple(wanted[i] for i in found.missing), segments
+
+    def _pinned(self, turn: ShardTurn, pin: Pin) -> TurnRows:
+        """The rows that a pin holds, read again; what was dead-lettered then is not written again."""
+        fetcher = self._fetcher(turn)
+        retried = [
+            i
+            for i, ((_, dead), served) in enumerate(zip(turn.due, pin.served, strict=False))
+            if served > 0 and not dead
+        ]
+        runs = [_served_part(turn.due[i][0], pin.served[i], pin.through) for i in retried]
+        found = self._fetch_due(fetcher, runs, everything=True)
+        segments = [
+            Segment(batches, attempt=run.attempt + 1)
+            for run, batches in zip(runs, found.segments, strict=False)
+            if batches
+        ]
+        if pin.last is not None:
+            last = RecordPosition.parse(pin.last)
+            segments.append(Segment(fetcher.fetch_until(parse_position(pin.start), last).batches, attempt=1))
+        rows = self._rows(turn, segments)
+        if rows.digest() == pin.digest:
+            return rows
+        return self._lost(turn, pin, rows, dict(zip(retried, found.served, strict=False)))
+
+    def _lose(self, turn: ShardTurn) -> None:
+        part = self._partition
+        what = (
+            f"stream {part.stream!r}: shard {turn.shard} was to be read from {turn.start} in txid {part.txid}, but is "
+            "past retention and no longer listed: what came after is lost"
+        )
+        if self._options.fail_on_data_loss:
+            msg = f"{what}. To go on with what is left, set failOnDataLoss=false"
+            raise DataLossError(msg)
+        log.error("%s; going on with what is left (failOnDataLoss=false)", what)
+
+    def _lost(self, turn: ShardTurn, pin: Pin, rows: TurnRows, retried: Mapping[int, int]) -> TurnRows:
+        """Pin what is left; `retried` is how many records of each run taken up again are."""
+        part = self._partition
+        where = (
+            f"stream {part.stream!r}, shard {turn.shard}, txid {part.txid}: the batch held {pin.count} records "
+            f"from {pin.start} to {pin.last}, a replay finds {rows.count} of them"
+        )
+        if self._options.spout == "transactional":
+            msg = (
+                f"{where}; they are past the stream's retention. spout=transactional cannot give the same batch "
+                "again: raise the retention, or go on with what is left by spout=opaque"
+            )
+            raise PinnedRecordsGoneError(msg)
+        log.warning("%s; going on with what is left (spout=%s)", where, self._options.spout)
+        acks = self._store.get_acks(part.txid)
+        judged = acks is not None and acks.plan == part.plan
+        left = _left_of(pin, rows, part.epoch, turn, retried, judged=judged)
+        self._store.replace_pin(turn.shard, left, part.epoch)
+        return rows
+
+    def _fetcher(self, turn: ShardTurn) -> ShardFetcher:
+        kinesis = GoneShard(self._kinesis) if turn.shard in self._gone else self._kinesis
+        return ShardFetcher(kinesis, self._partition.stream, turn.shard, self._options)
+
+    def _fetch_due(self, fetcher: ShardFetcher, runs: list[Run], *, everything: bool = False) -> DueTurn:
+        options = self._options
+        most = None if everything else options.retry_bytes_per_shard
+        return fetcher.fetch_due(runs, options.retry_ranges_per_shard, most)
+
+    def _bounds(self) -> Bounds:
+        options = self._options
+        records = options.max_fetch_records_per_shard
+        if self._partition.limit is not None:
+            records = min(records, self._partition.limit)
+        return Bounds(
+            records=records,
+            bytes=min(options.max_fetch_bytes_per_shard, options.max_fetch_bytes_per_task),
+            seconds=options.max_fetch_time,
+        )
+
+    def _rows(self, turn: ShardTurn, segments: list[Segment]) -> TurnRows:
+        part = self._partition
+        return TurnRows(part.stream, turn.shard, turn.index, part.txid, self._tag, segments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A turn in memory; `unpinned` is the pin that is still to be written after the last row."""
+
+    rows: TurnRows
+    unpinned: Pin | None = None
+
+
+def _reach(letters: Sequence[Letter]) -> str:
+    """Which records of a turn are dead-lettered, as 16 hexadecimal digits.
+
+    Two tasks may write at a time, and the one that is pinned perhaps reached further: with a file each, the other
+    one cannot take its records away.
+    """
+    found = [(run.last, sum(batch.num_rows for batch in batches), gone) for run, batches, gone in letters]
+    return xxhash.xxh3_64_hexdigest(repr(found).encode())
+
+
+def _holds_all_of(pin: Pin, other: Pin) -> bool:
+    """Whether a reading of a turn holds every record of another one."""
+    if other.closed and not pin.closed:
+        return False
+    if other.last is not None and (
+        pin.last is None or RecordPosition.parse(pin.last) < RecordPosition.parse(other.last)
+    ):
+        return False
+    pairs = zip_longest(pin.served, other.served, fillvalue=-1)
+    return all(mine >= theirs for mine, theirs in pairs)
+
+
+def _left_of(
+    pin: Pin, rows: TurnRows, epoch: int, turn: ShardTurn, retried: Mapping[int, int], *, judged: bool
+) -> Pin:
+    """The pin of a turn some of whose records are gone: what is left of it.
+
+    A record taken up again that is gone before an outcome was published was never judged: it counts as expired, and
+    goes to the dead letter. Once the outcome is there, it holds for the gone ones too.
+    """
+    served, missing = list(pin.served), set(pin.missing)
+    for index, count in retried.items():
+        # Of a run not reached to its end, what is gone cannot be told from what is still to come.
+        if not judged and count < served[index] == turn.due[index][0].count:
+            served[index] = count
+            missing.add(index)
+    expired = sum(pin.served) - sum(served)
+    return msgspec.structs.replace(
+        pin,
+        epoch=epoch,
+        count=rows.count,
+        fresh=rows.count - sum(retried.values()),
+        digest=rows.digest(),
+        xor=rows.xor(),
+        served=tuple(served),
+        missing=tuple(sorted(missing)),
+        lost=pin.lost + pin.count - rows.count - expired,
+    )
+
+
+def _served_part(run: Run, served: int, through: str | None) -> Run:
+    """The part of a run that a pinned turn delivered."""
+    if served == run.count or through is None:
+        return run
+    if RecordPosition.parse(through) >= run.last_position:
+        return run
+    return msgspec.structs.replace(run, last=through, count=served)

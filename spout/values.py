@@ -1,0 +1,232 @@
+"""How the text of an option becomes a value: durations, sizes, choices, times. Pure.
+
+Every parser raises `ValueError` with what is accepted as its message; `spout.option_rules` adds
+the option and the value that was given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+
+from spout.positions import AtTimestamp, Position
+from tracker.errors import BackoffError
+from tracker.retry import Backoff
+
+__all__ = [
+    "Parser",
+    "arn",
+    "auto_count",
+    "backoff",
+    "boolean",
+    "choice",
+    "count",
+    "duration",
+    "endpoint",
+    "megabytes",
+    "single_name",
+    "size",
+    "starting_position",
+    "text",
+    "timeout",
+    "timestamp",
+]
+
+Parser = Callable[[str], object]
+
+_SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
+_BYTES = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+}
+_NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_ARN = re.compile(r"arn:[^:]+:kinesis:(?P<region>[^:]+):(?P<account>\d*):stream/(?P<name>[\w.-]+)", re.ASCII)
+_STREAM = re.compile(r"[\w.-]{1,128}", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECONDS_FROM = 10**11
+"""A number of this size is in milliseconds: in seconds it would be a date after the year 5000."""
+
+
+def text(given: str) -> str:
+    """Any text but the empty one."""
+    if not given.strip():
+        msg = "a text that is not empty"
+        raise ValueError(msg)
+    return given.strip()
+
+
+def boolean(given: str) -> bool:
+    """`true` or `false`, in any case."""
+    found = {"true": True, "false": False}.get(given.strip().lower())
+    if found is None:
+        msg = "true or false"
+        raise ValueError(msg)
+    return found
+
+
+def choice(*choices: str) -> Parser:
+    """One of `choices`, in any case; the value is as written here."""
+
+    def parse(given: str) -> str:
+        for known in choices:
+            if known.lower() == given.strip().lower():
+                return known
+        msg = " or ".join(choices)
+        raise ValueError(msg)
+
+    return parse
+
+
+def count(least: int, most: int | None = None) -> Parser:
+    """A whole number of at least `least` (and at most `most`)."""
+
+    def parse(given: str) -> int:
+        try:
+            number = int(given)
+        except ValueError:
+            number = least - 1
+        if number < least or (most is not None and number > most):
+            msg = f"a whole number of at least {least}" + ("" if most is None else f" and at most {most}")
+            raise ValueError(msg)
+        return number
+
+    return parse
+
+
+def auto_count(given: str) -> int | None:
+    """`auto` (None), or a whole number of at least 1."""
+    if given.strip().lower() == "auto":
+        return None
+    try:
+        return int(str(count(1)(given)))
+    except ValueError:
+        msg = "auto, or a whole number of at least 1"
+        raise ValueError(msg) from None
+
+
+def duration(given: str) -> float:
+    """A duration in ms, s, m or h, as seconds."""
+    found = _NUMBER_AND_UNIT.fullmatch(given.strip().lower())
+    if found is None or found[2] not in _SECONDS:
+        msg = "a duration with its unit, such as 200ms, 10s, 5m or 1h"
+        raise ValueError(msg)
+    return float(Decimal(found[1]) * _SECONDS[found[2]])
+
+
+def timeout(given: str) -> float:
+    """A duration longer than nothing, as seconds."""
+    seconds = duration(given)
+    if seconds <= 0:
+        msg = "a duration longer than nothing, such as 20s"
+        raise ValueError(msg)
+    return seconds
+
+
+def size(given: str) -> int:
+    """A size of at least one byte, as bytes; a plain number is in bytes."""
+    found = _NUMBER_AND_UNIT.fullmatch(given.strip().lower())
+    number = int(Decimal(found[1]) * _BYTES[found[2]]) if found and found[2] in _BYTES else 0
+    if number < 1:
+        msg = "a size of at least one byte, such as 16MiB, 500KB or 4194304"
+        raise ValueError(msg)
+    return number
+
+
+def megabytes(given: str) -> float:
+    """A rate in MiB a second, as bytes a second; 2 is what Kinesis allows (10 MiB block a shard for 5 s)."""
+    try:
+        rate = Decimal(given.strip())
+    except InvalidOperation:
+        rate = Decimal(0)
+    if not rate.is_finite() or rate <= 0:
+        msg = "a positive number, in MiB a second for each shard, such as 2 or 0.5"
+        raise ValueError(msg)
+    return float(rate * 2**20)
+
+
+def single_name(given: str) -> str:
+    """The name of one stream."""
+    if "," in given:
+        msg = "the name of one stream; several streams are not read by one source yet: load() each"
+        raise ValueError(msg)
+    if _STREAM.fullmatch(given.strip()) is None:
+        msg = "the name of a stream: 1 to 128 letters, digits, `_`, `.` or `-`"
+        raise ValueError(msg)
+    return given.strip()
+
+
+def arn(given: str) -> tuple[str, str, str]:
+    """A stream's ARN, as (ARN, region, stream name)."""
+    found = _ARN.fullmatch(given.strip())
+    if found is None:
+        msg = "the ARN of one stream, such as arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
+        raise ValueError(msg)
+    return found[0], found["region"], found["name"]
+
+
+def endpoint(given: str) -> str:
+    """A URL, or `localstack`."""
+    if given.strip().lower() == "localstack":
+        return "localstack"
+    if re.fullmatch(r"https?://[^/\s]+/?\S*", given.strip()) is None:
+        msg = "a URL such as https://kinesis.eu-west-1.amazonaws.com, or localstack"
+        raise ValueError(msg)
+    return given.strip()
+
+
+def timestamp(given: str) -> int:
+    """A time in ISO 8601 (UTC unless it names a zone) or in (milli)seconds since 1970, as milliseconds."""
+    try:
+        number = Decimal(given.strip())
+    except InvalidOperation:
+        pass
+    else:
+        if number.is_finite() and number >= 0:
+            return int(number if number >= _MILLISECONDS_FROM else number * 1000)
+    try:
+        time = datetime.fromisoformat(given.strip())
+    except ValueError:
+        msg = (
+            "a time in ISO 8601 (UTC unless it names a zone) such as 2026-01-31T12:00:00Z, or seconds or "
+            "milliseconds since 1970"
+        )
+        raise ValueError(msg) from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return (time - _EPOCH) // timedelta(milliseconds=1)
+
+
+def starting_position(given: str) -> str:
+    """LATEST, AT_TIMESTAMP alone (see `startingTimestamp`), or the text form of a position."""
+    kind, _, rest = given.strip().partition(" ")
+    match kind.upper():
+        case "LATEST" | "AT_TIMESTAMP" if not rest:
+            return kind.upper()
+        case "TRIM_HORIZON" | "EARLIEST" if not rest:
+            return "TRIM_HORIZON"
+        case "AT_TIMESTAMP":
+            position: Position = AtTimestamp(timestamp(rest))
+            return str(position)
+    msg = "LATEST, TRIM_HORIZON, EARLIEST or `AT_TIMESTAMP <ISO 8601 or epoch>`, for all shards alike"
+    raise ValueError(msg)
+
+
+def backoff(given: str) -> str:
+    """A retry backoff, kept as text (see `tracker.retry.Backoff`)."""
+    try:
+        Backoff.parse(given)
+    except BackoffError:
+        msg = (
+            "<first delay>..<longest delay> x<factor> such as 1s..60s x2; the longest delay not below the "
+            "first, the factor at least 1"
+        )
+        raise ValueError(msg) from None
+    return given

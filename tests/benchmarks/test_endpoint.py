@@ -1,0 +1,39 @@
+"""The prepared endpoint answers as Kinesis does."""
+
+from __future__ import annotations
+
+from benchmarks.endpoint import PreparedEndpoint, Records
+from spout.client import BotoKinesis
+from spout.fetch import Bounds, ShardFetcher
+from spout.limits import ShardBudget, ShardLimiter
+from spout.options import Options
+from spout.positions import TRIM_HORIZON, Position
+
+
+def test_every_record_comes_once_in_order_and_then_the_tip() -> None:
+    with PreparedEndpoint(Records(shards=2, pages=3, page=50, size=10)) as endpoint:
+        options = Options(stream_name="s", endpoint_url=endpoint.url, max_records_per_fetch=40)
+        client = BotoKinesis(options)
+        assert client.describe("s").name == "s"
+        shards = [shard.id for shard in client.list_shards("s")]
+        assert len(shards) == 2
+        limiter = ShardLimiter(ShardBudget(period=0, rate=float("inf")))
+        fetcher = ShardFetcher(client, "s", shards[1], options, limiter=limiter)
+        position: Position = TRIM_HORIZON
+        sequences: list[str] = []
+        while (turn := fetcher.fetch_new(position, Bounds(70, 10**9, 3600))).count:
+            batch = turn.batches[0]
+            assert {len(data) for data in batch.column("data").to_pylist()} == {10}
+            sequences += [
+                text for batch in turn.batches for text in batch.column("sequenceNumber").to_pylist()
+            ]
+            assert turn.last is not None
+            again = fetcher.fetch_until(position, turn.last)
+            assert [batch.to_pylist() for batch in again.batches] == [
+                batch.to_pylist() for batch in turn.batches
+            ]
+            position = turn.end
+        assert len(sequences) == len(set(sequences)) == 150
+        assert sequences == sorted(sequences, key=int)
+        assert {len(text) for text in sequences} == {56}
+        assert turn.seen is not None

@@ -1,0 +1,204 @@
+"""The outcome of a batch: what operators failed and what a sink refused, joined."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from bolt.errors import NotOfThisBatchError
+from bolt.outcomes import MAX_REASONS, Outcomes, few_reasons, outcome
+from checkpoint.codec import encode
+from checkpoint.nodes import Acks, NotDone, Pin, Plan
+from tracker.records import Run
+
+SHARD = "shardId-000000000000"
+
+
+def plan_of(
+    start: str = "AFTER_SEQUENCE_NUMBER 99", retries: tuple[Run, ...] = (), dead: tuple[Run, ...] = ()
+) -> Plan:
+    return Plan(
+        txid=7,
+        plan="p",
+        streams={"orders": 1},
+        positions={SHARD: start},
+        read=(SHARD,),
+        retries={SHARD: retries} if retries else {},
+        dead={SHARD: dead} if dead else {},
+    )
+
+
+def pin_of(
+    plan: Plan, served: tuple[int, ...] = (), through: str | None = None, last: str | None = "200"
+) -> Pin:
+    return Pin(
+        txid=7,
+        plan="p",
+        epoch=1,
+        start=plan.positions[SHARD],
+        end="AFTER_SEQUENCE_NUMBER 200",
+        last=last,
+        count=100,
+        fresh=100,
+        digest="",
+        xor=0,
+        served=served,
+        through=through,
+    )
+
+
+def refuse(plan: Plan, pin: Pin, *positions: str, failed: tuple[NotDone, ...] = ()) -> tuple[NotDone, ...]:
+    refused = {f"orders/{SHARD}:{position}": "full" for position in positions}
+    return outcome(plan, "orders", {SHARD: pin}, {SHARD: failed}, refused).get(SHARD, ())
+
+
+def test_refused_and_failed_records_are_joined_in_shard_order_and_none_twice() -> None:
+    plan = plan_of()
+    failed = (NotDone("110", "120", 5, "A", "109"), NotDone("150:2", "150:4", 3, "B", "150:1"))
+    pieces = refuse(
+        plan, pin_of(plan), "200", "100", "115", "150:3", "150:5", "120", "1500"[:3], failed=failed
+    )
+    assert pieces == (
+        NotDone("100", "100", 1, "full"),
+        failed[0],
+        NotDone("150", "150", 1, "full"),
+        failed[1],
+        NotDone("150:5", "150:5", 1, "full"),
+        NotDone("200", "200", 1, "full"),
+    )
+
+
+@pytest.mark.parametrize(
+    "message_id",
+    [
+        f"orders/{SHARD}:99",
+        f"orders/{SHARD}:201",
+        f"orders/{SHARD}:50",
+        f"clicks/{SHARD}:150",
+        "orders/shardId-000000000001:150",
+        f"{SHARD}:150",
+    ],
+)
+def test_a_record_that_the_batch_did_not_hold_is_an_error_that_names_it(message_id: str) -> None:
+    plan = plan_of()
+    with pytest.raises(NotOfThisBatchError, match=f"{message_id}' was not in batch 7 of stream 'orders'"):
+        outcome(plan, "orders", {SHARD: pin_of(plan)}, {}, {message_id: "full"})
+
+
+@pytest.mark.parametrize(
+    "message_id", ["", "150", f"orders/{SHARD}", f"orders/{SHARD}:x", f"orders/{SHARD}:1:x"]
+)
+def test_what_is_not_a_message_id_is_an_error_that_shows_the_form(message_id: str) -> None:
+    with pytest.raises(NotOfThisBatchError, match="is not a message id"):
+        outcome(plan_of(), "orders", {SHARD: pin_of(plan_of())}, {}, {message_id: "full"})
+
+
+def test_a_batch_without_new_records_holds_none() -> None:
+    plan = plan_of()
+    with pytest.raises(NotOfThisBatchError):
+        refuse(plan, pin_of(plan, last=None), "150")
+
+
+def test_a_turn_that_starts_at_a_record_holds_it_and_none_before() -> None:
+    plan = plan_of("AT_SEQUENCE_NUMBER 100")
+    assert len(refuse(plan, pin_of(plan), "100")) == 1
+    with pytest.raises(NotOfThisBatchError):
+        refuse(plan, pin_of(plan), "99")
+
+
+def test_retried_records_are_in_the_batch_as_far_as_they_were_served() -> None:
+    retries = (Run("10", "19", 10, "9"), Run("", "39", 10, "29"), Run("50", "59", 10), Run("70", "79", 10))
+    plan = plan_of(retries=retries, dead=(Run("60", "60"),))
+    pin = pin_of(plan, served=(10, 10, 4, 0), through="53")
+    held = ["10", "19", "30", "39", "29:0", "50", "53"]
+    assert [piece.first for piece in refuse(plan, pin, *held)] == ["10", "19", "29:0", "30", "39", "50", "53"]
+    for foreign in ("9", "20", "29", "40", "54", "60", "70"):
+        with pytest.raises(NotOfThisBatchError):
+            refuse(plan, pin, foreign)
+
+
+def test_a_dead_record_was_no_row_and_cannot_be_refused() -> None:
+    plan = plan_of(retries=(Run("10", "10"),), dead=(Run("12", "12"),))
+    pin = pin_of(plan, served=(1, 1), through="12")
+    assert len(refuse(plan, pin, "10")) == 1
+    with pytest.raises(NotOfThisBatchError):
+        refuse(plan, pin, "12")
+
+
+def test_the_first_failed_record_of_a_segment_comes_after_what_the_segment_comes_after() -> None:
+    # With no row before it in its segment, the checkpoint would else stay where nothing was done.
+    plan = plan_of(retries=(Run("10", "19", 10, "9"), Run("50", "59", 10)))
+    pin = pin_of(plan, served=(10, 10), through="59")
+    failed = (NotDone("10", "10", 1, "A"), NotDone("50", "50", 1, "A"), NotDone("100", "100", 1, "A"))
+    assert [piece.prev for piece in refuse(plan, pin, failed=failed)] == ["9", None, "99"]
+    assert [piece.prev for piece in refuse(plan, pin, "10", "100")] == [None, None]
+    plan = plan_of("TRIM_HORIZON")
+    assert [piece.prev for piece in refuse(plan, pin_of(plan), failed=failed[2:])] == [None]
+
+
+def test_a_batch_refused_as_a_whole_is_one_pass() -> None:
+    # 200,000 records against 20,000 runs: compared one by one this would not come to an end.
+    plan = plan_of("TRIM_HORIZON")
+    pin = pin_of(plan, last=str(10**9))
+    failed = tuple(NotDone(str(i * 20), str(i * 20), 1, "A") for i in range(1, 20_001))
+    pieces = refuse(plan, pin, *(str(i * 2) for i in range(1, 200_001)), failed=failed)
+    assert len(pieces) == 200_000
+    assert sum(piece.reason == "A" for piece in pieces) == 20_000
+
+
+def piece(i: int, reason: str) -> NotDone:
+    return NotDone(str(i), str(i), 1, reason)
+
+
+def test_the_first_64_reasons_stay_and_of_others_the_class() -> None:
+    pieces = [piece(i, f"ValueError: {i}") for i in range(MAX_REASONS)]
+    more = [piece(100, "KeyError: x"), piece(101, "KeyError: y"), piece(102, "ValueError: 3")]
+    few = few_reasons({"a": pieces, "b": more})
+    assert few["a"] == tuple(pieces)
+    short = "KeyError: (more than 64 reasons in this batch)"
+    assert [p.reason for p in few["b"]] == [short, short, "ValueError: 3"]
+
+
+@given(st.lists(st.text(max_size=30), max_size=300))
+def test_reasons_never_fill_zookeeper(reasons: list[str]) -> None:
+    assert (
+        len({p.reason for p in few_reasons({"a": [piece(i, r) for i, r in enumerate(reasons)]})["a"]}) <= 129
+    )
+
+
+def test_reasons_that_are_the_records_own_data_are_bounded_too() -> None:
+    few = few_reasons({"a": [piece(i, f"bad order {i}") for i in range(10_000)]})["a"]
+    assert len(few) == 10_000
+    assert len({p.reason for p in few}) <= 2 * MAX_REASONS + 1
+
+
+def test_a_reason_that_is_not_unicode_can_be_published() -> None:
+    few = few_reasons({"a": [piece(1, "ValueError: \ud800 is half a character")]})
+    assert b"half a character" in encode(Acks(txid=1, plan="p", epoch=1, not_done=few))
+    assert few["a"][0].reason.startswith("ValueError: ?")
+
+
+def test_message_ids_are_failed_with_a_text() -> None:
+    outcomes = Outcomes()
+    outcomes.fail(["a", "b"], "x" * 300)
+    outcomes.fail(["b"], "again")
+    assert len(outcomes) == 2
+    assert outcomes.message_ids == {"a": "x" * 256, "b": "again"}
+
+
+def test_rows_are_failed_by_their_message_id(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([("a", "late"), ("b", None), ("a", "late")], "messageId string, why string")
+    outcomes = Outcomes()
+    outcomes.fail(rows, F.col("why"))
+    assert outcomes.message_ids == {"a": "late", "b": "refused by the sink"}
+    outcomes.fail(rows.where("why is null"), "no reason")
+    assert outcomes.message_ids["b"] == "no reason"
+    with pytest.raises(NotOfThisBatchError, match="the rows have why"):
+        outcomes.fail(rows.select("why"), "x")
+    with pytest.raises(NotOfThisBatchError, match="messageId is null"):
+        outcomes.fail(spark.createDataFrame([(None,)], "messageId string"), "x")
+    with pytest.raises(NotOfThisBatchError, match="needs a DataFrame"):
+        outcomes.fail(["a"], F.lit("x"))

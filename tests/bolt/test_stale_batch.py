@@ -1,0 +1,61 @@
+"""A batch without a plan of its own is not taken for another one, whose txid would be given with no rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bolt.batch import BatchInHand, open_store
+from bolt.errors import StaleBatchError
+from bolt.reliable import _Process, _Writer
+from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from checkpoint.nodes import Plan, SettledNode
+from checkpoint.store import SourceStore
+from spout.options import Options
+
+
+@pytest.fixture
+def options(
+    zookeeper: EmbeddedZooKeeper, kinesis_server: EmbeddedKinesis, make_stream: Callable[..., str], app: str
+) -> Options:
+    return Options.parse(
+        {
+            "streamName": make_stream(),
+            "endpointUrl": kinesis_server.endpoint_url,
+            "applicationName": app,
+            "zookeeper.hosts": zookeeper.hosts,
+        }
+    )
+
+
+def begun(options: Options, txid: int) -> tuple[SourceStore, int]:
+    store = open_store(options)
+    epoch = store.raise_epoch("here", 1, 1)
+    store.put_batch(Plan(txid=txid, plan="p", streams={options.stream_name: 1}, positions={}), epoch)
+    return store, epoch
+
+
+def test_a_batch_that_is_not_settled_is_in_hand(options: Options) -> None:
+    store, epoch = begun(options, 7)
+    store.settle({}, {}, None, SettledNode(txid=6, plan="o"), epoch)
+    assert BatchInHand.newest(store).txid == 7
+
+
+def test_a_settled_batch_is_not_in_hand(options: Options) -> None:
+    store, epoch = begun(options, 7)
+    store.settle({}, {}, None, SettledNode(txid=7, plan="p"), epoch)
+    with pytest.raises(StaleBatchError, match="txid 7, which is settled"):
+        BatchInHand.newest(store)
+
+
+def test_no_txid_is_given_with_the_rows_of_a_skipped_batch(options: Options, spark: SparkSession) -> None:
+    store, epoch = begun(options, 7)
+    store.settle({}, {}, None, SettledNode(txid=7, plan="p"), epoch)
+    written: list[int] = []
+    process = _Process(options, _Writer(lambda rows, txid: written.append(txid)), None, 0)
+    process(spark.createDataFrame([], "messageId string"), 3)
+    assert written == []
+    with pytest.raises(StaleBatchError):
+        process(spark.createDataFrame([("orders/s:1",)], "messageId string"), 3)

@@ -1,0 +1,54 @@
+"""What a crash left behind is swept beside everything else, and takes nothing that is being written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from checkpoint.client import ZooKeeperConfig, connect
+from checkpoint.embedded import EmbeddedZooKeeper
+from checkpoint.layout import Layout
+from checkpoint.nodes import CheckpointNode, InflightNode, SettledNode
+from checkpoint.ops import Create, Op, Write
+from checkpoint.store import SourceStore
+from tracker.records import Failure, Run
+
+SHARD = "shardId-000000000000"
+
+
+class Swept(SourceStore):
+    """Sweeps in another thread in the moment before a shard's in-flight head is written over its parts."""
+
+    sweeper: threading.Thread | None = None
+    epoch = 0
+
+    def _commit(self, ops: Sequence[Op], epoch: int) -> None:
+        head = self.layout.inflight_of(SHARD)
+        if self.sweeper is None and any(isinstance(op, Create | Write) and op.path == head for op in ops):
+            self.sweeper = threading.Thread(target=self.sweep_parts, args=(epoch,))
+            self.sweeper.start()
+            # It has to wait for us; where it does not, it is done long before this.
+            self.sweeper.join(2)
+        super()._commit(ops, epoch)
+
+
+@pytest.fixture
+def store(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Swept]:
+    client = connect(ZooKeeperConfig(zookeeper.hosts))
+    yield Swept(client, Layout("/kinesis-trident", app, "orders", 1))
+    client.stop()
+    client.close()
+
+
+def test_parts_without_their_head_yet_are_not_swept(store: Swept) -> None:
+    epoch = store.raise_epoch("here", 1, 1)
+    failures = (Failure(1, "x" * 200),) * 5
+    runs = tuple(Run(str(n), str(n), failures=failures) for n in range(10, 2000))
+    inflight = InflightNode(txid=1, waiting=runs)
+    checkpoint = CheckpointNode(checkpoint="9", txid=1, position="TRIM_HORIZON")
+    store.settle({SHARD: (checkpoint, inflight)}, {}, None, SettledNode(txid=1, plan="p"), epoch)
+    assert store.sweeper is not None
+    store.sweeper.join()
+    assert store.inflight() == {SHARD: inflight}

@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import samples
+from kazoo.client import KazooClient
+
+from checkpoint.client import Sasl, Tls, ZooKeeperConfig, connect, session_timeout, shared_client
+from checkpoint.embedded import EmbeddedZooKeeper
+from checkpoint.errors import ZooKeeperAccessError, ZooKeeperConfigError, ZooKeeperUnavailableError
+from checkpoint.layout import Layout
+from checkpoint.store import SourceStore
+
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def silence(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Nothing is logged that a user would take for a fault."""
+    caplog.set_level(logging.WARNING)
+    yield
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+def test_a_config_travels_and_keeps_its_secrets() -> None:
+    config = ZooKeeperConfig(
+        "a:1,b:2/chroot", 5, Tls("ca.pem", verify=False), Sasl("user", "s3cret"), "digester:t0psecret"
+    )
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert "s3cret" not in repr(config)
+    assert "t0psecret" not in repr(config)
+    for shown in ("a:1,b:2/chroot", "ca.pem", "user", "digester"):
+        assert shown in repr(config)
+
+
+@pytest.mark.usefixtures("silence")
+def test_no_server_is_said_once_with_what_to_do(capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        hosts = f"127.0.0.1:{bound.getsockname()[1]}"
+        with pytest.raises(
+            ZooKeeperUnavailableError, match=f"cannot connect to ZooKeeper at {hosts} within 0.3 s"
+        ) as e:
+            connect(ZooKeeperConfig(hosts, session_timeout=0.3))
+    assert "zookeeper.hosts" in str(e.value)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("silence")
+def test_a_server_that_never_answers_is_as_good_as_none() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        hosts = f"127.0.0.1:{deaf.getsockname()[1]}"
+        with pytest.raises(ZooKeeperUnavailableError, match=hosts):
+            connect(ZooKeeperConfig(hosts, session_timeout=0.5))
+
+
+def test_a_dead_host_among_good_ones_is_passed_over(zookeeper: EmbeddedZooKeeper) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        dead = f"127.0.0.1:{bound.getsockname()[1]}"
+        for _ in range(5):
+            client = connect(ZooKeeperConfig(f"{dead},{zookeeper.hosts}"))
+            assert client.exists("/zookeeper")
+            client.stop()
+            client.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (ZooKeeperConfig("localhost:notaport"), "zookeeper.hosts 'localhost:notaport'"),
+        (
+            ZooKeeperConfig("localhost:1", digest="nocolon"),
+            "zookeeper.digest is not of the form user:password",
+        ),
+        (
+            ZooKeeperConfig("localhost:1", tls=Tls(ca="/no/such.pem")),
+            "zookeeper.tls.ca: no file /no/such.pem",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_used_name_the_option(config: ZooKeeperConfig, says: str) -> None:
+    with pytest.raises(ZooKeeperConfigError, match=says):
+        connect(config)
+
+
+def test_the_session_timeout_is_the_clients(
+    zookeeper: EmbeddedZooKeeper, make_client: Callable[..., KazooClient]
+) -> None:
+    client = make_client(zookeeper.hosts, session_timeout=7.5)
+    assert session_timeout(client) == 7.5
+    assert session_timeout(make_client(zookeeper.hosts)) == 20
+
+
+def test_a_process_shares_one_client_a_config(zookeeper: EmbeddedZooKeeper) -> None:
+    config = ZooKeeperConfig(zookeeper.hosts)
+    client = shared_client(config)
+    assert shared_client(ZooKeeperConfig(zookeeper.hosts)) is client
+    assert shared_client(ZooKeeperConfig(zookeeper.hosts, session_timeout=9)) is not client
+    client.stop()
+    assert shared_client(config) is not client
+    assert shared_client(config).exists("/zookeeper")
+
+
+def test_a_forked_process_has_its_own(zookeeper: EmbeddedZooKeeper) -> None:
+    config = ZooKeeperConfig(zookeeper.hosts)
+    inherited = shared_client(config)
+    session = inherited.client_id
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            own = shared_client(config)
+            os.write(
+                write, b"own" if own.client_id[0] != session[0] and own.exists("/zookeeper") else b"same"
+            )
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        assert pipe.read() == b"own"
+    os.waitpid(child, 0)
+    assert inherited.client_id == session
+    assert inherited.exists("/zookeeper")
+
+
+def test_a_digest_closes_the_application_to_others(
+    zookeeper: EmbeddedZooKeeper, make_client: Callable[..., KazooClient], layout: Layout
+) -> None:
+    mine = SourceStore(make_client(zookeeper.hosts, digest="me:pw"), layout)
+    epoch = mine.raise_epoch("h", 1, NOW)
+    mine.put_batch(samples.plan(), epoch)
+    for settings in ({}, {"digest": "me:other"}):
+        other = SourceStore(make_client(zookeeper.hosts, **settings), layout)
+        with pytest.raises(ZooKeeperAccessError, match=r"no access to .*orders@.*zookeeper\.digest"):
+            other.newest_run()
+        with pytest.raises(ZooKeeperAccessError, match="no access"):
+            other.put_batch(samples.plan(2), epoch)
+    again = SourceStore(make_client(zookeeper.hosts, digest="me:pw"), layout)
+    assert again.batches() == [1]
+    # The root is shared with applications of other users.
+    neighbour = Layout(layout.root, f"{layout.application}-2", "s", 1)
+    assert SourceStore(make_client(zookeeper.hosts, digest="you:pw"), neighbour).raise_epoch("h", 1, NOW) == 1
+
+
+def test_a_chroot_is_made_when_it_is_missing(
+    zookeeper: EmbeddedZooKeeper,
+    make_client: Callable[..., KazooClient],
+    layout: Layout,
+    app: str,
+    client: KazooClient,
+) -> None:
+    store = SourceStore(make_client(f"{zookeeper.hosts}/{app}"), layout)
+    epoch = store.raise_epoch("h", 1, NOW)
+    store.put_batch(samples.plan(), epoch)
+    assert store.batches() == [1]
+    assert client.exists(f"/{app}{layout.batch_of(1)}")
+
+
+class SecureZooKeeper(EmbeddedZooKeeper):
+    """With a TLS port, or with SASL logins."""
+
+    def __init__(self, folder: Path, *, tls: bool) -> None:
+        super().__init__(folder)
+        self._tls = tls
+
+    def _command(self) -> list[str]:
+        command = super()._command()
+        config, jaas = self._folder / "zoo.cfg", self._folder / "jaas.conf"
+        if self._tls:
+            certificates(self._folder)
+            lines = [
+                "secureClientPort=" + str(self.secure_port),
+                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+                f"ssl.keyStore.location={self._folder}/server.pem",
+                "ssl.keyStore.type=PEM",
+                f"ssl.trustStore.location={self._folder}/ca.pem",
+                "ssl.trustStore.type=PEM",
+                "ssl.clientAuth=need",
+            ]
+        else:
+            jaas.write_text(
+                'Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_spark="secret"; };\n'
+            )
+            command.insert(1, f"-Djava.security.auth.login.config={jaas}")
+            lines = ["authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider"]
+        config.write_text(config.read_text() + "\n".join(lines) + "\n")
+        return command
+
+    @property
+    def secure_port(self) -> int:
+        return self._port + 1
+
+
+def certificates(folder: Path) -> None:
+    """A certificate authority, and server and client certificates it has signed, as PEM files."""
+    import datetime
+    import ipaddress
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    def certificate(
+        name: str, issuer: str, signer: rsa.RSAPrivateKey, key: rsa.RSAPrivateKey
+    ) -> x509.Certificate:
+        start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+        subject, by = (x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, n)]) for n in (name, issuer))
+        return (
+            x509.CertificateBuilder(by, subject, key.public_key(), x509.random_serial_number())
+            .not_valid_before(start)
+            .not_valid_after(start + datetime.timedelta(days=30))
+            .add_extension(x509.BasicConstraints(ca=name == issuer, path_length=None), critical=True)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+                critical=False,
+            )
+            .sign(signer, hashes.SHA256())
+        )
+
+    def pem(key: rsa.RSAPrivateKey) -> bytes:
+        return key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
+    keys = {name: rsa.generate_private_key(65537, 2048) for name in ("ca", "server", "client")}
+    signed = {
+        name: certificate(name, "ca", keys["ca"], key).public_bytes(serialization.Encoding.PEM)
+        for name, key in keys.items()
+    }
+    (folder / "ca.pem").write_bytes(signed["ca"])
+    (folder / "server.pem").write_bytes(pem(keys["server"]) + signed["server"])
+    (folder / "client.pem").write_bytes(signed["client"])
+    (folder / "client.key").write_bytes(pem(keys["client"]))
+
+
+def test_tls_with_client_certificates(
+    tmp_path: Path, make_client: Callable[..., KazooClient], layout: Layout
+) -> None:
+    with SecureZooKeeper(tmp_path, tls=True) as server:
+        hosts = f"127.0.0.1:{server.secure_port}"
+        files = {name: str(tmp_path / name) for name in ("ca.pem", "client.pem", "client.key")}
+        tls = Tls(files["ca.pem"], files["client.pem"], files["client.key"])
+        store = SourceStore(make_client(hosts, tls=tls), layout)
+        assert store.raise_epoch("h", 1, NOW) == 1
+        with pytest.raises(ZooKeeperUnavailableError, match=r"with TLS \(zookeeper\.tls\.\*\)"):
+            connect(ZooKeeperConfig(hosts, session_timeout=1, tls=Tls(files["client.pem"])))
+
+
+def test_sasl_logins(tmp_path: Path, make_client: Callable[..., KazooClient], layout: Layout) -> None:
+    with SecureZooKeeper(tmp_path, tls=False) as server:
+        store = SourceStore(make_client(server.hosts, sasl=Sasl("spark", "secret")), layout)
+        assert store.raise_epoch("h", 1, NOW) == 1
+        with pytest.raises(ZooKeeperAccessError, match=r"refused the login: check zookeeper\.sasl\.username"):
+            connect(ZooKeeperConfig(server.hosts, sasl=Sasl("spark", "wrong")))

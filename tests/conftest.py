@@ -1,0 +1,113 @@
+"""Real servers and a real Spark for all tests: each is started once a session, and only when a test asks."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+
+from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from checkpoint.java import ensure_java
+
+if TYPE_CHECKING:
+    from mypy_boto3_kinesis import KinesisClient
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parent.parent
+REGION = "us-east-1"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _environment() -> Iterator[None]:
+    """Dummy credentials, and nothing of the developer's own AWS set-up; children inherit it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        patch.setenv("AWS_DEFAULT_REGION", REGION)
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        patch.setenv("AWS_CONFIG_FILE", os.devnull)
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+        # Spark's Python workers import the packages of this checkout, installed or not.
+        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        yield
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    """A real ZooKeeper, shared: take names from `app`; a test that stops a server starts one of its own."""
+    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kinesis_server() -> Iterator[EmbeddedKinesis]:
+    """moto's Kinesis in a process of its own, shared; `endpoint_url` is what a query needs."""
+    with EmbeddedKinesis() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kinesis(kinesis_server: EmbeddedKinesis) -> KinesisClient:
+    """A boto3 client of the shared Kinesis."""
+    return boto3.client("kinesis", endpoint_url=kinesis_server.endpoint_url, region_name=REGION)
+
+
+@pytest.fixture
+def make_stream(kinesis: KinesisClient) -> Iterator[Callable[..., str]]:
+    """`make_stream(shards=1) -> name`: a new stream of a unique name, deleted after the test."""
+    made: list[str] = []
+
+    def make(shards: int = 1) -> str:
+        name = f"stream-{uuid.uuid4().hex[:12]}"
+        kinesis.create_stream(StreamName=name, ShardCount=shards)
+        made.append(name)
+        kinesis.get_waiter("stream_exists").wait(StreamName=name, WaiterConfig={"Delay": 1})
+        return name
+
+    yield make
+    for name in made:
+        kinesis.delete_stream(StreamName=name, EnforceConsumerDeletion=True)
+
+
+@pytest.fixture
+def app() -> str:
+    """An application name that no other test uses."""
+    return f"app-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One `local[2]` session for all tests."""
+    from pyspark.sql import SparkSession
+
+    folder = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_HOME", str(ensure_java()))
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.log.level", "ERROR")
+            .config("spark.driver.memory", "1g")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.local.dir", str(folder / "local"))
+            .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.session.timeZone", "UTC")
+            .getOrCreate()
+        )
+        yield session
+        session.stop()

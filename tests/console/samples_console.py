@@ -1,0 +1,81 @@
+"""One application in the middle of everything: a batch under way, retries, a dead letter, a closed shard."""
+
+from __future__ import annotations
+
+from checkpoint.layout import Layout
+from checkpoint.nodes import (
+    Batch,
+    CheckpointNode,
+    DeadLetterRecord,
+    DeadLettersNode,
+    EpochNode,
+    InflightNode,
+    OwnerNode,
+    Pin,
+    Plan,
+    SettledNode,
+    ShardLineage,
+)
+from console.snapshot import Snapshot
+from tracker.records import Failure, Run
+
+PARENT, CHILD, NEW = (f"shardId-00000000000{number}" for number in range(3))
+NOW = 1_700_000_060_000
+SEQUENCE = "4965" + "0" * 40 + "123456789012"
+
+WAITING = Run("20", "20", 1, attempt=2, due=NOW + 5_000, failures=(Failure(NOW, "ValueError: bad amount"),))
+RUN_OF_THREE = Run(
+    "", "33", 3, prev="30", attempt=1, due=NOW - 1_000, failures=(Failure(NOW, "KeyError: 'x'"),)
+)
+DEAD = Run("40", "40", 1, attempt=4, failures=(Failure(NOW, "EXPIRED"),))
+
+PLAN = Plan(txid=8, plan="p8", streams={"orders": 1}, positions={CHILD: "TRIM_HORIZON"}, read=(CHILD, NEW))
+
+
+def pin(shard: str, fresh: int) -> Pin:
+    return Pin(
+        txid=8,
+        plan="p8",
+        epoch=3,
+        start=f"AFTER_SEQUENCE_NUMBER {SEQUENCE}",
+        end=f"AFTER_SEQUENCE_NUMBER {SEQUENCE}",
+        last="60",
+        count=fresh + 2,
+        fresh=fresh,
+        digest=shard,
+        xor=0,
+    )
+
+
+def letter(message_id: str, time: int = NOW, count: int = 1) -> DeadLetterRecord:
+    return DeadLetterRecord(message_id, 4, "ValueError: bad amount", time, 7, count)
+
+
+SNAPSHOT = Snapshot(
+    layout=Layout("/kinesis-trident", "billing", "orders", 1),
+    epoch=3,
+    run=EpochNode(run="r", host="worker-7", pid=4711, since=NOW - 60_000),
+    owner=OwnerNode(epoch=3, host="worker-7", pid=4711, since=NOW - 60_000),
+    settled=SettledNode(txid=7, plan="p7"),
+    batch=Batch(epoch=3, plan=PLAN),
+    pins={CHILD: pin(CHILD, 10)},
+    shards={
+        PARENT: ShardLineage(state="drained"),
+        CHILD: ShardLineage(parents=(PARENT,)),
+        NEW: ShardLineage(start="AT_TIMESTAMP 1700000000000"),
+    },
+    checkpoints={
+        PARENT: CheckpointNode(checkpoint="9", txid=3, position="SHARD_END"),
+        CHILD: CheckpointNode(
+            checkpoint=SEQUENCE, sub=2, txid=7, position=f"AFTER_SEQUENCE_NUMBER {SEQUENCE}", behind_ms=4_200
+        ),
+    },
+    inflight={CHILD: InflightNode(txid=7, waiting=(WAITING, RUN_OF_THREE), dead=(DEAD,))},
+    dead_letters={
+        CHILD: DeadLettersNode(
+            count=5,
+            target="s3://bucket/dead",
+            last=(letter(f"orders/{CHILD}:1"), letter(f"orders/{CHILD}:2", NOW + 1)),
+        )
+    },
+)

@@ -1,0 +1,330 @@
+"""The commands as they are typed, against a real ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from kazoo.client import KazooClient
+from samples_console import (
+    CHILD,
+    NOW,
+    PLAN,
+    SEQUENCE,
+    SNAPSHOT,
+    letter,
+    pin,
+)
+
+from checkpoint.client import ZooKeeperConfig, connect
+from checkpoint.embedded import EmbeddedZooKeeper, free_port
+from checkpoint.layout import Layout
+from checkpoint.nodes import Acks, DeadLettersNode, SettledNode, ShardsNode
+from checkpoint.store import SourceStore
+from console.cli import main
+from spout.deadletter import DeadLetterWriter
+from tracker.records import Run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def client(zookeeper: EmbeddedZooKeeper) -> Iterator[KazooClient]:
+    client = connect(ZooKeeperConfig(zookeeper.hosts))
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def store(client: KazooClient, app: str) -> SourceStore:
+    """The application of the samples, in ZooKeeper."""
+    return written(SourceStore(client, Layout("/kinesis-trident", app, "orders", 1)))
+
+
+def written(store: SourceStore) -> SourceStore:
+    epoch = store.raise_epoch("worker-7", 4711, NOW)
+    store.put_lineage(ShardsNode(shards=dict(SNAPSHOT.shards)), epoch)
+    store.settle(
+        {shard: (node, SNAPSHOT.inflight.get(shard)) for shard, node in SNAPSHOT.checkpoints.items()},
+        {
+            CHILD: DeadLettersNode(
+                count=2, target="/dead", last=(letter(f"orders/{CHILD}:1"), letter(f"orders/{CHILD}:2"))
+            )
+        },
+        None,
+        SettledNode(txid=7, plan="p7"),
+        epoch,
+    )
+    store.put_batch(PLAN, epoch)
+    store.create_pin(CHILD, pin(CHILD, 10), epoch)
+    return store
+
+
+@pytest.fixture
+def command(
+    zookeeper: EmbeddedZooKeeper, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    """`command("checkpoints", app, ...) -> exit code, output, errors`, with ZooKeeper known from the environment."""
+    monkeypatch.setenv("KINESIS_TRIDENT_ZOOKEEPER", zookeeper.hosts)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        code = ended.value.code
+        return code if isinstance(code, int) else 0, *capsys.readouterr()
+
+    return run
+
+
+def test_checkpoints_are_read_from_zookeeper(command: Command, store: SourceStore, app: str) -> None:
+    code, out, _ = command("checkpoints", app, "--json")
+    assert code == 0
+    document = json.loads(out)
+    rows = {row["shard"]: row for row in document["rows"]}
+    assert (rows[CHILD]["checkpoint"], rows[CHILD]["inflight"], rows[CHILD]["retrying"]) == (SEQUENCE, 15, 4)
+    assert rows[CHILD]["owner"] == "worker-7:4711"
+    assert "txid 8: being read, 1 of 2 shards so far" in document["note"]
+
+
+def test_a_published_outcome_shows_as_finished(command: Command, store: SourceStore, app: str) -> None:
+    store.put_acks(Acks(txid=8, plan="p8", epoch=1), 1)
+    assert "txid 8: finished, not settled" in command("checkpoints", app)[1]
+
+
+def test_a_settled_batch_is_not_under_way_any_more(command: Command, store: SourceStore, app: str) -> None:
+    store.settle({}, {}, None, SettledNode(txid=8, plan="p8"), 1)
+    note = json.loads(command("checkpoints", app, "--json")[1])["note"]
+    assert note.startswith("settled: txid 8; run:")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("checkpoints", "4965…123456789012"),
+        ("inflight", "ValueError: bad amount"),
+        ("retries", f"orders/{CHILD}:after 30..33"),
+        ("dead-letters", f"orders/{CHILD}:2"),
+        ("shards", "drained"),
+    ],
+)
+def test_every_table_is_drawn(command: Command, store: SourceStore, app: str, name: str, shown: str) -> None:
+    code, out, _ = command(name, app)
+    assert code == 0
+    assert shown in out
+
+
+def test_each_stream_has_its_table_unless_one_is_chosen(
+    command: Command, client: KazooClient, store: SourceStore, app: str
+) -> None:
+    written(SourceStore(client, Layout("/kinesis-trident", app, "refunds", 1)))
+    titles = [json.loads(line)["title"] for line in command("shards", app, "--json")[1].splitlines()]
+    assert titles == [f"shards of {app}, stream orders", f"shards of {app}, stream refunds"]
+    (line,) = command("shards", app, "--json", "--stream", "refunds")[1].splitlines()
+    assert json.loads(line)["title"].endswith("refunds")
+
+
+def test_of_a_stream_that_was_made_again_the_newest_is_shown(
+    command: Command, client: KazooClient, store: SourceStore, app: str
+) -> None:
+    SourceStore(client, Layout("/kinesis-trident", app, "orders", 2)).raise_epoch("worker-8", 1, NOW)
+    (line,) = command("checkpoints", app, "--json")[1].splitlines()
+    assert json.loads(line)["rows"] == []
+
+
+def test_an_unknown_application_is_told_the_known_ones(
+    command: Command, store: SourceStore, app: str
+) -> None:
+    code, out, err = command("checkpoints", "nobody")
+    assert (code, out) == (1, "")
+    assert err.startswith("kinesis-trident: there is no application 'nobody' below /kinesis-trident")
+    assert app in err
+    assert len(err.splitlines()) == 1
+
+
+def test_an_unknown_stream_is_told_the_known_ones(command: Command, store: SourceStore, app: str) -> None:
+    code, _, err = command("shards", app, "--stream", "invoices")
+    assert (code, err) == (
+        1,
+        f"kinesis-trident: application {app!r} reads no stream 'invoices'; it reads orders\n",
+    )
+
+
+def test_no_zookeeper_is_one_sentence(command: Command) -> None:
+    hosts = f"127.0.0.1:{free_port()}"
+    code, out, err = command("--timeout", "1", "checkpoints", "a", "--zookeeper", hosts)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"kinesis-trident: cannot connect to ZooKeeper at {hosts}")
+    assert len(err.splitlines()) == 1
+
+
+def test_a_corrupt_node_is_named(command: Command, client: KazooClient, store: SourceStore, app: str) -> None:
+    path = store.layout.checkpoint_of(CHILD)
+    client.set(path, b"{")
+    code, _, err = command("checkpoints", app)
+    assert code == 1
+    assert path in err
+    assert "Traceback" not in err
+
+
+def test_named_records_are_asked_for_again(command: Command, store: SourceStore, app: str) -> None:
+    ids = [f"orders/{CHILD}:2", f"orders/{CHILD}:1", f"orders/{CHILD}:1"]
+    code, out, _ = command("dead-letters", app, "replay", *ids)
+    assert (code, out) == (0, "2 records will be delivered again with one of the next micro-batches\n")
+    (asked,) = store.external()[CHILD].values()
+    assert (asked.op, asked.records) == ("replay", ("1", "2"))
+
+
+def test_all_that_is_listed_is_asked_for_again(command: Command, store: SourceStore, app: str) -> None:
+    assert command("dead-letters", app, "replay", "--all")[0] == 0
+    (asked,) = store.external()[CHILD].values()
+    assert asked.records == ("1", "2")
+
+
+def test_without_a_run_the_next_start_is_announced(
+    command: Command, client: KazooClient, store: SourceStore, app: str
+) -> None:
+    client.delete(store.layout.owner)
+    _, out, _ = command("dead-letters", app, "replay", "--all")
+    assert out == "2 records will be delivered again once the query is started: it is not running\n"
+
+
+def test_a_folder_says_what_to_replay(
+    command: Command, store: SourceStore, app: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One written by the source itself, shared with another application, with an expired record in it."""
+    for application, first in ((app, 100), ("another", 500)):
+        writer = DeadLetterWriter(Dead(str(tmp_path / "dead"), application), kinesis=NoKinesis())
+        found = [records(first, 3)]
+        gone = Run(str(first + 90), str(first + 90), 1, attempt=4)
+        run = Run(str(first), str(first + 2), 3, attempt=4)
+        writer.write(stream="orders", shard=CHILD, txid=5, letters=[(run, found, False), (gone, [], True)])
+    monkeypatch.chdir(tmp_path)
+
+    code, out, err = command("dead-letters", app, "replay", "--from", "dead")
+    assert (code, out.split()[0]) == (0, "3")
+    assert "1 records are past the stream's retention" in err
+    (asked,) = store.external()[CHILD].values()
+    assert asked.records == ("100", "101", "102")
+
+
+def test_records_of_a_folder_can_be_chosen(
+    command: Command, store: SourceStore, app: str, tmp_path: Path
+) -> None:
+    writer = DeadLetterWriter(Dead(str(tmp_path), app), kinesis=NoKinesis())
+    run = Run("100", "102", 3, attempt=4)
+    writer.write(stream="orders", shard=CHILD, txid=5, letters=[(run, [records(100, 3)], False)])
+    chosen, absent = f"orders/{CHILD}:101", f"orders/{CHILD}:109"
+
+    code, _, err = command("dead-letters", app, "replay", chosen, absent, "--from", str(tmp_path))
+    assert (code, store.external()) == (1, {})
+    assert f"holds no dead letter {absent}" in err
+
+    assert command("dead-letters", app, "replay", chosen, "--from", str(tmp_path))[0] == 0
+    (asked,) = store.external()[CHILD].values()
+    assert asked.records == ("101",)
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "empty"])
+def test_a_folder_without_dead_letters_is_an_error(
+    command: Command, store: SourceStore, app: str, tmp_path: Path, folder: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    code, out, err = command("dead-letters", app, "replay", "--from", str(tmp_path / folder))
+    assert (code, out) == (1, "")
+    assert str(tmp_path / folder) in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["replay"], "name the message ids"),
+        (["replay", "--all", "orders/s:1"], "--all stands alone"),
+        (["replay", "orders:1"], "is not a message id"),
+        (["replay", "refunds/s:1"], "of stream 'refunds'; the application reads orders"),
+        (["replay", f"orders/{CHILD}:1", "orders/shardId-9:1"], "has no shard shardId-9"),
+        (["list", "--all"], "write replay"),
+    ],
+)
+def test_a_replay_that_cannot_be_is_refused_and_writes_nothing(
+    command: Command, store: SourceStore, app: str, arguments: list[str], says: str
+) -> None:
+    code, out, err = command("dead-letters", app, *arguments)
+    assert (code, out) == (1, "")
+    assert says in err
+    assert store.external() == {}
+
+
+def test_watch_looks_again_until_ctrl_c(zookeeper: EmbeddedZooKeeper, store: SourceStore, app: str) -> None:
+    with running("checkpoints", app, "--json", "--watch", "0.1", "--zookeeper", zookeeper.hosts) as watching:
+        assert watching.stdout is not None
+        assert "settled: txid 7" in watching.stdout.readline()
+        store.settle({}, {}, None, SettledNode(txid=8, plan="p8"), 1)
+        assert any("settled: txid 8" in watching.stdout.readline() for _ in range(300))
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(30) == 0
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM], ids=lambda end: end.name)
+@pytest.mark.parametrize("server", ["zookeeper", "kinesis"])
+def test_a_server_runs_until_it_is_told_to_end(server: str, end: signal.Signals) -> None:
+    with running(server, "--port", "0") as serving:
+        assert serving.stdout is not None
+        line = serving.stdout.readline()
+        assert line.startswith(f"{server} at ")
+        assert line.endswith("; Ctrl-C stops it\n")
+        serving.send_signal(end)
+        assert serving.wait(30) == 0
+
+
+def test_a_server_on_a_port_in_use_is_one_clear_error(zookeeper: EmbeddedZooKeeper, command: Command) -> None:
+    code, _, err = command("zookeeper", "--port", str(zookeeper.port))
+    assert code == 1
+    assert f"127.0.0.1:{zookeeper.port}" in err
+    assert "in use" in err
+
+
+@dataclass(frozen=True)
+class Dead:
+    """What the writer of dead letters reads of the source's options."""
+
+    dead_letter: str
+    application_name: str
+
+
+class NoKinesis:
+    """The writer of a folder calls no Kinesis."""
+
+
+def records(first: int, count: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "partitionKey": ["key"] * count,
+            "data": [b"payload"] * count,
+            "sequenceNumber": [str(first + number) for number in range(count)],
+            "subSequenceNumber": [-1] * count,
+            "approximateArrivalTimestamp": [datetime(2026, 1, 1, tzinfo=UTC)] * count,
+        }
+    )
+
+
+def running(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", "from console.cli import main; main()", *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )

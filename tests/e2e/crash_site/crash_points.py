@@ -1,0 +1,167 @@
+"""Points at which one process of a query stops for ever, so that a test can kill all of them just there.
+
+`KT_BLOCK_AT` names the point, `KT_MARKER` the file that says it was reached, and `KT_AFTER` a txid: batches up to
+that one pass. Only the first to come there stops.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["POINTS", "block_at", "install"]
+
+
+def block_at(point: str, txid: int, shard: str = "") -> None:
+    """Say that `point` was reached, and never return; nothing if another point, or an earlier batch, is wanted."""
+    if os.environ.get("KT_BLOCK_AT") != point or txid <= int(os.environ.get("KT_AFTER", "0")):
+        return
+    marker = Path(os.environ["KT_MARKER"])
+    part = marker.with_name(f"{marker.name}.{os.getpid()}.{threading.get_ident()}")
+    part.write_text(json.dumps({"point": point, "txid": txid, "shard": shard, "pid": os.getpid()}))
+    try:
+        # A link, so that the marker is there whole or not at all, and once.
+        marker.hardlink_to(part)
+    except FileExistsError:
+        return
+    threading.Event().wait()
+
+
+def _wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
+    """Replace a method by `around(original, self, *args, **kwargs)`."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def replaced(self: object, *args: Any, **kwargs: Any) -> Any:
+        return around(functools.partial(original, self), *args, **kwargs)
+
+    setattr(owner, name, replaced)
+
+
+def _planned() -> None:
+    from spout.run import SourceRun
+
+    def partitions(original: Callable[..., Any], start: Any, end: Any) -> Any:
+        block_at("planned", end.txid)
+        return original(start, end)
+
+    _wrap(SourceRun, "partitions", partitions)
+
+
+def _stored() -> None:
+    from checkpoint.store import SourceStore
+
+    def put_batch(original: Callable[..., Any], plan: Any, epoch: int) -> Any:
+        result = original(plan, epoch)
+        block_at("stored", plan.txid)
+        return result
+
+    _wrap(SourceStore, "put_batch", put_batch)
+
+
+def _pin(before: bool) -> None:
+    from checkpoint.store import SourceStore
+
+    def create_pin(original: Callable[..., Any], shard: str, pin: Any, epoch: int) -> Any:
+        if before:
+            block_at("before-pin", pin.txid, shard)
+        result = original(shard, pin, epoch)
+        if not before:
+            block_at("after-pin", pin.txid, shard)
+        return result
+
+    _wrap(SourceStore, "create_pin", create_pin)
+
+
+def _dead_letter() -> None:
+    from spout.deadletter import DeadLetterWriter
+
+    def write(original: Callable[..., Any], **given: Any) -> Any:
+        result = original(**given)
+        block_at("dead-letter", given["txid"], given["shard"])
+        return result
+
+    _wrap(DeadLetterWriter, "write", write)
+
+
+def _published() -> None:
+    from bolt.batch import BatchInHand
+
+    original = BatchInHand.publish
+
+    def publish(self: BatchInHand, not_done: Any) -> None:
+        original(self, not_done)
+        block_at("published", self.txid)
+
+    BatchInHand.publish = publish  # type: ignore[method-assign]
+
+
+def _committed() -> None:
+    from spout.run import SourceRun
+
+    def latest(original: Callable[..., Any], start: Any, max_records: int | None) -> Any:
+        block_at("committed", start.txid)
+        return original(start, max_records)
+
+    _wrap(SourceRun, "latest", latest)
+
+
+def _settling() -> None:
+    from checkpoint import shardstore
+    from checkpoint.store import SourceStore
+
+    # Each shard in a multi of its own.
+    shardstore.PACK_SIZE = 1
+    under_way: list[int] = []
+
+    def settle(
+        original: Callable[..., Any],
+        updates: Any,
+        letters: Any,
+        lineage: Any,
+        settled: Any,
+        *rest: Any,
+        **more: Any,
+    ) -> Any:
+        under_way[:] = [settled.txid, 0]
+        try:
+            return original(updates, letters, lineage, settled, *rest, **more)
+        finally:
+            under_way.clear()
+
+    def commit(original: Callable[..., Any], ops: Any, epoch: int) -> None:
+        if under_way and under_way[1] == 1:
+            block_at("settling", under_way[0])
+        original(ops, epoch)
+        if under_way:
+            under_way[1] += 1
+
+    _wrap(SourceStore, "settle", settle)
+    _wrap(SourceStore, "_commit", commit)
+
+
+POINTS: dict[str, Callable[[], None]] = {
+    "planned": _planned,
+    "stored": _stored,
+    "before-pin": functools.partial(_pin, True),
+    "after-pin": functools.partial(_pin, False),
+    "before-write": lambda: None,
+    "written": lambda: None,
+    "published": _published,
+    "committed": _committed,
+    "settling": _settling,
+    "dead-letter": _dead_letter,
+}
+"""What to change for each point; those in the batch function are in the driver's own code."""
+
+
+def install() -> None:
+    """Prepare the point that the environment names."""
+    point = os.environ.get("KT_BLOCK_AT")
+    if point:
+        POINTS[point]()

@@ -1,0 +1,306 @@
+"""Starts the job of `driver.py`, kills all its processes at a point, and reads what it left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psutil
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from checkpoint.layout import Layout
+from checkpoint.nodes import Acks, Batch, Pin
+from checkpoint.store import SourceStore
+
+if TYPE_CHECKING:
+    from mypy_boto3_kinesis import KinesisClient
+
+__all__ = [
+    "A_LIFE",
+    "RETRY_LIMIT",
+    "Job",
+    "Left",
+    "Reached",
+    "eventually",
+    "kind",
+    "layout_of",
+    "look",
+    "options",
+    "put",
+]
+
+HERE = Path(__file__).resolve().parent
+PATIENCE = 120.0
+A_LIFE = 40
+RETRY_LIMIT = 2
+
+T = TypeVar("T")
+
+
+def eventually(look: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
+    """The first truthy answer of `look`; fails with `what` when there is none in time."""
+    retrying = Retrying(
+        stop=stop_after_delay(patience),
+        wait=wait_fixed(0.05),
+        retry=retry_if_result(lambda answer: not answer),
+    )
+    try:
+        return retrying(look)
+    except RetryError:
+        msg = f"not within {patience:g} s: {what}"
+        raise AssertionError(msg) from None
+
+
+def kind(number: int) -> str:
+    """What becomes of a record: of each 40 two fail for good, and two at the first delivery."""
+    return {7: "bad", 23: "bad", 11: "flaky", 12: "flaky"}.get(number % A_LIFE, "good")
+
+
+def put(kinesis: KinesisClient, stream: str, numbers: range) -> dict[int, str]:
+    """Put records into a stream: number to messageId."""
+    records = [
+        {"Data": json.dumps({"i": number, "kind": kind(number)}).encode(), "PartitionKey": str(number)}
+        for number in numbers
+    ]
+    answer = kinesis.put_records(StreamName=stream, Records=records)
+    assert not answer["FailedRecordCount"]
+    return {
+        number: f"{stream}/{one['ShardId']}:{one['SequenceNumber']}"
+        for number, one in zip(numbers, answer["Records"], strict=True)
+    }
+
+
+def options(stream: str, zookeeper: EmbeddedZooKeeper, kinesis: EmbeddedKinesis) -> dict[str, str]:
+    """What the job's source is given; the application is named like the stream."""
+    return {
+        "streamName": stream,
+        "endpointUrl": kinesis.endpoint_url,
+        "applicationName": stream,
+        "zookeeper.hosts": zookeeper.hosts,
+        "startingPosition": "TRIM_HORIZON",
+        "retryLimit": str(RETRY_LIMIT),
+        "retryBackoff": "10ms..20ms x2",
+    }
+
+
+def layout_of(kinesis: KinesisClient, stream: str) -> Layout:
+    """Where the job's state stands in ZooKeeper."""
+    summary = kinesis.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]
+    created = round(summary["StreamCreationTimestamp"].timestamp() * 1000)
+    return Layout("/kinesis-trident", stream, stream, created)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The point at which a process stopped, and the batch (and shard) it had in hand."""
+
+    point: str
+    txid: int
+    shard: str
+    pid: int
+
+
+class Job:
+    """One job over several lives: its folder, options and Spark checkpoint stay."""
+
+    def __init__(self, folder: Path, options: dict[str, str]) -> None:
+        self.folder = folder
+        self.options = options
+        self.checkpoint = folder / "spark-checkpoint"
+        self._log = folder / "job.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lives = 0
+
+    def start(
+        self, point: str | None = None, after: int = 0, trigger: dict[str, object] | None = None
+    ) -> None:
+        """Start a life, which stops at `point` with a batch above txid `after`, or runs to the stream's end."""
+        self._lives += 1
+        asked = self.folder / f"asked-{self._lives}.json"
+        asked.write_text(
+            json.dumps(
+                {
+                    "folder": str(self.folder),
+                    "options": self.options,
+                    "checkpointLocation": str(self.checkpoint),
+                    "trigger": trigger or {"availableNow": True},
+                }
+            )
+        )
+        environment = os.environ | {
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        if point is not None:
+            environment |= {
+                "KT_BLOCK_AT": point,
+                "KT_AFTER": str(after),
+                "KT_MARKER": str(self._marker),
+                "PYTHONPATH": f"{HERE / 'crash_site'}{os.pathsep}{environment['PYTHONPATH']}",
+            }
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(HERE / "driver.py"), str(asked)],
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def kill_at_point(self) -> Reached:
+        """Wait until the point is reached, then kill everything."""
+        self.until(self._marker.exists, "the point")
+        reached = Reached(**json.loads(self._marker.read_text()))
+        assert _alive(reached.pid)
+        self.kill()
+        assert not _alive(reached.pid)
+        return reached
+
+    def until(self, look: Callable[[], object], what: str) -> None:
+        """Wait while the job runs until `look` says something true."""
+        eventually(lambda: look() or self._code() is not None, what)
+        assert self._code() is None, f"the job ended before {what}\n{self.tail()}"
+
+    def finish(self) -> int:
+        """Wait for the end of this life: the exit code."""
+        assert self._process is not None
+        try:
+            return self._process.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            msg = f"the job does not end\n{self.tail()}"
+            raise AssertionError(msg) from None
+
+    def kill(self) -> None:
+        """SIGKILL to the driver, its JVM, and every Python process below, whatever group it is in."""
+        if self._process is None or self._code() is not None:
+            return
+        root = psutil.Process(self._process.pid)
+        tree: set[psutil.Process] = set()
+        while True:
+            # Stopped ones start no others, so this comes to an end.
+            found = {root, *root.children(recursive=True)} - tree
+            if not found:
+                break
+            for process in found:
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal.SIGSTOP)
+            tree |= found
+        for process in tree:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._process.wait()
+        eventually(
+            lambda: not any(_alive(process.pid) for process in tree), "the end of all killed processes"
+        )
+
+    def tail(self) -> str:
+        """The end of what it printed."""
+        return self._log.read_text(errors="replace")[-6000:] if self._log.exists() else ""
+
+    @property
+    def _marker(self) -> Path:
+        return self.folder / f"reached-{self._lives}"
+
+    def _code(self) -> int | None:
+        assert self._process is not None
+        return self._process.poll()
+
+    def offsets(self, checkpoint: Path | None = None) -> dict[int, dict[str, Any]]:
+        """The offsets in the log of a Spark checkpoint, by batch id; by default the one in use."""
+        folder = (checkpoint or self.checkpoint) / "offsets"
+        return {
+            int(path.name): json.loads(path.read_text().splitlines()[-1])
+            for path in sorted(folder.glob("[0-9]*"), key=lambda path: int(path.name))
+        }
+
+    def logged(self) -> list[int]:
+        """The txids of the offsets in Spark's log."""
+        return [offset["txid"] for offset in self.offsets().values()]
+
+    def committed(self) -> list[int]:
+        """The txids of the batches that Spark has committed."""
+        commits = {int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")}
+        return [offset["txid"] for batch, offset in self.offsets().items() if batch in commits]
+
+    def output(self) -> dict[int, list[tuple[int, str, int]]]:
+        """What stands in the sink: txid to (i, messageId, attempt)."""
+        return {
+            int(path.stem): [tuple(row) for row in json.loads(path.read_text())]
+            for path in (self.folder / "out").glob("*.json")
+        }
+
+    def attempts(self) -> dict[int, list[list[tuple[int, str, int]]]]:
+        """The rows that each attempt at a batch was given."""
+        found: dict[int, list[list[tuple[int, str, int]]]] = {}
+        for path in sorted((self.folder / "attempts").glob("*.json")):
+            rows = [tuple(row) for row in json.loads(path.read_text())]
+            found.setdefault(int(path.stem.partition("-")[0]), []).append(rows)
+        return found
+
+    def deliveries(self) -> dict[tuple[str, int, int], set[str]]:
+        """Every delivery to the map function, (messageId, attempt, txid), and in which lives it was made."""
+        found: dict[tuple[str, int, int], set[str]] = {}
+        for path in (self.folder / "deliveries").glob("*.jsonl"):
+            lines = path.read_text().split("\n")
+            # A killed worker may have left half a line, which is no delivery that anybody relied on.
+            for line in lines[:-1]:
+                said = json.loads(line)
+                delivery = (said["id"], said["attempt"], said["txid"])
+                found.setdefault(delivery, set()).add(path.stem.partition("-")[0])
+        return found
+
+
+def _alive(pid: int) -> bool:
+    # A dead process whose new parent has not asked for it yet still has its number.
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+@dataclass(frozen=True)
+class Left:
+    """What stands everywhere right after a kill, as far as it concerns the batch in hand."""
+
+    reached: Reached
+    batch: Batch | None
+    pins: dict[str, Pin]
+    acks: Acks | None
+    settled: int
+    stamps: dict[str, int]
+    logged: bool
+    committed: bool
+    written: bool
+    delivered_shards: frozenset[str]
+    lettered: frozenset[str]
+
+
+def look(job: Job, store: SourceStore, reached: Reached, lettered: frozenset[str]) -> Left:
+    """Read what a killed job has left behind."""
+    txid = reached.txid
+    batch = store.get_batch(txid)
+    settled = store.settled()
+    return Left(
+        reached=reached,
+        batch=batch,
+        pins=store.get_pins(txid, batch.plan.shards) if batch else {},
+        acks=store.get_acks(txid),
+        settled=settled.txid if settled else 0,
+        stamps={shard: node.txid for shard, node in store.checkpoints().items()},
+        logged=txid in job.logged(),
+        committed=txid in job.committed(),
+        written=txid in job.output(),
+        delivered_shards=frozenset(
+            id_.rpartition("/")[2].partition(":")[0] for id_, _, of in job.deliveries() if of == txid
+        ),
+        lettered=lettered,
+    )

@@ -1,0 +1,232 @@
+"""One application on one stream within the shared Spark session: what a test of whole queries needs at hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import eventually, layout_of
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from bolt import Reliable, reliable
+from checkpoint.layout import Layout
+from checkpoint.nodes import CheckpointNode, InflightNode
+from checkpoint.store import SourceStore
+from spout.deadletter import DeadLetter, read_dead_letters
+
+if TYPE_CHECKING:
+    from mypy_boto3_kinesis import KinesisClient
+
+__all__ = ["AVAILABLE_NOW", "Stage", "Taken", "ended", "error_of"]
+
+AVAILABLE_NOW = {"availableNow": True}
+
+
+def ended(query: StreamingQuery) -> StreamingQuery:
+    """Wait until a query has ended well."""
+    try:
+        assert query.awaitTermination(120), "the query does not end"
+    finally:
+        query.stop()
+    return query
+
+
+def error_of(query: StreamingQuery) -> str:
+    """Wait until a query has failed: what its user sees."""
+    try:
+        query.awaitTermination(120)
+    except StreamingQueryException as error:
+        return str(error)
+    else:
+        msg = "the query has not failed"
+        raise AssertionError(msg)
+    finally:
+        query.stop()
+
+
+@dataclass
+class Taken:
+    """A sink that takes everything: (text, attempt) by txid, in the order of the rows."""
+
+    batches: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
+
+    def __call__(self, rows: DataFrame, txid: int) -> None:
+        self.batches[txid] = [(row.text, row.attempt) for row in rows.select("text", "attempt").collect()]
+
+    @property
+    def texts(self) -> list[str]:
+        """What the records said, sorted, each as often as it was taken."""
+        return sorted(text for rows in self.batches.values() for text, _ in rows)
+
+
+@dataclass
+class Stage:
+    """A stream, an application and a folder, all of them this test's own."""
+
+    spark: SparkSession
+    client: KinesisClient
+    endpoint: str
+    zookeeper: KazooClient
+    hosts: str
+    folder: Path
+    stream: str
+    app: str
+    queries: list[StreamingQuery] = field(default_factory=list)
+
+    def put(self, texts: Iterable[object], shard: int | None = None) -> list[str]:
+        """Put records that say these texts, the keys' choice of shard unless one is given: their messageIds."""
+        shards = self.client.list_shards(StreamName=self.stream)["Shards"]
+        where = {} if shard is None else {"ExplicitHashKey": shards[shard]["HashKeyRange"]["StartingHashKey"]}
+        records: list[Any] = [
+            {"Data": str(text).encode(), "PartitionKey": str(text), **where} for text in texts
+        ]
+        answer = self.client.put_records(StreamName=self.stream, Records=records)
+        assert not answer["FailedRecordCount"]
+        return [f"{self.stream}/{one['ShardId']}:{one['SequenceNumber']}" for one in answer["Records"]]
+
+    def options(self, **options: object) -> dict[str, str]:
+        """The source's options: short backoffs and the oldest record unless told otherwise."""
+        return {
+            "streamName": self.stream,
+            "endpointUrl": self.endpoint,
+            "applicationName": self.app,
+            "zookeeper.hosts": self.hosts,
+            "startingPosition": "TRIM_HORIZON",
+            "retryBackoff": "100ms..200ms x2",
+            "minFetchPeriod": "10ms",
+            **{name.replace("__", "."): str(value) for name, value in options.items()},
+        }
+
+    def load(self, **options: object) -> DataFrame:
+        """The source, with these options besides."""
+        return self.spark.readStream.format("kinesis-trident").options(**self.options(**options)).load()
+
+    def parsed(self, parse: Callable[[Any], object] | None = None, **options: object) -> Reliable:
+        """The source through `parse`, which gives (text, attempt) unless told otherwise."""
+
+        def as_it_is(record):  # type: ignore[no-untyped-def]
+            return record.data.decode(), record.attempt
+
+        return reliable(self.load(**options)).map(parse or as_it_is, "text string, attempt int")
+
+    def start(
+        self,
+        stream: Reliable,
+        write: Callable[..., object],
+        checkpoint: str = "spark",
+        trigger: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> StreamingQuery:
+        """Start a query that is ended with the test."""
+        query = stream.for_each_batch(write, **more).start(
+            checkpointLocation=self.at(checkpoint), trigger=trigger
+        )
+        self.queries.append(query)
+        return query
+
+    def start_plain(
+        self,
+        stream: DataFrame,
+        write: Callable[[DataFrame, int], None] | None = None,
+        checkpoint: str = "spark",
+        **trigger: Any,
+    ) -> StreamingQuery:
+        """Start a query of Spark's own kind, to a batch function or else to `out` as Parquet."""
+        out = stream.writeStream.option("checkpointLocation", self.at(checkpoint))
+        if trigger:
+            out = out.trigger(**trigger)
+        out = (
+            out.format("parquet").option("path", self.at("out")) if write is None else out.foreachBatch(write)
+        )
+        query = out.start()
+        self.queries.append(query)
+        return query
+
+    def at(self, name: str) -> str:
+        """A path in this test's folder."""
+        return str(self.folder / name)
+
+    def output(self) -> list[str]:
+        """What was written to `out`, sorted, each record as often as it is there."""
+        return sorted(row.text for row in self.spark.read.parquet(self.at("out")).collect())
+
+    @property
+    def layout(self) -> Layout:
+        """Where the application stands in ZooKeeper."""
+        return replace(layout_of(self.client, self.stream), application=self.app)
+
+    @property
+    def store(self) -> SourceStore:
+        """The application in ZooKeeper."""
+        return SourceStore(self.zookeeper, self.layout)
+
+    @property
+    def settled(self) -> int:
+        """The newest settled txid, 0 for none."""
+        node = self.store.settled()
+        return node.txid if node else 0
+
+    def shard(self, number: int = 0) -> str:
+        """A shard's id."""
+        return self.client.list_shards(StreamName=self.stream)["Shards"][number]["ShardId"]
+
+    def checkpoint_of(self, number: int = 0) -> CheckpointNode:
+        """A shard's checkpoint."""
+        return self.store.checkpoints()[self.shard(number)]
+
+    def inflight_of(self, number: int = 0) -> InflightNode:
+        """What is not done in a shard."""
+        return self.store.inflight()[self.shard(number)]
+
+    def letters(self, folder: str = "letters") -> list[DeadLetter]:
+        """What is in a dead-letter folder of this test."""
+        return list(read_dead_letters(self.at(folder))) if Path(self.at(folder)).exists() else []
+
+    def tree(self) -> dict[str, tuple[bytes, int]]:
+        """All of the application in ZooKeeper: path to content and version."""
+        return dict(self._below(self.layout.base))
+
+    def _below(self, path: str) -> Iterator[tuple[str, tuple[bytes, int]]]:
+        try:
+            data, stat = self.zookeeper.get(path)
+            names = self.zookeeper.get_children(path)
+        except NoNodeError:
+            return
+        yield path, (data, stat.version)
+        for name in names:
+            yield from self._below(f"{path}/{name}")
+
+    def drained(self, stream: Reliable, write: Callable[..., object] | None = None, **more: Any) -> Taken:
+        """Run a query until nothing is left, and what its sink took."""
+        taken = Taken()
+        ended(self.start(stream, write or taken, trigger=AVAILABLE_NOW, **more))
+        return taken
+
+    def until(self, look: Callable[[], Any], what: str) -> Any:
+        """Wait for something while all queries run."""
+
+        def seen() -> object:
+            for query in self.queries:
+                if not query.isActive and query.exception() is not None:
+                    raise AssertionError(str(query.exception()))
+            return look()
+
+        return eventually(seen, what)
+
+    def progress(self, query: StreamingQuery) -> dict[str, Any]:
+        """What the source says of itself in a query's last progress; empty before the first."""
+        last = query.lastProgress
+        said = last["sources"][0]["latestOffset"] if last else None
+        return dict(json.loads(said) if isinstance(said, str) else said or {})
+
+    def end(self) -> None:
+        """Stop what still runs."""
+        for query in self.queries:
+            query.stop()

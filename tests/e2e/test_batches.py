@@ -1,0 +1,134 @@
+"""A batch has the same rows whoever reads it again, although records keep arriving."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from stage import AVAILABLE_NOW, Stage, ended
+
+from bolt import reliable
+from checkpoint.nodes import Pin
+from checkpoint.store import SourceStore
+from spout.options import Options
+from spout.run import SourceRun
+from spout.turns import read_turns
+
+HERE = Path(__file__).resolve().parent
+PATIENCE = 180
+
+
+def test_actions_on_one_batch_see_the_same_rows(make_stage: Callable[..., Stage]) -> None:
+    stage = make_stage(2)
+    stage.put(range(20))
+    readings: dict[int, list[list[Any]]] = {}
+
+    def read(rows: DataFrame) -> list[Any]:
+        return [tuple(row) for row in rows.select("messageId", "attempt", "txid", "text").collect()]
+
+    def parse(record):  # type: ignore[no-untyped-def]
+        text = record.data.decode()
+        if text.endswith("7") and record.attempt == 1:
+            raise ValueError(text)
+        return record.messageId, record.attempt, record.txid, text
+
+    def write(rows: DataFrame, txid: int) -> None:
+        mine = readings.setdefault(txid, [])
+        mine.append(read(rows))
+        # They land where this batch ended: a reading that is not bound to its pin would find them.
+        stage.put(f"{txid}.{n}" for n in range(10))
+        mine.append(read(rows))
+        assert rows.count() == len(mine[0])
+        stage.put(f"{txid}.{n}" for n in range(10, 15))
+        mine.append(read(rows.union(rows)))
+
+    stream = reliable(stage.load()).map(parse, "messageId string, attempt int, txid bigint, text string")
+    ended(stage.start(stream, write, trigger=AVAILABLE_NOW))
+    assert len(readings) >= 2
+    for first, second, twice in readings.values():
+        assert second == first
+        assert sorted(twice) == sorted(first + first)
+    firsts = [row for rows in readings.values() for row in rows[0]]
+    assert len({row[0] for row in firsts}) == len(firsts)
+    assert {row[1] for row in firsts if row[3] in ("7", "17")} == {2}
+    assert {row[3] for row in readings[1][0]} == {str(n) for n in range(20)} - {"7", "17"}
+
+
+def test_a_failed_task_sees_the_same_rows_again(make_stage: Callable[..., Stage], tmp_path: Path) -> None:
+    stage = make_stage(2)
+    put = stage.put(range(20))
+    shard = stage.shard(0)
+    asked = {"folder": str(tmp_path), "shard": shard, "options": stage.options()}
+    (tmp_path / "asked.json").write_text(json.dumps(asked))
+    with (tmp_path / "log").open("wb") as log:
+        done = subprocess.run(
+            [sys.executable, str(HERE / "attempts_driver.py"), str(tmp_path / "asked.json")],
+            stdout=log,
+            stderr=log,
+            timeout=PATIENCE,
+            check=False,
+            env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        )
+    assert done.returncode == 0, (tmp_path / "log").read_text(errors="replace")[-4000:]
+    first, second = (json.loads((tmp_path / "read" / f"{shard}-{n}.json").read_text()) for n in (0, 1))
+    assert first
+    assert second == first
+    taken = [json.loads(line)[1] for line in (tmp_path / "taken.jsonl").read_text().splitlines()]
+    assert sorted(set(taken)) == sorted(taken)
+    assert set(put) <= set(taken)
+
+
+@pytest.mark.parametrize("winner", ["the one that found less", "the one that found more"])
+def test_a_speculative_task_and_its_original_see_the_same_rows(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, winner: str
+) -> None:
+    """Spark copies a task only to another host, so here the two are threads, with all else real."""
+    stage.put(range(10))
+    run = SourceRun.open(Options.parse(stage.options()))
+    try:
+        start = run.initial()
+        plan = run.latest(start, None)
+        assert plan is not None
+        (partition,) = run.partitions(start, plan)
+        fetched, both, pinned = threading.Event(), threading.Barrier(2), threading.Event()
+        create_pin = SourceStore.create_pin
+
+        def ordered(store: SourceStore, shard: str, pin: Pin, epoch: int) -> tuple[Pin, bool]:
+            less = pin.count == 10
+            if less:
+                fetched.set()
+            both.wait(PATIENCE)
+            if less == (winner == "the one that found less"):
+                done = create_pin(store, shard, pin, epoch)
+                pinned.set()
+                return done
+            assert pinned.wait(PATIENCE)
+            return create_pin(store, shard, pin, epoch)
+
+        def read(first_attempt: bool) -> list[dict[str, Any]]:
+            return [
+                row
+                for batch in read_turns(partition, first_attempt=first_attempt)
+                for row in batch.to_pylist()
+            ]
+
+        monkeypatch.setattr(SourceStore, "create_pin", ordered)
+        with ThreadPoolExecutor(2) as pool:
+            one = pool.submit(read, True)
+            assert fetched.wait(PATIENCE)
+            stage.put(range(10, 25))
+            other = pool.submit(read, False)
+            rows, copied = one.result(PATIENCE), other.result(PATIENCE)
+    finally:
+        run.close()
+    assert copied == rows
+    assert len(rows) == (10 if winner == "the one that found less" else 25)

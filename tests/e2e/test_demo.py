@@ -1,0 +1,61 @@
+"""The demo, small: it kills its job, and ends well by itself; a wrong result it calls wrong."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+from demo_view import Truth, show_result  # noqa: E402
+
+
+def test_the_demo_ends_well_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    command = [sys.executable, str(EXAMPLES / "demo.py"), "--orders", "2000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [" ".join(line.replace("│", " ").split()) for line in done.stdout.splitlines()]
+    for wanted in (
+        "5. the same command again: what was in hand is replayed with the same rows",
+        "good orders written 1,980 1,980 ok",
+        "orders written more than once 0 0 ok",
+        "orders missing 0 0 ok",
+        "bad records in the dead letter 20 20 ok",
+        "dead letters written more than once 0 0 ok",
+        "reasons in the dead letter: JSONDecodeError (20)",
+    ):
+        assert wanted in lines, done.stdout
+    assert "all as it must be" in lines[-1]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("written", "letters", "good"),
+    [
+        (["a", "b"], ["x"], True),
+        (["a"], ["x"], False),
+        (["a", "b", "b"], ["x"], False),
+        (["a", "b"], [], False),
+        (["a", "b"], ["x", "x"], False),
+    ],
+    ids=["right", "one missing", "one twice", "no dead letter", "a dead letter twice"],
+)
+def test_a_wrong_result_is_called_wrong(
+    written: list[str], letters: list[str], good: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "orders").mkdir()
+    table = pa.table({"order_id": written, "amount": [1.5] * len(written)})
+    pq.write_table(table, tmp_path / "orders" / "part.parquet")
+    console = Console(file=io.StringIO(), width=80)
+    truth = Truth({"a": 1.5, "b": 1.5}, bad=1)
+    assert show_result(console, tmp_path, truth, [{"messageId": letter} for letter in letters]) is good

@@ -1,0 +1,187 @@
+"""Records that fail come back, hold nothing else back, and end where the options say."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import DataFrame
+from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
+from typer.testing import CliRunner
+
+from console.cli import app as console
+from tracker.records import RecordPosition
+
+if TYPE_CHECKING:
+    from mypy_boto3_kinesis import KinesisClient
+
+
+def fails(record):  # type: ignore[no-untyped-def]
+    """A poison record fails at each delivery, and says which one it was."""
+    text = record.data.decode()
+    if text.startswith("poison"):
+        msg = f"delivery {record.attempt}"
+        raise ValueError(msg)
+    return text, record.attempt
+
+
+def position_of(message_id: str) -> RecordPosition:
+    return RecordPosition.parse(message_id.rpartition("/")[2].partition(":")[2])
+
+
+def test_a_failing_record_holds_nothing_back(stage: Stage) -> None:
+    poison, *others = stage.put(["poison \x00\xe9", *range(9)])
+    batches: dict[int, list[str]] = {}
+    seen: list[tuple[int, int, int]] = []
+
+    def write(rows: DataFrame, txid: int) -> None:
+        batches[txid] = [row.text for row in rows.collect()]
+        batch = stage.store.newest_batch()
+        assert batch is not None
+        for run in (run for runs in batch.plan.retries.values() for run in runs):
+            assert stage.checkpoint_of().checkpoint is None
+            seen.append((run.due, run.failures[-1].time, int(time.time() * 1000)))
+
+    query = stage.start(
+        stage.parsed(fails, retryLimit=3, deadLetter=stage.at("letters")), write, trigger=AVAILABLE_NOW
+    )
+    ended(query)
+    assert batches.pop(1) == [str(n) for n in range(9)]
+    assert not any(batches.values())
+
+    assert len(seen) == 3
+    for due, failed, delivered in seen:
+        assert due % 1000 == 0
+        assert failed <= due <= delivered
+
+    (letter,) = stage.letters()
+    assert letter.message_id == poison
+    assert letter.data == "poison \x00\xe9".encode()
+    assert letter.attempts == 4
+    assert [reason.reason for reason in letter.reasons] == [f"ValueError: delivery {n}" for n in (1, 2, 3, 4)]
+    times = [reason.time for reason in letter.reasons]
+    assert times == sorted(set(times))
+
+    checkpoint = stage.checkpoint_of()
+    assert RecordPosition(int(checkpoint.checkpoint or 0), checkpoint.sub) == position_of(others[-1])
+    assert not stage.inflight_of().waiting
+    assert not stage.inflight_of().dead
+
+
+def test_without_retries_a_record_is_given_up_at_once(
+    stage: Stage, make_stream: Callable[..., str], kinesis: KinesisClient
+) -> None:
+    target = make_stream()
+    poison, last = stage.put(["poison", "good"])
+    taken = stage.drained(stage.parsed(fails, retryLimit=0, deadLetter=f"kinesis://{target}"))
+    assert taken.texts == ["good"]
+    shard = kinesis.list_shards(StreamName=target)["Shards"][0]["ShardId"]
+    at = kinesis.get_shard_iterator(StreamName=target, ShardId=shard, ShardIteratorType="TRIM_HORIZON")
+    (record,) = kinesis.get_records(ShardIterator=at["ShardIterator"])["Records"]
+    document = json.loads(record["Data"])
+    assert document["messageId"] == poison
+    assert document["attempts"] == 1
+    assert [reason["reason"] for reason in document["reasons"]] == ["ValueError: delivery 1"]
+    assert stage.checkpoint_of().checkpoint == str(position_of(last).sequence)
+
+
+def test_skipped_records_are_counted(stage: Stage) -> None:
+    poison, last = stage.put(["poison", "good"])
+    assert stage.drained(stage.parsed(fails, retryLimit=1, onExhausted="skip")).texts == ["good"]
+    node = stage.store.dead_letters()[stage.shard()]
+    assert node.count == 1
+    assert node.last[0].message_id == poison
+    assert node.last[0].attempts == 2
+    assert stage.checkpoint_of().checkpoint == str(position_of(last).sequence)
+
+
+def test_the_query_stops_at_an_exhausted_record_and_goes_on_with_a_dead_letter(stage: Stage) -> None:
+    taken = Taken()
+    (poison, _) = stage.put(["poison", "good"])
+    said = error_of(stage.start(stage.parsed(fails, retryLimit=1), taken))
+    assert f"shard {stage.shard()}, record {position_of(poison)}: failed 2 times (retryLimit 1)" in said
+    assert "last: ValueError: delivery 2" in said
+    assert f"kinesis-trident dead-letters {stage.app} replay" in said
+    assert not stage.store.dead_letters()
+
+    stage.put(["later"])
+    rest = stage.drained(stage.parsed(fails, retryLimit=1, deadLetter=stage.at("letters")))
+    assert rest.texts == ["later"]
+    assert taken.texts == ["good"]
+    (letter,) = stage.letters()
+    assert (letter.message_id, letter.attempts) == (poison, 2)
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_dead_letter_is_replayed_with_a_fresh_count(stage: Stage, running: bool) -> None:
+    mended = stage.folder / "mended"
+    taken = Taken()
+
+    def parse(record):  # type: ignore[no-untyped-def]
+        if record.data == b"poison" and (not mended.exists() or record.attempt == 1):
+            msg = f"delivery {record.attempt}"
+            raise ValueError(msg)
+        return record.data.decode(), record.attempt
+
+    stage.put(["poison", "good"])
+    stream = stage.parsed(parse, retryLimit=1, deadLetter=stage.at("letters"))
+    query = stage.start(stream, taken, trigger=None if running else AVAILABLE_NOW)
+    if not running:
+        ended(query)
+    stage.until(stage.letters, "the dead letter")
+    stage.until(stage.store.dead_letters, "the dead letter's count")
+    mended.touch()
+    arguments = ["dead-letters", stage.app, "replay", "--all", "--zookeeper", stage.hosts]
+    done = CliRunner().invoke(console, arguments)
+    assert done.exit_code == 0, done.output
+    assert "1 record will be delivered again" in done.output
+    if not running:
+        ended(stage.start(stream, taken, trigger=AVAILABLE_NOW))
+    stage.until(lambda: taken.texts == ["good", "poison"], "the record's second chance")
+    # Delivered as attempt 1 it failed once more, as attempt 2 it succeeded; a count that went on would be above.
+    assert [row for rows in taken.batches.values() for row in rows] == [("good", 1), ("poison", 2)]
+    assert len(stage.letters()) == 1
+
+
+def test_failing_records_starve_nothing_before_their_bound(stage: Stage) -> None:
+    mended = stage.folder / "mended"
+    deliveries = stage.folder / "deliveries"
+    deliveries.mkdir()
+    taken = Taken()
+
+    def parse(record):  # type: ignore[no-untyped-def]
+        text = record.data.decode()
+        (deliveries / f"{text} {record.attempt}").touch()
+        if not mended.exists():
+            raise ValueError(text)
+        return text, record.attempt
+
+    def delivered(text: str) -> int:
+        return len(list(deliveries.glob(f"{text} *")))
+
+    # Each reason is another one, so each record waits in a run of its own.
+    stage.put(["a", "b"])
+    query = stage.start(stage.parsed(parse, retryLimit=1000, maxRetryingRecords=3), taken)
+    stage.until(lambda: delivered("b") >= 2, "the first retry")
+    assert not stage.inflight_of().blocked
+    stage.put(["c", "d"])
+    stage.until(lambda: delivered("c"), "a new record, although all before it fail")
+    stage.until(lambda: stage.inflight_of().blocked, "the bound")
+    stage.put(["e"])
+    so_far = delivered("a")
+    stage.until(lambda: delivered("a") >= so_far + 3, "further retries")
+    assert not delivered("e")
+    held = stage.inflight_of()
+    assert sum(run.count for run in held.waiting) == 4
+    assert "the bound maxRetryingRecords is 3" in held.blocked
+    said = stage.progress(query)
+    assert said["shards"][stage.shard()]["blocked"] == held.blocked
+    assert said["retrying"] == 4
+
+    mended.touch()
+    stage.until(lambda: taken.texts == list("abcde"), "all records, once what failed is done")
+    assert [row for rows in taken.batches.values() for row in rows if row[0] == "e"] == [("e", 1)]
+    assert not stage.inflight_of().blocked

@@ -1,0 +1,136 @@
+"""Batch functions that use their rows in part, or not at all: what did not run is not acked, nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import col
+from stage import Stage, Taken, ended
+
+from bolt import Outcomes, foreach_batch
+
+Action = Callable[[DataFrame], object]
+
+
+def empty_join(rows: DataFrame) -> object:
+    nothing = rows.sparkSession.sql("select 'x' as text where 1=0")
+    return rows.join(nothing, "text").collect()
+
+
+PARTIAL: dict[str, Action] = {
+    "no action": lambda rows: None,
+    "filter 1=0": lambda rows: rows.filter("1=0").collect(),
+    "empty join": empty_join,
+    "limit": lambda rows: rows.limit(1).collect(),
+    "first": lambda rows: rows.first(),
+    "isEmpty": lambda rows: rows.isEmpty(),
+}
+"""The first three run no task of the source, `limit` and `first` its first one, `isEmpty` all there are."""
+
+
+def text_of(rows: DataFrame) -> DataFrame:
+    return rows.select(col("data").cast("string").alias("text"), "attempt", "messageId")
+
+
+def test_reliable_judges_every_record_whatever_the_function_takes(make_stage: Callable[..., Stage]) -> None:
+    stage = make_stage(2)
+    judged = stage.folder / "judged"
+    judged.mkdir()
+    actions = iter(PARTIAL.items())
+    asked: dict[int, str] = {}
+    taken = Taken()
+
+    def parse(record):  # type: ignore[no-untyped-def]
+        text = record.data.decode()
+        (judged / f"{record.txid} {text} {record.attempt}").touch()
+        if text.startswith("flaky"):
+            raise ValueError(text)
+        return text, record.attempt
+
+    def write(rows: DataFrame, txid: int) -> None:
+        name, action = next(actions, ("all", lambda rows: taken(rows, txid)))
+        asked[txid] = name
+        action(rows)
+
+    stage.start(stage.parsed(parse, retryLimit=1000, retryBackoff="1000h..1000h x1"), write)
+    put = []
+    while set(asked.values()) != {*PARTIAL, "all"}:
+        before = len(asked)
+        texts = [f"{kind} {before}.{n}" for kind in ("good", "flaky") for n in range(6)]
+        stage.put(texts)
+        put += texts
+        stage.until(lambda n=before: len(asked) > n and stage.settled == max(asked), "a settled batch")
+    stage.until(lambda: len(list(judged.iterdir())) >= len(put) and stage.settled == max(asked), "the last")
+    by_text = {path.name.partition(" ")[2]: int(path.name.partition(" ")[0]) for path in judged.iterdir()}
+    assert sorted(by_text) == sorted(f"{text} 1" for text in put)
+    assert len(list(judged.iterdir())) == len(put)
+    # What was judged good is done, taken or not; what failed waits, also that of a batch nobody looked at.
+    waiting = [run for node in stage.store.inflight().values() for run in node.waiting]
+    assert sum(run.count for run in waiting) == len([text for text in put if text.startswith("flaky")])
+    failed_in = {
+        name: sum(1 for text, txid in by_text.items() if "flaky" in text and asked[txid] == name)
+        for name in PARTIAL
+    }
+    assert all(failed_in.values()), failed_in
+
+
+@pytest.mark.parametrize("reporting", [True, False])
+def test_plain_functions_ack_only_what_ran(make_stage: Callable[..., Stage], reporting: bool) -> None:
+    stage = make_stage(4)
+    put = [id_ for shard in range(4) for id_ in stage.put((f"{shard}.{n}" for n in range(5)), shard)]
+    actions = iter(PARTIAL.items())
+    pinned: dict[str, set[str]] = {}
+    taken: dict[int, list[str]] = {}
+
+    def part(rows: DataFrame, txid: int) -> None:
+        name, action = next(actions, (None, None))
+        rows = text_of(rows)
+        if action is None:
+            taken[txid] = [row.messageId for row in rows.collect()]
+            return
+        action(rows)
+        batch = stage.store.newest_batch()
+        assert batch is not None
+        pins = stage.store.get_pins(batch.plan.txid, batch.plan.shards)
+        # What a turn holds is known before its first row is seen.
+        pinned[name] = {
+            id_
+            for id_ in put
+            for shard, pin in pins.items()
+            if f"/{shard}:" in id_ and pin.last is not None and id_ not in set().union(*pinned.values())
+        }
+
+    def with_outcomes(rows: DataFrame, txid: int, outcomes: Outcomes) -> None:
+        part(rows, txid)
+
+    def spark_alone(rows: DataFrame, batch: int) -> None:
+        part(rows, batch)
+
+    stream = stage.load()
+    write = foreach_batch(stream, with_outcomes) if reporting else spark_alone
+    ended(stage.start_plain(stream, write, availableNow=True))
+    put += stage.put(f"later {n}" for n in range(8))
+    ended(stage.start_plain(stream, write, availableNow=True))
+
+    assert list(pinned) == list(PARTIAL)
+    assert not pinned["no action"]
+    assert not pinned["filter 1=0"]
+    assert not pinned["empty join"]
+    assert pinned["limit"]
+    assert pinned["first"]
+    seen = [id_ for ids in pinned.values() for id_ in ids] + [id_ for ids in taken.values() for id_ in ids]
+    assert sorted(seen) == sorted(put)
+    assert set().union(*taken.values()) >= set(put[-8:])
+
+
+def test_what_a_sink_filters_away_is_done(make_stage: Callable[..., Stage]) -> None:
+    stage = make_stage(2)
+    put = stage.put(range(20))
+    ended(stage.start_plain(text_of(stage.load()).filter("text like '1%'"), availableNow=True))
+    assert stage.output() == sorted(str(n) for n in range(20) if str(n).startswith("1"))
+    ended(stage.start_plain(text_of(stage.load()), availableNow=True))
+    assert len(stage.output()) == 11
+    last = {id_.partition(":")[0].partition("/")[2]: id_.partition(":")[2] for id_ in put}
+    assert {shard: node.checkpoint for shard, node in stage.store.checkpoints().items()} == last

@@ -1,0 +1,137 @@
+"""Spark's own sinks: a batch is acked when Spark has committed it; where reading starts, how much, and how idle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from moto_in_hand import MotoInHand
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import col
+from stage import Stage, Taken, ended
+
+
+def text_of(rows: DataFrame) -> DataFrame:
+    return rows.select(col("data").cast("string").alias("text"))
+
+
+def later_than(stage: Stage, moment: float) -> None:
+    """Wait for the next second: a time in an iterator request may be cut to whole ones."""
+    stage.until(lambda: time.time() > moment + 1.2, "the next second")
+
+
+@pytest.mark.parametrize("spout", ["transactional", "opaque", "nontransactional"])
+def test_a_batch_is_acked_when_spark_has_committed_it(make_stage: Callable[..., Stage], spout: str) -> None:
+    stage = make_stage(2)
+    put = stage.put(range(12))
+    query = stage.start_plain(text_of(stage.load(spout=spout, maxRecordsPerTrigger=6)))
+
+    def done() -> dict[str, str | None]:
+        return {shard: node.checkpoint for shard, node in stage.store.checkpoints().items()}
+
+    last = {id_.partition("/")[2].partition(":")[0]: id_.partition(":")[2] for id_ in put}
+    stage.until(lambda: done() == last, "checkpoints at the last records")
+    commits = Path(stage.at("spark"), "commits")
+    assert len(list(commits.glob("[0-9]*"))) >= stage.settled
+    sizes = [progress["numInputRows"] for progress in query.recentProgress]
+    assert sum(sizes) == 12
+    assert max(sizes) <= 6
+    query.stop()
+    assert stage.output() == sorted(map(str, range(12)))
+
+    stage.put(["later"])
+    ended(stage.start_plain(text_of(stage.load(spout=spout)), availableNow=True))
+    assert stage.output() == sorted([*map(str, range(12)), "later"])
+
+
+def test_latest_takes_what_comes_after_the_first_start(stage: Stage) -> None:
+    stage.put(["before"])
+    later_than(stage, time.time())
+    query = stage.start_plain(text_of(stage.load(startingPosition="LATEST")))
+    stage.until(stage.store.start, "the start position")
+    query.stop()
+    assert stage.settled == 0
+
+    # Nothing was read yet, but the first start stands.
+    stage.put(["while stopped"])
+    later_than(stage, time.time())
+    ended(stage.start_plain(text_of(stage.load(startingPosition="LATEST")), availableNow=True))
+    assert stage.output() == ["while stopped"]
+    ended(stage.start_plain(text_of(stage.load(startingPosition="LATEST")), availableNow=True))
+    assert stage.output() == ["while stopped"]
+
+
+def test_a_time_to_start_at(stage: Stage) -> None:
+    stage.put(["before"])
+    later_than(stage, time.time())
+    moment = datetime.now(UTC)
+    stage.put(["after"])
+    position = f"AT_TIMESTAMP {moment.isoformat()}"
+    ended(stage.start_plain(text_of(stage.load(startingPosition=position)), availableNow=True))
+    assert stage.output() == ["after"]
+
+
+def test_one_task_reads_several_shards(make_stage: Callable[..., Stage]) -> None:
+    stage = make_stage(3)
+    put = stage.put(range(30))
+    tasks: dict[int, int] = {}
+    taken: list[str] = []
+
+    def write(rows: DataFrame, batch: int) -> None:
+        tasks[batch] = rows.rdd.getNumPartitions()
+        taken.extend(row.messageId for row in rows.select("messageId").collect())
+
+    ended(stage.start_plain(stage.load(shardsPerTask=2), write, availableNow=True))
+    assert tasks[0] == 2
+    assert sorted(taken) == sorted(put)
+    assert len({id_.partition(":")[0] for id_ in put}) == 3
+
+
+def test_available_now_drains_retries_and_stops(stage: Stage) -> None:
+    taken = Taken()
+
+    def parse(record):  # type: ignore[no-untyped-def]
+        if record.data == b"flaky" and record.attempt <= 2:
+            raise ValueError
+        return record.data.decode(), record.attempt
+
+    stage.put(["good", "flaky"])
+    stage.drained(stage.parsed(parse), taken)
+    assert [row for rows in taken.batches.values() for row in rows] == [("good", 1), ("flaky", 3)]
+    assert not stage.inflight_of().waiting
+
+
+def test_an_idle_query_runs_no_batches_and_looks_once_a_second(
+    own_stage: Callable[..., Stage], moto: MotoInHand
+) -> None:
+    stage = own_stage(2)
+    put = stage.put(range(10))
+    assert len({id_.partition(":")[0] for id_ in put}) == 2
+    query = stage.start_plain(text_of(stage.load()))
+
+    def batches() -> int:
+        return len(list(Path(stage.at("spark"), "offsets").glob("[0-9]*")))
+
+    stage.until(
+        lambda: 0 < stage.settled == batches() and sum(p["numInputRows"] for p in query.recentProgress) == 10,
+        "the batches of all records",
+    )
+    settled = stage.settled
+    before, since = moto.reads(stage.stream)
+    shards = sorted(before)
+    assert len(shards) == 2
+    stage.until(
+        lambda: all(moto.reads(stage.stream)[0][shard] >= before[shard] + 4 for shard in shards), "looks"
+    )
+    after, until = moto.reads(stage.stream)
+    for shard in shards:
+        assert after[shard] - before[shard] <= until - since + 2
+    assert stage.settled == batches() == settled
+
+    stage.put(["news"], 0)
+    stage.until(lambda: stage.settled > settled, "the batch of a new record")
+    query.stop()
+    assert stage.output() == sorted([*map(str, range(10)), "news"])

@@ -1,0 +1,107 @@
+"""`spout.stop` ends a query after the batch in hand, with nothing left to replay and no process left behind."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+from pyspark.sql import DataFrame
+from stage import AVAILABLE_NOW, Stage, Taken, ended
+
+from spout import stop
+from spout.errors import StopTimeoutError
+
+PATIENCE = 120
+
+
+def planner_of(stage: Stage) -> psutil.Process:
+    """The planning process that holds the application's ephemeral node."""
+    owner = stage.until(stage.store.owner, "the planning process")
+    return psutil.Process(owner.pid)
+
+
+def is_gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def goes_on_and_takes(stage: Stage, taken: Taken, everything: list[str]) -> None:
+    """Start the query again: with what it took before, each record was taken once."""
+    ended(stage.start(stage.parsed(), taken, trigger=AVAILABLE_NOW))
+    assert taken.texts == sorted(everything)
+
+
+def test_stop_ends_after_the_batch_in_hand(stage: Stage) -> None:
+    taken = Taken()
+    in_hand, go_on = threading.Event(), threading.Event()
+
+    def write(rows: DataFrame, txid: int) -> None:
+        in_hand.set()
+        assert go_on.wait(PATIENCE)
+        taken(rows, txid)
+
+    stage.put(range(10))
+    query = stage.start(stage.parsed(), write)
+    assert in_hand.wait(PATIENCE)
+    planner = planner_of(stage)
+    with pytest.raises(StopTimeoutError, match=r"did not end within 0\.1 s; the query runs on"):
+        stop(query, timeout=0.1)
+    assert query.isActive
+
+    with ThreadPoolExecutor(1) as pool:
+        stopping = pool.submit(stop, query)
+        stage.until(lambda: stage.zookeeper.exists(stage.layout.stop), "the request to stop")
+        assert not stopping.done()
+        # What comes after the request is for the next run.
+        stage.put(["later"])
+        go_on.set()
+        stopping.result(PATIENCE)
+    assert not query.isActive
+    assert query.exception() is None
+    assert stage.settled == len(taken.batches)
+    assert stage.store.owner() is None
+    stage.until(lambda: is_gone(planner), "the end of the planning process")
+    assert set(taken.texts) >= {str(n) for n in range(10)}
+    goes_on_and_takes(stage, taken, [*map(str, range(10)), "later"])
+
+
+def test_stop_between_two_triggers_settles_the_last_batch(stage: Stage) -> None:
+    taken = Taken()
+    stage.put(["one"])
+    query = stage.start(stage.parsed(), taken, trigger={"processingTime": "1 hour"})
+    stage.until(lambda: query.status["message"] == "Waiting for next trigger", "the long wait")
+    assert taken.texts == ["one"]
+    assert stage.settled == 0
+    planner = planner_of(stage)
+    stop(query, timeout=PATIENCE)
+    assert stage.settled == 1
+    assert stage.store.owner() is None
+    stage.until(lambda: is_gone(planner), "the end of the planning process")
+    stage.put(["two"])
+    goes_on_and_takes(stage, taken, ["one", "two"])
+
+
+def test_a_query_stopped_by_spark_replays_the_batch_in_hand(stage: Stage) -> None:
+    running, free = stage.folder / "running", stage.folder / "free"
+    taken = Taken()
+
+    def parse(record):  # type: ignore[no-untyped-def]
+        import time
+
+        running.touch()
+        while not free.exists():
+            time.sleep(0.05)
+        return record.data.decode(), record.attempt
+
+    stage.put(["one", "two"])
+    query = stage.start(stage.parsed(parse), taken)
+    stage.until(running.exists, "a task")
+    query.stop()
+    assert not taken.batches
+    assert stage.settled == 0
+    free.touch()
+    stage.put(["three"])
+    ended(stage.start(stage.parsed(parse), taken, trigger=AVAILABLE_NOW))
+    assert [text for text, _ in taken.batches[1]] == ["one", "two"]
+    assert taken.texts == ["one", "three", "two"]

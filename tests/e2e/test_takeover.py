@@ -1,0 +1,151 @@
+"""Two runs of one application: the newer one wins, and whatever the older one wakes up to, it changes nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
+
+from bolt.batch import BatchInHand
+from checkpoint.fencing import TAKEOVERS
+from checkpoint.store import SourceStore
+from spout import stop
+
+PATIENCE = 120
+
+
+class Pause:
+    """A place in the driver where the first one to come waits; all others pass."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+        self._first = threading.Lock()
+
+    def __call__(self) -> None:
+        if self._first.acquire(blocking=False):
+            self.reached.set()
+            assert self.go_on.wait(PATIENCE), "nobody woke the driver"
+
+
+@pytest.fixture
+def pause() -> Iterator[Pause]:
+    one = Pause()
+    yield one
+    one.go_on.set()
+
+
+def test_the_newer_of_two_queries_wins(stage: Stage) -> None:
+    older, newer = Taken(), Taken()
+    stage.put(["one"])
+    first = stage.start(stage.parsed(), older)
+    stage.until(lambda: stage.settled == 1, "the first query's batch")
+    stage.start(stage.parsed(), newer, checkpoint="other")
+    said = error_of(first)
+    newest = stage.store.newest_run()
+    assert newest is not None
+    epoch, run = newest
+    assert "FencedError" in said
+    assert f"a newer run of application '{stage.app}' on stream '{stage.stream}' has taken over" in said
+    assert f"epoch {epoch}, host {run.host}, pid {run.pid}" in said
+    stage.queries.remove(first)
+    # To stop the one that has lost does nothing to the one that has won.
+    with pytest.raises(StreamingQueryException, match="FencedError"):
+        stop(first)
+    stage.put(["two"])
+    stage.until(lambda: newer.texts == ["two"], "the second query's batch")
+    assert older.texts == ["one"]
+
+
+def test_two_loads_of_one_query_fence_each_other_and_are_refused(stage: Stage) -> None:
+    said = []
+    while len(said) <= TAKEOVERS and not any("TakeoverRefusedError" in text for text in said):
+        both = stage.load().union(stage.load())
+        said.append(error_of(stage.start_plain(both, lambda rows, batch: None, f"spark-{len(said)}")))
+    assert "FencedError" in said[0]
+    assert "two load() of one query), give each its own applicationName" in said[0]
+    assert f"was taken over {TAKEOVERS} times in the last 5 minutes while it ran" in said[-1]
+    assert "give each its own applicationName, or stop the other one" in said[-1]
+
+
+@pytest.mark.parametrize("place", ["before the plan is read", "after the plan is read", "after the write"])
+def test_a_driver_that_slept_changes_nothing(
+    stage: Stage, pause: Pause, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    read_plan = BatchInHand.newest
+
+    def newest(store: SourceStore) -> BatchInHand:
+        if place == "before the plan is read":
+            pause()
+        found = read_plan(store)
+        if place == "after the plan is read":
+            pause()
+        return found
+
+    monkeypatch.setattr(BatchInHand, "newest", newest)
+    older, newer = Taken(), Taken()
+    newer_waits, newer_goes_on = threading.Event(), threading.Event()
+
+    def parse(record):  # type: ignore[no-untyped-def]
+        text = record.data.decode()
+        if text == "flaky" and record.attempt == 1:
+            raise ValueError(text)
+        return text, record.attempt
+
+    def write_older(rows: DataFrame, txid: int) -> None:
+        older(rows, txid)
+        if place == "after the write":
+            pause()
+
+    def write_newer(rows: DataFrame, txid: int) -> None:
+        newer(rows, txid)
+        newer_waits.set()
+        assert newer_goes_on.wait(PATIENCE)
+
+    stage.put(["good", "flaky"])
+    sleeping = stage.start(stage.parsed(parse), write_older)
+    assert pause.reached.wait(PATIENCE)
+    query = stage.start(stage.parsed(parse), write_newer, checkpoint="other", trigger=AVAILABLE_NOW)
+    assert newer_waits.wait(PATIENCE)
+
+    # The newer run has the very same batch in hand, and has published nothing yet.
+    before = stage.tree()
+    pause.go_on.set()
+    said = error_of(sleeping)
+    assert "FencedError" in said or "StaleBatchError" in said
+    after = stage.tree()
+    assert after == before
+    newer_goes_on.set()
+    ended(query)
+    assert newer.batches.pop(1) == [("good", 1)]
+    assert [rows for rows in newer.batches.values() if rows] == [[("flaky", 2)]]
+    assert not stage.inflight_of().waiting
+
+
+def test_a_driver_that_slept_through_a_whole_run_publishes_nothing(stage: Stage, pause: Pause) -> None:
+    """The batch it has in hand was settled meanwhile, and another one stands in its place."""
+    taken = Taken()
+
+    def write(rows: DataFrame, txid: int) -> None:
+        rows.collect()
+        pause()
+
+    def fails(record):  # type: ignore[no-untyped-def]
+        raise ValueError
+
+    stage.put(["one"])
+    sleeping = stage.start(stage.parsed(fails), write)
+    assert pause.reached.wait(PATIENCE)
+    ended(stage.start(stage.parsed(), taken, checkpoint="other", trigger=AVAILABLE_NOW))
+    before = stage.tree()
+    pause.go_on.set()
+    assert "FencedError" in error_of(sleeping)
+    assert stage.tree() == before
+    assert taken.texts == ["one"]
+    stage.put(["two"])
+    ended(stage.start(stage.parsed(), taken, checkpoint="other", trigger=AVAILABLE_NOW))
+    assert taken.texts == ["one", "two"]

@@ -1,0 +1,148 @@
+"""Spark's part of a streaming query, done by hand: the offset log, the commit log, and the order of the calls.
+
+What `MicroBatchExecution` does, without a JVM: an offset is logged before `partitions`, a batch that was logged and
+not committed is started over with `partitions` first, and `latest` is called only after a commit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_none
+
+from checkpoint.layout import Layout
+from checkpoint.nodes import Acks, NotDone, Plan
+from checkpoint.store import SourceStore
+from spout.kinesis import Kinesis
+from spout.offsets import offset_from_plan, plan_from_offset
+from spout.options import Options
+from spout.run import SourceRun
+from spout.turns import TurnReader
+
+__all__ = ["Query", "Row", "SparkCheckpoint"]
+
+Row = tuple[int, str, int, int]
+"""What a record says, its messageId, its attempt, its txid."""
+
+
+@dataclass
+class SparkCheckpoint:
+    """A checkpointLocation."""
+
+    offsets: list[str] = field(default_factory=list)
+    committed: int = 0
+
+    def copy(self) -> SparkCheckpoint:
+        """As somebody copies the folder."""
+        return SparkCheckpoint(list(self.offsets), self.committed)
+
+
+class Query:
+    """One life of a query: a planning process over a Spark checkpoint, with one connection to ZooKeeper."""
+
+    def __init__(
+        self, options: Options, kinesis: Kinesis, client: object, checkpoint: SparkCheckpoint
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.run = SourceRun(options, kinesis, client)
+        self.kinesis = kinesis
+        stream = kinesis.describe(options.stream_name)
+        layout = Layout(options.zookeeper_root, options.application_name, stream.name, stream.created)
+        self.store = SourceStore(client, layout)  # type: ignore[arg-type]
+        self._initial: Plan | None = None
+
+    def end(self) -> None:
+        """The process is gone."""
+        with suppress(Exception):
+            self.run.close()
+
+    @property
+    def in_hand(self) -> Plan | None:
+        """The batch that is logged and not committed."""
+        log = self.checkpoint
+        return self._at(len(log.offsets)) if len(log.offsets) > log.committed else None
+
+    @property
+    def committed(self) -> Plan:
+        """Where the batch in hand, or the next one, starts."""
+        if self.checkpoint.committed:
+            return self._at(self.checkpoint.committed)
+        if self._initial is None:
+            self._initial = plan_from_offset(offset_from_plan(self.run.initial()))
+        return self._initial
+
+    def plan(self) -> Plan | None:
+        """Ask for the next batch once, and log it."""
+        assert self.in_hand is None
+        plan = self.run.latest(self.committed, None)
+        if plan is not None:
+            self.checkpoint.offsets.append(json.dumps(offset_from_plan(plan)))
+        return plan
+
+    def planned(self) -> Plan:
+        """Ask until there is a next batch, and log it."""
+        plan: Plan | None = Retrying(
+            stop=stop_after_delay(20), wait=wait_none(), retry=retry_if_result(lambda found: found is None)
+        )(self.plan)
+        assert plan is not None
+        return plan
+
+    def rows(self) -> list[Row]:
+        """Do the batch in hand: its rows, sorted."""
+        end = self.in_hand
+        assert end is not None
+        found = []
+        for part in self.run.partitions(self.committed, end):
+            reader = TurnReader(part, self.kinesis, self.store, look_first=part.replay)
+            for batch in reader.rows():
+                columns = [
+                    batch.column(name).to_pylist() for name in ("data", "messageId", "attempt", "txid")
+                ]
+                found += [
+                    (int(data), id_, attempt, txid) for data, id_, attempt, txid in zip(*columns, strict=True)
+                ]
+        return sorted(found)
+
+    def publish(self, rows: Iterable[Row] = ()) -> None:
+        """Publish the outcome: these rows are not done."""
+        plan = self.in_hand
+        assert plan is not None
+        not_done: dict[str, tuple[NotDone, ...]] = {}
+        for number, id_, _, _ in sorted(rows, key=lambda row: int(row[1].rpartition(":")[2])):
+            shard, _, position = id_.rpartition("/")[2].partition(":")
+            piece = NotDone(position, position, 1, f"ValueError: {number}")
+            not_done[shard] = (*not_done.get(shard, ()), piece)
+        batch = self.store.get_batch(plan.txid)
+        assert batch is not None
+        self.store.put_acks(
+            Acks(txid=plan.txid, plan=plan.plan, epoch=batch.epoch, not_done=not_done), batch.epoch
+        )
+
+    def commit(self) -> None:
+        """Spark counts the batch in hand as finished."""
+        assert self.in_hand is not None
+        self.checkpoint.committed += 1
+
+    def batch(self, failing: Iterable[int] = ()) -> list[Row]:
+        """One batch from beginning to end, a replay if one is in hand; records that say one of `failing` fail."""
+        if self.in_hand is None:
+            self.planned()
+        rows = self.rows()
+        bad = set(failing)
+        self.publish(row for row in rows if row[0] in bad)
+        self.commit()
+        return rows
+
+    def drain(self) -> list[Row]:
+        """Batches until nothing is left of what is in the stream by now, retries included: all their rows."""
+        self.run.drain_and_end()
+        rows = []
+        while self.in_hand is not None or self.plan() is not None:
+            rows += self.batch()
+        return rows
+
+    def _at(self, count: int) -> Plan:
+        return plan_from_offset(json.loads(self.checkpoint.offsets[count - 1]))

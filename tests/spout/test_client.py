@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from checkpoint.embedded import EmbeddedKinesis
+from spout.client import BotoKinesis, kinesis_client
+from spout.fetch import Bounds, ShardFetcher
+from spout.kinesis import (
+    AccessDeniedError,
+    IteratorExpiredError,
+    KinesisError,
+    StreamMissingError,
+    ThrottledError,
+    Unavailable,
+)
+from spout.options import Options
+from spout.positions import TRIM_HORIZON, After, At, AtTimestamp
+from spout.probe import TipProbe
+from tracker.records import RecordPosition, Run
+
+if TYPE_CHECKING:
+    from mypy_boto3_kinesis import KinesisClient
+
+
+def options_for(endpoint: str, **more: str) -> Options:
+    given = {
+        "streamName": "orders",
+        "applicationName": "app",
+        "zookeeper.hosts": "zk:2181",
+        "clientNumRetries": "0",
+    }
+    return Options.parse({**given, "endpointUrl": endpoint, **more})
+
+
+@pytest.fixture
+def client(kinesis_server: EmbeddedKinesis) -> BotoKinesis:
+    return BotoKinesis(options_for(kinesis_server.endpoint_url))
+
+
+class Scripted:
+    """A server on loopback that gives the same answer to every request and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.status, self.body, self.headers = 200, b"{}", {"Content-Type": "application/x-amz-json-1.1"}
+        self.requests: list[tuple[str, bytes]] = []
+        script = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                script.requests.append((self.headers.get("X-Amz-Target", ""), body))
+                self.send_response(script.status)
+                for name, value in script.headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(script.body)))
+                self.end_headers()
+                self.wfile.write(script.body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def refuse(self, code: str, message: str = "because", status: int = 400) -> None:
+        self.status, self.body = status, f'{{"__type": "{code}", "message": "{message}"}}'.encode()
+
+
+@pytest.fixture
+def scripted() -> Iterator[Scripted]:
+    script = Scripted()
+    yield script
+    script.server.shutdown()
+    script.server.server_close()
+
+
+def test_what_is_put_is_read(client: BotoKinesis, make_stream: Callable[..., str]) -> None:
+    stream = make_stream(2)
+    written = [(b"%d" % n, f"key-{n}") for n in range(1100)]
+    client.put_records(stream, written)
+    read = []
+    for shard in client.list_shards(stream):
+        page = client.get_records(client.iterator(stream, shard.id, str(TRIM_HORIZON)), 10_000)
+        rows = page.records.to_pylist()
+        assert [int(row["data"]) for row in rows] == sorted(int(row["data"]) for row in rows)
+        assert page.size == sum(len(row["data"]) for row in rows)
+        assert page.next_iterator
+        assert page.server_time
+        read += [(row["data"], row["partitionKey"]) for row in rows]
+    assert sorted(read) == sorted(written)
+
+
+def test_every_kind_of_position(client: BotoKinesis, make_stream: Callable[..., str]) -> None:
+    stream = make_stream()
+    client.put_records(stream, [(b"a", "k"), (b"b", "k"), (b"c", "k")])
+    [shard] = client.list_shards(stream)
+
+    def data(position: object) -> list[bytes]:
+        page = client.get_records(client.iterator(stream, shard.id, str(position)), 100)
+        return page.records.column("data").to_pylist()
+
+    page = client.get_records(client.iterator(stream, shard.id, "TRIM_HORIZON"), 100)
+    middle = RecordPosition(int(page.records.column("sequenceNumber")[1].as_py()))
+    assert data(After(middle)) == [b"c"]
+    assert data(At(middle)) == [b"b", b"c"]
+    assert data(After(RecordPosition(middle.sequence, 0))) == [b"b", b"c"]
+    assert data("AT_TIMESTAMP 1000") == [b"a", b"b", b"c"]
+    with pytest.raises(KinesisError, match="no iterator"):
+        client.iterator(stream, shard.id, "SHARD_END")
+
+
+def test_what_identifies_a_stream(client: BotoKinesis, make_stream: Callable[..., str]) -> None:
+    stream = make_stream()
+    found = client.describe(stream)
+    assert (found.name, found.retention_hours, found.status) == (stream, 24, "ACTIVE")
+    assert found.arn.endswith(f":stream/{stream}")
+    assert 0 <= found.server_time - found.created // 1000 * 1000 < 600_000
+
+
+def test_a_split_is_listed(
+    client: BotoKinesis, make_stream: Callable[..., str], kinesis: KinesisClient
+) -> None:
+    stream = make_stream()
+    [parent] = client.list_shards(stream)
+    assert (parent.parents, parent.closed) == ((), False)
+    kinesis.split_shard(StreamName=stream, ShardToSplit=parent.id, NewStartingHashKey=str(2**127))
+    listed = {shard.id: shard for shard in client.list_shards(stream)}
+    assert listed.pop(parent.id).closed
+    assert [(shard.parents, shard.closed) for shard in listed.values()] == [((parent.id,), False)] * 2
+
+
+def test_a_stream_of_another_account_is_called_by_its_arn(
+    client: BotoKinesis, kinesis_server: EmbeddedKinesis, make_stream: Callable[..., str]
+) -> None:
+    arn = client.describe(make_stream()).arn
+    given = {"streamARN": arn, "applicationName": "app", "zookeeper.hosts": "zk:2181"}
+    other = BotoKinesis(Options.parse({**given, "endpointUrl": kinesis_server.endpoint_url}))
+    name = arn.rpartition("/")[2]
+    assert other.describe(name).arn == arn
+    other.put_records(name, [(b"x", "k")])
+    page = other.get_records(other.iterator(name, other.list_shards(name)[0].id, "TRIM_HORIZON"), 10)
+    assert page.records.num_rows == 1
+
+
+def test_shards_are_listed_page_by_page_without_the_name_beside_the_token(scripted: Scripted) -> None:
+    client = BotoKinesis(options_for(scripted.url))
+    pages = iter(
+        [
+            b'{"NextToken": "t1", "Shards": [{"ShardId": "s0",'
+            b'"SequenceNumberRange": {"StartingSequenceNumber": "1"}}]}',
+            b'{"Shards": [{"ShardId": "s1", "ParentShardId": "s0", "AdjacentParentShardId": "s9",'
+            b'"SequenceNumberRange": {"StartingSequenceNumber": "1", "EndingSequenceNumber": "5"}}]}',
+        ]
+    )
+    client._calls.meta.events.register(
+        "before-send.kinesis.ListShards", lambda **_: setattr(scripted, "body", next(pages))
+    )
+    listed = client.list_shards("orders")
+    assert [(shard.id, shard.parents, shard.closed) for shard in listed] == [
+        ("s0", (), False),
+        ("s1", ("s0", "s9"), True),
+    ]
+    assert [body for _, body in scripted.requests] == [b'{"StreamName": "orders"}', b'{"NextToken": "t1"}']
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind"),
+    [
+        ("ResourceNotFoundException", 400, StreamMissingError),
+        ("ProvisionedThroughputExceededException", 400, ThrottledError),
+        ("LimitExceededException", 400, ThrottledError),
+        ("KMSThrottlingException", 400, ThrottledError),
+        ("ExpiredIteratorException", 400, IteratorExpiredError),
+        ("AccessDeniedException", 400, AccessDeniedError),
+        ("UnrecognizedClientException", 400, AccessDeniedError),
+        ("InvalidSignatureException", 400, AccessDeniedError),
+        ("ExpiredTokenException", 400, AccessDeniedError),
+        ("InternalFailure", 500, Unavailable),
+        ("Whatever", 503, Unavailable),
+        ("InvalidArgumentException", 400, KinesisError),
+    ],
+)
+def test_each_refusal_is_its_own_error(
+    scripted: Scripted, code: str, status: int, kind: type[KinesisError]
+) -> None:
+    client = BotoKinesis(options_for(scripted.url, region="eu-west-1"))
+    scripted.refuse(code, status=status)
+    with pytest.raises(kind, match=f"GetRecords in eu-west-1 .{scripted.url}.: {code}: because") as error:
+        client.get_records("iterator", 10)
+    assert type(error.value) is kind
+    assert len(scripted.requests) == 1
+    with pytest.raises(kind, match="stream 'orders', shard s0, position TRIM_HORIZON in eu-west-1"):
+        client.iterator("orders", "s0", "TRIM_HORIZON")
+
+
+def test_reads_of_records_are_not_repeated_but_other_calls_are(scripted: Scripted) -> None:
+    client = BotoKinesis(options_for(scripted.url, clientNumRetries="2"))
+    scripted.refuse("InternalFailure", status=500)
+    with pytest.raises(Unavailable):
+        client.get_records("iterator", 10)
+    assert len(scripted.requests) == 1
+    with pytest.raises(Unavailable):
+        client.list_shards("orders")
+    assert len(scripted.requests) == 4
+
+
+def test_an_answer_that_is_not_kinesis_is_a_fault(scripted: Scripted) -> None:
+    scripted.body = b"<html>proxy</html>"
+    with pytest.raises(Unavailable, match=r"cannot be read .18 bytes.*check that the endpoint"):
+        BotoKinesis(options_for(scripted.url)).get_records("iterator", 10)
+
+
+def test_a_missing_stream_and_a_wrong_region_say_where_was_looked(
+    kinesis_server: EmbeddedKinesis, make_stream: Callable[..., str]
+) -> None:
+    url = kinesis_server.endpoint_url
+    with pytest.raises(StreamMissingError, match=f"stream 'nope' in us-east-1 .{url}"):
+        BotoKinesis(options_for(url)).describe("nope")
+    with pytest.raises(StreamMissingError, match=r"in ap-south-1 .*check the stream's name, the region"):
+        BotoKinesis(options_for(url, region="ap-south-1")).describe(make_stream())
+
+
+def test_nobody_listening_names_the_endpoint() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(Unavailable, match=f"{url}.*check the option endpointUrl"):
+            BotoKinesis(options_for(url)).get_records("iterator", 10)
+
+
+def test_no_credentials_and_no_region_say_what_to_give(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    with pytest.raises(AccessDeniedError, match="Unable to locate credentials; give credentials by"):
+        BotoKinesis(options_for(scripted.url)).describe("orders")
+    with pytest.raises(AccessDeniedError, match="credentials"):
+        BotoKinesis(options_for(scripted.url, roleArn="arn:aws:iam::123456789012:role/reader"))
+    with pytest.raises(AccessDeniedError, match=r"profile .missing. could not be found; give credentials"):
+        BotoKinesis(options_for(scripted.url, profile="missing"))
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    with pytest.raises(KinesisError, match="set the option region or streamARN"):
+        BotoKinesis(options_for(scripted.url))
+    assert scripted.requests == []
+
+
+def test_keys_of_the_options_are_the_ones_that_sign(scripted: Scripted) -> None:
+    client = BotoKinesis(
+        options_for(scripted.url, awsAccessKeyId="AKIDOPTION", awsSecretKey="secret", sessionToken="token")
+    )
+    credentials = client._reads._request_signer._credentials.get_frozen_credentials()
+    assert (credentials.access_key, credentials.secret_key, credentials.token) == (
+        "AKIDOPTION",
+        "secret",
+        "token",
+    )
+
+
+def test_a_role_is_assumed_with_its_external_id_and_again_when_it_expires(
+    kinesis_server: EmbeddedKinesis, make_stream: Callable[..., str]
+) -> None:
+    url = kinesis_server.endpoint_url
+    client = BotoKinesis(
+        options_for(
+            url,
+            roleArn="arn:aws:iam::123456789012:role/reader",
+            roleExternalId="external-1",
+            roleSessionName="session-1",
+            stsEndpoint=url,
+        )
+    )
+    stream = make_stream()
+    assert client.describe(stream).name == stream
+    signing = client._calls._request_signer._credentials
+    fetcher = signing._refresh_using.__self__
+    assert fetcher._assume_kwargs == {
+        "RoleArn": "arn:aws:iam::123456789012:role/reader",
+        "RoleSessionName": "session-1",
+        "ExternalId": "external-1",
+    }
+    first = signing.get_frozen_credentials()
+    assert first.access_key != "testing"
+    signing._expiry_time = signing._time_fetcher()
+    fetcher._cache.clear()
+    assert client.describe(stream).name == stream
+    assert signing.get_frozen_credentials().access_key != first.access_key
+
+
+def test_localstack_is_asked_of_its_own_client(
+    kinesis_server: EmbeddedKinesis, make_stream: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = make_stream()
+    monkeypatch.setenv("LOCALSTACK_HOST", f"127.0.0.1:{kinesis_server.port}")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name)
+    client = BotoKinesis(options_for("localstack"))
+    assert client.describe(stream).name == stream
+
+
+def test_a_process_has_one_client_and_a_fork_its_own(kinesis_server: EmbeddedKinesis) -> None:
+    options = options_for(kinesis_server.endpoint_url)
+    mine = kinesis_client(options)
+    assert kinesis_client(options) is mine
+    with ThreadPoolExecutor(8) as pool:
+        fresh = options_for(kinesis_server.endpoint_url, region="eu-west-1")
+        assert len(set(map(id, pool.map(lambda _: kinesis_client(fresh), range(16))))) == 1
+    child = os.fork()
+    if child == 0:
+        # Whatever happens here must not run the rest of the tests twice.
+        try:
+            other = kinesis_client(options)
+            works = other is not mine and isinstance(_missing(other), StreamMissingError)
+            os._exit(0 if works else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert isinstance(_missing(mine), StreamMissingError)
+
+
+def _missing(client: BotoKinesis) -> BaseException | None:
+    try:
+        client.describe("nope")
+    except KinesisError as error:
+        return error
+    return None
+
+
+def test_shards_are_read_side_by_side(client: BotoKinesis, make_stream: Callable[..., str]) -> None:
+    stream = make_stream(4)
+    client.put_records(stream, [(b"x", f"{n}") for n in range(400)])
+
+    def read(shard: str) -> int:
+        return sum(
+            client.get_records(client.iterator(stream, shard, "TRIM_HORIZON"), 1000).records.num_rows
+            for _ in range(5)
+        )
+
+    with ThreadPoolExecutor(8) as pool:
+        counts: Any = pool.map(read, [shard.id for shard in client.list_shards(stream)])
+        assert sum(counts) == 5 * 400
+
+
+def test_turns_and_looks_from_an_idle_timestamp_on(
+    client: BotoKinesis, make_stream: Callable[..., str]
+) -> None:
+    stream = make_stream()
+    [shard] = client.list_shards(stream)
+    options = options_for("http://unused", streamName=stream)
+    fetcher = ShardFetcher(client, stream, shard.id, options)
+    probe = TipProbe(client, stream)
+    start = AtTimestamp(client.describe(stream).server_time)
+    idle = fetcher.fetch_new(start, Bounds(100, 10**6, 1))
+    assert (idle.count, idle.end) == (0, start)
+    assert idle.seen is not None
+    assert probe.look({shard.id: idle.end}) == {shard.id: False}
+    client.put_records(stream, [(b"%d" % n, "k") for n in range(30)])
+    assert probe.look({shard.id: idle.end}) == {shard.id: True}
+    first = fetcher.fetch_new(idle.end, Bounds(7, 10**6, 1))
+    rest = fetcher.fetch_new(first.end, Bounds(100, 10**6, 1))
+    read = [
+        data for turn in (first, rest) for batch in turn.batches for data in batch.column("data").to_pylist()
+    ]
+    assert read == [b"%d" % n for n in range(30)]
+    assert probe.look({shard.id: rest.end}) == {shard.id: False}
+    assert first.last is not None
+    assert fetcher.fetch_until(idle.end, first.last).batches == first.batches
+    run = Run(first=str(first.last), last=str(first.last), count=1)
+    assert fetcher.fetch_due([run], 2, 1000).segments[0][0].column("data").to_pylist() == [b"6"]
+    probe.close()
+
+
+def test_the_probe_over_a_real_server(client: BotoKinesis, make_stream: Callable[..., str]) -> None:
+    stream = make_stream()
+    [shard] = client.list_shards(stream)
+    probe = TipProbe(client, stream)
+    assert probe.look({shard.id: TRIM_HORIZON}) == {shard.id: False}
+    client.put_records(stream, [(b"x", "k")])
+    assert probe.look({shard.id: TRIM_HORIZON}) == {shard.id: True}
+    probe.close()

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint.client import Sasl, Tls, ZooKeeperConfig
+from spout.errors import OptionsError, SpoutError
+from spout.options import TABLE, Options, options_markdown
+
+LEAST = {"streamName": "orders", "applicationName": "app", "zookeeper.hosts": "zk:2181"}
+SECRETS = {
+    "awsAccessKeyId": "AKIDSECRET",
+    "awsSecretAccessKey": "KEYSECRET",
+    "sessionToken": "TOKENSECRET",
+    "zookeeper.digest": "user:DIGESTSECRET",
+    "zookeeper.sasl.username": "me",
+    "zookeeper.sasl.password": "SASLSECRET",
+}
+
+
+def parse(given: Mapping[str, str] | None = None, /, **more: str) -> Options:
+    return Options.parse({**LEAST, **(given or {}), **more})
+
+
+def test_the_least_gives_the_documented_defaults() -> None:
+    options = parse()
+    assert options.stream_name == "orders"
+    assert options.starting_position == "LATEST"
+    assert options.spout == "opaque"
+    assert (options.retry_limit, options.retry_backoff, options.on_exhausted) == (3, "1s..60s x2", "fail")
+    assert options.max_fetch_records_per_shard == 100_000
+    assert options.max_fetch_bytes_per_shard == 16 * 2**20
+    assert options.max_fetch_bytes_per_task == 128 * 2**20
+    assert (options.max_fetch_time, options.min_fetch_period) == (1.0, 0.2)
+    assert options.max_fetch_rate == 2 * 2**20
+    assert options.max_records_per_fetch == 10_000
+    assert (options.shards_per_task, options.max_partitions, options.max_records_per_trigger) == (
+        None,
+        None,
+        None,
+    )
+    assert (options.describe_shard_interval, options.shard_ordering) == (10.0, "parentFirst")
+    assert (options.fail_on_data_loss, options.on_checkpoint_mismatch) == (True, "stop")
+    assert (options.max_retrying_records, options.retry_ranges_per_shard) == (1000, 2)
+    assert options.retry_bytes_per_shard == 4 * 2**20
+    assert options.client_num_retries == 5
+    assert options.zookeeper == ZooKeeperConfig("zk:2181", 20.0)
+    assert options.zookeeper_root == "/kinesis-trident"
+
+
+@pytest.mark.parametrize(
+    "option", [option for option in TABLE if option.default is not None], ids=lambda o: o.key
+)
+def test_each_default_is_what_a_user_would_write(option: object) -> None:
+    assert parse({option.key: option.default}) == parse()  # type: ignore[attr-defined]
+
+
+@given(st.randoms(use_true_random=False))
+def test_keys_are_read_in_any_case_and_with_the_prefix(rng: object) -> None:
+    def disguised(key: str) -> str:
+        cased = "".join(c.upper() if rng.random() < 0.5 else c.lower() for c in key)  # type: ignore[attr-defined]
+        return f"Kinesis.{cased}" if rng.random() < 0.5 else cased  # type: ignore[attr-defined]
+
+    given = {**LEAST, "region": "eu-west-1", "maxRecordsPerTrigger": "7", "shardOrdering": "NONE"}
+    assert Options.parse({disguised(key): value for key, value in given.items()}) == Options.parse(given)
+
+
+def test_no_two_options_share_a_name() -> None:
+    names = [name.lower() for option in TABLE for name in (option.key, *option.aliases)]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("alias", "given", "attribute", "value"),
+    [
+        ("kinesis.executor.maxFetchTimePerShardSec", "10", "max_fetch_time", 10.0),
+        ("maxFetchTimeInMs", "1500", "max_fetch_time", 1.5),
+        ("maxFetchDuration", "10s", "max_fetch_time", 10.0),
+        ("kinesis.getRecords.fetchIntervalMs", "250", "min_fetch_period", 0.25),
+        ("idleTimeBetweenReadsInMs", "1000ms", "min_fetch_period", 1.0),
+        ("kinesis.client.numRetries", "7", "client_num_retries", 7),
+        ("kinesis.client.describeShardInterval", "1s", "describe_shard_interval", 1.0),
+        ("kinesis.stsRoleArn", "arn:aws:iam::1:role/r", "role_arn", "arn:aws:iam::1:role/r"),
+        ("initialPosition", "earliest", "starting_position", "TRIM_HORIZON"),
+        ("maxOffsetsPerTrigger", "5", "max_records_per_trigger", 5),
+        ("consumerGroup", "app", "application_name", "app"),
+        ("recordRetryLimit", "0", "retry_limit", 0),
+        ("maxRetries", "9", "retry_limit", 9),
+        ("maxDeliveries", "1", "retry_limit", 0),
+        ("endpoint", "http://localhost:4566", "endpoint_url", "http://localhost:4566"),
+    ],
+)
+def test_names_of_other_connectors(alias: str, given: str, attribute: str, value: object) -> None:
+    assert getattr(parse({alias: given}), attribute) == value
+
+
+@pytest.mark.parametrize(
+    ("given", "position"),
+    [
+        ({"startingPosition": "trim_horizon"}, "TRIM_HORIZON"),
+        ({"startingPosition": "AT_TIMESTAMP 2026-01-31T12:00:00Z"}, "AT_TIMESTAMP 1769860800000"),
+        ({"startingPosition": "at_timestamp 2026-01-31T13:00:00.250+01:00"}, "AT_TIMESTAMP 1769860800250"),
+        ({"startingPosition": "AT_TIMESTAMP 2026-01-31 12:00"}, "AT_TIMESTAMP 1769860800000"),
+        ({"startingPosition": "AT_TIMESTAMP 1769860800"}, "AT_TIMESTAMP 1769860800000"),
+        ({"startingPosition": "AT_TIMESTAMP 1769860800.5"}, "AT_TIMESTAMP 1769860800500"),
+        ({"startingTimestamp": "1769860800000"}, "AT_TIMESTAMP 1769860800000"),
+        (
+            {"startingTimestamp": "1769860800", "startingPosition": "AT_TIMESTAMP"},
+            "AT_TIMESTAMP 1769860800000",
+        ),
+    ],
+)
+def test_starting_positions(given: dict[str, str], position: str) -> None:
+    assert parse(given).starting_position == position
+
+
+def test_an_arn_gives_name_and_region() -> None:
+    arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders.v2"
+    options = Options.parse({"streamARN": arn, "applicationName": "app", "zookeeper.hosts": "zk:2181"})
+    assert (options.stream_arn, options.stream_name, options.region) == (arn, "orders.v2", "eu-west-1")
+
+
+def test_a_dead_letter_is_used_where_one_is_set() -> None:
+    assert parse(deadLetter="s3://bucket/dead").on_exhausted == "deadLetter"
+    assert parse(onExhausted="SKIP").on_exhausted == "skip"
+
+
+def test_zookeeper_security() -> None:
+    options = parse(
+        {"zookeeper.tls.ca": "ca.pem", "zookeeper.tls.cert": "c.pem", "zookeeper.tls.key": "k.pem"}
+    )
+    assert options.zookeeper.tls == Tls("ca.pem", "c.pem", "k.pem")
+    assert parse({"zookeeper.tls.verify": "false"}).zookeeper.tls == Tls(verify=False)
+    secret = parse(SECRETS).zookeeper
+    assert secret.sasl == Sasl("me", "SASLSECRET")
+    assert secret.digest == "user:DIGESTSECRET"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"maxFetchTme": "1s"}, "unknown option maxFetchTme; did you mean maxFetchTime?"),
+        ({"kinesis.streamNam": "x"}, "unknown option kinesis.streamNam; did you mean streamName?"),
+        ({"retrylimits": "1"}, "did you mean retryLimit?"),
+        ({"qwertz": "1"}, "unknown option qwertz; see docs/options.md"),
+        ({"path": "/x"}, "load() takes no path"),
+        (
+            {"streamName": "a,b"},
+            "'a,b'; accepted is the name of one stream; several streams are not read by one",
+        ),
+        ({"streamName": "a b"}, "letters, digits"),
+        ({"streamARN": "arn:aws:sqs:eu-west-1:1:q"}, "the ARN of one stream"),
+        ({"streamARN": "arn:aws:kinesis:eu-west-1:1:stream/other"}, "'orders', but arn:aws:kinesis"),
+        ({"streamARN": "arn:aws:kinesis:eu-west-1:1:stream/orders", "region": "us-east-1"}, "option region"),
+        ({"maxFetchTime": "10"}, "option maxFetchTime is '10'; accepted is a duration with its unit"),
+        ({"maxFetchTime": "-1s"}, "a duration"),
+        ({"maxFetchTimeInMs": "ten"}, "option maxFetchTimeInMs is 'ten'"),
+        ({"zookeeper.sessionTimeout": "0s"}, "longer than nothing"),
+        ({"maxFetchBytesPerShard": "16 XB"}, "a size of at least one byte"),
+        ({"maxFetchBytesPerShard": "0"}, "a size of at least one byte"),
+        ({"maxRecordsPerFetch": "10001"}, "at least 1 and at most 10000"),
+        ({"maxRecordsPerFetch": "0"}, "at least 1 and at most 10000"),
+        ({"retryLimit": "-1"}, "a whole number of at least 0"),
+        ({"maxDeliveries": "0"}, "a whole number of at least 1"),
+        ({"maxDeliveries": "5", "retryLimit": "3"}, "maxDeliveries 5 means retryLimit 4, but that is 3"),
+        ({"retryLimit": "1", "maxRetries": "2"}, "are one option, given two values"),
+        ({"retryBackoff": "10s..1s x2"}, "<first delay>..<longest delay> x<factor>"),
+        ({"spout": "storm"}, "opaque or transactional or nontransactional"),
+        ({"failOnDataLoss": "maybe"}, "true or false"),
+        ({"shardsPerTask": "0"}, "auto, or a whole number of at least 1"),
+        ({"maxFetchRate": "0"}, "a positive number"),
+        ({"maxFetchRate": "inf"}, "a positive number"),
+        ({"endpointUrl": "localhost:4566"}, "a URL"),
+        ({"startingPosition": "SOMETIME"}, "LATEST, TRIM_HORIZON"),
+        ({"startingPosition": '{"shardId-0": "LATEST"}'}, "for all shards alike"),
+        ({"startingPosition": "AT_TIMESTAMP"}, "without a time"),
+        ({"startingPosition": "AT_TIMESTAMP tomorrow"}, "ISO 8601"),
+        (
+            {"startingPosition": "LATEST", "startingTimestamp": "0"},
+            "does not go with startingPosition LATEST",
+        ),
+        ({"onExhausted": "deadLetter"}, "deadLetter is not set"),
+        ({"onExhausted": "skip", "deadLetter": "/x"}, "writes nothing to it"),
+        ({"awsAccessKeyId": "a"}, "awsAccessKeyId needs awsSecretAccessKey"),
+        ({"sessionToken": "a"}, "sessionToken needs awsAccessKeyId"),
+        ({"roleExternalId": "a"}, "roleExternalId needs roleArn"),
+        ({"zookeeper.sasl.username": "a"}, "zookeeper.sasl.username needs zookeeper.sasl.password"),
+        ({"region": " "}, "a text that is not empty"),
+    ],
+)
+def test_what_is_wrong_is_said(given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionsError, match=re.escape(said)):
+        parse(given)
+
+
+@pytest.mark.parametrize("missing", list(LEAST))
+def test_what_is_required(missing: str) -> None:
+    with pytest.raises(SpoutError, match=re.escape(f"option {missing}") + ".* is required"):
+        Options.parse({key: value for key, value in LEAST.items() if key != missing})
+
+
+def test_secrets_are_shown_nowhere() -> None:
+    options = parse(SECRETS)
+    shown = repr(options) + str(options) + repr(options.zookeeper) + f"{options}"
+    assert "SECRET" not in shown
+    assert "'me'" in shown
+    with pytest.raises(OptionsError) as error:
+        parse(SECRETS | {"awsSecretKey": "OTHERSECRET"})
+    assert "SECRET" not in str(error.value)
+
+
+def test_they_travel_and_compare() -> None:
+    options = parse(SECRETS)
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert hash(replace(options)) == hash(options)
+    assert replace(options, region="eu-west-1") != options
+
+
+def test_every_field_is_an_option() -> None:
+    documented = {option.key for option in TABLE if option.part_of is None}
+    assert {item.metadata["option"].key for item in fields(Options)} == documented
+
+
+def test_the_documentation_is_the_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "options.md").read_text()
+    begin, end = "<!-- options: rendered from spout/options.py -->\n", "<!-- end of options -->"
+    assert text.split(begin)[1].split(end)[0] == options_markdown()
+    for option in TABLE:
+        assert f"| `{option.key}` |" in text

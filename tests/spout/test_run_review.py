@@ -1,0 +1,453 @@
+"""A query that meets resharding, retention, takeovers and lost state in the wrong moment: nothing is lost or stuck."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from by_hand import Query, Row, SparkCheckpoint
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from checkpoint.client import connect
+from checkpoint.embedded import EmbeddedZooKeeper
+from checkpoint.errors import FencedError
+from checkpoint.store import SourceStore
+from spout.deadletter import read_dead_letters
+from spout.errors import (
+    CheckpointMismatchError,
+    DataLossError,
+    ExhaustedError,
+    SettledBatchError,
+    StreamChangedError,
+    TurnChangedError,
+)
+from spout.options import Options
+from spout.testing import MemoryKinesis
+from spout.turns import TurnReader, TurnsPartition
+
+Start = Callable[..., Query]
+A = "shardId-000000000000"
+
+
+@pytest.fixture
+def start(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Start]:
+    """`start(kinesis, checkpoint=None, root=..., **options)`: a life of the query; a new checkpoint by default."""
+    started: list[Query] = []
+
+    def begin(kinesis: Any, checkpoint: SparkCheckpoint | None = None, **given: str) -> Query:
+        options = options_for(zookeeper, app, **given)
+        client = connect(options.zookeeper)
+        try:
+            query = Query(options, kinesis, client, checkpoint or SparkCheckpoint())
+        except BaseException:
+            client.stop()
+            client.close()
+            raise
+        started.append(query)
+        return query
+
+    yield begin
+    for query in started:
+        query.end()
+
+
+def options_for(zookeeper: EmbeddedZooKeeper, app: str, **given: str) -> Options:
+    """`_` in a name stands for a dot."""
+    return Options.parse(
+        {
+            "streamName": "orders",
+            "endpointUrl": "http://localhost:1",
+            "region": "us-east-1",
+            "applicationName": app,
+            "zookeeper.hosts": zookeeper.hosts,
+            "startingPosition": "TRIM_HORIZON",
+            "retryBackoff": "1ms..1ms x1",
+            "retryLimit": "1",
+            "onExhausted": "skip",
+            "minFetchPeriod": "0ms",
+            "describeShardInterval": "1ms",
+        }
+        | {name.replace("_", "."): value for name, value in given.items()}
+    )
+
+
+def put(kinesis: MemoryKinesis, shard: str, *numbers: int) -> list[int]:
+    """Write numbers to a shard: their sequence numbers."""
+    return [kinesis.put(shard, str(number).encode()) for number in numbers]
+
+
+def numbers(rows: list[Row]) -> list[int]:
+    return sorted(row[0] for row in rows)
+
+
+class Recreated(MemoryKinesis):
+    """A stream that somebody deletes and makes again."""
+
+    made_again = False
+
+    def describe(self, stream: str) -> Any:
+        found = super().describe(stream)
+        return dataclasses.replace(found, created=found.created + 5) if self.made_again else found
+
+
+def test_a_stream_recreated_while_it_is_read_stops_the_query(start: Start) -> None:
+    kinesis = Recreated()
+    put(kinesis, A, 1)
+    query = start(kinesis)
+    query.batch()
+    put(kinesis, A, 2)
+    kinesis.made_again = True
+    with pytest.raises(StreamChangedError, match="deleted and created again"):
+        query.planned()
+
+
+def test_zookeeper_lost_after_a_reshard_reads_the_children_from_their_beginning(start: Start) -> None:
+    kinesis = MemoryKinesis()
+    put(kinesis, A, 1, 2)
+    query = start(kinesis, zookeeper_root="/before")
+    query.drain()
+    put(kinesis, A, 3)
+    left, right = kinesis.split(A)
+    put(kinesis, left, 4)
+    put(kinesis, right, 5)
+    query.end()
+    again = start(
+        kinesis,
+        query.checkpoint,
+        zookeeper_root="/lost",
+        startingPosition="LATEST",
+        onCheckpointMismatch="continue",
+    )
+    assert numbers(again.drain())[-3:] == [3, 4, 5]
+
+
+def batches(query: Query, count: int, failing: tuple[int, ...] = ()) -> list[Row]:
+    """Batches until so many records have come."""
+    rows: list[Row] = []
+    while len(rows) < count:
+        rows += query.batch(failing)
+    return rows
+
+
+def test_zookeeper_lost_after_a_shard_was_drained_goes_on_with_its_children(start: Start) -> None:
+    kinesis = MemoryKinesis()
+    put(kinesis, A, 1, 2)
+    left, _ = kinesis.split(A)
+    put(kinesis, left, 3)
+    query = start(kinesis, zookeeper_root="/before")
+    batches(query, 3)
+    put(kinesis, left, 4)
+    batches(query, 1)
+    query.end()
+    put(kinesis, left, 5)
+    again = start(kinesis, query.checkpoint, zookeeper_root="/lost", onCheckpointMismatch="continue")
+    assert numbers(again.drain()) == [4, 5]
+
+
+def test_zookeeper_that_stands_further_than_an_adopted_offset_is_not_moved_back(start: Start) -> None:
+    kinesis = MemoryKinesis()
+    query = start(kinesis, zookeeper_root="/before")
+    for number in (1, 2, 3):
+        put(kinesis, A, number)
+        query.batch()
+    put(kinesis, A, 4)
+    query.planned()
+    query.end()
+    # Another Spark checkpoint reads everything in fewer batches, then the first one comes back.
+    other = start(kinesis, zookeeper_root="/other")
+    assert numbers(other.drain()) == [1, 2, 3, 4]
+    other.end()
+    put(kinesis, A, 5)
+    again = start(kinesis, query.checkpoint, zookeeper_root="/other", onCheckpointMismatch="continue")
+    assert again.rows() == []
+    again.commit()
+    assert numbers(again.drain()) == [5]
+
+
+def test_a_jump_over_a_settled_batch_survives_a_crash(start: Start) -> None:
+    """With `continue` an old Spark checkpoint takes up ZooKeeper's plan; its replay is that plan again."""
+    kinesis = MemoryKinesis()
+    query = start(kinesis)
+    put(kinesis, A, 1)
+    query.batch()
+    old = query.checkpoint.copy()
+    put(kinesis, A, 2)
+    query.batch()
+    put(kinesis, A, 3)
+    query.planned()
+    query.rows()
+    query.end()
+    jumped = start(kinesis, old, onCheckpointMismatch="continue")
+    assert jumped.planned().txid == 3
+    jumped.end()
+    for choice in ("stop", "continue"):
+        again = start(kinesis, old, onCheckpointMismatch=choice)
+        assert numbers(again.rows()) == [3]
+        again.end()
+
+
+def test_a_shard_past_retention_does_not_keep_its_failed_records(start: Start, tmp_path: Any) -> None:
+    kinesis = MemoryKinesis()
+    put(kinesis, A, 1, 2)
+    query = start(kinesis, deadLetter=str(tmp_path), onExhausted="deadLetter", retryLimit="9")
+    batches(query, 2, failing=(2,))
+    left, right = kinesis.split(A)
+    while query.run._state.lineage[A].state != "drained":
+        query.batch(failing=[2])
+    put(kinesis, left, 3)
+    put(kinesis, right, 4)
+    kinesis.forget(A)
+    assert numbers(query.drain()) == [3, 4]
+    assert query.run.report()["retrying"] == 0
+    (file,) = tmp_path.rglob("*.jsonl")
+    assert "EXPIRED" in file.read_text()
+
+
+def unread_shard_is_gone(start: Start, kinesis: MemoryKinesis, **given: str) -> Query:
+    """A query down for longer than the retention, over a reshard."""
+    put(kinesis, A, 1)
+    query = start(kinesis, **given)
+    batches(query, 1)
+    put(kinesis, A, 2)
+    query.end()
+    left, _ = kinesis.split(A)
+    put(kinesis, left, 3)
+    kinesis.forget(A)
+    return query
+
+
+def test_a_shard_gone_unread_is_a_loss(start: Start) -> None:
+    kinesis = MemoryKinesis()
+    query = unread_shard_is_gone(start, kinesis)
+    with pytest.raises(DataLossError, match=f"{A} is no longer listed"):
+        start(kinesis, query.checkpoint, describeShardInterval="1h").plan()
+    again = start(kinesis, query.checkpoint, describeShardInterval="1h", failOnDataLoss="false")
+    assert numbers(again.drain()) == [3]
+
+
+def test_a_shard_that_goes_between_two_listings_is_a_loss_too(start: Start) -> None:
+    kinesis = MemoryKinesis()
+    put(kinesis, A, 1)
+    query = start(kinesis, describeShardInterval="1h", failOnDataLoss="false")
+    batches(query, 1)
+    left, _ = kinesis.split(A)
+    put(kinesis, left, 2)
+    kinesis.forget(A)
+    assert numbers(batches(query, 1)) == [2]
+
+
+def test_a_planned_shard_that_goes_before_it_is_read_does_not_hold_the_query_for_ever(start: Start) -> None:
+    kinesis = MemoryKinesis()
+    put(kinesis, A, 1)
+    query = start(kinesis)
+    query.planned()
+    query.end()
+    left, _ = kinesis.split(A)
+    put(kinesis, left, 2)
+    kinesis.forget(A)
+    with pytest.raises(DataLossError, match=A):
+        start(kinesis, query.checkpoint).rows()
+    again = start(kinesis, query.checkpoint, failOnDataLoss="false")
+    assert numbers(again.drain()) == [2]
+
+
+@pytest.mark.parametrize(
+    "later", [{"onExhausted": "fail"}, {"onExhausted": "fail", "spout": "transactional"}]
+)
+def test_no_record_is_skipped_when_the_dead_letter_is_taken_away(
+    start: Start, tmp_path: Any, later: dict[str, str]
+) -> None:
+    kinesis = MemoryKinesis()
+    put(kinesis, A, 1)
+    query = start(kinesis, deadLetter=str(tmp_path), onExhausted="deadLetter", retryLimit="0")
+    query.batch(failing=[1])
+    assert query.planned().dead
+    query.end()
+    again = start(kinesis, query.checkpoint, retryLimit="0", **later)
+    assert again.batch() == []
+    with pytest.raises(ExhaustedError):
+        again.plan()
+    assert again.run.report()["deadLettered"] == 0
+
+
+def test_a_fenced_run_says_so_however_often_it_is_asked(
+    start: Start, zookeeper: EmbeddedZooKeeper, app: str
+) -> None:
+    kinesis = MemoryKinesis()
+    query = start(kinesis)
+    newer = start(kinesis)
+    for _ in range(3):
+        with pytest.raises(FencedError, match=f"epoch {newer.run.epoch}"):
+            query.plan()
+    with pytest.raises(FencedError):
+        query.run.purge()
+    query.run.close()
+    query.run.close()
+    assert newer.plan() is None
+
+
+def test_a_takeover_during_a_call_ends_the_session_although_no_other_call_comes(start: Start) -> None:
+    kinesis = MemoryKinesis()
+    put(kinesis, A, 1)
+    query = start(kinesis)
+    query.planned()
+    client = query.run._client
+    with query.run._busy:
+        newer = start(kinesis, query.checkpoint)
+        seen = Retrying(stop=stop_after_delay(20), wait=wait_fixed(0.01), retry=retry_if_result(bool))
+        seen(lambda: not query.run._replaced)
+        assert client.connected
+    query.run._leave_if_replaced()
+    assert not client.connected
+    assert numbers(newer.rows()) == [1]
+
+
+def test_a_withdrawn_request_to_stop_does_not_end_the_process_at_a_later_takeover(
+    start: Start, zookeeper: EmbeddedZooKeeper, app: str
+) -> None:
+    kinesis = MemoryKinesis()
+    query = start(kinesis)
+    ended: list[bool] = []
+    query.run._on_replaced = lambda: ended.append(True)
+    until = Retrying(stop=stop_after_delay(20), wait=wait_fixed(0.01), retry=retry_if_result(bool))
+    asking = connect(query.run._options.zookeeper)
+    SourceStore(asking, query.run._layout).ask_to_stop(query.run.epoch)
+    until(lambda: not query.run._ends_when_replaced)
+    asking.stop()
+    asking.close()
+    until(lambda: query.run._ends_when_replaced)
+    start(kinesis)
+    until(lambda: query.run._closed_for is None)
+    assert ended == []
+
+
+def partitions(query: Query) -> list[TurnsPartition]:
+    assert query.in_hand is not None
+    return query.run.partitions(query.committed, query.in_hand)
+
+
+def read(query: Query, part: TurnsPartition, kinesis: Any = None, *, look_first: bool = False) -> list[int]:
+    reader = TurnReader(part, kinesis or query.kinesis, query.store, look_first=look_first)
+    return [int(data) for batch in reader.rows() for data in batch.column("data").to_pylist()]
+
+
+def test_nontransactional_actions_one_after_the_other_get_the_same_rows(start: Start) -> None:
+    kinesis = MemoryKinesis()
+    put(kinesis, A, 1)
+    query = start(kinesis, spout="nontransactional")
+    query.planned()
+    (part,) = partitions(query)
+    assert read(query, part) == [1]
+    put(kinesis, A, 2)
+    assert read(query, part) == [1]
+    query.publish()
+    query.commit()
+    assert numbers(batches(query, 1)) == [2]
+
+
+@pytest.mark.parametrize("first", ["longer", "shorter"])
+def test_of_two_nontransactional_readings_none_loses_what_only_the_other_has(
+    start: Start, first: str
+) -> None:
+    kinesis = MemoryKinesis()
+    put(kinesis, A, 1)
+    query = start(kinesis, spout="nontransactional")
+    query.planned()
+    (part,) = partitions(query)
+    shorter = TurnReader(part, kinesis, query.store, look_first=False).rows()
+    next(shorter)
+    put(kinesis, A, 2)
+    longer = TurnReader(part, kinesis, query.store, look_first=False).rows()
+    next(longer)
+    if first == "longer":
+        assert list(longer) == []
+        with pytest.raises(TurnChangedError, match="another task has read 2 records"):
+            list(shorter)
+        expected: list[int] = []
+    else:
+        assert list(shorter) == []
+        assert list(longer) == []
+        expected = [2]
+    query.publish()
+    query.commit()
+    assert numbers(query.drain()) == expected
+
+
+def test_a_settled_batch_gives_no_rows(start: Start) -> None:
+    kinesis = MemoryKinesis()
+    put(kinesis, A, 1)
+    query = start(kinesis)
+    query.planned()
+    (part,) = partitions(query)
+    query.publish()
+    query.commit()
+    # Nothing of it ran, so it was an empty turn: the record comes with the next batch, not with this one too.
+    assert query.planned().txid == part.txid + 1
+    with pytest.raises(SettledBatchError, match=f"txid {part.txid} "):
+        read(query, part)
+    assert numbers(query.rows()) == [1]
+
+
+def test_a_second_task_that_reaches_less_takes_no_dead_letter_away(start: Start, tmp_path: Any) -> None:
+    kinesis = MemoryKinesis()
+    put(kinesis, A, 1, 2, 3)
+    given = {
+        "deadLetter": str(tmp_path),
+        "onExhausted": "deadLetter",
+        "retryLimit": "0",
+        "retryRangesPerShard": "1",
+    }
+    query = start(kinesis, maxRecordsPerFetch="1", retryBytesPerShard="1", **given)
+    query.batch(failing=[1, 3])
+    query.planned()
+    (part,) = partitions(query)
+    short = dataclasses.replace(part.options, retry_bytes_per_shard=1)
+    part.options = dataclasses.replace(part.options, retry_bytes_per_shard=1_000_000)
+    assert read(query, part) == []
+    letters = {letter.message_id for letter in read_dead_letters(tmp_path)}
+    assert len(letters) == 2
+    # Another action, or a speculative copy, that was throttled on its way.
+    part.options = short
+    assert read(query, part) == []
+    assert {letter.message_id for letter in read_dead_letters(tmp_path)} == letters
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_a_retried_record_that_goes_before_a_replay_is_not_taken_for_done_unjudged(
+    start: Start, tmp_path: Any, *, judged: bool
+) -> None:
+    kinesis = MemoryKinesis()
+    given = {"deadLetter": str(tmp_path), "onExhausted": "deadLetter", "retryLimit": "9"}
+    first, _ = put(kinesis, A, 1, 2)
+    query = start(kinesis, **given)
+    batches(query, 2, failing=(1,))
+    assert query.planned().retries
+    assert numbers(query.rows()) == [1]
+    if judged:
+        query.publish()
+    query.end()
+    kinesis.trim(A, first)
+    again = start(kinesis, query.checkpoint, **given)
+    assert again.rows() == []
+    again.commit()
+    assert again.drain() == []
+    report = again.run.report()
+    assert report["retrying"] == 0
+    assert report["deadLettered"] == (0 if judged else 1)
+    assert ["EXPIRED" in path.read_text() for path in tmp_path.rglob("*.jsonl")] == ([] if judged else [True])
+
+
+def test_a_batch_of_which_nothing_was_run_is_named_at_a_restart_and_loses_nothing(start: Start) -> None:
+    """Spark leaves out a scan behind a filter that is always false, so the plan was never stored."""
+    kinesis = MemoryKinesis()
+    put(kinesis, A, 1)
+    query = start(kinesis)
+    query.planned()
+    query.commit()
+    query.end()
+    with pytest.raises(CheckpointMismatchError, match="nothing of the batch was ever run"):
+        start(kinesis, query.checkpoint).plan()
+    again = start(kinesis, query.checkpoint, onCheckpointMismatch="continue")
+    assert numbers(again.drain()) == [1]

@@ -1,0 +1,451 @@
+"""The source against an endpoint that reshards, throttles, breaks and forgets, with a real ZooKeeper."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from by_hand import Query, Row, SparkCheckpoint
+
+from checkpoint.client import connect
+from checkpoint.embedded import EmbeddedZooKeeper
+from spout.client import BotoKinesis
+from spout.deadletter import read_dead_letters
+from spout.errors import DataLossError, PinnedRecordsGoneError, StreamChangedError
+from spout.options import Options
+from spout.testing import Cut, Quotas, Refuse, ScriptedKinesis
+
+Start = Callable[..., Query]
+KEYS = 12
+HOUR = 3600
+
+
+class Stream:
+    """A stream of numbers; a number's partition key is what is left of it modulo `KEYS`."""
+
+    def __init__(self, server: ScriptedKinesis) -> None:
+        self.server = server
+        self._client = server.client()
+        self._next = 0
+
+    def put(self, count: int = 1) -> list[int]:
+        """Put the next numbers into the stream, each with a call of its own: in order, whatever happens."""
+        numbers = list(range(self._next, self._next + count))
+        for number in numbers:
+            data, key = str(number).encode(), str(number % KEYS)
+            self._client.put_record(StreamName="orders", Data=data, PartitionKey=key)
+        self._next += count
+        return numbers
+
+    def split(self) -> None:
+        """Split the first open shard."""
+        self.server.split("orders", self.server.shards("orders")[0])
+
+    def merge(self) -> None:
+        """Merge the first two open shards."""
+        self.server.merge("orders", *self.server.shards("orders")[:2])
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedKinesis]:
+    with ScriptedKinesis(quotas=Quotas.none()) as server:
+        server.create_stream("orders", 2)
+        yield server
+
+
+@pytest.fixture
+def stream(server: ScriptedKinesis) -> Stream:
+    return Stream(server)
+
+
+@pytest.fixture
+def start(zookeeper: EmbeddedZooKeeper, server: ScriptedKinesis, app: str) -> Iterator[Start]:
+    """`start(checkpoint=None, **options)`: a life of the query; a new checkpoint by default."""
+    started: list[Query] = []
+
+    def begin(checkpoint: SparkCheckpoint | None = None, **given: str) -> Query:
+        options = Options.parse(
+            {
+                "streamName": "orders",
+                "region": "us-east-1",
+                "endpointUrl": server.endpoint_url,
+                "applicationName": app,
+                "zookeeper.hosts": zookeeper.hosts,
+                "startingPosition": "TRIM_HORIZON",
+                "retryBackoff": "1ms..1ms x1",
+                "onExhausted": "skip",
+                "minFetchPeriod": "0ms",
+                "describeShardInterval": "1ms",
+            }
+            | given
+        )
+        client = connect(options.zookeeper)
+        try:
+            query = Query(options, BotoKinesis(options), client, checkpoint or SparkCheckpoint())
+        except BaseException:
+            client.stop()
+            client.close()
+            raise
+        started.append(query)
+        return query
+
+    yield begin
+    for query in started:
+        query.end()
+
+
+def numbers(rows: Iterable[Row]) -> list[int]:
+    return sorted(row[0] for row in rows)
+
+
+def place(row: Row) -> tuple[str, int]:
+    """Shard and sequence number."""
+    shard, _, sequence = row[1].rpartition("/")[2].partition(":")
+    return shard, int(sequence)
+
+
+def check_order(rows: Sequence[Row]) -> None:
+    """Records of one key come in the order in which they were written: by batch, in a batch within one shard."""
+    by_key: dict[int, list[Row]] = defaultdict(list)
+    for row in sorted(rows):
+        by_key[row[0] % KEYS].append(row)
+    for found in by_key.values():
+        came = [(row[3], place(row)[1]) for row in found]
+        assert came == sorted(came)
+        shards: dict[int, set[str]] = defaultdict(set)
+        for row in found:
+            shards[row[3]].add(place(row)[0])
+        assert all(len(names) == 1 for names in shards.values())
+
+
+def check_children_after_parents(rows: Sequence[Row], server: ScriptedKinesis) -> None:
+    txids: dict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        txids[place(row)[0]].append(row[3])
+    for shard in server.client().list_shards(StreamName="orders")["Shards"]:
+        for parent in (shard.get("ParentShardId"), shard.get("AdjacentParentShardId")):
+            if parent is not None and txids[parent] and txids[shard["ShardId"]]:
+                assert max(txids[parent]) < min(txids[shard["ShardId"]])
+
+
+def until(query: Query, wanted: Sequence[int], failing: Iterable[int] = ()) -> list[Row]:
+    """Batches until all these numbers have come; some fail whenever they come."""
+    rows: list[Row] = []
+    while not set(wanted) <= {row[0] for row in rows}:
+        rows += query.batch(failing)
+    return rows
+
+
+def test_splits_and_merges_under_load(start: Start, stream: Stream, server: ScriptedKinesis) -> None:
+    written: list[int] = []
+    troubles: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            for change in (
+                stream.split,
+                stream.merge,
+                stream.split,
+                stream.split,
+                stream.merge,
+                stream.merge,
+            ):
+                written.extend(stream.put(40))
+                change()
+            written.extend(stream.put(40))
+        except BaseException as error:
+            troubles.append(error)
+
+    query = start(maxFetchRecordsPerShard="15")
+    writer = threading.Thread(target=write)
+    rows: list[Row] = []
+    writer.start()
+    while writer.is_alive():
+        if query.plan() is not None:
+            rows += query.batch()
+    writer.join()
+    rows += query.drain()
+    assert troubles == []
+    assert numbers(rows) == written
+    check_order(rows)
+    check_children_after_parents(rows, server)
+    assert len({place(row)[0] for row in rows}) > 4
+
+
+def test_closed_shards_are_read_first_from_the_trim_horizon(
+    start: Start, stream: Stream, server: ScriptedKinesis
+) -> None:
+    written = stream.put(30)
+    stream.split()
+    written += stream.put(30)
+    stream.merge()
+    written += stream.put(30)
+    rows = start(maxFetchRecordsPerShard="7").drain()
+    assert numbers(rows) == written
+    check_order(rows)
+    check_children_after_parents(rows, server)
+
+
+def test_a_reshard_while_the_query_is_down_loses_nothing_with_latest(start: Start, stream: Stream) -> None:
+    stream.put(10)
+    life = start(startingPosition="LATEST")
+    life.run.initial()
+    # LATEST is a whole second by the endpoint's clock: what came in that second may come again.
+    stream.server.advance(2)
+    first = stream.put(24)
+    rows = until(life, first)
+    life.end()
+    written = stream.put(24)
+    stream.split()
+    written += stream.put(24)
+    stream.merge()
+    written += stream.put(24)
+    rows = [row for row in rows if row[0] >= 10]
+    later = start(life.checkpoint, startingPosition="LATEST").drain()
+    assert numbers(later) == written
+    assert numbers(rows) == first
+    check_order([*rows, *later])
+
+
+def test_failed_records_of_a_closed_shard_come_back_after_its_children_were_opened(
+    start: Start, stream: Stream
+) -> None:
+    written = stream.put(24)
+    query = start()
+    rows = query.batch(failing={0, 7, 23})
+    stream.split()
+    stream.merge()
+    written += stream.put(24)
+    rows += query.drain()
+    assert numbers(rows) == sorted([*written, 0, 7, 23])
+    assert sorted(row[0] for row in rows if row[2] == 2) == [0, 7, 23]
+
+
+def test_iterators_that_expire_within_a_turn(start: Start, stream: Stream, server: ScriptedKinesis) -> None:
+    written = stream.put(60)
+    query = start(maxRecordsPerFetch="5")
+    query.planned()
+    for skip in (1, 3, 4):
+        server.script("GetRecords", Refuse.expired(), skip=skip)
+    assert numbers(query.batch()) == written
+    assert server.faults_left == 0
+    # While it is idle, too, where only the looks hold one.
+    server.advance(301)
+    later = stream.put(10)
+    assert numbers(until(query, later)) == later
+
+
+def test_a_throttle_ends_the_turn_of_its_shard_and_not_the_task(
+    start: Start, stream: Stream, server: ScriptedKinesis
+) -> None:
+    written = stream.put(60)
+    first, second = server.shards("orders")
+    query = start(maxRecordsPerFetch="5", maxPartitions="1")
+    query.planned()
+    server.script("GetRecords", Refuse.throttled(), shard=first, skip=2, times=None)
+    rows = query.batch()
+    shards = [place(row)[0] for row in rows]
+    assert shards.count(first) == 10
+    assert shards.count(second) > 10
+    server.clear()
+    rows += query.drain()
+    assert numbers(rows) == written
+    check_order(rows)
+
+
+def test_the_quotas_of_the_service_cost_time_and_no_records(
+    start: Start, stream: Stream, server: ScriptedKinesis
+) -> None:
+    """Somebody else reads the stream too, so the source's own limits do not keep it from being refused."""
+    written = stream.put(60)
+    server.limit(Quotas(read_calls=3))
+    query = start(maxRecordsPerFetch="5", minFetchPeriod="50ms", maxFetchTime="400ms")
+    rows = query.drain()
+    assert numbers(rows) == written
+    check_order(rows)
+
+
+def test_the_largest_record_blocks_its_shard_but_not_for_ever(start: Start, server: ScriptedKinesis) -> None:
+    """Looking at it blocks the shard for five seconds, so the turn after a look is refused."""
+    first, second = server.shards("orders")
+    server.put("orders", first, b"0".ljust(10 * 2**20))
+    server.put("orders", first, b"1")
+    server.put("orders", second, b"2")
+    server.limit(Quotas())
+    query = start(minFetchPeriod="200ms", describeShardInterval="1h")
+    rows = query.batch()
+    assert numbers(rows) == [2]
+    server.advance(5)
+    rows += query.batch()
+    assert numbers(rows) == [0, 2]
+    server.advance(5)
+    assert numbers([*rows, *until(query, [1])]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "fault"),
+    [
+        ("GetRecords", Cut(0)),
+        ("GetRecords", Refuse("ServiceUnavailable", status=503)),
+        *(
+            (call, fault)
+            for call in ("GetRecords", "GetShardIterator", "ListShards", "DescribeStreamSummary")
+            for fault in (Refuse.failed(), Cut())
+        ),
+    ],
+)
+def test_faults_and_cut_answers_lose_nothing(
+    start: Start, stream: Stream, server: ScriptedKinesis, call: str, fault: Any
+) -> None:
+    written = stream.put(36)
+    query = start(maxRecordsPerFetch="6", clientNumRetries="0")
+    for skip in (0, 2, 3):
+        server.script(call, fault, skip=skip)
+    rows = until(query, written, failing={5})
+    written += stream.put(12)
+    rows += query.drain()
+    assert numbers(row for row in rows if row[0] != 5) == [number for number in written if number != 5]
+    attempts = [row[2] for row in rows if row[0] == 5]
+    assert attempts == list(range(1, len(attempts) + 1))
+    assert len(attempts) > 1
+    assert server.faults_left == 0
+
+
+def test_empty_answers_behind_the_tip_are_walked_through(
+    start: Start, stream: Stream, server: ScriptedKinesis
+) -> None:
+    written = stream.put(24)
+    for shard in server.shards("orders"):
+        server.gap("orders", shard, 20)
+    written += stream.put(24)
+    assert numbers(start().drain()) == written
+
+
+def half_expired(start: Start, stream: Stream, **given: str) -> tuple[Query, list[int]]:
+    """A batch that was read and not committed, and whose older half is past retention: what is left of it."""
+    stream.put(24)
+    stream.server.advance(13 * HOUR)
+    left = stream.put(24)
+    life = start(**given)
+    life.planned()
+    assert len(life.rows()) == 48
+    life.end()
+    stream.server.advance(12 * HOUR)
+    return life, left
+
+
+def test_a_transactional_batch_whose_records_are_gone_stops_the_query(start: Start, stream: Stream) -> None:
+    given = {"spout": "transactional", "onExhausted": "fail"}
+    life, _ = half_expired(start, stream, **given)
+    with pytest.raises(
+        PinnedRecordsGoneError, match=r"shard shardId-\d+, txid 1: the batch held \d+ records"
+    ):
+        start(life.checkpoint, **given).rows()
+
+
+def test_an_opaque_batch_goes_on_with_what_is_left_and_says_so(
+    start: Start, stream: Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    life, left = half_expired(start, stream)
+    again = start(life.checkpoint)
+    assert numbers(again.rows()) == left
+    assert "a replay finds" in caplog.text
+    assert "going on with what is left (spout=opaque)" in caplog.text
+    again.publish()
+    again.commit()
+    later = stream.put(12)
+    assert numbers(again.drain()) == later
+
+
+def test_a_due_retry_that_has_expired_is_dead_lettered_without_its_payload(
+    start: Start, stream: Stream, tmp_path: Path
+) -> None:
+    stream.put(12)
+    given = {"onExhausted": "deadLetter", "deadLetter": str(tmp_path), "failOnDataLoss": "false"}
+    life = start(**given)
+    life.batch(failing={3})
+    stream.server.advance(25 * HOUR)
+    later = stream.put(12)
+    assert numbers(life.drain()) == later
+    [letter] = read_dead_letters(str(tmp_path))
+    assert letter.data is None
+    assert letter.message_id.startswith("orders/shardId-")
+    assert letter.attempts == 1
+    assert [reason.reason.partition(":")[0] for reason in letter.reasons] == ["ValueError", "EXPIRED"]
+    assert life.run.report()["deadLettered"] == 1
+    assert life.run.report()["retrying"] == 0
+
+
+def test_records_that_expired_unread(start: Start, stream: Stream, caplog: pytest.LogCaptureFixture) -> None:
+    first = stream.put(12)
+    life = start()
+    assert numbers(life.batch()) == first
+    # Settled only when the next batch is asked for.
+    assert life.plan() is None
+    life.end()
+    stream.put(12)
+    stream.server.advance(25 * HOUR)
+    left = stream.put(12)
+    with pytest.raises(DataLossError, match=r"stream 'orders', shard shardId-\d+: reading stands at .* 24 h"):
+        start(life.checkpoint)
+    again = start(life.checkpoint, failOnDataLoss="false")
+    assert numbers(again.drain()) == left
+    assert "going on with what is left (failOnDataLoss=false)" in caplog.text
+
+
+def test_a_stream_that_is_idle_for_longer_than_its_retention_has_lost_nothing(
+    start: Start, stream: Stream
+) -> None:
+    first = stream.put(12)
+    life = start()
+    assert numbers(life.batch()) == first
+    for _ in range(5):
+        assert life.plan() is None
+        stream.server.advance(8 * HOUR)
+    later = stream.put(12)
+    assert numbers(until(life, later)) == later
+
+
+def test_a_stream_that_is_recreated_stops_the_query_and_begins_anew(start: Start, stream: Stream) -> None:
+    stream.put(12)
+    life = start()
+    life.batch()
+    assert life.plan() is None
+    stream.server.recreate("orders")
+    later = stream.put(12)
+    with pytest.raises(StreamChangedError, match="created"):
+        life.plan()
+    with pytest.raises(StreamChangedError, match="deleted and created again"):
+        start(life.checkpoint).plan()
+    assert numbers(start().drain()) == later
+
+
+def test_a_stream_that_is_recreated_under_a_planned_batch_gives_no_rows(start: Start, stream: Stream) -> None:
+    stream.put(12)
+    life = start()
+    life.batch()
+    stream.put(12)
+    life.planned()
+    life.end()
+    stream.server.recreate("orders")
+    stream.put(12)
+    with pytest.raises(StreamChangedError):
+        start(life.checkpoint).rows()
+
+
+def test_what_the_endpoint_was_asked_is_counted(
+    start: Start, stream: Stream, server: ScriptedKinesis
+) -> None:
+    """An idle source asks for a shard at most once a second."""
+    stream.put(12)
+    query = start(describeShardInterval="1h")
+    query.batch()
+    before = server.calls.copy()
+    assert query.plan() is None
+    asked = server.calls - before
+    assert {call for call, _ in asked} <= {"GetRecords", "GetShardIterator"}
+    assert max(asked.values()) <= 2

@@ -1,0 +1,187 @@
+"""The README's code runs as it stands there: only names of streams, servers and folders are replaced."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from spout import stop
+
+if TYPE_CHECKING:
+    from mypy_boto3_kinesis import KinesisClient
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+MAIN, *OTHERS = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+HEAD = MAIN[: MAIN.index("query = ")]
+PLAIN, BATCH, PANDAS = OTHERS
+
+GOOD = {f"order-{number}": 10.0 * number for number in range(1, 6)}
+RECORDS = [
+    *(json.dumps({"order_id": name, "amount": amount}) for name, amount in GOOD.items()),
+    '{"order_id": "no-am',
+    json.dumps({"order_id": "free"}),
+    json.dumps({"order_id": "negative", "amount": -1.0}),
+]
+
+
+def replaced(code: str, **names: str) -> str:
+    """The code with other names; each of them must be in it."""
+    known = {
+        "stream": '"streamName", "orders"',
+        "region": '"region", "eu-west-1"',
+        "app": '"applicationName", "orders-job"',
+        "zookeeper": "zk1:2181,zk2:2181,zk3:2181",
+        "dead": "s3://my-bucket",
+        "folder": "s3a://my-bucket",
+    }
+    for key, name in names.items():
+        assert known[key] in code
+        code = code.replace(known[key], name)
+    return code
+
+
+def eventually(look: Callable[[], Any], wanted: object) -> None:
+    """Wait until `look` says what is wanted; the assertion shows what it said last."""
+    retrying = Retrying(
+        stop=stop_after_delay(120),
+        wait=wait_fixed(0.2),
+        retry=retry_if_result(lambda found: found != wanted),
+        retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
+    )
+    assert retrying(look) == wanted
+
+
+@pytest.fixture
+def run(
+    spark: SparkSession,
+    zookeeper: EmbeddedZooKeeper,
+    kinesis_server: EmbeddedKinesis,
+    kinesis: KinesisClient,
+    make_stream: Callable[..., str],
+    app: str,
+    tmp_path: Path,
+) -> Callable[[str], Any]:
+    """`with run(code) as folder`: the query of the code runs, on a stream that holds `RECORDS`."""
+    stream = make_stream()
+    kinesis.put_records(
+        StreamName=stream,
+        Records=[{"Data": data.encode(), "PartitionKey": uuid.uuid4().hex} for data in RECORDS],
+    )
+
+    @contextmanager
+    def running(code: str) -> Iterator[Path]:
+        code = replaced(
+            code,
+            stream=f'"streamName", "{stream}"',
+            region=f'"endpointUrl", "{kinesis_server.endpoint_url}"',
+            app=f'"applicationName", "{app}"',
+            zookeeper=zookeeper.hosts,
+            dead=str(tmp_path),
+            folder=str(tmp_path),
+        )
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(code, "README.md", "exec"), names)
+        try:
+            yield tmp_path
+        finally:
+            stop(names["query"], timeout=120)
+
+    return running
+
+
+def letters(folder: Path) -> set[tuple[bytes, str]]:
+    """What the dead letters hold: payload, and the first words of the last reason."""
+    documents = [
+        json.loads(line)
+        for file in (folder / "dead-letters").rglob("*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
+    return {
+        (base64.b64decode(one["data"]), one["reasons"][-1]["reason"].partition(":")[0]) for one in documents
+    }
+
+
+def parquet(folder: Path, *columns: str) -> list[tuple[Any, ...]]:
+    """The rows of the Parquet files below a folder, sorted."""
+    files = [str(file) for file in folder.rglob("*.parquet") if "_temporary" not in file.parts]
+    if not files:
+        return []
+    try:
+        table = ds.dataset(files, format="parquet").to_table(columns=list(columns))
+    except (pa.ArrowInvalid, FileNotFoundError):
+        # Spark is writing one of them right now.
+        return []
+    return sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
+
+
+def test_the_main_job_has_about_twenty_lines() -> None:
+    assert len([line for line in MAIN.splitlines() if line.strip()]) <= 26
+
+
+def test_the_main_job_writes_what_is_good_and_dead_letters_the_rest(run: Callable[[str], Any]) -> None:
+    assert MAIN.rstrip().endswith("query.awaitTermination()")
+    with run(MAIN.replace("query.awaitTermination()", "")) as folder:
+        good = sorted([*GOOD.items(), ("negative", -1.0)])
+        eventually(lambda: parquet(folder / "orders", "order_id", "amount"), good)
+        bad = {(RECORDS[5].encode(), "JSONDecodeError"), (RECORDS[6].encode(), "KeyError")}
+        eventually(lambda: letters(folder), bad)
+
+
+def test_a_plain_query_writes_all_rows(run: Callable[[str], Any]) -> None:
+    with run(HEAD + PLAIN) as folder:
+        eventually(lambda: parquet(folder / "raw", "json"), sorted((record,) for record in RECORDS))
+
+
+def test_a_batch_function_sends_single_rows_back(run: Callable[[str], Any]) -> None:
+    def written(folder: Path) -> list[str]:
+        files = [file for file in (folder / "orders-json").rglob("*.json") if "_temporary" not in file.parts]
+        return sorted(json.loads(line)["json"] for file in files for line in file.read_text().splitlines())
+
+    with run(HEAD + BATCH) as folder:
+        eventually(lambda: written(folder), sorted([*RECORDS[:5], RECORDS[7]]))
+        bad = {(RECORDS[5].encode(), "no amount"), (RECORDS[6].encode(), "no amount")}
+        eventually(lambda: letters(folder), bad)
+
+
+def test_a_pandas_function_fails_single_rows(run: Callable[[str], Any]) -> None:
+    with run(HEAD + PANDAS) as folder:
+        eventually(
+            lambda: parquet(folder / "amounts", "amount"), sorted((amount,) for amount in GOOD.values())
+        )
+        bad = {
+            (RECORDS[5].encode(), "JSONDecodeError"),
+            (RECORDS[6].encode(), "KeyError"),
+            (RECORDS[7].encode(), "negative amount"),
+        }
+        eventually(lambda: letters(folder), bad)
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: p.name
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, _, anchor in (
+        link.partition("#") for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    ):
+        if target.startswith("http"):
+            continue
+        linked = page.parent / target if target else page
+        assert linked.exists(), target
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE)
+            slugs = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+            assert anchor in slugs

@@ -1,0 +1,134 @@
+"""When a failed record comes again."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracker.errors import BackoffError, TrackerError
+from tracker.records import RecordPosition
+from tracker.retry import Backoff, RetryPolicy, RetryQueue
+
+
+@pytest.mark.parametrize(
+    ("text", "backoff"),
+    [
+        ("1s..60s x2", Backoff(1_000, 60_000, 2)),
+        ("100ms..5m x2", Backoff(100, 300_000, 2)),
+        (" 1.5s .. 1h  x 1.5 ", Backoff(1_500, 3_600_000, 1.5)),
+        ("0s..0s x1", Backoff(0, 0, 1)),
+    ],
+)
+def test_parse(text: str, backoff: Backoff) -> None:
+    assert Backoff.parse(text) == backoff
+    assert Backoff.parse(str(backoff)) == backoff
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1s", "1s..60s", "60s..1s x2", "1s..60s x0.5", "1..60 x2", "1s..60s x2 y", "-1s..2s x2"]
+)
+def test_bad_text_is_named(text: str) -> None:
+    with pytest.raises(BackoffError) as caught:
+        Backoff.parse(text)
+    assert repr(text) in str(caught.value)
+    assert isinstance(caught.value, TrackerError)
+
+
+def test_a_negative_limit_is_refused() -> None:
+    with pytest.raises(BackoffError, match="-1"):
+        RetryPolicy(limit=-1)
+
+
+def test_three_retries_are_four_deliveries() -> None:
+    policy = RetryPolicy(limit=3)
+    assert [policy.exhausted(attempt) for attempt in (1, 2, 3, 4)] == [False, False, False, True]
+    assert RetryPolicy(limit=0).exhausted(1)
+
+
+@given(
+    base=st.integers(0, 10**6),
+    extra=st.integers(0, 10**9),
+    factor=st.floats(1, 1e6),
+    attempt=st.integers(1, 10**12),
+    now=st.integers(0, 2**45),
+    seed=st.integers(0, 9),
+)
+def test_due_is_a_whole_second_within_the_bound(
+    base: int, extra: int, factor: float, attempt: int, now: int, seed: int
+) -> None:
+    backoff = Backoff(base, base + extra, factor)
+    bound = backoff.bound(attempt)
+    assert base <= bound <= base + extra
+    assert backoff.bound(attempt + 1) >= bound
+    due = RetryPolicy(3, backoff).due(attempt, now, random.Random(seed))
+    assert due % 1_000 == 0
+    assert now <= due < now + bound + 1_000
+
+
+def test_the_bound_doubles_up_to_the_cap() -> None:
+    backoff = Backoff.parse("1s..10s x2")
+    assert [backoff.bound(attempt) for attempt in (1, 2, 3, 4, 5)] == [1_000, 2_000, 4_000, 8_000, 10_000]
+
+
+def test_jitter_uses_all_of_the_delay() -> None:
+    policy, rng = RetryPolicy(3, Backoff(60_000, 60_000, 1)), random.Random(3)
+    dues = {policy.due(1, 0, rng) for _ in range(2_000)}
+    assert dues >= set(range(1_000, 61_000, 1_000))
+
+
+def test_the_queue_gives_the_earliest_due_then_shard_order() -> None:
+    queue = RetryQueue(RetryPolicy())
+    for sequence, due in ((1, 3_000), (3, 1_000), (2, 1_000)):
+        queue.schedule(RecordPosition(sequence), due)
+    assert queue.next(999) is None
+    order = []
+    while (position := queue.next(5_000)) is not None:
+        assert queue.next(5_000) == position, "only emitting or acking takes it away"
+        queue.emitted(position)
+        order.append(position.sequence)
+    assert order == [2, 3, 1]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["failed", "acked", "emitted", "next"]), st.integers(1, 6), st.integers(1, 5)
+        ),
+        max_size=200,
+    )
+)
+def test_the_queue_agrees_with_a_dict(steps: list[tuple[str, int, int]]) -> None:
+    policy = RetryPolicy(3, Backoff(0, 0, 1))
+    queue, plain, rng, now = RetryQueue(policy), dict[RecordPosition, int](), random.Random(1), 0
+    for what, sequence, attempt in steps:
+        now += 700
+        position = RecordPosition(sequence)
+        if what == "failed":
+            due = queue.failed(position, attempt, now, rng)
+            if attempt > 3:
+                assert due is None
+                plain.pop(position, None)
+            else:
+                assert due == plain.setdefault(position, -(-now // 1_000) * 1_000)
+        elif what == "next":
+            first = min((d, p) for p, d in plain.items()) if plain else (now + 1, position)
+            assert queue.next(now) == (first[1] if first[0] <= now else None)
+        else:
+            getattr(queue, what)(position)
+            plain.pop(position, None)
+        assert len(queue) == len(plain)
+
+
+def test_the_heap_does_not_keep_what_is_gone() -> None:
+    queue, rng = RetryQueue(RetryPolicy(10**6, Backoff(0, 0, 1))), random.Random(1)
+    stuck = RecordPosition(0)
+    queue.schedule(stuck, 0)
+    for i in range(1, 10_000):
+        queue.failed(RecordPosition(i), 1, i, rng)
+        queue.acked(RecordPosition(i))
+    assert len(queue) == 1
+    assert len(queue._heap) < 50
+    assert queue.next(10**9) == stuck

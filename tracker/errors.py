@@ -1,0 +1,24 @@
+"""What the trackers refuse."""
+
+from __future__ import annotations
+
+__all__ = ["BackoffError", "OrderError", "TrackerError", "UnknownRunError"]
+
+
+class TrackerError(Exception):
+    """A tracker was told something that cannot be true. Nothing was changed."""
+
+
+class BackoffError(TrackerError, ValueError):
+    """The text or the numbers of a retry policy make no sense."""
+
+
+class OrderError(TrackerError, ValueError):
+    """Positions are out of order, overlap, or lie outside of what they are said to be a part of."""
+
+
+class UnknownRunError(TrackerError, KeyError):
+    """No such run waits or is dead in this tracker: its outcome was settled before, or never planned here."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""

@@ -1,0 +1,89 @@
+"""Record and tuple ids: derived, never random, because Spark may compute any stage again.
+
+A record's *root* names it within its batch; its *tuple id* (edge) is what the acker XORs. Both are 64-bit and travel
+as signed integers, which is what Arrow, Spark and the JVM have. A root packs, from the high end: 12 bits of the
+epoch and 12 bits of the plan that read it (so that a report shows whose rows it saw), 14 bits for the index of the
+shard in the plan and 26 bits for the record's ordinal in its turn.
+
+The tuple id is mix64(xxh3(stream/txid/shard) + ordinal), with the finalizer of MurmurHash3 (Austin Appleby, public
+domain) as mix64. Ordinals are consecutive exactly where records are neighbours in the shard.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+__all__ = [
+    "MAX_ORDINAL",
+    "MAX_SHARDS",
+    "mix64",
+    "ordinal_of",
+    "roots",
+    "shard_of",
+    "tag",
+    "tag_of",
+    "tuple_ids",
+]
+
+Int64s = npt.NDArray[np.int64]
+UInt64s = npt.NDArray[np.uint64]
+
+_ORDINAL_BITS = 26
+_SHARD_BITS = 14
+_TAG_SHIFT = _ORDINAL_BITS + _SHARD_BITS
+MAX_ORDINAL = (1 << _ORDINAL_BITS) - 1
+MAX_SHARDS = 1 << _SHARD_BITS
+
+
+def mix64(values: UInt64s) -> UInt64s:
+    """MurmurHash3's 64-bit finalizer over an array: a bijection whose output looks random."""
+    x = values ^ (values >> np.uint64(33))
+    x *= np.uint64(0xFF51AFD7ED558CCD)
+    x ^= x >> np.uint64(33)
+    x *= np.uint64(0xC4CEB9FE1A85EC53)
+    x ^= x >> np.uint64(33)
+    return x
+
+
+def tuple_ids(stream: str, txid: int, shard: str, ordinals: Int64s) -> Int64s:
+    """The tuple ids of records by their ordinals in the turn, as signed 64-bit integers of the same shape."""
+    base = np.uint64(xxhash.xxh3_64_intdigest(f"{stream}/{txid}/{shard}".encode()))
+    return mix64(ordinals.astype(np.uint64) + base).view(np.int64)
+
+
+def tag(epoch: int, plan: str) -> int:
+    """24 bits that say which run's plan a row was read for."""
+    return ((epoch & 0xFFF) << 12) | (xxhash.xxh3_64_intdigest(plan.encode()) & 0xFFF)
+
+
+def roots(batch_tag: int, shard_index: int, ordinals: Int64s) -> Int64s:
+    """The roots of records of one shard.
+
+    Raises:
+        ValueError: more than `MAX_SHARDS` shards in a plan or `MAX_ORDINAL` records in a turn.
+    """
+    if not 0 <= shard_index < MAX_SHARDS or (len(ordinals) and int(ordinals[-1]) > MAX_ORDINAL):
+        msg = (
+            f"a plan holds at most {MAX_SHARDS} shards of {MAX_ORDINAL} records each; "
+            f"got shard index {shard_index} with {len(ordinals)} records: lower maxFetchRecordsPerShard"
+        )
+        raise ValueError(msg)
+    high = np.uint64((batch_tag << _TAG_SHIFT) | (shard_index << _ORDINAL_BITS))
+    return (ordinals.astype(np.uint64) | high).view(np.int64)
+
+
+def tag_of(roots_: Int64s) -> Int64s:
+    """The tags within roots."""
+    return (roots_.view(np.uint64) >> np.uint64(_TAG_SHIFT)).view(np.int64)
+
+
+def shard_of(roots_: Int64s) -> Int64s:
+    """The shard indexes within roots."""
+    return (roots_ >> np.int64(_ORDINAL_BITS)) & np.int64(MAX_SHARDS - 1)
+
+
+def ordinal_of(roots_: Int64s) -> Int64s:
+    """The ordinals within roots."""
+    return roots_ & np.int64(MAX_ORDINAL)

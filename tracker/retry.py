@@ -1,0 +1,182 @@
+"""When a failed record comes again, and when it no longer does.
+
+The four calls of `RetryHandler` are those of Storm's `FailedMessageRetryHandler` (storm-kinesis), with the
+time and the randomness as arguments. `RetryQueue` is its default, driven by a `RetryPolicy`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+import re
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tracker.errors import BackoffError
+from tracker.records import RecordPosition
+
+__all__ = ["Backoff", "RetryHandler", "RetryPolicy", "RetryQueue"]
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+_DURATION = r"(\d+(?:\.\d+)?)(ms|s|m|h)"
+_TEXT = re.compile(rf"\s*{_DURATION}\s*\.\.\s*{_DURATION}\s+x\s*(\d+(?:\.\d+)?)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Exponential backoff with full jitter: before retry n, anything up to `min(cap, base * factor^(n-1))`.
+
+    Full jitter is what AWS recommends ("Exponential Backoff And Jitter", 2015): least work for the same
+    delay.
+
+    Raises:
+        BackoffError: `base_ms` is negative, `cap_ms` is below it, or `factor` is below 1.
+    """
+
+    base_ms: int = 1_000
+    cap_ms: int = 60_000
+    factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.base_ms <= self.cap_ms or not 1 <= self.factor < math.inf:
+            msg = f"backoff {self}: needs 0 <= first delay <= longest delay, and a factor of at least 1"
+            raise BackoffError(msg)
+
+    @classmethod
+    def parse(cls, text: str) -> Backoff:
+        """Read `<first delay>..<longest delay> x<factor>`, such as `1s..60s x2` or `100ms..5m x1.5`.
+
+        Raises:
+            BackoffError: the text is not of that form; it is named.
+        """
+        found = _TEXT.fullmatch(text)
+        if found is None:
+            form = "<first delay>..<longest delay> x<factor>, in ms, s, m or h, such as '1s..60s x2'"
+            msg = f"backoff {text!r}: expected {form}"
+            raise BackoffError(msg)
+        base, base_unit, cap, cap_unit, factor = found.groups()
+        try:
+            return cls(
+                round(float(base) * _UNITS[base_unit]), round(float(cap) * _UNITS[cap_unit]), float(factor)
+            )
+        except (BackoffError, OverflowError) as e:
+            msg = f"backoff {text!r}: the longest delay must not be below the first, nor the factor below 1"
+            raise BackoffError(msg) from e
+
+    def __str__(self) -> str:
+        return f"{self.base_ms}ms..{self.cap_ms}ms x{self.factor:g}"
+
+    def bound(self, attempt: int) -> int:
+        """The longest delay in ms after delivery number `attempt` (from 1) failed; never overflows."""
+        doublings = max(attempt, 1) - 1
+        if self.base_ms == 0 or doublings == 0 or self.factor == 1:
+            return self.base_ms
+        # Compared as logarithms, because factor ** attempt leaves the range of a float.
+        if doublings * math.log(self.factor) >= math.log(self.cap_ms / self.base_ms):
+            return self.cap_ms
+        return min(self.cap_ms, round(self.base_ms * self.factor**doublings))
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and when failed records are delivered again.
+
+    `limit` counts retries: 3 means four deliveries, 0 means none (a failed record is exhausted at once and
+    the checkpoint still moves). `dead_letter`: exhausted records are kept as dead until they are
+    dead-lettered; without it they count as done at once, as in the original spout.
+
+    Raises:
+        BackoffError: `limit` is negative.
+    """
+
+    limit: int = 3
+    backoff: Backoff = field(default_factory=Backoff)
+    dead_letter: bool = True
+
+    def __post_init__(self) -> None:
+        if self.limit < 0:
+            msg = f"retry limit {self.limit}: must not be negative; 0 means that nothing is retried"
+            raise BackoffError(msg)
+
+    def exhausted(self, attempt: int) -> bool:
+        """Whether nothing comes after the failure of delivery number `attempt` (from 1)."""
+        return attempt > self.limit
+
+    def due(self, attempt: int, now_ms: int, rng: random.Random) -> int:
+        """When to deliver again what failed at `now_ms` in delivery number `attempt` (from 1).
+
+        Epoch milliseconds, rounded up to a whole second: due times then gather, and one range of the shard is
+        read for many of them.
+        """
+        delay = math.ceil(rng.random() * self.backoff.bound(attempt))
+        return -(-(now_ms + delay) // 1_000) * 1_000
+
+
+class RetryHandler(Protocol):
+    """Decides what is retried and when: Storm's `FailedMessageRetryHandler`."""
+
+    def failed(self, position: RecordPosition, attempt: int, now_ms: int, rng: random.Random) -> int | None:
+        """Delivery number `attempt` of a record failed: when it is due again, None when it is exhausted."""
+        ...
+
+    def acked(self, position: RecordPosition) -> None:
+        """The record is done: it must not come again. Unknown records are ignored."""
+        ...
+
+    def next(self, now_ms: int) -> RecordPosition | None:
+        """The record to deliver again now, if any; the same one until it is emitted or acked."""
+        ...
+
+    def emitted(self, position: RecordPosition) -> None:
+        """The record was delivered again: it no longer waits."""
+        ...
+
+
+class RetryQueue:
+    """The default `RetryHandler`: the earliest due first, then in shard order.
+
+    A heap with lazy deletion: what was acked or emitted meanwhile is skipped, so that a stale head can never
+    block the shard; a record is queued once however often it fails.
+    """
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        self._policy = policy
+        self._heap: list[tuple[int, RecordPosition]] = []
+        self._due: dict[RecordPosition, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def schedule(self, position: RecordPosition, due: int) -> None:
+        """Put a record into the queue, due at `due`; one that is queued already keeps its time."""
+        if position not in self._due:
+            self._due[position] = due
+            heapq.heappush(self._heap, (due, position))
+
+    def failed(self, position: RecordPosition, attempt: int, now_ms: int, rng: random.Random) -> int | None:
+        """See `RetryHandler.failed`."""
+        if self._policy.exhausted(attempt):
+            self.acked(position)
+            return None
+        self.schedule(position, self._policy.due(attempt, now_ms, rng))
+        return self._due[position]
+
+    def acked(self, position: RecordPosition) -> None:
+        """See `RetryHandler.acked`."""
+        if self._due.pop(position, None) is not None and len(self._heap) > 2 * len(self._due) + 16:
+            self._heap = [(due, position) for position, due in self._due.items()]
+            heapq.heapify(self._heap)
+
+    def next(self, now_ms: int) -> RecordPosition | None:
+        """See `RetryHandler.next`."""
+        while self._heap:
+            due, position = self._heap[0]
+            if self._due.get(position) == due:
+                return position if due <= now_ms else None
+            heapq.heappop(self._heap)
+        return None
+
+    def emitted(self, position: RecordPosition) -> None:
+        """See `RetryHandler.emitted`."""
+        self.acked(position)

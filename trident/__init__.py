@@ -1,0 +1,1 @@
+"""Trident's API on Spark: states kept exactly once."""
