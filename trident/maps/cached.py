@@ -1,0 +1,92 @@
+"""The keys that come often are not read again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from trident.errors import StateOptionsError
+from trident.maps.backing import LOST, BackingMap, Version, VersionedBackingMap, versioned
+from trident.state import Key
+
+__all__ = ["CachedMap"]
+
+V = TypeVar("V")
+
+
+class CachedMap(VersionedBackingMap[V], Generic[V]):
+    """Remembers the values of the keys used last; also that there was none.
+
+    It is written after the store, never before, and forgets what a failed write may have changed. When another task
+    takes over its keys it goes stale: over a store with versions an update notices that and reads again, a query does
+    not. Over a store of two methods an update would not notice either, so keep one writer per key there.
+
+    Args:
+        backing: the store.
+        size: how many keys are remembered.
+
+    Raises:
+        StateOptionsError: `size` is below 1.
+    """
+
+    def __init__(self, backing: BackingMap[V], size: int) -> None:
+        if size < 1:
+            msg = f"a cache of {size} keys cannot be: give it 1 or more, or leave it out"
+            raise StateOptionsError(msg)
+        self._backing = versioned(backing)
+        self._size = size
+        self._cache: OrderedDict[Key, tuple[V | None, Version]] = OrderedDict()
+
+    def begin_batch(self, txid: int | None) -> None:
+        """Only the store hears of it."""
+        self._backing.begin_batch(txid)
+
+    def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
+        """See `BackingMap.multi_get`."""
+        return self.multi_get_versioned(keys)[0]
+
+    def multi_get_versioned(self, keys: Sequence[Key]) -> tuple[list[V | None], list[Version]]:
+        """See `VersionedBackingMap.multi_get_versioned`; only the keys that are not remembered are read."""
+        missing = [key for key in keys if key not in self._cache]
+        read = zip(missing, *self._backing.multi_get_versioned(missing), strict=True) if missing else ()
+        found = {key: (value, version) for key, value, version in read}
+        pairs = [found[key] if key in found else self._hit(key) for key in keys]
+        for key, (value, version) in found.items():
+            self._remember(key, value, version)
+        return [value for value, _ in pairs], [version for _, version in pairs]
+
+    def multi_put(self, keys: Sequence[Key], values: Sequence[V]) -> None:
+        """See `BackingMap.multi_put`. The store's new versions are not known, so the keys are forgotten."""
+        self._forget(keys)
+        self._backing.multi_put(keys, values)
+
+    def multi_remove(self, keys: Sequence[Key]) -> None:
+        """See `BackingMap.multi_remove`."""
+        self._forget(keys)
+        self._backing.multi_remove(keys)
+
+    def multi_compare_and_set(
+        self, keys: Sequence[Key], values: Sequence[V | None], versions: Sequence[Version]
+    ) -> list[Version]:
+        """See `VersionedBackingMap.multi_compare_and_set`."""
+        self._forget(keys)
+        written = self._backing.multi_compare_and_set(keys, values, versions)
+        for key, value, version in zip(keys, values, written, strict=True):
+            if version is not LOST and value is not None:
+                self._remember(key, value, version)
+        return written
+
+    def _hit(self, key: Key) -> tuple[V | None, Version]:
+        self._cache.move_to_end(key)
+        return self._cache[key]
+
+    def _remember(self, key: Key, value: V | None, version: Version) -> None:
+        self._cache[key] = value, version
+        self._cache.move_to_end(key)
+        if len(self._cache) > self._size:
+            self._cache.popitem(last=False)
+
+    def _forget(self, keys: Sequence[Key]) -> None:
+        for key in keys:
+            self._cache.pop(key, None)

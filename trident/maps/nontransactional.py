@@ -1,0 +1,55 @@
+"""No more than the value: a replay counts again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from trident.maps.backing import BackingMap
+from trident.state import Key, RemovableMapState, ValueUpdater
+
+__all__ = ["NonTransactionalMap"]
+
+T = TypeVar("T")
+
+
+class NonTransactionalMap(RemovableMapState[T]):
+    """Keeps plain values: at least once."""
+
+    def __init__(self, backing: BackingMap[Any]) -> None:
+        self._backing = backing
+
+    def begin_commit(self, txid: int | None) -> None:
+        """Only the store hears of it."""
+        self._backing.begin_batch(txid)
+
+    def commit(self, txid: int | None) -> None:
+        """Nothing to do: what was put is durable."""
+
+    def multi_get(self, keys: Sequence[Key]) -> list[T | None]:
+        """See `ReadOnlyMapState.multi_get`."""
+        return self._backing.multi_get(keys) if len(keys) else []
+
+    def multi_update(self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[T]]) -> list[T | None]:
+        """See `MapState.multi_update`."""
+        if not len(keys):
+            return []
+        unique = list(dict.fromkeys(keys))
+        now: dict[Key, T | None] = dict(zip(unique, self._backing.multi_get(unique), strict=True))
+        results: list[T | None] = []
+        for key, updater in zip(keys, updaters, strict=True):
+            now[key] = updater.update(now[key])
+            results.append(now[key])
+        self._backing.multi_put(unique, [now[key] for key in unique])
+        return results
+
+    def multi_put(self, keys: Sequence[Key], values: Sequence[T | None]) -> None:
+        """See `MapState.multi_put`; of a key that comes twice the last value stays."""
+        last = dict(zip(keys, values, strict=True))
+        if last:
+            self._backing.multi_put(list(last), list(last.values()))
+
+    def multi_remove(self, keys: Sequence[Key]) -> None:
+        """Remove each key at once and for good; a replay does not bring it back."""
+        if len(keys):
+            self._backing.multi_remove(list(dict.fromkeys(keys)))

@@ -1,0 +1,216 @@
+"""What transactional and opaque maps have in common: read, compute, replace exactly what was read, or do it again."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from trident.errors import BrokenBatchError, ConflictError
+from trident.maps.backing import BackingMap
+from trident.maps.reads import CachedBatchReadsMap, Reads
+from trident.state import Key, RemovableMapState, ValueUpdater
+
+__all__ = ["Apply", "TransactionMap", "own"]
+
+T = TypeVar("T")
+
+_ROUNDS = 10
+"""A key is contended only while a late task of an older attempt runs, so the second round nearly always wins."""
+
+Apply = Callable[[Sequence[int], list[Any]], list[Any]]
+"""(positions, the values they start from) -> the new values."""
+
+
+class TransactionMap(RemovableMapState[T]):
+    """Values by key, each stored with the batch that wrote it."""
+
+    def __init__(self, backing: BackingMap[Any]) -> None:
+        self._reads: CachedBatchReadsMap[Any] = CachedBatchReadsMap(backing)
+        self._txid: int | None = None
+        self._broken = False
+        self._removed: dict[Key, int | None] = {}
+
+    @abstractmethod
+    def _visible(self, reads: Reads[Any]) -> list[T | None]:
+        """The value of each key that was read."""
+
+    @abstractmethod
+    def _next(
+        self, reads: Reads[Any], apply: Apply, *, overwrite: bool
+    ) -> tuple[list[Any], Collection[int], list[T | None]]:
+        """What an update makes of what was read; `overwrite`: it does not depend on what was there.
+
+        Returns:
+            What to store at each position; the positions that stay as they are; the new values.
+        """
+
+    def begin_commit(self, txid: int | None) -> None:
+        """The updates of a batch follow; what a failed attempt remembered is forgotten."""
+        self._reads.begin_batch(txid)
+        self._txid, self._broken = txid, False
+        self._drop_removed(txid)
+
+    def commit(self, txid: int | None) -> None:
+        """The batch is over.
+
+        Raises:
+            BrokenBatchError: one of its updates failed.
+        """
+        self._check_whole()
+        self._reads.end_batch()
+        self._txid = None
+
+    def multi_get(self, keys: Sequence[Key]) -> list[T | None]:
+        """See `ReadOnlyMapState.multi_get`."""
+        self._check_whole()
+        return self._visible(self._reads.multi_get(keys)) if len(keys) else []
+
+    def multi_update(self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[T]]) -> list[T | None]:
+        """See `MapState.multi_update`."""
+        return self._update(
+            keys,
+            lambda at, bases: [updaters[i].update(base) for i, base in zip(at, bases, strict=True)],
+        )
+
+    def multi_combine(
+        self, keys: Sequence[Key], combine: Callable[[Any, Any], Any], partials: Sequence[Any]
+    ) -> list[T | None]:
+        """See `MapState.multi_combine`."""
+
+        def apply(at: Sequence[int], bases: list[Any]) -> list[Any]:
+            chosen = partials if len(at) == len(partials) else [partials[i] for i in at]
+            return [
+                partial if base is None else combine(base, partial)
+                for base, partial in zip(bases, chosen, strict=True)
+            ]
+
+        return self._update(keys, apply)
+
+    def multi_put(self, keys: Sequence[Key], values: Sequence[T | None]) -> None:
+        """See `MapState.multi_put`: an update to a constant."""
+        self._update(keys, lambda at, _: [values[i] for i in at], overwrite=True)
+
+    def multi_remove(self, keys: Sequence[Key]) -> None:
+        """See `RemovableMapState.multi_remove`.
+
+        A null takes the value's place, as a replay needs what it replaced. This object drops the key from the store
+        when it begins the next batch; a null that a crash leaves behind reads as nothing.
+        """
+        self._update(keys, lambda at, _: [None] * len(at), overwrite=True)
+        self._removed.update(dict.fromkeys(keys, self._txid))
+
+    def _update(self, keys: Sequence[Key], apply: Apply, *, overwrite: bool = False) -> list[T | None]:
+        self._check_whole()
+        if not len(keys):
+            return []
+        with self._breaking():
+            if len(set(keys)) == len(keys):
+                return self._rounds(keys, apply, overwrite=overwrite)
+            return self._folded(keys, apply, overwrite=overwrite)
+
+    def _folded(self, keys: Sequence[Key], apply: Apply, *, overwrite: bool) -> list[T | None]:
+        """Update each key once, with all its updates in order."""
+        where: dict[Key, list[int]] = {}
+        for i, key in enumerate(keys):
+            where.setdefault(key, []).append(i)
+        groups = list(where.values())
+        results: list[T | None] = [None] * len(keys)
+        applied = set()
+
+        def apply_all(at: Sequence[int], bases: list[Any]) -> list[Any]:
+            last = []
+            for group, base in zip(at, bases, strict=True):
+                applied.add(group)
+                value = base
+                for i in groups[group]:
+                    [value] = apply([i], [value])
+                    results[i] = value
+                last.append(value)
+            return last
+
+        finals = self._rounds(list(where), apply_all, overwrite=overwrite)
+        for group, final in enumerate(finals):
+            # A group that was skipped is stored with all its updates; what was between them is not known.
+            for i in groups[group][-1:] if group in applied else groups[group]:
+                results[i] = final
+        return results
+
+    def _rounds(self, keys: Sequence[Key], apply: Apply, *, overwrite: bool) -> list[T | None]:
+        """Read, compute and write until no key was lost to another writer."""
+        results: list[T | None] = [None] * len(keys)
+        at: Sequence[int] = range(len(keys))
+        for _ in range(_ROUNDS):
+            here = keys if len(at) == len(keys) else [keys[i] for i in at]
+            reads = self._reads.multi_get(here)
+            stored, skipped, news = self._next(reads, _shifted(apply, at), overwrite=overwrite)
+            if len(at) == len(keys):
+                results = news
+            else:
+                for i, new in zip(at, news, strict=True):
+                    results[i] = new
+            lost = self._put(here, stored, reads.versions, skipped)
+            if not lost:
+                return results
+            at = [at[j] for j in lost]
+        names = ", ".join(repr(keys[i]) for i in at[:3])
+        msg = (
+            f"{len(at)} keys ({names}{', ...' if len(at) > 3 else ''}) were changed by another writer each of the "
+            f"{_ROUNDS} times that batch {self._txid} wanted to write them: one state has one topology; give each "
+            "its own table, key prefix or server"
+        )
+        raise ConflictError(msg)
+
+    def _put(
+        self, keys: Sequence[Key], stored: Sequence[Any], versions: Sequence[Any], skipped: Collection[int]
+    ) -> list[int]:
+        """Write all but what is skipped; the positions that lost."""
+        if not skipped:
+            return self._reads.multi_put(keys, stored, versions)
+        chosen = [i for i in range(len(keys)) if i not in skipped]
+        if not chosen:
+            return []
+        lost = self._reads.multi_put(
+            [keys[i] for i in chosen], [stored[i] for i in chosen], [versions[i] for i in chosen]
+        )
+        return [chosen[i] for i in lost]
+
+    def _drop_removed(self, txid: int | None) -> None:
+        old = [key for key, removed in self._removed.items() if removed != txid]
+        if not old:
+            return
+        reads = self._reads.multi_get(old)
+        stale = [
+            stored is not None and stored.txid != txid and value is None
+            for stored, value in zip(reads.values, self._visible(reads), strict=True)
+        ]
+        self._reads.multi_forget(old, stale, reads.versions)
+        for key in old:
+            del self._removed[key]
+
+    @contextmanager
+    def _breaking(self) -> Iterator[None]:
+        """After an update that failed halfway nobody knows which keys hold it: only a new beginning helps."""
+        self._broken = True
+        yield
+        self._broken = False
+
+    def _check_whole(self) -> None:
+        if self._broken:
+            msg = f"an update of batch {self._txid} failed before, so the batch cannot go on: begin_commit it again"
+            raise BrokenBatchError(msg)
+
+
+def _shifted(apply: Apply, at: Sequence[int]) -> Apply:
+    """Positions of a round as those of the call."""
+    return lambda inner, bases: apply(at if len(inner) == len(at) else [at[i] for i in inner], bases)
+
+
+_ATOMS = frozenset({type(None), bool, int, float, str, bytes})
+
+
+def own(bases: list[Any]) -> list[Any]:
+    """Values that an updater may change in place: what it starts from is stored again, as what came before."""
+    return bases if _ATOMS.issuperset(map(type, bases)) else copy.deepcopy(bases)
