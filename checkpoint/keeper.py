@@ -24,12 +24,13 @@ STOP = b"s"
 _GRACE_SECONDS = 10.0
 
 
-def keep(command: list[str], folder: str) -> int:
+def keep(command: list[str], folder: str, stop_signal: int) -> int:
     """Run `command` until it ends or the standard input does, and return its exit code.
 
     Args:
         command: the server.
         folder: removed when the owner vanished without a word; empty for none.
+        stop_signal: what asks the server to end.
     """
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     owner_gone = threading.Event()
@@ -37,10 +38,10 @@ def keep(command: list[str], folder: str) -> int:
     def watch() -> None:
         if os.read(sys.stdin.fileno(), 1) != STOP:
             owner_gone.set()
-        _stop(server)
+        _stop(server, stop_signal)
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
-        server.terminate()
+        server.send_signal(stop_signal)
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
@@ -51,8 +52,8 @@ def keep(command: list[str], folder: str) -> int:
     return code
 
 
-def _stop(server: subprocess.Popen[bytes]) -> None:
-    server.terminate()
+def _stop(server: subprocess.Popen[bytes], stop_signal: int) -> None:
+    server.send_signal(stop_signal)
     try:
         server.wait(_GRACE_SECONDS)
     except subprocess.TimeoutExpired:
@@ -60,4 +61,4 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(abs(keep(sys.argv[2:], sys.argv[1])))
+    sys.exit(abs(keep(sys.argv[3:], sys.argv[1], int(sys.argv[2]))))

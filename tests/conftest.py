@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
     from pyspark.sql import SparkSession
 
+pytest_plugins = ["server_fixtures"]
+
 ROOT = Path(__file__).resolve().parent.parent
 REGION = "us-east-1"
 

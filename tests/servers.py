@@ -1,0 +1,166 @@
+"""Redis, memcached, PostgreSQL and kinesis-local as embedded servers: nothing on disk outlives them."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import urllib.request
+from pathlib import Path
+
+from checkpoint.embedded import EmbeddedServer, free_port
+
+LOOPBACK = "127.0.0.1"
+
+
+class RedisServer(EmbeddedServer):
+    """`url` is `redis://127.0.0.1:port`. It holds everything in memory."""
+
+    name = "redis"
+
+    def __init__(self, program: Path) -> None:
+        super().__init__(None, 0)
+        self._program = program
+
+    @property
+    def url(self) -> str:
+        return f"redis://{LOOPBACK}:{self.port}"
+
+    def _command(self) -> list[str]:
+        settings = {"bind": LOOPBACK, "port": str(self.port), "save": "", "appendonly": "no"}
+        return [
+            str(self._program),
+            *(word for key, value in settings.items() for word in (f"--{key}", value)),
+        ]
+
+    def _answers(self) -> bool:
+        return _ask(self.port, b"PING\r\n").startswith(b"+PONG")
+
+
+class MemcachedServer(EmbeddedServer):
+    """`address` is the pair of host and port."""
+
+    name = "memcached"
+
+    def __init__(self, program: Path) -> None:
+        super().__init__(None, 0)
+        self._program = program
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return LOOPBACK, self.port
+
+    def _command(self) -> list[str]:
+        # It refuses to run as root.
+        user = ["-u", _unprivileged().pw_name] if os.geteuid() == 0 else []
+        return [str(self._program), "-l", LOOPBACK, "-p", str(self.port), "-U", "0", "-m", "64", *user]
+
+    def _answers(self) -> bool:
+        return _ask(self.port, b"version\r\n").startswith(b"VERSION")
+
+
+class PostgresServer(EmbeddedServer):
+    """`url` is `postgresql://postgres@127.0.0.1:port/postgres`: a superuser without a password, for this host only."""
+
+    name = "postgres"
+    # Fast shutdown: SIGTERM would wait for every client to leave.
+    stop_signal = signal.SIGINT
+
+    def __init__(self, program: Path) -> None:
+        super().__init__(None, 0)
+        # initdb and pg_isready are beside the program, not beside a link to it.
+        self.program = program.resolve()
+
+    @property
+    def data(self) -> Path:
+        return self._folder / "data"
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@{LOOPBACK}:{self.port}/postgres"
+
+    def _command(self) -> list[str]:
+        as_user: list[str] = []
+        if os.geteuid() == 0:
+            # It refuses to run as root.
+            user = _unprivileged()
+            shutil.chown(self._folder, user.pw_uid, user.pw_gid)
+            as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+        if not self.data.exists():
+            how = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
+            initdb = [*as_user, str(self.program.with_name("initdb")), "-D", str(self.data), *how]
+            subprocess.run(initdb, cwd=self._folder, check=True, stdout=subprocess.DEVNULL)
+        settings = {
+            "listen_addresses": LOOPBACK,
+            "port": str(self.port),
+            "unix_socket_directories": "",
+            "fsync": "off",
+            "full_page_writes": "off",
+        }
+        chosen = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+        return [*as_user, str(self.program), "-D", str(self.data), *chosen]
+
+    def _answers(self) -> bool:
+        # The port answers before the database does.
+        ready = [str(self.program.with_name("pg_isready")), "-q", "-h", LOOPBACK, "-p", str(self.port)]
+        return subprocess.run(ready, check=False).returncode == 0
+
+
+class KinesisLocal(EmbeddedServer):
+    """The npm package kinesis-local: 56-digit sequence numbers, and closed shards that end and name their children.
+
+    Its own delays, such as those of a split, are set to nothing.
+    """
+
+    name = "kinesis-local"
+
+    def __init__(self, node: Path, script: Path) -> None:
+        super().__init__(None, 0)
+        self._node = node
+        self._script = script.resolve()
+
+    @property
+    def endpoint_url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def _command(self) -> list[str]:
+        settings = {
+            "KINESIS_MOCK_PLAIN_PORT": self.port,
+            "KINESIS_MOCK_TLS_PORT": free_port(),
+            "KINESIS_MOCK_CERT_PATH": self._script.with_name("server.json"),
+            "LOG_LEVEL": "ERROR",
+            **{
+                f"{call}_DURATION": "0ms"
+                for call in (
+                    "CREATE_STREAM",
+                    "DELETE_STREAM",
+                    "SPLIT_SHARD",
+                    "MERGE_SHARDS",
+                    "UPDATE_SHARD_COUNT",
+                )
+            },
+        }
+        return [
+            "env",
+            *(f"{key}={value}" for key, value in settings.items()),
+            str(self._node),
+            str(self._script),
+        ]
+
+    def _answers(self) -> bool:
+        with urllib.request.urlopen(f"{self.endpoint_url}/healthcheck", timeout=1) as answer:
+            return bool(answer.status == 200)
+
+
+def _ask(port: int, question: bytes) -> bytes:
+    with socket.create_connection((LOOPBACK, port), timeout=1) as connection:
+        connection.sendall(question)
+        return connection.recv(100)
+
+
+def _unprivileged() -> pwd.struct_passwd:
+    """Who runs what refuses to run as root."""
+    return pwd.getpwnam("nobody")
