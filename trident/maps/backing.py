@@ -49,6 +49,10 @@ class BackingMap(ABC, Generic[V]):
         """The reads and writes of a batch, or of its replay, follow."""
         return
 
+    def end_batch(self, txid: int | None) -> None:
+        """The batch is over; for a store that does not write before."""
+        return
+
 
 class VersionedBackingMap(BackingMap[V]):
     """A store that replaces a value only while it is still the one that was read."""
@@ -77,6 +81,9 @@ class _Unversioned(VersionedBackingMap[V]):
 
     def begin_batch(self, txid: int | None) -> None:
         self._backing.begin_batch(txid)
+
+    def end_batch(self, txid: int | None) -> None:
+        self._backing.end_batch(txid)
 
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
         return self._backing.multi_get(keys)

@@ -42,6 +42,10 @@ class CachedMap(VersionedBackingMap[V], Generic[V]):
         """Only the store hears of it."""
         self._backing.begin_batch(txid)
 
+    def end_batch(self, txid: int | None) -> None:
+        """Only the store hears of it."""
+        self._backing.end_batch(txid)
+
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
         """See `BackingMap.multi_get`."""
         return self.multi_get_versioned(keys)[0]

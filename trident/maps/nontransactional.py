@@ -24,7 +24,8 @@ class NonTransactionalMap(RemovableMapState[T]):
         self._backing.begin_batch(txid)
 
     def commit(self, txid: int | None) -> None:
-        """Nothing to do: what was put is durable."""
+        """Only the store hears of it."""
+        self._backing.end_batch(txid)
 
     def multi_get(self, keys: Sequence[Key]) -> list[T | None]:
         """See `ReadOnlyMapState.multi_get`."""

@@ -40,8 +40,9 @@ class CachedBatchReadsMap(Generic[V]):
         self._written.clear()
         self._backing.begin_batch(txid)
 
-    def end_batch(self) -> None:
-        """Forget everything."""
+    def end_batch(self, txid: int | None) -> None:
+        """Tell the store, and forget everything."""
+        self._backing.end_batch(txid)
         self._written.clear()
 
     def multi_get(self, keys: Sequence[Key]) -> Reads[V]:

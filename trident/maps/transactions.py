@@ -60,7 +60,7 @@ class TransactionMap(RemovableMapState[T]):
             BrokenBatchError: one of its updates failed.
         """
         self._check_whole()
-        self._reads.end_batch()
+        self._reads.end_batch(txid)
         self._txid = None
 
     def multi_get(self, keys: Sequence[Key]) -> list[T | None]:

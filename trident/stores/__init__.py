@@ -1,0 +1,19 @@
+"""Where states are kept."""
+
+from trident.stores.bytestore import ByteStore
+from trident.stores.factory import MapStateFactory, map_state
+from trident.stores.memory import MemoryMapState
+from trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer, StateType
+from trident.stores.storemap import StoreMap
+
+__all__ = [
+    "ByteStore",
+    "JsonSerializer",
+    "MapStateFactory",
+    "MemoryMapState",
+    "MsgpackSerializer",
+    "Serializer",
+    "StateType",
+    "StoreMap",
+    "map_state",
+]

@@ -1,0 +1,137 @@
+"""From a store, a kind and options to a state: `RedisState.opaque("redis://...", ...)` and its like."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
+
+from trident.errors import StateOptionsError
+from trident.maps import (
+    BackingMap,
+    CachedMap,
+    MicroBatchBackingMap,
+    NonTransactionalMap,
+    OpaqueMap,
+    SnapshottableMap,
+    TransactionalMap,
+)
+from trident.maps.transactions import TransactionMap
+from trident.state import ATTEMPT, StateFactory
+from trident.stores.bytestore import ByteStore
+from trident.stores.options import MapOptions, options_of
+from trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer, StateType
+from trident.stores.storemap import StoreMap
+
+__all__ = ["MapStateFactory", "map_state"]
+
+_MAPS: dict[StateType, Callable[[BackingMap[Any]], TransactionMap[Any] | NonTransactionalMap[Any]]] = {
+    StateType.NON_TRANSACTIONAL: NonTransactionalMap,
+    StateType.TRANSACTIONAL: TransactionalMap,
+    StateType.OPAQUE: OpaqueMap,
+}
+_SERIALIZERS: dict[str, Any] = {"json": JsonSerializer, "msgpack": MsgpackSerializer}
+
+_stores: dict[tuple[int, str], ByteStore] = {}
+_stores_lock = threading.Lock()
+
+
+def map_state(
+    backing: BackingMap[Any], kind: StateType, global_key: str = "$GLOBAL$"
+) -> SnapshottableMap[Any]:
+    """A user's own backing map as a state of any kind: `MapState` and `Snapshottable`."""
+    return SnapshottableMap(_MAPS[kind](backing), (global_key,))
+
+
+class MapStateFactory(StateFactory):
+    """Makes the map states of one store. Use `opaque`, `transactional` or `non_transactional` of its subclasses.
+
+    Args:
+        kind: what the state promises.
+        target: where the store is.
+        options: see docs/states.md.
+
+    Raises:
+        StateOptionsError: an option is unknown or cannot be used.
+        MissingExtraError: the store's package is not installed.
+    """
+
+    options_type: ClassVar[type[MapOptions]] = MapOptions
+
+    def __init__(self, kind: StateType, target: str, **options: Any) -> None:
+        self.kind = kind
+        self._target = target
+        self._options = options_of(self.options_type, options)
+        self._serializer = _serializer(self._options.serializer, kind)
+        # Travels to the executors: all tasks of a process share one connection.
+        self._id = uuid.uuid4().hex
+        self._require()
+
+    @classmethod
+    def opaque(cls, target: str, **options: Any) -> Self:
+        """Exactly once with an opaque or a transactional spout."""
+        return cls(StateType.OPAQUE, target, **options)
+
+    @classmethod
+    def transactional(cls, target: str, **options: Any) -> Self:
+        """Exactly once with a transactional spout."""
+        return cls(StateType.TRANSACTIONAL, target, **options)
+
+    @classmethod
+    def non_transactional(cls, target: str, **options: Any) -> Self:
+        """At least once."""
+        return cls(StateType.NON_TRANSACTIONAL, target, **options)
+
+    def make_state(
+        self, conf: Mapping[str, Any], partition_index: int, num_partitions: int
+    ) -> SnapshottableMap[Any]:
+        """See `StateFactory.make_state`."""
+        options = self._options
+        backing: BackingMap[Any] = StoreMap(
+            self.store(),
+            self._serializer,
+            key_factory=options.key_factory,
+            key_prefix=options.key_prefix,
+            retries=options.request_retries,
+            attempt=conf.get(ATTEMPT),
+        )
+        if options.max_multi_get_batch_size or options.max_multi_put_batch_size:
+            backing = MicroBatchBackingMap(
+                backing, options.max_multi_get_batch_size, options.max_multi_put_batch_size
+            )
+        if options.local_cache_size:
+            backing = CachedMap(backing, options.local_cache_size)
+        return map_state(backing, self.kind, options.global_key)
+
+    def store(self) -> ByteStore:
+        """The connection of this process, made when it is first asked for; never one from before a fork."""
+        key = (os.getpid(), self._id)
+        with _stores_lock:
+            store = _stores.get(key)
+            if store is None:
+                store = _stores[key] = self._connect()
+            return store
+
+    def _require(self) -> None:
+        """Check that what the store needs is installed."""
+        return
+
+    @abstractmethod
+    def _connect(self) -> ByteStore:
+        """A new connection."""
+
+
+def _serializer(given: Any, kind: StateType) -> Serializer:
+    if isinstance(given, Serializer):
+        return given
+    made = _SERIALIZERS.get(given) if isinstance(given, str) else None
+    if made is None:
+        msg = (
+            f"the option serializer is {given!r}; expected 'json', 'msgpack', or a trident.stores.Serializer"
+        )
+        raise StateOptionsError(msg)
+    serializer: Serializer = made(kind)
+    return serializer

@@ -1,0 +1,133 @@
+"""A state in the driver's memory: gone when the process ends. For tests, examples, and what can be computed again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
+
+from trident.maps.backing import LOST, Version
+from trident.stores.bytestore import ByteStore
+from trident.stores.factory import MapStateFactory
+from trident.stores.options import MapOptions
+from trident.stores.serializers import StateType
+
+__all__ = ["MemoryByteStore", "MemoryMapState"]
+
+
+class MemoryOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
+    """Of the memory state; `max_size` keys are kept, those used last; 0: all."""
+
+    global_key: str = "$MEMORY-MAP-STATE-GLOBAL$"
+    max_size: int = 0
+
+
+class MemoryByteStore(ByteStore):
+    """Bytes in a dictionary, for one process and all its threads.
+
+    Args:
+        name: for errors.
+        expire: seconds that a key lives after it was set; 0: for ever.
+        max_size: how many keys are kept, those used last; 0: all.
+        clock: seconds.
+    """
+
+    def __init__(
+        self, name: str, expire: float = 0, max_size: int = 0, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._name = name
+        self._expire = expire
+        self._max_size = max_size
+        self._clock = clock
+        self._values: OrderedDict[str, tuple[bytes, float]] = OrderedDict()
+        self._lock = threading.RLock()
+
+    @property
+    def where(self) -> str:
+        """See `ByteStore.where`."""
+        return self._name
+
+    def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
+        """See `ByteStore.get_many`."""
+        with self._lock:
+            now = self._clock()
+            found = [self._get(key, now) for key in keys]
+        return found, list(found)
+
+    def compare_and_set_many(
+        self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version]
+    ) -> list[Version]:
+        """See `ByteStore.compare_and_set_many`."""
+        with self._lock:
+            now = self._clock()
+            written: list[Version] = []
+            for key, value, version in zip(keys, values, versions, strict=True):
+                if self._get(key, now) == version:
+                    self._set(key, value, now)
+                    written.append(value)
+                else:
+                    written.append(LOST)
+            return written
+
+    def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
+        """See `ByteStore.set_many`."""
+        with self._lock:
+            now = self._clock()
+            for key, value in zip(keys, values, strict=True):
+                self._set(key, value, now)
+
+    def _get(self, key: str, now: float) -> bytes | None:
+        entry = self._values.get(key)
+        if entry is None:
+            return None
+        if self._expire and entry[1] <= now:
+            del self._values[key]
+            return None
+        if self._max_size:
+            self._values.move_to_end(key)
+        return entry[0]
+
+    def _set(self, key: str, value: bytes | None, now: float) -> None:
+        if value is None:
+            self._values.pop(key, None)
+            return
+        self._values[key] = (value, now + self._expire)
+        if self._max_size:
+            self._values.move_to_end(key)
+            if len(self._values) > self._max_size:
+                self._values.popitem(last=False)
+
+
+class MemoryMapState(MapStateFactory):
+    """Makes states in the driver's memory. States of one factory share their values; another factory's are others.
+
+    With `maxSize` it forgets what was not used for longest, and then counts that from nothing.
+    """
+
+    driver_local: ClassVar[bool] = True
+    options_type: ClassVar[type[MapOptions]] = MemoryOptions
+
+    def __init__(self, kind: StateType = StateType.OPAQUE, target: str = "memory", **options: Any) -> None:
+        super().__init__(kind, target, **options)
+
+    @classmethod
+    def opaque(cls, target: str = "memory", **options: Any) -> Self:
+        """See `MapStateFactory.opaque`; `target` is a name for errors."""
+        return super().opaque(target, **options)
+
+    @classmethod
+    def transactional(cls, target: str = "memory", **options: Any) -> Self:
+        """See `MapStateFactory.transactional`; `target` is a name for errors."""
+        return super().transactional(target, **options)
+
+    @classmethod
+    def non_transactional(cls, target: str = "memory", **options: Any) -> Self:
+        """See `MapStateFactory.non_transactional`; `target` is a name for errors."""
+        return super().non_transactional(target, **options)
+
+    def _connect(self) -> ByteStore:
+        options = self._options
+        assert isinstance(options, MemoryOptions)
+        return MemoryByteStore(self._target, options.expire_interval_sec, options.max_size)

@@ -1,0 +1,177 @@
+"""Values to bytes and back: byte for byte Trident's JSON, or msgpack."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from trident.values import OpaqueValue, TransactionalValue
+
+__all__ = ["JsonSerializer", "MsgpackSerializer", "Serializer", "StateType"]
+
+
+class StateType(Enum):
+    """What a state promises, and with that what it stores. Named as the kinds of spout are."""
+
+    NON_TRANSACTIONAL = "nontransactional"
+    TRANSACTIONAL = "transactional"
+    OPAQUE = "opaque"
+
+
+_STORED: dict[StateType, Any] = {
+    StateType.NON_TRANSACTIONAL: Any,
+    StateType.TRANSACTIONAL: TransactionalValue[Any],
+    StateType.OPAQUE: OpaqueValue[Any],
+}
+
+
+class Serializer(ABC):
+    """A user's own format of what a state stores.
+
+    It gets an `OpaqueValue`, a `TransactionalValue` or the plain value, and gives back an equal one. Give the option
+    `serializer` an object of such a class; it must pickle.
+    """
+
+    text: bool = False
+    """What it makes is UTF-8, for stores that know text from bytes."""
+
+    @abstractmethod
+    def serialize(self, value: Any) -> bytes:
+        """The bytes of a value; TypeError or ValueError where it cannot take it."""
+
+    @abstractmethod
+    def deserialize(self, data: bytes) -> Any:
+        """The value; TypeError or ValueError where the bytes are none of its own."""
+
+    def serialize_many(self, values: Sequence[Any]) -> list[bytes]:
+        """`serialize` of each."""
+        return [self.serialize(value) for value in values]
+
+    def deserialize_many(self, data: Sequence[bytes | None]) -> list[Any]:
+        """`deserialize` of each; None stays None."""
+        return [None if item is None else self.deserialize(item) for item in data]
+
+
+class JsonSerializer(Serializer):
+    """Trident's JSON: `value`, `[txid, value]` or `[txid, current, previous]`, without spaces.
+
+    Takes None, booleans, integers of any size, finite floats, strings, and lists and string-keyed dicts of them.
+    """
+
+    text = True
+
+    def __init__(self, kind: StateType) -> None:
+        self._kind = kind
+        self._encoder = msgspec.json.Encoder()
+        self._decoder: Any = msgspec.json.Decoder(_STORED[kind])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._kind,)
+
+    def serialize(self, value: Any) -> bytes:
+        """See `Serializer.serialize`."""
+        _check(value, self._takes)
+        return self._encoder.encode(value)
+
+    def deserialize(self, data: bytes) -> Any:
+        """See `Serializer.deserialize`."""
+        return self._decoder.decode(data)
+
+    def serialize_many(self, values: Sequence[Any]) -> list[bytes]:
+        """See `Serializer.serialize_many`."""
+        if not values:
+            return []
+        _check_many(values, self._takes)
+        # One call for all of them; JSON has no line ends inside.
+        lines = self._encoder.encode_lines(values).split(b"\n")
+        lines.pop()
+        return lines
+
+    def deserialize_many(self, data: Sequence[bytes | None]) -> list[Any]:
+        """See `Serializer.deserialize_many`."""
+        decode = self._decoder.decode
+        return [None if item is None else decode(item) for item in data]
+
+    @staticmethod
+    def _takes(value: Any) -> bool:
+        kind = type(value)
+        return kind in _SCALARS or (kind is float and math.isfinite(value))
+
+
+class MsgpackSerializer(Serializer):
+    """The same in msgpack: smaller, faster, and takes bytes and all floats; integers of 64 bits."""
+
+    def __init__(self, kind: StateType) -> None:
+        self._kind = kind
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder: Any = msgspec.msgpack.Decoder(_STORED[kind])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._kind,)
+
+    def serialize(self, value: Any) -> bytes:
+        """See `Serializer.serialize`."""
+        _check(value, self._takes)
+        return self._encoder.encode(value)
+
+    def deserialize(self, data: bytes) -> Any:
+        """See `Serializer.deserialize`."""
+        return self._decoder.decode(data)
+
+    @staticmethod
+    def _takes(value: Any) -> bool:
+        kind = type(value)
+        return kind in _SCALARS or kind is float or kind is bytes
+
+    def serialize_many(self, values: Sequence[Any]) -> list[bytes]:
+        """See `Serializer.serialize_many`."""
+        _check_many(values, self._takes)
+        return list(map(self._encoder.encode, values))
+
+
+_SCALARS = frozenset({type(None), bool, int, str})
+
+
+def _check_many(values: Sequence[Any], takes: Any) -> None:
+    """`_check` of each, at once where all are of simple types."""
+    kinds = set(map(type, values))
+    inner: list[Any] = []
+    if kinds == {OpaqueValue}:
+        inner = [value.current for value in values]
+        inner += [value.previous for value in values]
+    elif kinds == {TransactionalValue}:
+        inner = [value.value for value in values]
+    if not inner or not _SCALARS.issuperset(map(type, inner)):
+        for value in values:
+            _check(value, takes)
+
+
+def _check(value: Any, takes: Any) -> None:
+    """Refuse what would come back as something else: a Decimal as a string, a set as a list, NaN as null."""
+    if takes(value):
+        return
+    kind = type(value)
+    if kind is OpaqueValue:
+        _check(value.current, takes)
+        _check(value.previous, takes)
+    elif kind is TransactionalValue:
+        _check(value.value, takes)
+    elif kind is list or kind is tuple:
+        for item in value:
+            _check(item, takes)
+    elif kind is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                msg = f"a dict's key is {key!r}, a {type(key).__name__}; only strings are taken"
+                raise TypeError(msg)
+            _check(item, takes)
+    else:
+        msg = (
+            f"{value!r} is of type {kind.__module__}.{kind.__qualname__}, which would not come back as it was"
+        )
+        raise TypeError(msg)

@@ -1,0 +1,198 @@
+"""A byte store as a backing map: keys, values, retries, and the fence that keeps older attempts out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from trident.errors import (
+    FencedError,
+    ForeignValueError,
+    SerializationError,
+    StateError,
+    StoreUnavailableError,
+    ValueTooLargeError,
+)
+from trident.maps.backing import LOST, Version, VersionedBackingMap
+from trident.state import Key
+from trident.stores.bytestore import ByteStore
+from trident.stores.keys import FENCE, KeyFactory, encode_keys
+from trident.stores.serializers import Serializer
+
+__all__ = ["StoreMap"]
+
+R = TypeVar("R")
+
+
+class StoreMap(VersionedBackingMap[Any]):
+    """Values of one serializer in one store.
+
+    Args:
+        store: where they stand.
+        serializer: of the values.
+        key_factory: of the keys; None for Trident's.
+        key_prefix: stands before each key.
+        retries: of a request that got no answer.
+        attempt: of this task at its batch, see `trident.state.ATTEMPT`; None: not known, so no fence.
+    """
+
+    def __init__(
+        self,
+        store: ByteStore,
+        serializer: Serializer,
+        *,
+        key_factory: KeyFactory | None = None,
+        key_prefix: str = "",
+        retries: int = 2,
+        attempt: int | None = None,
+    ) -> None:
+        self._store = store
+        self._serializer = serializer
+        self._key_factory = key_factory
+        self._prefix = key_prefix
+        self._attempt = attempt
+        self._mark: tuple[int, int] | None = None
+        self._retrying = Retrying(
+            retry=retry_if_exception_type(StoreUnavailableError),
+            stop=stop_after_attempt(retries + 1),
+            wait=wait_random_exponential(multiplier=0.05, max=2),
+            reraise=True,
+        )
+
+    def begin_batch(self, txid: int | None) -> None:
+        """Raise the fence to this batch and attempt.
+
+        Raises:
+            FencedError: it stands higher.
+        """
+        self._mark = None if txid is None or self._attempt is None else (txid, self._attempt)
+        if self._mark is None:
+            return
+        key = [self._prefix + FENCE]
+        while True:
+            raws, versions = self._ask(self._store.get_many, key)
+            if self._compare(raws[0]) == self._mark:
+                return
+            if self._ask(
+                self._store.compare_and_set_many, key, [msgspec.json.encode(self._mark)], versions
+            ) != [LOST]:
+                return
+
+    def multi_get(self, keys: Sequence[Key]) -> list[Any]:
+        """See `BackingMap.multi_get`."""
+        return self.multi_get_versioned(keys)[0]
+
+    def multi_get_versioned(self, keys: Sequence[Key]) -> tuple[list[Any], list[Version]]:
+        """See `VersionedBackingMap.multi_get_versioned`.
+
+        Raises:
+            ForeignValueError: what stands under a key is not a value of this state.
+            FencedError: a newer attempt has begun.
+        """
+        names = self._names(keys)
+        raws, versions = self._ask(self._store.get_many, names)
+        if self._mark is not None:
+            # After the read: who raised the fence before it is seen, who raises it later changes what was read.
+            self._compare(self._ask(self._store.get_many, [self._prefix + FENCE])[0][0])
+        try:
+            return self._serializer.deserialize_many(raws), versions
+        except Exception:
+            raise self._foreign(keys, names, raws) from None
+
+    def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
+        """See `BackingMap.multi_put`."""
+        self._ask(self._store.set_many, self._names(keys), self._serialized(keys, values))
+
+    def multi_remove(self, keys: Sequence[Key]) -> None:
+        """See `BackingMap.multi_remove`."""
+        self._ask(self._store.set_many, self._names(keys), [None] * len(keys))
+
+    def multi_compare_and_set(
+        self, keys: Sequence[Key], values: Sequence[Any], versions: Sequence[Version]
+    ) -> list[Version]:
+        """See `VersionedBackingMap.multi_compare_and_set`."""
+        raws: list[bytes | None]
+        if None in values:
+            kept = [i for i, value in enumerate(values) if value is not None]
+            raws = [None] * len(keys)
+            for i, raw in zip(
+                kept, self._serialized([keys[i] for i in kept], [values[i] for i in kept]), strict=True
+            ):
+                raws[i] = raw
+        else:
+            raws = [*self._serialized(keys, values)]
+        return self._ask(self._store.compare_and_set_many, self._names(keys), raws, versions)
+
+    def end_batch(self, txid: int | None) -> None:
+        """What was written is durable on return."""
+        self._ask(self._store.end_batch, txid)
+
+    def _ask(self, request: Callable[..., R], *args: Any) -> R:
+        return self._retrying(request, *args)
+
+    def _names(self, keys: Sequence[Key]) -> list[str]:
+        names = encode_keys(keys) if self._key_factory is None else [self._key_factory(key) for key in keys]
+        return [self._prefix + name for name in names] if self._prefix else names
+
+    def _serialized(self, keys: Sequence[Key], values: Sequence[Any]) -> list[bytes]:
+        try:
+            raws = self._serializer.serialize_many(values)
+        except Exception:
+            raise self._not_taken(keys, values) from None
+        limit = self._store.max_value_bytes
+        if limit is not None and raws and max(map(len, raws)) > limit:
+            key, size = next((key, len(raw)) for key, raw in zip(keys, raws, strict=True) if len(raw) > limit)
+            msg = (
+                f"the value of key {key!r} has {size:,} bytes, {self._store.where} takes {limit:,}: nothing was "
+                "written. Keep less under one key, or use another store"
+            )
+            raise ValueTooLargeError(msg)
+        return raws
+
+    def _compare(self, raw: bytes | None) -> tuple[int, int] | None:
+        """The fence, if it does not stand above this batch and attempt."""
+        if raw is None:
+            return None
+        try:
+            txid, attempt = mark = msgspec.json.decode(raw, type=tuple[int, int])
+        except msgspec.DecodeError as error:
+            msg = (
+                f"{self._store.where}, key {self._prefix + FENCE!r} holds {raw[:80]!r}, which is no [txid, attempt] "
+                f"({error}): another program writes here; use another keyPrefix, or remove that key"
+            )
+            raise ForeignValueError(msg) from None
+        if self._mark is not None and mark > self._mark:
+            msg = (
+                f"attempt {self._mark[1]} at batch {self._mark[0]} is over: attempt {attempt} at batch {txid} has "
+                f"begun in {self._store.where}; nothing more is written by this one"
+            )
+            raise FencedError(msg)
+        return mark
+
+    def _foreign(self, keys: Sequence[Key], names: Sequence[str], raws: Sequence[bytes | None]) -> StateError:
+        for key, name, raw in zip(keys, names, raws, strict=True):
+            try:
+                self._serializer.deserialize_many([raw])
+            except Exception as error:
+                return ForeignValueError(
+                    f"{self._store.where}, key {name!r} (of {key!r}) holds {(raw or b'')[:80]!r}, which is not a value "
+                    f"of this state ({error}). It was not changed. Another program, or a state of another kind or "
+                    "serializer, has written it: use another keyPrefix, or remove it if nobody needs it"
+                )
+        return StateError(
+            f"{self._store.where}: the serializer failed on a batch, but on none of its values alone"
+        )
+
+    def _not_taken(self, keys: Sequence[Key], values: Sequence[Any]) -> StateError:
+        for key, value in zip(keys, values, strict=True):
+            try:
+                self._serializer.serialize_many([value])
+            except Exception as error:
+                return SerializationError(
+                    f"the value of key {key!r} cannot be stored: {error}. Nothing was written. Make it of numbers, "
+                    "strings, lists and dicts, or set the option serializer to one that takes it"
+                )
+        return StateError("the serializer failed on a batch, but on none of its values alone")

@@ -1,0 +1,246 @@
+"""What every backing map must do. Run it on your own:
+
+    class TestMyMap(BackingMapConformance):
+        @pytest.fixture
+        def connect(self, my_server):
+            return lambda kind: MyMap(my_server, kind)
+
+`connect(kind)` gives a new connection of `trident.stores.StateType`, all of them to the same data, empty at first. A
+`VersionedBackingMap` is tried with late tasks of older attempts, too. To see compared values when a test fails, call
+`pytest.register_assert_rewrite("trident.testing.conformance")` before the import.
+"""  # noqa: D415
+
+from __future__ import annotations
+
+import operator
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from trident.errors import StaleTransactionError
+from trident.maps import LOST, BackingMap, OpaqueMap, TransactionalMap, VersionedBackingMap
+from trident.state import Key, State, ValueUpdater
+from trident.stores.factory import map_state
+from trident.stores.serializers import StateType
+from trident.values import OpaqueValue, TransactionalValue
+
+__all__ = ["BackingMapConformance", "Connect"]
+
+Connect = Callable[[StateType], BackingMap[Any]]
+
+MANY = 5_000
+
+KEYS: list[Key] = [
+    ("word",),
+    ("two words",),
+    ("line\nend\r\n",),
+    ("naïve 日本語 😀",),
+    ("",),
+    ("[1]",),
+    ("nul\0byte",),
+    ("x" * 1_000,),
+    ("x" * 1_001,),
+    (1,),
+    (-1.5,),
+    (None,),
+    (True,),
+    ("a", "b"),
+    ("a,b",),
+    ("a", 1, None),
+    ("$GLOBAL$",),
+]
+
+VALUES: list[Any] = [
+    0,
+    -1,
+    2**53 + 1,
+    1.5,
+    1e300,
+    "",
+    "text",
+    "日本語\r\n\0",
+    True,
+    [1, "a", None],
+    {"a": [1]},
+]
+
+
+class BackingMapConformance:
+    """Tests that pytest collects from a subclass; see the module for the fixture it needs."""
+
+    def test_what_was_never_put_is_none(self, connect: Connect) -> None:
+        """In the order of the keys, also between others."""
+        backing = connect(StateType.OPAQUE)
+        backing.multi_put([("there",)], [OpaqueValue(1, 5, None)])
+        assert backing.multi_get([("a",), ("there",), ("b",)]) == [None, OpaqueValue(1, 5, None), None]
+
+    def test_values_come_back_as_they_were(self, connect: Connect) -> None:
+        """Of all kinds, on another connection."""
+        keys: list[Key] = [(f"value-{i}",) for i in range(len(VALUES))]
+        for kind, make in _MAKE.items():
+            values = [make(value) for value in VALUES]
+            connect(kind).multi_put(keys, values)
+            got = connect(kind).multi_get(keys)
+            assert got == values
+            assert [type(value) for value in got] == [type(value) for value in values]
+
+    def test_no_two_keys_are_the_same(self, connect: Connect) -> None:
+        """Whatever they hold."""
+        values = [OpaqueValue(1, i, None) for i in range(len(KEYS))]
+        connect(StateType.OPAQUE).multi_put(KEYS, values)
+        assert connect(StateType.OPAQUE).multi_get(KEYS) == values
+
+    def test_many_at_once(self, connect: Connect) -> None:
+        """More than fits into one request of most stores."""
+        keys: list[Key] = [(f"key-{i}",) for i in range(MANY)]
+        with _batch(OpaqueMap[int](connect(StateType.OPAQUE)), 1) as state:
+            assert state.multi_combine(keys, operator.add, list(range(MANY))) == list(range(MANY))
+        with _batch(OpaqueMap[int](connect(StateType.OPAQUE)), 2) as state:
+            assert state.multi_combine(keys, operator.add, [1] * MANY) == list(range(1, MANY + 1))
+        stored = connect(StateType.OPAQUE).multi_get(keys)
+        assert stored == [OpaqueValue(2, i + 1, i) for i in range(MANY)]
+
+    def test_removed_is_none(self, connect: Connect) -> None:
+        """And can be put again."""
+        backing = connect(StateType.NON_TRANSACTIONAL)
+        backing.multi_put([("a",), ("b",)], [1, 2])
+        backing.multi_remove([("a",), ("never",)])
+        assert connect(StateType.NON_TRANSACTIONAL).multi_get([("a",), ("b",)]) == [None, 2]
+        backing.multi_put([("a",)], [3])
+        assert backing.multi_get([("a",)]) == [3]
+
+    def test_a_replay_with_other_records_counts_once_in_an_opaque_state(self, connect: Connect) -> None:
+        """Each attempt on a new connection, as after a crash."""
+        truth: dict[Key, int] = {}
+        rng = random.Random(1)
+        keys: list[Key] = [(f"opaque-{i}",) for i in range(20)]
+        for txid in range(1, 6):
+            for attempt in range(3):
+                chosen = rng.sample(keys, 10) if attempt < 2 else keys
+                partials = [rng.randrange(100) for _ in chosen]
+                with _batch(OpaqueMap[int](connect(StateType.OPAQUE)), txid) as state:
+                    state.multi_combine(chosen, operator.add, partials)
+            truth.update(
+                {key: truth.get(key, 0) + partial for key, partial in zip(chosen, partials, strict=True)}
+            )
+        final = map_state(connect(StateType.OPAQUE), StateType.OPAQUE)
+        assert final.multi_get(keys) == [truth[key] for key in keys]
+
+    def test_an_identical_replay_counts_once_in_a_transactional_state(self, connect: Connect) -> None:
+        """Also when the first attempt had come only halfway."""
+        keys: list[Key] = [(f"transactional-{i}",) for i in range(20)]
+        for txid in (1, 2):
+            for many in (10, 20, 20):
+                with _batch(TransactionalMap[int](connect(StateType.TRANSACTIONAL)), txid) as state:
+                    state.multi_combine(keys[:many], operator.add, [txid] * many)
+        assert connect(StateType.TRANSACTIONAL).multi_get(keys) == [TransactionalValue(2, 3)] * 20
+
+    def test_a_version_is_written_over_once(self, connect: Connect) -> None:
+        """Set, created and removed: the second who saw the same loses and changes nothing."""
+        backing, late = connect(StateType.OPAQUE), connect(StateType.OPAQUE)
+        if not isinstance(backing, VersionedBackingMap) or not isinstance(late, VersionedBackingMap):
+            return
+        keys: list[Key] = [("there",), ("new",), ("gone",), ("mine",)]
+        backing.multi_put([keys[0], keys[2]], [OpaqueValue(1, 1, None)] * 2)
+        _, versions = backing.multi_get_versioned(keys)
+        _, old = late.multi_get_versioned(keys)
+        values = [OpaqueValue(2, 2, 1), OpaqueValue(2, 1, None), None]
+        assert LOST not in backing.multi_compare_and_set(keys[:3], values, versions[:3])
+        mine = OpaqueValue(2, 9, None)
+        written = late.multi_compare_and_set(keys, [mine] * 4, old)
+        assert [version is LOST for version in written] == [True, True, True, False]
+        assert backing.multi_get(keys) == [*values, mine]
+
+    def test_a_late_task_of_an_older_batch_writes_nothing(self, connect: Connect) -> None:
+        """It read before a newer attempt and the next batch wrote, and writes after."""
+        makes: list[tuple[StateType, Callable[[BackingMap[Any]], OpaqueMap[int] | TransactionalMap[int]]]] = [
+            (StateType.OPAQUE, OpaqueMap[int]),
+            (StateType.TRANSACTIONAL, TransactionalMap[int]),
+        ]
+        for kind, make in makes:
+            if not isinstance(connect(kind), VersionedBackingMap):
+                return
+            key: Key = (f"late-{kind.value}",)
+            late = make(connect(kind))
+            late.begin_commit(1)
+            refused = False
+            try:
+                late.multi_update([key], [_Overtaken(kind, make, connect, key)])
+            except StaleTransactionError:
+                refused = True
+            assert refused, "the batch is over, and nobody said so"
+            assert map_state(connect(kind), kind).multi_get([key]) == [110]
+
+    def test_writers_side_by_side_lose_nothing(self, connect: Connect) -> None:
+        """Each adds to the same keys, reading again where it lost."""
+        keys: list[Key] = [(f"shared-{i}",) for i in range(50)]
+        if not isinstance(connect(StateType.OPAQUE), VersionedBackingMap):
+            return
+        failures: list[BaseException] = []
+
+        def add() -> None:
+            backing = connect(StateType.OPAQUE)
+            assert isinstance(backing, VersionedBackingMap)
+            try:
+                for _ in range(10):
+                    todo = keys
+                    while todo:
+                        values, versions = backing.multi_get_versioned(todo)
+                        new = [OpaqueValue(1, (value.current if value else 0) + 1, None) for value in values]
+                        written = backing.multi_compare_and_set(todo, new, versions)
+                        todo = [key for key, version in zip(todo, written, strict=True) if version is LOST]
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=add) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failures
+        assert connect(StateType.OPAQUE).multi_get(keys) == [OpaqueValue(1, 30, None)] * len(keys)
+
+
+class _Overtaken(ValueUpdater[int]):
+    """Adds 5; the first time, after a newer attempt at batch 1 has added 10 and batch 2 has added 100."""
+
+    def __init__(
+        self,
+        kind: StateType,
+        make: Callable[[BackingMap[Any]], OpaqueMap[int] | TransactionalMap[int]],
+        connect: Connect,
+        key: Key,
+    ) -> None:
+        self._newer = [
+            lambda txid=txid, partial=partial: _add(make(connect(kind)), txid, key, partial)
+            for txid, partial in ((1, 10), (2, 100))
+        ]
+
+    def update(self, stored: int | None) -> int:
+        while self._newer:
+            self._newer.pop(0)()
+        return (stored or 0) + 5
+
+
+def _add(state: OpaqueMap[int] | TransactionalMap[int], txid: int, key: Key, partial: int) -> None:
+    with _batch(state, txid):
+        state.multi_combine([key], operator.add, [partial])
+
+
+StateT = TypeVar("StateT", bound=State)
+
+
+@contextmanager
+def _batch(state: StateT, txid: int) -> Iterator[StateT]:
+    state.begin_commit(txid)
+    yield state
+    state.commit(txid)
+
+
+_MAKE: dict[StateType, Callable[[Any], Any]] = {
+    StateType.OPAQUE: lambda value: OpaqueValue(7, value, None),
+    StateType.TRANSACTIONAL: lambda value: TransactionalValue(7, value),
+    StateType.NON_TRANSACTIONAL: lambda value: value,
+}
