@@ -10,7 +10,6 @@ import msgspec
 
 from checkpoint.nodes import (
     Acks,
-    CheckpointNode,
     DeadLetterRecord,
     DeadLettersNode,
     InflightNode,
@@ -21,11 +20,12 @@ from checkpoint.nodes import (
     StartNode,
 )
 from checkpoint.store import SourceStore
+from spout.adoption import adopted_nodes, is_beyond
 from spout.errors import DataLossError
 from spout.kinesis import Kinesis, StreamInfo
 from spout.options import Options
 from spout.planning import ShardState
-from spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd, parse_position
+from spout.positions import TRIM_HORIZON, AtTimestamp, Position, ShardEnd, parse_position
 from spout.probe import Look
 from spout.settling import SettledShard, settle_shard, tracker_of
 from spout.shards import adopted, drained, first_listing, listed_again, readable
@@ -211,7 +211,7 @@ class SourceState:
     def stands_further(self, plan: Plan) -> bool:
         """Whether ZooKeeper has a shard read beyond where a plan starts: its batch can no longer be settled."""
         return any(
-            shard in self.shards and _stands_further(self.shards[shard], parse_position(text))
+            shard in self.shards and is_beyond(self.shards[shard], parse_position(text))
             for shard, text in plan.positions.items()
         )
 
@@ -220,35 +220,7 @@ class SourceState:
 
         Positions are those the offset's batch started from; what it would have retried and what waited is not done.
         """
-        updates: dict[str, tuple[CheckpointNode, InflightNode | None]] = {}
-        for shard, text in plan.positions.items():
-            position, known = parse_position(text), self.shards.get(shard)
-            if known is not None and known.checkpoint is not None and _stands_further(known, position):
-                # What is done is never undone: reading would meet records that are counted already.
-                log.error(
-                    "shard %s: ZooKeeper stands at %s, Spark's offset at %s: nothing in between is read again",
-                    shard,
-                    known.position,
-                    position,
-                )
-                kept = msgspec.structs.replace(known.checkpoint, txid=settled)
-                updates[shard] = (kept, known.inflight)
-                continue
-            waiting = sorted(
-                (*plan.retries.get(shard, ()), *(plan.notDone.get(shard, ()))),
-                key=lambda run: run.last_position,
-            )
-            dead = plan.dead.get(shard, ())
-            safe = _safe_below(position, [*waiting, *dead], known)
-            updates[shard] = (
-                CheckpointNode(
-                    checkpoint=str(safe.sequence) if safe else None,
-                    sub=safe.sub if safe else -1,
-                    txid=settled,
-                    position=text,
-                ),
-                InflightNode(txid=settled, waiting=tuple(waiting), dead=dead),
-            )
+        updates = adopted_nodes(plan, self.shards, settled)
         mark = plan.plan if settled == plan.txid else ""
         lineage = ShardsNode(shards=adopted(self.lineage, plan.positions))
         self._store.settle(updates, {}, lineage, SettledNode(txid=settled, plan=mark), self._epoch)
@@ -320,24 +292,6 @@ class SourceState:
 
 def _outcome(acks: Acks | None, plan: Plan) -> Mapping[str, Sequence]:  # type: ignore[type-arg]
     return acks.not_done if acks is not None and acks.plan == plan.plan else {}
-
-
-def _safe_below(position: Position, runs: Sequence[Run], known: ShardState | None) -> RecordPosition | None:
-    """The safe checkpoint of a shard that stands at `position` with these runs not done; never below a known one."""
-    safe = position.record if isinstance(position, After | ShardEnd) else None
-    if runs:
-        first = min(runs, key=lambda run: run.last_position)
-        safe = RecordPosition.parse(first.prev) if first.prev else None
-    before = known.safe if known else None
-    return max(safe, before) if safe and before else safe or before
-
-
-def _stands_further(known: ShardState, position: Position) -> bool:
-    """Whether a shard has been read, or done, beyond a position."""
-    here = position.record if isinstance(position, After | ShardEnd) else None
-    there = known.position.record if isinstance(known.position, After | ShardEnd) else None
-    read = max((at for at in (there, known.safe) if at is not None), default=None)
-    return read is not None and (here is None or read > here) and not isinstance(position, ShardEnd)
 
 
 def _age(milliseconds: int) -> str:

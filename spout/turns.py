@@ -7,19 +7,14 @@ crash) finds the pin and gives the same rows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from itertools import zip_longest
 
-import msgspec
 import pyarrow as pa
-import xxhash
-from pyspark.sql.datasource import InputPartition
 
 from checkpoint.client import shared_client
 from checkpoint.errors import BatchMissingError
-from checkpoint.layout import Layout
 from checkpoint.nodes import Pin
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
@@ -34,66 +29,16 @@ from spout.errors import (
 from spout.fetch import Bounds, DueTurn, ShardFetcher
 from spout.gone import GoneShard, is_gone
 from spout.kinesis import Kinesis, KinesisError
-from spout.options import Options
+from spout.partition import PROTOCOL, ShardTurn, TurnsPartition
+from spout.pinned import holds_all_of, left_of, reach, served_part
 from spout.positions import parse_position
 from spout.rows import Segment, TurnRows
 from tracker.ids import tag
 from tracker.records import RecordPosition, Run
 
-__all__ = ["PROTOCOL", "ShardTurn", "TurnReader", "TurnsPartition", "read_turns"]
+__all__ = ["TurnReader", "read_turns"]
 
 log = logging.getLogger(__name__)
-
-PROTOCOL = 1
-"""Bump when what a partition carries, or what a task does with it, changes."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardTurn:
-    """What one batch does with one shard.
-
-    `due` holds the runs taken up again in shard order, each with True where it is exhausted and goes to the dead
-    letter; `read` says whether new records are read from `start` (a position in text form).
-    """
-
-    shard: str
-    index: int
-    start: str
-    read: bool
-    due: tuple[tuple[Run, bool], ...] = ()
-
-
-class TurnsPartition(InputPartition):
-    """The work of one task, complete: what travels from the planning process to an executor."""
-
-    def __init__(
-        self,
-        *,
-        options: Options,
-        layout: Layout,
-        stream: str,
-        txid: int,
-        plan: str,
-        epoch: int,
-        limit: int | None,
-        replay: bool,
-        turns: Sequence[ShardTurn],
-    ) -> None:
-        super().__init__(txid)
-        self.protocol = PROTOCOL
-        self.options = options
-        self.layout = layout
-        self.stream = stream
-        self.txid = txid
-        self.plan = plan
-        self.epoch = epoch
-        self.limit = limit
-        self.replay = replay
-        self.turns = tuple(turns)
-
-    def __repr__(self) -> str:
-        shards = ", ".join(turn.shard for turn in self.turns)
-        return f"TurnsPartition(txid={self.txid}, stream={self.stream!r}, shards=[{shards}])"
 
 
 def read_turns(partition: TurnsPartition, *, first_attempt: bool) -> Iterator[pa.RecordBatch]:
@@ -181,7 +126,7 @@ class TurnReader:
     def _pin_last(self, shard: str, pin: Pin) -> None:
         """Pin a turn after its last row; one pinned meanwhile counts, which may hold less than this, but not more."""
         stored, created = self._store.create_pin(shard, pin, self._partition.epoch)
-        if created or _holds_all_of(pin, stored):
+        if created or holds_all_of(pin, stored):
             return
         part = self._partition
         msg = (
@@ -281,7 +226,7 @@ class TurnReader:
                 shard=turn.shard,
                 txid=self._partition.txid,
                 letters=letters,
-                plan=f"{self._partition.plan}-{_reach(letters)}",
+                plan=f"{self._partition.plan}-{reach(letters)}",
             )
         through = str(found.through) if found.through else None
         return tuple(served), through, tuple(wanted[i] for i in found.missing), segments
@@ -294,7 +239,7 @@ class TurnReader:
             for i, ((_, dead), served) in enumerate(zip(turn.due, pin.served, strict=False))
             if served > 0 and not dead
         ]
-        runs = [_served_part(turn.due[i][0], pin.served[i], pin.through) for i in retried]
+        runs = [served_part(turn.due[i][0], pin.served[i], pin.through) for i in retried]
         found = self._fetch_due(fetcher, runs, everything=True)
         segments = [
             Segment(batches, attempt=run.attempt + 1)
@@ -336,7 +281,8 @@ class TurnReader:
         log.warning("%s; going on with what is left (spout=%s)", where, self._options.spout)
         acks = self._store.get_acks(part.txid)
         judged = acks is not None and acks.plan == part.plan
-        left = _left_of(pin, rows, part.epoch, turn, retried, judged=judged)
+        runs = [run for run, _ in turn.due]
+        left = left_of(pin, rows, part.epoch, runs, retried, judged=judged)
         self._store.replace_pin(turn.shard, left, part.epoch)
         return rows
 
@@ -371,62 +317,3 @@ class _Held:
 
     rows: TurnRows
     unpinned: Pin | None = None
-
-
-def _reach(letters: Sequence[Letter]) -> str:
-    """Which records of a turn are dead-lettered, as 16 hexadecimal digits.
-
-    Two tasks may write at a time, and the one that is pinned perhaps reached further: with a file each, the other
-    one cannot take its records away.
-    """
-    found = [(run.last, sum(batch.num_rows for batch in batches), gone) for run, batches, gone in letters]
-    return xxhash.xxh3_64_hexdigest(repr(found).encode())
-
-
-def _holds_all_of(pin: Pin, other: Pin) -> bool:
-    """Whether a reading of a turn holds every record of another one."""
-    if other.closed and not pin.closed:
-        return False
-    if other.last is not None and (
-        pin.last is None or RecordPosition.parse(pin.last) < RecordPosition.parse(other.last)
-    ):
-        return False
-    pairs = zip_longest(pin.served, other.served, fillvalue=-1)
-    return all(mine >= theirs for mine, theirs in pairs)
-
-
-def _left_of(
-    pin: Pin, rows: TurnRows, epoch: int, turn: ShardTurn, retried: Mapping[int, int], *, judged: bool
-) -> Pin:
-    """The pin of a turn some of whose records are gone: what is left of it.
-
-    A record taken up again that is gone before an outcome was published was never judged: it counts as expired, and
-    goes to the dead letter. Once the outcome is there, it holds for the gone ones too.
-    """
-    served, missing = list(pin.served), set(pin.missing)
-    for index, count in retried.items():
-        # Of a run not reached to its end, what is gone cannot be told from what is still to come.
-        if not judged and count < served[index] == turn.due[index][0].count:
-            served[index] = count
-            missing.add(index)
-    expired = sum(pin.served) - sum(served)
-    return msgspec.structs.replace(
-        pin,
-        epoch=epoch,
-        count=rows.count,
-        fresh=rows.count - sum(retried.values()),
-        digest=rows.digest(),
-        xor=rows.xor(),
-        served=tuple(served),
-        missing=tuple(sorted(missing)),
-        lost=pin.lost + pin.count - rows.count - expired,
-    )
-
-
-def _served_part(run: Run, served: int, through: str | None) -> Run:
-    """The part of a run that a pinned turn delivered."""
-    if served == run.count or through is None:
-        return run
-    if RecordPosition.parse(through) >= run.last_position:
-        return run
-    return msgspec.structs.replace(run, last=through, count=served)

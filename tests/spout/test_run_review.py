@@ -24,8 +24,9 @@ from spout.errors import (
     TurnChangedError,
 )
 from spout.options import Options
+from spout.partition import TurnsPartition
 from spout.testing import MemoryKinesis
-from spout.turns import TurnReader, TurnsPartition
+from spout.turns import TurnReader
 
 Start = Callable[..., Query]
 A = "shardId-000000000000"
@@ -294,12 +295,11 @@ def test_a_takeover_during_a_call_ends_the_session_although_no_other_call_comes(
     query = start(kinesis)
     query.planned()
     client = query.run._client
-    with query.run._busy:
+    with query.run._tenure.call():
         newer = start(kinesis, query.checkpoint)
         seen = Retrying(stop=stop_after_delay(20), wait=wait_fixed(0.01), retry=retry_if_result(bool))
-        seen(lambda: not query.run._replaced)
+        seen(lambda: not query.run._tenure.replaced)
         assert client.connected
-    query.run._leave_if_replaced()
     assert not client.connected
     assert numbers(newer.rows()) == [1]
 
@@ -310,16 +310,16 @@ def test_a_withdrawn_request_to_stop_does_not_end_the_process_at_a_later_takeove
     kinesis = MemoryKinesis()
     query = start(kinesis)
     ended: list[bool] = []
-    query.run._on_replaced = lambda: ended.append(True)
+    query.run._tenure._on_replaced = lambda: ended.append(True)
     until = Retrying(stop=stop_after_delay(20), wait=wait_fixed(0.01), retry=retry_if_result(bool))
     asking = connect(query.run._options.zookeeper)
     SourceStore(asking, query.run._layout).ask_to_stop(query.run.epoch)
-    until(lambda: not query.run._ends_when_replaced)
+    until(lambda: not query.run._tenure._ends_when_replaced)
     asking.stop()
     asking.close()
-    until(lambda: query.run._ends_when_replaced)
+    until(lambda: query.run._tenure._ends_when_replaced)
     start(kinesis)
-    until(lambda: query.run._closed_for is None)
+    until(lambda: query.run._tenure._closed_for is None)
     assert ended == []
 
 

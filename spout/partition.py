@@ -1,0 +1,114 @@
+"""The work of one Spark task, complete: what travels from the planning process to an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+from checkpoint.layout import Layout
+from checkpoint.nodes import Plan
+from spout.options import Options
+from spout.planning import merged_due
+from tracker.records import Run
+
+__all__ = ["PROTOCOL", "ShardTurn", "TurnsPartition", "tasks_for", "tasks_of"]
+
+PROTOCOL = 1
+"""Bump when what a partition carries, or what a task does with it, changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTurn:
+    """What one batch does with one shard.
+
+    `due` holds the runs taken up again in shard order, each with True where it is exhausted and goes to the dead
+    letter; `read` says whether new records are read from `start` (a position in text form).
+    """
+
+    shard: str
+    index: int
+    start: str
+    read: bool
+    due: tuple[tuple[Run, bool], ...] = ()
+
+
+class TurnsPartition(InputPartition):
+    """The work of one task, complete: what travels from the planning process to an executor."""
+
+    def __init__(
+        self,
+        *,
+        options: Options,
+        layout: Layout,
+        stream: str,
+        txid: int,
+        plan: str,
+        epoch: int,
+        limit: int | None,
+        replay: bool,
+        turns: Sequence[ShardTurn],
+    ) -> None:
+        super().__init__(txid)
+        self.protocol = PROTOCOL
+        self.options = options
+        self.layout = layout
+        self.stream = stream
+        self.txid = txid
+        self.plan = plan
+        self.epoch = epoch
+        self.limit = limit
+        self.replay = replay
+        self.turns = tuple(turns)
+
+    def __repr__(self) -> str:
+        shards = ", ".join(turn.shard for turn in self.turns)
+        return f"TurnsPartition(txid={self.txid}, stream={self.stream!r}, shards=[{shards}])"
+
+
+def tasks_for(
+    turns: Sequence[ShardTurn], shards_per_task: int | None, max_partitions: int | None
+) -> list[list[ShardTurn]]:
+    """Cut a batch's turns into tasks, evenly, in order.
+
+    By default a task serves one shard up to 8 shards in all, then more, and 5 from 40 shards on: few shards use
+    all cores, many do not flood the scheduler.
+    """
+    if not turns:
+        return []
+    per_task = shards_per_task or min(5, -(-len(turns) // 8))
+    tasks = -(-len(turns) // per_task)
+    if max_partitions is not None:
+        tasks = min(tasks, max_partitions)
+    return [list(turns[i::tasks]) for i in range(tasks)]
+
+
+def tasks_of(
+    plan: Plan, options: Options, layout: Layout, epoch: int, *, replay: bool
+) -> list[TurnsPartition]:
+    """Cut a plan into tasks; `replay` where its turns may be pinned already."""
+    turns = [
+        ShardTurn(
+            shard=shard,
+            index=index,
+            start=plan.positions[shard],
+            read=shard in plan.read,
+            due=tuple(merged_due(plan, shard)),
+        )
+        for index, shard in enumerate(plan.shards)
+    ]
+    return [
+        TurnsPartition(
+            options=options,
+            layout=layout,
+            stream=layout.stream,
+            txid=plan.txid,
+            plan=plan.plan,
+            epoch=epoch,
+            limit=plan.limit,
+            replay=replay,
+            turns=part,
+        )
+        for part in tasks_for(turns, options.shards_per_task, options.max_partitions)
+    ]

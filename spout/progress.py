@@ -1,0 +1,35 @@
+"""What the query's progress shows of a source: lag, in-flight, retrying and dead-lettered records. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spout.state import SourceState
+
+__all__ = ["progress_of"]
+
+
+def progress_of(state: SourceState) -> dict[str, Any]:
+    """The report as JSON values: for all shards together, and for each by name. Times are in milliseconds."""
+    letters = state.dead_letters
+    shards = {
+        shard: {
+            "checkpoint": node.checkpoint.checkpoint if node.checkpoint else None,
+            "behindMs": node.checkpoint.behind_ms if node.checkpoint else None,
+            "retrying": sum(run.count for run in node.waiting),
+            "dead": sum(run.count for run in node.dead),
+            "deadLettered": letters[shard].count if shard in letters else 0,
+            **({"blocked": node.blocked} if node.blocked else {}),
+        }
+        for shard, node in sorted(state.shards.items())
+    }
+    nodes = [node.checkpoint for node in state.shards.values() if node.checkpoint]
+    retrying = sum(run.count for run in state.waiting)
+    return {
+        "txid": state.settled,
+        "behindMs": max((node.behind_ms for node in nodes), default=0),
+        "inflight": retrying + sum(run.count for runs in state.dead.values() for run in runs),
+        "retrying": retrying,
+        "deadLettered": sum(node.count for node in letters.values()),
+        "shards": shards,
+    }

@@ -1,0 +1,180 @@
+"""Makes ZooKeeper's state and the offset that Spark names agree, or says how they do not.
+
+Which case it is, `spout.reconcile` tells; here is what each of them does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from checkpoint.nodes import Plan
+from checkpoint.store import SourceStore
+from spout.errors import CheckpointMismatchError, SettledBatchError, StreamChangedError
+from spout.options import Options
+from spout.planning import waiting_besides
+from spout.reconcile import Standing, stands
+from spout.state import SourceState
+
+__all__ = ["Reconciler"]
+
+log = logging.getLogger(__name__)
+
+_CHOICES = (
+    "Restore the matching checkpointLocation, or start with a new checkpointLocation to go on from ZooKeeper's "
+    "position, or set onCheckpointMismatch=continue"
+)
+
+_OR_NEVER_RUN = (
+    ", or nothing of the batch was ever run, as where a filter is always false (then onCheckpointMismatch=continue "
+    "loses and repeats nothing)"
+)
+"""Spark asks for no partitions of a scan that it can leave out, so no plan is stored; the two look the same."""
+
+
+class Reconciler:
+    """What a run does with the offsets that Spark names, before it plans from one or hands out its rows.
+
+    Args:
+        options: `onCheckpointMismatch`.
+        store: of the application and stream.
+        state: what the run knows of each shard; settled and adopted here.
+        settle: settles a batch that Spark has committed.
+
+    Attributes:
+        resume: the plan that another Spark checkpoint began and did not finish: it comes first, once.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        store: SourceStore,
+        state: SourceState,
+        settle: Callable[[Plan], None],
+    ) -> None:
+        self._options = options
+        self._store = store
+        self._state = state
+        self._settle = settle
+        self._base = store.layout.base
+        self._compared = False
+        self.resume: Plan | None = None
+
+    def go_on_from(self, plan: Plan, planned: Plan | None) -> None:
+        """Make ZooKeeper's state the one after `plan`, which Spark has committed; `planned` is this run's last plan.
+
+        Raises:
+            CheckpointMismatchError, StreamChangedError: Spark's checkpoint and ZooKeeper disagree.
+        """
+        state = self._state
+        self._check_stream(plan)
+        stored = None
+        if plan.txid == state.settled + 1:
+            stored = planned or self._stored_plan(plan.txid)
+        standing = stands(plan, state.settled, state.settled_plan, stored)
+        if standing is Standing.SETTLE:
+            self._settle(plan)
+        elif self._compared:
+            return
+        elif standing is Standing.AGREES:
+            self.resume = self._unsettled_plan()
+        elif standing is Standing.SPARK_BEHIND:
+            self._mismatch(
+                f"Spark's checkpoint stands at txid {plan.txid}, but in ZooKeeper ({self._base}) txid "
+                f"{state.settled} is settled already, by another Spark checkpoint or a later state of this one",
+                "ZooKeeper's position is used and nothing is read again",
+            )
+            self.resume = self._unsettled_plan()
+        else:
+            self._mismatch(
+                f"Spark's checkpoint stands at txid {plan.txid}, but ZooKeeper ({self._base}) knows "
+                f"nothing after txid {state.settled}: its data was lost, or restored from an older copy"
+                + (_OR_NEVER_RUN if plan.txid == state.settled + 1 else ""),
+                f"the positions of Spark's offset are used, and the records of txid {plan.txid} are READ AGAIN "
+                f"under txid {plan.txid + 1} (at least once)",
+            )
+            state.adopt(plan, settled=plan.txid)
+        self._compared = True
+
+    def ready_to_replay(self, start: Plan, end: Plan, planned: Plan | None) -> bool:
+        """Whether a batch that Spark starts over can be given its rows; False: it was settled, and is skipped.
+
+        Raises:
+            SettledBatchError: the batch is settled already: it gives no rows again.
+            CheckpointMismatchError, StreamChangedError: as `go_on_from`.
+        """
+        self._check_stream(end)
+        state = self._state
+        if end.txid == state.settled + 1:
+            behind = stands(start, state.settled, state.settled_plan, None) is Standing.SPARK_BEHIND
+            # What ZooKeeper holds as the next plan comes next, from wherever Spark's checkpoint came to it.
+            if behind and not self._is_stored(end):
+                msg = (
+                    f"Spark starts txid {end.txid} over, but txid {start.txid} before it was settled in ZooKeeper "
+                    f"({self._base}) by another Spark checkpoint. Restore the matching checkpointLocation, or "
+                    "start with a new one to go on from ZooKeeper's position"
+                )
+                raise CheckpointMismatchError(msg)
+            self._compared = True
+            return True
+        if end.txid == state.settled + 2 and self._is_stored(start):
+            # ZooKeeper is older by one settling, and still has all that it takes to do it again.
+            self.go_on_from(start, planned)
+            return True
+        if end.txid <= state.settled:
+            what = (
+                f"Spark starts txid {end.txid} over, but it is settled in ZooKeeper ({self._base}, settled: "
+                f"{state.settled}): its records are done, and no rows are given twice"
+            )
+            if self._options.on_checkpoint_mismatch == "stop":
+                msg = f"{what}. {_CHOICES}"
+                raise SettledBatchError(msg)
+            log.error("%s; the batch is skipped (onCheckpointMismatch=continue)", what)
+            return False
+        self._mismatch(
+            f"Spark starts txid {end.txid} over, but ZooKeeper ({self._base}) knows nothing after txid "
+            f"{state.settled}: its data was lost, or restored from an older copy",
+            f"the plan in Spark's offset is used, and the records of txid {end.txid} may come AGAIN (at least once)",
+        )
+        return self._take_over(end)
+
+    def _take_over(self, end: Plan) -> bool:
+        """Adopt the plan of a batch in hand; False where ZooKeeper has got beyond it, so that it cannot be settled."""
+        further = self._state.stands_further(end)
+        self._state.adopt(end, settled=end.txid if further else end.txid - 1)
+        self._compared = True
+        return not further
+
+    def _stored_plan(self, txid: int) -> Plan | None:
+        batch = self._store.get_batch(txid)
+        return batch.plan if batch is not None else None
+
+    def _is_stored(self, plan: Plan) -> bool:
+        stored = self._stored_plan(plan.txid)
+        return stored is not None and stored.plan == plan.plan
+
+    def _unsettled_plan(self) -> Plan | None:
+        """The plan that another Spark checkpoint began and did not finish: it comes first, as it is.
+
+        What waits besides is not kept with a stored plan, because ZooKeeper has it already.
+        """
+        plan = self._stored_plan(self._state.settled + 1)
+        return waiting_besides(plan, self._state.shards) if plan is not None else None
+
+    def _check_stream(self, plan: Plan) -> None:
+        stream = self._state.stream
+        if plan.streams == {stream.name: stream.created}:
+            return
+        theirs = ", ".join(f"{name!r} created at {created}" for name, created in plan.streams.items())
+        msg = (
+            f"Spark's checkpoint is of the stream {theirs} (epoch milliseconds), the stream now is {stream.name!r} "
+            f"created at {stream.created}: another stream, or one deleted and created again, whose positions "
+            "mean nothing to each other. Start with a new checkpointLocation"
+        )
+        raise StreamChangedError(msg)
+
+    def _mismatch(self, what: str, consequence: str) -> None:
+        if self._options.on_checkpoint_mismatch == "stop":
+            msg = f"{what}. {_CHOICES}"
+            raise CheckpointMismatchError(msg)
+        log.error("%s; going on (onCheckpointMismatch=continue): %s", what, consequence)
