@@ -89,6 +89,10 @@ class MapStateFactory(StateFactory):
         self, conf: Mapping[str, Any], partition_index: int, num_partitions: int
     ) -> SnapshottableMap[Any]:
         """See `StateFactory.make_state`."""
+        return map_state(self.make_backing(conf), self.kind, self._options.global_key)
+
+    def make_backing(self, conf: Mapping[str, Any]) -> BackingMap[Any]:
+        """The map below a state, for one's own states on this store."""
         options = self._options
         backing: BackingMap[Any] = StoreMap(
             self.store(),
@@ -104,7 +108,7 @@ class MapStateFactory(StateFactory):
             )
         if options.local_cache_size:
             backing = CachedMap(backing, options.local_cache_size)
-        return map_state(backing, self.kind, options.global_key)
+        return backing
 
     def store(self) -> ByteStore:
         """The connection of this process, made when it is first asked for; never one from before a fork."""
