@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from bolt.coverage import SOURCE, Total, Wiring, failures, uncovered
 from bolt.errors import NotCoveredError, StaleBatchError
 from bolt.operator import Verdict
 from bolt.outcomes import outcome
@@ -87,12 +88,10 @@ class BatchInHand:
         pieces = published.not_done if published is not None else {}
         return [f"{stream}/{shard}:{piece.first}" for shard, runs in pieces.items() for piece in runs]
 
-    def reports(self, reports: Reports, operator: str) -> Reports:
-        """Those of the reports that are of this batch, this plan, this epoch and this operator."""
+    def reports(self, reports: Reports) -> Reports:
+        """Those of the reports that are of this batch, this plan and this epoch."""
         return {
-            key: failed
-            for key, failed in reports.items()
-            if (key.txid, key.tag, key.operator) == (self.txid, self._tag, operator)
+            key: failed for key, failed in reports.items() if (key.txid, key.tag) == (self.txid, self._tag)
         }
 
     def pins(self) -> dict[str, Pin]:
@@ -100,69 +99,59 @@ class BatchInHand:
         found = self._store.get_pins(self.txid, self._plan.shards)
         return {shard: pin for shard, pin in found.items() if pin.plan == self._plan.plan}
 
-    def uncovered(self, reports: Reports, pins: Mapping[str, Pin]) -> list[str]:
-        """The shards of which an operator has not seen every record, as far as its reports say.
+    def uncovered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> list[tuple[str, str]]:
+        """Operators, each with a shard of which it has not seen everything, as far as the reports say.
 
-        A shard is covered when a report's count and XOR of the tuple ids are the pin's. Initial values come from
-        the pins, never from the rows.
+        Initial values come from the pins, never from the rows.
         """
-        seen = {(key.shard, key.rows, key.consumed) for key in reports}
-        missing = []
-        for index, shard in enumerate(self._plan.shards):
-            pin = pins.get(shard)
-            if pin is None or (pin.count and (index, pin.count, pin.xor) not in seen):
-                missing.append(shard)
-        return missing
+        shards = self._plan.shards
+        unread = [shard for shard in shards if shard not in pins]
+        first = [operator for operator, inputs in wiring.items() if SOURCE in inputs]
+        missing = uncovered(wiring, reports, self._turns(pins))
+        return [
+            *((operator, shard) for operator in first for shard in unread),
+            *((operator, shards[index]) for operator, index in missing),
+        ]
 
-    def require_covered(self, reports: Reports, pins: Mapping[str, Pin]) -> None:
+    def require_covered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> None:
         """Make sure every record was judged.
 
         Raises:
             NotCoveredError: an operator has not seen all records of a shard.
         """
-        missing = self.uncovered(reports, pins)
+        missing = self.uncovered(wiring, reports, pins)
         if missing:
+            shards = ", ".join(dict.fromkeys(shard for _, shard in missing))
+            operators = ", ".join(dict.fromkeys(operator for operator, _ in missing))
             msg = (
-                f"batch {self.txid}: not every record of {', '.join(missing)} was seen by the operator although "
+                f"batch {self.txid}: not every record of {shards} was seen by the operator {operators} although "
                 "it was run to its end; nothing is acked, and the batch is read again"
             )
             raise NotCoveredError(msg)
 
-    def failed(self, reports: Reports, pins: Mapping[str, Pin]) -> dict[str, list[NotDone]]:
-        """What operators failed, by shard: the union over all their runs over the pinned rows.
-
-        Ordinals mean nothing beyond one reading of a turn: with `spout=nontransactional` two may differ, and the one
-        that is pinned counts.
-        """
-        found = {}
-        for index, shard in enumerate(self._plan.shards):
-            pin = pins.get(shard)
-            runs: list[FailedRun] = []
-            for key, failed in reports.items():
-                if pin is not None and (key.shard, key.rows, key.consumed) == (index, pin.count, pin.xor):
-                    runs += failed
-            if runs:
-                found[shard] = [run.not_done() for run in merged(runs)]
-        return found
+    def failed(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> dict[int, list[FailedRun]]:
+        """What operators failed, by the shard's index in the plan: the union over all their runs."""
+        return failures(wiring, reports, self._turns(pins))
 
     def outcome(
-        self, reports: Reports, pins: Mapping[str, Pin], refused: Mapping[str, str]
+        self, failed: Mapping[int, Iterable[FailedRun]], pins: Mapping[str, Pin], refused: Mapping[str, str]
     ) -> dict[str, tuple[NotDone, ...]]:
-        """What is not done of the batch, by shard.
+        """What is not done of the batch, by shard; the runs in `failed` have positions.
 
         Raises:
             NotOfThisBatchError: `refused` names a record that the batch did not hold.
         """
-        return outcome(self._plan, self._store.layout.stream, pins, self.failed(reports, pins), refused)
+        shards = self._plan.shards
+        pieces = {shards[index]: [run.not_done() for run in merged(runs)] for index, runs in failed.items()}
+        return outcome(self._plan, self._store.layout.stream, pins, pieces, refused)
 
-    def _of_the_pins(self, reports: Reports, pins: Mapping[str, Pin]) -> Reports:
-        """The reports on exactly the rows that the pins hold."""
-        held = {
-            (index, pins[shard].count, pins[shard].xor)
+    def _turns(self, pins: Mapping[str, Pin]) -> dict[int, Total]:
+        """What the pinned turns hold, by the shard's index in the plan."""
+        return {
+            index: (pins[shard].count, pins[shard].xor)
             for index, shard in enumerate(self._plan.shards)
             if shard in pins
         }
-        return {key: failed for key, failed in reports.items() if (key.shard, key.rows, key.consumed) in held}
 
     def publish(self, not_done: Mapping[str, Sequence[NotDone]]) -> None:
         """Make the outcome durable: before Spark counts the batch as finished.

@@ -1,4 +1,4 @@
-"""The tracked operator: a generator over Arrow batches that runs in the executors and reports once, at the end."""
+"""The tracked operators that run in the executors: generators over Arrow batches that report once, at the end."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.accumulators import Accumulator
+from pyspark import TaskContext
 
+from bolt.anchors import anchors_of, groups_of, salt_of
+from bolt.carrier import Sender
 from bolt.errors import BatchFailedError
-from bolt.functions import Step, chain
-from bolt.reports import Reports, TurnLedger, anchors_of
+from bolt.functions import Judged, Step, chain
+from bolt.reports import FailedRun, Ledger
 from checkpoint.nodes import NotDone
-from spout.rows import ANCHORS, MESSAGE_ID
+from spout.rows import ANCHORS, ARROW_SCHEMA, MESSAGE_ID
+from tracker.ids import ordinal_of
 from tracker.records import RecordPosition
 
-__all__ = ["TrackedOperator", "Verdict"]
+__all__ = ["Finder", "StepOperator", "Tag", "Verdict", "failed_in_replay", "send"]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A published outcome, as the operator of a replay applies it: it judges nothing again.
-
-    `not_done` is by shard: the records left out. Everything else was good, so if it fails now, the batch fails.
-    """
+    """An outcome as the operators on the source's rows apply it: `not_done`, by shard, are the records left out."""
 
     not_done: Mapping[str, tuple[NotDone, ...]]
 
@@ -49,53 +48,130 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class TrackedOperator:
-    """Runs steps over the source's rows; rows that fail do not come out, and are reported.
+class Tag:
+    """Under which name an operator reports, of which batch, and through what."""
 
-    `carry` names columns of the source that the output keeps beside the steps' schema. An operator that is not
-    run to the end of its input reports nothing: nothing is acked whose operators did not run.
+    operator: str
+    txid: int
+    sender: Sender
+
+    def ledger(self) -> Ledger:
+        """A new ledger for one task."""
+        return Ledger(self.operator, self.txid)
+
+
+def send(tag: Tag, ledger: Ledger) -> None:
+    """Report for the task that runs here; call it when the input is exhausted, and only then."""
+    context = TaskContext.get()
+    where = (context.stageId(), context.partitionId()) if context is not None else (0, 0)
+    tag.sender.add(ledger.reports(*where))
+
+
+@dataclass(frozen=True, slots=True)
+class StepOperator:
+    """Runs steps over tuples; those that fail do not come out, and are reported. Without steps, all come out.
+
+    `of_source`: the tuples are the source's rows, so failures are reported with their positions, and those that
+    `verdict` leaves out are. `final`: the outcome is published and not judged again, so a failure fails the batch.
+    `carry` names columns of the input that the output keeps beside the steps' schema; with `anchored`, each
+    tuple that comes out has new ids in the trees of the tuple that it came from, and is to be judged downstream.
+    An operator that is not run to the end of its input reports nothing: nothing is acked whose operators did not run.
     """
 
-    name: str
+    tag: Tag
     steps: tuple[Step, ...]
-    accumulator: Accumulator[Reports]
+    of_source: bool = True
     carry: tuple[str, ...] = ()
+    anchored: bool = False
     verdict: Verdict | None = None
+    final: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that succeeded."""
-        ledger = TurnLedger(self.name)
+        """The tuples that succeeded."""
+        ledger, salt = self.tag.ledger(), salt_of(self.tag.operator)
         for batch in batches:
             if batch.num_rows:
-                yield self._one(batch, ledger)
-        self.accumulator.add(ledger.reports())
+                yield self._one(batch, ledger, salt)
+        send(self.tag, ledger)
 
-    def _one(self, batch: pa.RecordBatch, ledger: TurnLedger) -> pa.RecordBatch:
-        roots, edges = anchors_of(batch, ANCHORS)
+    def _one(self, batch: pa.RecordBatch, ledger: Ledger, salt: int) -> pa.RecordBatch:
+        anchors = anchors_of(batch)
         taken = np.arange(batch.num_rows)
-        if self.verdict is not None:
+        if self.verdict is not None and self.of_source:
             taken = np.flatnonzero(~self.verdict.excluded(batch))
         given = batch if len(taken) == batch.num_rows else batch.take(pa.array(taken))
         judged = chain(self.steps, given)
         failed = {int(taken[row]): reason for row, reason in judged.failed.items()}
-        if failed and self.verdict is not None:
+        if failed and self.final:
             row, reason = min(failed.items())
-            msg = (
-                f"record {batch.column('messageId')[row]} failed in a replay of its batch ({reason}), but the "
-                "batch's published outcome counts it as done: a store may hold it already. The batch is tried again"
+            what = (
+                f"record {batch.column(MESSAGE_ID)[row]}"
+                if self.of_source
+                else f"a tuple of {self.tag.operator}"
             )
-            raise BatchFailedError(msg)
-        ledger.add(_txid(batch), roots, edges, batch.column(MESSAGE_ID), failed)
-        if not self.steps:
-            names = [name for name in batch.schema.names if name not in (*self.carry, ANCHORS)]
-            return judged.rows.select([*names, *self.carry])
-        if not self.carry:
-            return judged.rows
-        kept = pa.array(taken[judged.source])
-        columns = [*judged.rows.columns, *(batch.column(name).take(kept) for name in self.carry)]
-        names = [*judged.rows.schema.names, *self.carry]
-        return pa.RecordBatch.from_arrays(columns, names=names)
+            raise failed_in_replay(what, reason)
+        if self.of_source:
+            ledger.consume_records(anchors, batch.column(MESSAGE_ID), failed)
+        else:
+            ledger.consume(anchors)
+            for row, reason in failed.items():
+                ledger.fail(anchors.taken(np.array([row])).roots.tolist(), reason)
+        columns = self._columns(batch, judged, taken)
+        if self.anchored:
+            made = anchors.children(taken[judged.source], salt)
+            ledger.produce(made)
+            columns[ANCHORS] = made.column()
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def _columns(self, batch: pa.RecordBatch, judged: Judged, taken: np.ndarray) -> dict[str, pa.Array]:
+        names = [name for name in judged.rows.schema.names if name not in (*self.carry, ANCHORS)]
+        columns = {name: judged.rows.column(name) for name in names}
+        if self.carry:
+            kept = pa.array(taken[judged.source])
+            columns |= {name: batch.column(name).take(kept) for name in self.carry}
+        return columns
 
 
-def _txid(batch: pa.RecordBatch) -> int:
-    return int(pc.min(batch.column("txid")).as_py())
+def failed_in_replay(what: str, reason: str) -> BatchFailedError:
+    """A tuple failed under a verdict that counts its record as done."""
+    msg = (
+        f"{what} failed in a replay of its batch ({reason}), but the batch's published outcome counts the record as "
+        "done: a store may hold it already. The batch is tried again"
+    )
+    return BatchFailedError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """Finds the positions of records that failed further down, by their ordinals: runs over the source's rows.
+
+    `wanted` is by shard index: disjoint intervals, sorted.
+    """
+
+    tag: Tag
+    wanted: Mapping[int, list[FailedRun]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """No rows: what was found is reported."""
+        ledger = self.tag.ledger()
+        for batch in batches:
+            if batch.num_rows:
+                anchors = anchors_of(batch)
+                ledger.consume_records(anchors, batch.column(MESSAGE_ID), self._found(anchors.roots))
+        send(self.tag, ledger)
+        yield pa.RecordBatch.from_arrays([pa.array([], ARROW_SCHEMA.field(MESSAGE_ID).type)], [MESSAGE_ID])
+
+    def _found(self, roots: np.ndarray) -> dict[int, str]:
+        found: dict[int, str] = {}
+        for (_, shard), places in groups_of(roots):
+            runs = self.wanted.get(shard)
+            if not runs:
+                continue
+            ordinals = ordinal_of(roots[places])
+            at = np.searchsorted([run.last_ordinal for run in runs], ordinals)
+            firsts = np.array([*(run.first_ordinal for run in runs), np.iinfo(np.int64).max])
+            inside = firsts[at] <= ordinals
+            found.update(
+                (int(row), runs[run].reason) for row, run in zip(places[inside], at[inside], strict=True)
+            )
+        return found

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark import SparkContext
-from pyspark.accumulators import Accumulator
-from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from bolt.batch import BatchInHand, open_store
-from bolt.errors import BatchFailedError, NotBareStreamError, OperatorError, StaleBatchError
+from bolt.batch import BatchInHand
+from bolt.errors import BatchFailedError, NotBareStreamError, OperatorError
 from bolt.functions import Step, step_for
-from bolt.operator import TrackedOperator
 from bolt.outcomes import Outcomes
-from bolt.reports import ReportParam, Reports
+from bolt.process import Process
+from bolt.tracking import Tracking
 from checkpoint.nodes import NotDone
-from checkpoint.store import SourceStore
 from spout.discover import is_bare, options_of
 from spout.options import Options
 from spout.rows import ANCHORS, MESSAGE_ID, SCHEMA
 
 __all__ = ["Reliable", "ReliableSink", "foreach_batch", "reliable"]
-
-log = logging.getLogger(__name__)
 
 Write = Callable[..., object]
 
@@ -141,7 +134,7 @@ class ReliableSink:
         `{"availableNow": True}`; by default a batch starts as soon as there is something to do.
         """
         source = self.source
-        process = _Process(source.options, self.writer, source.steps, self.batch_retries)
+        process = Process(source.options, _Mapped(self.writer, source.steps), self.batch_retries)
         out = source.stream.writeStream.foreachBatch(process).option("checkpointLocation", checkpointLocation)
         if queryName is not None:
             out = out.queryName(queryName)
@@ -150,107 +143,56 @@ class ReliableSink:
         return out.start()
 
 
-class _Process:
-    """What runs in the driver for each batch: hands the rows over, and publishes the outcome.
+NotDoneByShard = Mapping[str, tuple[NotDone, ...]]
 
-    `steps` None means a plain batch function: it gets the source's rows as they are, and only it fails records.
-    """
 
-    def __init__(
-        self, options: Options, writer: _Writer, steps: tuple[Step, ...] | None, batch_retries: int
-    ) -> None:
-        self._options = options
-        self._writer = writer
-        self._steps = steps
-        self._batch_retries = batch_retries
-        self._store: SourceStore | None = None
-        self._accumulator: Accumulator[Reports] | None = None
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    """Attempts a batch by steps: each record is judged, and those that succeeded are written."""
 
-    def __call__(self, rows: DataFrame, _batch_id: int) -> None:
-        if self._store is None:
-            self._store = open_store(self._options)
-        try:
-            batch = BatchInHand.newest(self._store)
-        except StaleBatchError as error:
-            if not rows.isEmpty():
-                raise
-            # Skipped by onCheckpointMismatch=continue, or Spark saw that nothing of it is used. Another batch's txid
-            # must not be given to `write` with no rows: it would replace with nothing what that batch wrote.
-            log.warning("a batch without rows is not handed on: %s", error)
-            return
-        for left in range(self._batch_retries, -1, -1):
-            try:
-                self._attempt(rows, batch)
-            except (BatchFailedError, PythonException) as error:
-                # An operator's error arrives as Spark's, with the name of ours in it.
-                if not left or not (
-                    isinstance(error, BatchFailedError) or BatchFailedError.__name__ in str(error)
-                ):
-                    raise
-                log.warning("batch %d failed and is tried again (%d more): %s", batch.txid, left, error)
-            else:
-                return
+    writer: _Writer
+    steps: tuple[Step, ...]
 
-    def _attempt(self, rows: DataFrame, batch: BatchInHand) -> None:
+    def __call__(self, rows: DataFrame, batch: BatchInHand, process: Process) -> NotDoneByShard | None:
         outcomes = Outcomes()
-        given, judge = self._prepared(rows, batch)
-        self._writer(given, batch.txid, outcomes)
+        carry = (MESSAGE_ID,) if self.writer.with_outcomes else ()
+        tracking = Tracking(rows, batch, process.carrier)
+        schema = _spark_schema(self.steps, carry)
+        judged = tracking.steps("map", tracking.source, self.steps, schema, carry=carry, anchored=False)
+        self.writer(judged.frame, batch.txid, outcomes)
         if batch.verdict is not None:
-            if outcomes.message_ids:
-                msg = (
-                    f"batch {batch.txid} is replayed, and {self._writer.name} refused {len(outcomes)} records, the "
-                    f"first is {min(outcomes.message_ids)}, that the published outcome counts as done"
-                )
-                raise BatchFailedError(msg)
-            return
-        not_done = judge(outcomes)
-        if not_done is None:
-            return
-        if not_done and self._options.spout == "transactional":
-            shard, pieces = next(iter(not_done.items()))
-            msg = (
-                f"batch {batch.txid}: {sum(p.count for runs in not_done.values() for p in runs)} records failed, the "
-                f"first is {shard}:{pieces[0].first} ({pieces[0].reason}). spout=transactional fails the batch as a "
-                "whole: mend the cause, or use spout=opaque, where failed records come back in later batches"
-            )
-            raise BatchFailedError(msg)
-        batch.publish(not_done)
-
-    def _prepared(self, rows: DataFrame, batch: BatchInHand) -> tuple[DataFrame, _Judge]:
-        """The rows for the user's function, and what finds the outcome when it has returned."""
-        if self._steps is not None:
-            return self._tracked(rows, batch, self._steps)
-        return _without_excluded(
-            rows, batch
-        ), lambda outcomes: batch.outcome({}, batch.pins(), outcomes.message_ids) if len(outcomes) else None
-
-    def _tracked(
-        self, rows: DataFrame, batch: BatchInHand, steps: tuple[Step, ...]
-    ) -> tuple[DataFrame, _Judge]:
-        if self._accumulator is None:
-            # One for all batches, because Spark keeps each for good; its value is that of the batch in hand.
-            self._accumulator = SparkContext.getOrCreate().accumulator({}, ReportParam())
-        accumulator = self._accumulator
-        accumulator.value = {}
-        carry = (MESSAGE_ID,) if self._writer.with_outcomes else ()
-        operator = TrackedOperator("map", steps, accumulator, carry, batch.verdict)
-        judged = rows.mapInArrow(operator, _spark_schema(steps, carry))
-
-        def judge(outcomes: Outcomes) -> dict[str, tuple[NotDone, ...]]:
-            pins = batch.pins()
-            reports = batch.reports(accumulator.value, operator.name)
-            if batch.uncovered(reports, pins):
-                # The user's function took only part of the rows, or none: judge the others too.
-                judged.write.format("noop").mode("overwrite").save()
-                pins = batch.pins()
-                reports = batch.reports(accumulator.value, operator.name)
-                batch.require_covered(reports, pins)
-            return batch.outcome(reports, pins, outcomes.message_ids)
-
-        return judged, judge
+            _none_refused(batch, outcomes, self.writer)
+            return None
+        return tracking.not_done(outcomes.message_ids)
 
 
-_Judge = Callable[[Outcomes], Mapping[str, tuple[NotDone, ...]] | None]
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """Attempts a batch by a plain batch function: it gets the source's rows as they are, and only it fails records."""
+
+    writer: _Writer
+
+    def __call__(self, rows: DataFrame, batch: BatchInHand, _process: Process) -> NotDoneByShard | None:
+        outcomes = Outcomes()
+        self.writer(_without_excluded(rows, batch), batch.txid, outcomes)
+        if batch.verdict is not None:
+            _none_refused(batch, outcomes, self.writer)
+            return None
+        return batch.outcome({}, batch.pins(), outcomes.message_ids) if len(outcomes) else None
+
+
+def _none_refused(batch: BatchInHand, outcomes: Outcomes, writer: _Writer) -> None:
+    """In a replay nothing is judged again, so nothing may be refused.
+
+    Raises:
+        BatchFailedError: something was.
+    """
+    if outcomes.message_ids:
+        msg = (
+            f"batch {batch.txid} is replayed, and {writer.name} refused {len(outcomes)} records, the "
+            f"first is {min(outcomes.message_ids)}, that the published outcome counts as done"
+        )
+        raise BatchFailedError(msg)
 
 
 def foreach_batch(
@@ -266,7 +208,7 @@ def foreach_batch(
         NotOurSourceError: `stream` does not read `kinesis-trident`.
         OperatorError: `write` takes neither two nor three arguments.
     """
-    return _Process(options_of(stream), _Writer(write), None, batch_retries)
+    return Process(options_of(stream), _Plain(_Writer(write)), batch_retries)
 
 
 def _without_excluded(rows: DataFrame, batch: BatchInHand) -> DataFrame:

@@ -1,30 +1,30 @@
 """What a tracked operator says of its input: one report a shard and task, once the input is exhausted.
 
-Reports travel in a Spark accumulator, a mapping keyed by content: the same task run twice says the same and
-overwrites itself, and failures merge by union, so a record that failed in any run of it has failed.
+Reports are a mapping keyed by content: the same task run twice says the same and overwrites itself, and failures
+merge by union, so a record that failed in any run of it has failed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyspark.accumulators import AccumulatorParam
 
+from bolt.anchors import Anchors, groups_of
 from checkpoint.nodes import NotDone
-from tracker.ids import ordinal_of, shard_of, tag_of
+from tracker.ids import of_turn, ordinal_of, turn_of
 
-__all__ = ["FailedRun", "ReportKey", "ReportParam", "Reports", "TurnLedger", "anchors_of", "merged"]
+__all__ = ["FailedRun", "Ledger", "ReportKey", "ReportParam", "Reports", "merged"]
 
 
 class FailedRun(NamedTuple):
-    """Neighbouring records that failed for the same reason.
+    """Records with neighbouring ordinals that failed for the same reason.
 
-    `first_ordinal` to `last_ordinal` in the turn, both included; `first` and `last` as `sequence[:sub]`, `prev` the
-    record just before where the operator saw it.
+    `first_ordinal` to `last_ordinal` in the turn, both included. `first` and `last` are their positions as
+    `sequence[:sub]`, `prev` that of the record just before; all empty where the operator did not see the source's rows.
     """
 
     first_ordinal: int
@@ -41,7 +41,11 @@ class FailedRun(NamedTuple):
 
 
 class ReportKey(NamedTuple):
-    """What a report is about, and what its operator saw: the content is part of the key."""
+    """What a report is about, and what its operator saw and made: the content is part of the key.
+
+    `stage` and `partition` are Spark's, of the task. `rows` and `consumed` are the number of anchors that came in on
+    this shard, and the XOR of their edges; `emitted` and `produced` the same of what went out.
+    """
 
     txid: int
     tag: int
@@ -49,6 +53,10 @@ class ReportKey(NamedTuple):
     shard: int
     rows: int
     consumed: int
+    emitted: int = 0
+    produced: int = 0
+    stage: int = 0
+    partition: int = 0
 
 
 Reports = dict[ReportKey, tuple[FailedRun, ...]]
@@ -85,77 +93,119 @@ def merged(runs: Iterable[FailedRun]) -> Iterator[FailedRun]:
         yield held
 
 
-def anchors_of(batch: pa.RecordBatch, column: str) -> tuple[np.ndarray, np.ndarray]:
-    """The roots and the tuple ids of a batch whose rows have one anchor each."""
-    anchors = batch.column(column).flatten()
-    roots, edges = anchors.flatten()
-    return roots.to_numpy(zero_copy_only=False), edges.to_numpy(zero_copy_only=False)
-
-
 class _Turn:
-    """What one operator saw of one shard so far."""
+    """What one operator saw and made of one shard so far."""
 
-    __slots__ = ("consumed", "count", "failed", "seen")
+    __slots__ = ("consumed", "emitted", "failed", "produced", "rows", "seen")
 
     def __init__(self) -> None:
-        self.count = 0
-        self.consumed = 0
+        self.rows = self.consumed = 0
+        self.emitted = self.produced = 0
         self.failed: list[FailedRun] = []
         self.seen: tuple[int, str] | None = None
 
 
-class TurnLedger:
-    """Counts and XORs one operator's input in one task, shard by shard, over whole batches."""
+class Ledger:
+    """Counts and XORs what one operator takes and makes in one task, shard by shard, over whole batches.
 
-    def __init__(self, operator: str) -> None:
+    `consume` first, then `produce` and `fail`, in any number; `reports` when the input is exhausted.
+    """
+
+    def __init__(self, operator: str, txid: int) -> None:
         self._operator = operator
-        self._turns: dict[tuple[int, int, int], _Turn] = {}
+        self._txid = txid
+        self._turns: dict[tuple[int, int], _Turn] = {}
+        self._failed: dict[int, str] = {}
 
-    def add(
-        self,
-        txid: int,
-        roots: np.ndarray,
-        edges: np.ndarray,
-        positions: pa.Array,
-        failed: Mapping[int, str],
-    ) -> None:
-        """Note a batch of one anchor a row: `positions` are its message ids, `failed` maps rows to reasons."""
-        if not len(roots):
-            return
-        tags, shards = tag_of(roots), shard_of(roots)
-        for start, stop in _stretches(tags, shards):
-            turn = self._turns.setdefault((txid, int(tags[start]), int(shards[start])), _Turn())
-            turn.count += stop - start
-            turn.consumed ^= int(np.bitwise_xor.reduce(edges[start:stop]))
-            for row in sorted(row for row in failed if start <= row < stop):
-                self._fail(turn, row, start, roots, positions, failed[row])
-            turn.seen = (int(ordinal_of(roots[stop - 1 : stop])[0]), _position(positions, stop - 1))
+    def consume(self, taken: Anchors) -> None:
+        """Tuples came in."""
+        for turn, places in self._turns_of(taken.roots):
+            turn.rows += len(places)
+            turn.consumed ^= _xor(taken.edges, places)
 
-    def reports(self) -> Reports:
-        """What is to be said now that the input is exhausted."""
+    def produce(self, made: Anchors) -> None:
+        """Tuples went out."""
+        for turn, places in self._turns_of(made.roots):
+            turn.emitted += len(places)
+            turn.produced ^= _xor(made.edges, places)
+
+    def fail(self, roots: Iterable[int], reason: str) -> None:
+        """The trees of these roots failed; for each the first reason counts."""
+        for root in roots:
+            self._failed.setdefault(root, reason)
+
+    def consume_records(self, taken: Anchors, message_ids: pa.Array, failed: Mapping[int, str]) -> None:
+        """Rows of the source came in, one anchor each; `failed` maps rows to reasons.
+
+        The failures so reported carry their positions, so nobody needs to look them up.
+        """
+        for turn, places in self._turns_of(taken.roots):
+            turn.rows += len(places)
+            turn.consumed ^= _xor(taken.edges, places)
+            if failed:
+                for at, row in enumerate(places.tolist()):
+                    if row in failed:
+                        before = int(places[at - 1]) if at else None
+                        self._fail_record(turn, row, before, taken.roots, message_ids, failed[row])
+            last = int(places[-1])
+            turn.seen = (_ordinal(taken.roots, last), _position(message_ids, last))
+
+    def reports(self, stage: int = 0, partition: int = 0) -> Reports:
+        """What is to be said now that the input is exhausted; `stage` and `partition` are the task's."""
+        unplaced: dict[tuple[int, int], list[FailedRun]] = {}
+        roots = np.array(sorted(self._failed), dtype=np.int64)
+        for root, turn, ordinal in zip(roots, turn_of(roots), ordinal_of(roots).tolist(), strict=True):
+            runs = unplaced.setdefault(of_turn(int(turn)), [])
+            reason = self._failed[int(root)]
+            if runs and runs[-1].last_ordinal == ordinal - 1 and runs[-1].reason == reason:
+                runs[-1] = runs[-1]._replace(last_ordinal=ordinal)
+            else:
+                runs.append(FailedRun(ordinal, ordinal, "", "", None, reason))
         return {
-            ReportKey(txid, tag, self._operator, shard, turn.count, turn.consumed): tuple(turn.failed)
-            for (txid, tag, shard), turn in self._turns.items()
+            ReportKey(
+                self._txid,
+                tag,
+                self._operator,
+                shard,
+                turn.rows,
+                turn.consumed,
+                turn.emitted,
+                turn.produced,
+                stage,
+                partition,
+            ): (*turn.failed, *unplaced.get((tag, shard), ()))
+            for (tag, shard), turn in self._turns.items()
         }
 
+    def _turns_of(self, roots: np.ndarray) -> Iterator[tuple[_Turn, np.ndarray]]:
+        for key, places in groups_of(roots):
+            turn = self._turns.get(key)
+            if turn is None:
+                turn = self._turns[key] = _Turn()
+            yield turn, places
+
     @staticmethod
-    def _fail(turn: _Turn, row: int, start: int, roots: np.ndarray, positions: pa.Array, reason: str) -> None:
-        ordinal, here = int(ordinal_of(roots[row : row + 1])[0]), _position(positions, row)
+    def _fail_record(
+        turn: _Turn, row: int, before: int | None, roots: np.ndarray, message_ids: pa.Array, reason: str
+    ) -> None:
+        ordinal, here = _ordinal(roots, row), _position(message_ids, row)
         last = turn.failed[-1] if turn.failed else None
         if last is not None and last.last_ordinal == ordinal - 1 and last.reason == reason:
             turn.failed[-1] = last._replace(last_ordinal=ordinal, last=here)
             return
-        before = turn.seen
-        if row > start:
-            before = (int(ordinal_of(roots[row - 1 : row])[0]), _position(positions, row - 1))
-        prev = before[1] if before is not None and before[0] == ordinal - 1 else None
+        seen = turn.seen
+        if before is not None:
+            seen = (_ordinal(roots, before), _position(message_ids, before))
+        prev = seen[1] if seen is not None and seen[0] == ordinal - 1 else None
         turn.failed.append(FailedRun(ordinal, ordinal, here, here, prev, reason))
 
 
-def _stretches(tags: np.ndarray, shards: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Where rows of one shard's turn start and stop."""
-    edges = np.flatnonzero((np.diff(tags) != 0) | (np.diff(shards) != 0)) + 1
-    yield from pairwise([0, *edges.tolist(), len(tags)])
+def _xor(edges: np.ndarray, places: np.ndarray) -> int:
+    return int(np.bitwise_xor.reduce(edges if len(places) == len(edges) else edges[places]))
+
+
+def _ordinal(roots: np.ndarray, row: int) -> int:
+    return int(ordinal_of(roots[row : row + 1])[0])
 
 
 def _position(message_ids: pa.Array, row: int) -> str:

@@ -19,12 +19,14 @@ __all__ = [
     "MAX_ORDINAL",
     "MAX_SHARDS",
     "mix64",
+    "of_turn",
     "ordinal_of",
     "roots",
     "shard_of",
     "tag",
     "tag_of",
     "tuple_ids",
+    "turn_of",
 ]
 
 Int64s = npt.NDArray[np.int64]
@@ -82,6 +84,16 @@ def tag_of(roots_: Int64s) -> Int64s:
 def shard_of(roots_: Int64s) -> Int64s:
     """The shard indexes within roots."""
     return (roots_ >> np.int64(_ORDINAL_BITS)) & np.int64(MAX_SHARDS - 1)
+
+
+def turn_of(roots_: Int64s) -> Int64s:
+    """Tag and shard index within roots as one number: that of the turn that the records are of."""
+    return (roots_.view(np.uint64) >> np.uint64(_ORDINAL_BITS)).view(np.int64)
+
+
+def of_turn(turn: int) -> tuple[int, int]:
+    """The tag and the shard index of one turn."""
+    return turn >> _SHARD_BITS, turn & (MAX_SHARDS - 1)
 
 
 def ordinal_of(roots_: Int64s) -> Int64s:

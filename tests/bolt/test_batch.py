@@ -9,9 +9,11 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from bolt.anchors import anchors_of
 from bolt.batch import BatchInHand
+from bolt.coverage import SOURCE
 from bolt.errors import NotCoveredError, StaleBatchError
-from bolt.reports import Reports, TurnLedger, anchors_of
+from bolt.reports import Ledger, Reports
 from checkpoint.client import ZooKeeperConfig, connect
 from checkpoint.embedded import EmbeddedZooKeeper
 from checkpoint.errors import FencedError
@@ -20,7 +22,7 @@ from checkpoint.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
 from checkpoint.store import SourceStore
 from spout.planning import ShardState
 from spout.positions import TRIM_HORIZON
-from spout.rows import ANCHORS, MESSAGE_ID, Segment, TurnRows
+from spout.rows import MESSAGE_ID, Segment, TurnRows
 from spout.settling import settle_shard
 from spout.slices import RECORD_SCHEMA
 from tracker.ids import tag
@@ -29,6 +31,7 @@ from tracker.retry import RetryPolicy
 
 A, B = "shardId-000000000000", "shardId-000000000001"
 NOW = 1_700_000_000_000
+WIRING = {"map": (SOURCE,)}
 DUE = Run("10", "12", 3, "9")
 
 
@@ -102,11 +105,11 @@ class Turns:
         self, shard: str, *failed: int, operator: str = "map", rows: TurnRows | None = None
     ) -> Reports:
         """One run of an operator to the end of a turn; `failed` are sequence numbers."""
-        ledger = TurnLedger(operator)
+        ledger = Ledger(operator, 7)
         for batch in (rows or self.rows[shard]).record_batches():
             numbers = [int(text) for text in batch.column("sequenceNumber").to_pylist()]
             bad = {row: "ValueError: bad" for row, number in enumerate(numbers) if number in failed}
-            ledger.add(7, *anchors_of(batch, ANCHORS), batch.column(MESSAGE_ID), bad)
+            ledger.consume_records(anchors_of(batch), batch.column(MESSAGE_ID), bad)
         return ledger.reports()
 
 
@@ -132,16 +135,16 @@ def test_without_a_plan_there_is_no_batch_in_hand(store: SourceStore) -> None:
 
 def test_a_batch_is_covered_when_every_pinned_row_was_seen(store: SourceStore, turns: Turns) -> None:
     batch = BatchInHand.newest(store)
-    assert batch.uncovered({}, batch.pins()) == [A, B]
+    assert batch.uncovered(WIRING, {}, batch.pins()) == [("map", A), ("map", B)]
     pins = {A: turns.pin(A)}
     assert batch.pins() == pins
     reports = turns.judged(A, 10)
-    assert batch.uncovered(reports, pins) == [B]
+    assert batch.uncovered(WIRING, reports, pins) == [("map", B)]
     with pytest.raises(NotCoveredError, match=f"batch 7: not every record of {B} was seen"):
-        batch.require_covered(reports, pins)
+        batch.require_covered(WIRING, reports, pins)
     pins = {A: turns.pin(A), B: turns.pin(B)}
-    assert batch.uncovered(reports, pins) == [B]
-    batch.require_covered(reports | turns.judged(B), pins)
+    assert batch.uncovered(WIRING, reports, pins) == [("map", B)]
+    batch.require_covered(WIRING, reports | turns.judged(B), pins)
 
 
 def test_a_report_of_fewer_or_other_rows_does_not_cover(store: SourceStore, turns: Turns) -> None:
@@ -150,13 +153,13 @@ def test_a_report_of_fewer_or_other_rows_does_not_cover(store: SourceStore, turn
     fewer = turns.judged(B, rows=turns.turn(B, 1, segment(1, 3)))
     other = turns.judged(B, rows=turns.turn(B, 1, Segment([], 1), segment(1, 4)))
     elsewhere = turns.judged(B, rows=turns.turn(B, 0, segment(1, 4)))
-    assert batch.uncovered(turns.judged(A) | fewer | other | elsewhere, pins) == [B]
+    assert batch.uncovered(WIRING, turns.judged(A) | fewer | other | elsewhere, pins) == [("map", B)]
 
 
 def test_an_empty_pinned_turn_needs_no_report(store: SourceStore, turns: Turns) -> None:
     batch = BatchInHand.newest(store)
     empty = msgspec.structs.replace(turns.pin(B), count=0, fresh=0, xor=0, last=None)
-    assert batch.uncovered(turns.judged(A), {A: turns.pin(A), B: empty}) == []
+    assert batch.uncovered(WIRING, turns.judged(A), {A: turns.pin(A), B: empty}) == []
 
 
 def test_reports_of_another_run_plan_batch_or_operator_are_not_heard(
@@ -164,12 +167,15 @@ def test_reports_of_another_run_plan_batch_or_operator_are_not_heard(
 ) -> None:
     batch = BatchInHand.newest(store)
     mine = turns.judged(B, 2)
-    foreign = turns.judged(B, 2, operator="other")
-    foreign |= Turns(store, turns.epoch + 1).judged(B, 3)
+    foreign = Turns(store, turns.epoch + 1).judged(B, 3)
     foreign |= Turns(store, turns.epoch, "q").judged(B, 3)
     foreign |= {key._replace(txid=6): runs for key, runs in mine.items()}
-    assert batch.reports(mine | foreign, "map") == mine
-    assert len(foreign) == 4
+    assert batch.reports(mine | foreign) == mine
+    assert len(foreign) == 3
+    other = turns.judged(B, 2, operator="other")
+    pins = {A: turns.pin(A), B: turns.pin(B)}
+    assert batch.uncovered(WIRING, other | turns.judged(A), pins) == [("map", B)]
+    assert batch.failed(WIRING, other, pins) == {}
 
 
 def test_a_pin_of_another_plan_does_not_count(store: SourceStore, turns: Turns) -> None:
@@ -187,14 +193,15 @@ def test_failures_of_all_readings_of_the_pinned_rows_count_and_no_others(
     pins = {A: turns.pin(A), B: turns.pin(B)}
     longer = turns.judged(B, 9, rows=turns.turn(B, 1, segment(1, 9)))
     reports = turns.judged(B, 2) | longer
-    assert batch.failed(reports, pins) == {B: [NotDone("2", "2", 1, "ValueError: bad", "1")]}
-    assert batch.failed(longer, pins) == {}
+    failed = batch.failed(WIRING, reports, pins)
+    assert batch.outcome(failed, pins, {}) == {B: (NotDone("2", "2", 1, "ValueError: bad", "1"),)}
+    assert batch.failed(WIRING, longer, pins) == {}
 
 
 def test_published_is_adopted_by_who_comes_next(store: SourceStore, turns: Turns) -> None:
     batch = BatchInHand.newest(store)
     pins = {A: turns.pin(A), B: turns.pin(B)}
-    outcome = batch.outcome(turns.judged(A) | turns.judged(B), pins, {f"orders/{B}:3": "full"})
+    outcome = batch.outcome({}, pins, {f"orders/{B}:3": "full"})
     batch.publish(outcome)
     again = BatchInHand.newest(store)
     assert again.verdict is not None
@@ -219,7 +226,7 @@ def test_what_operators_and_sink_refuse_comes_back_and_the_checkpoint_stands_jus
     batch = BatchInHand.newest(store)
     pins = {A: turns.pin(A), B: turns.pin(B)}
     reports = turns.judged(A, 10, 21, 22) | turns.judged(B, 3)
-    batch.publish(batch.outcome(reports, pins, {f"orders/{A}:24": "full"}))
+    batch.publish(batch.outcome(batch.failed(WIRING, reports, pins), pins, {f"orders/{A}:24": "full"}))
     published = store.get_acks(7)
     assert published is not None
     before = {

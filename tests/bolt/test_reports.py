@@ -9,9 +9,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bolt.reports import FailedRun, ReportKey, ReportParam, Reports, TurnLedger, anchors_of, merged
+from bolt.anchors import Anchors, anchors_of
+from bolt.reports import FailedRun, Ledger, ReportKey, ReportParam, Reports, merged
 from checkpoint.nodes import NotDone
-from spout.rows import ANCHORS, MESSAGE_ID, Segment, TurnRows
+from spout.rows import MESSAGE_ID, Segment, TurnRows
 from spout.slices import RECORD_SCHEMA
 
 TAG = 0xABC123
@@ -41,13 +42,12 @@ def table(*turns: TurnRows) -> pa.RecordBatch:
 
 def reported(rows: pa.RecordBatch, reasons: dict[int, str], cuts: list[int]) -> Reports:
     """What one task says of these rows, which come in batches cut anywhere."""
-    ledger = TurnLedger("map")
+    ledger = Ledger("map", 7)
     bounds = [0, *sorted(cut % (rows.num_rows + 1) for cut in cuts), rows.num_rows]
     for start, stop in pairwise(bounds):
         part = rows.slice(start, stop - start)
-        roots, edges = anchors_of(part, ANCHORS)
         failed = {row - start: reason for row, reason in reasons.items() if start <= row < stop}
-        ledger.add(7, roots, edges, part.column(MESSAGE_ID), failed)
+        ledger.consume_records(anchors_of(part), part.column(MESSAGE_ID), failed)
     return ledger.reports()
 
 
@@ -91,8 +91,10 @@ def test_shards_may_take_turns_within_a_task() -> None:
 
 
 def test_nothing_is_said_of_nothing() -> None:
-    ledger = TurnLedger("map")
-    ledger.add(7, np.empty(0, np.int64), np.empty(0, np.int64), pa.array([], pa.string()), {})
+    ledger = Ledger("map", 7)
+    ledger.consume_records(
+        Anchors(np.empty(0, np.int64), np.empty(0, np.int64)), pa.array([], pa.string()), {}
+    )
     assert ledger.reports() == {}
 
 

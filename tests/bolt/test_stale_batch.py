@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 
 from bolt.batch import BatchInHand, open_store
 from bolt.errors import StaleBatchError
-from bolt.reliable import _Process, _Writer
+from bolt.process import Process
+from bolt.reliable import _Plain, _Writer
 from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from checkpoint.nodes import Plan, SettledNode
 from checkpoint.store import SourceStore
@@ -54,7 +55,7 @@ def test_no_txid_is_given_with_the_rows_of_a_skipped_batch(options: Options, spa
     store, epoch = begun(options, 7)
     store.settle({}, {}, None, SettledNode(txid=7, plan="p"), epoch)
     written: list[int] = []
-    process = _Process(options, _Writer(lambda rows, txid: written.append(txid)), None, 0)
+    process = Process(options, _Plain(_Writer(lambda rows, txid: written.append(txid))), 0)
     process(spark.createDataFrame([], "messageId string"), 3)
     assert written == []
     with pytest.raises(StaleBatchError):

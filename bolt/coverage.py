@@ -1,0 +1,91 @@
+"""Whether reports cover a batch: pure sums over what operators took and made, against the pins and each other.
+
+An operator has judged a shard when, in one run of it, the anchors that it took are those that were there for it: the
+pin's for an operator on the source's rows, else what its inputs made. A run is one stage: its tasks' reports are
+added up. One report alone may do too, where one task had the whole shard. Nothing needs to be known of how often the
+user's function made Spark compute a stage.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+
+from bolt.reports import FailedRun, ReportKey, Reports, merged
+
+__all__ = ["SOURCE", "Total", "Wiring", "failures", "intervals", "uncovered"]
+
+SOURCE = ""
+"""The name of the source among the inputs of an operator."""
+
+Total = tuple[int, int]
+"""Number of anchors, XOR of their edges."""
+
+Wiring = Mapping[str, Sequence[str]]
+"""Operators in an order in which each comes after its inputs, with the names of those."""
+
+
+def uncovered(wiring: Wiring, reports: Reports, turns: Mapping[int, Total]) -> list[tuple[str, int]]:
+    """The (operator, shard index) whose input was not judged to its end; `turns` has the pins' totals by shard."""
+    runs = _runs(reports)
+    missing = []
+    for shard, total in turns.items():
+        made: dict[str, set[Total]] = {SOURCE: {total}}
+        for operator, inputs in wiring.items():
+            wanted = {_sum(parts) for parts in product(*(made[name] for name in inputs))}
+            found = {out for taken, out in runs[operator, shard] if taken in wanted}
+            if (0, 0) in wanted:
+                found.add((0, 0))
+            if not found:
+                missing.append((operator, shard))
+            made[operator] = found
+    return missing
+
+
+def failures(wiring: Wiring, reports: Reports, turns: Mapping[int, Total]) -> dict[int, list[FailedRun]]:
+    """What failed, by shard index: the union over all runs over the pinned rows.
+
+    Ordinals mean nothing beyond one reading of a turn: runs that saw more rows of the source than the pin holds were
+    over another reading, and the one that is pinned counts.
+    """
+    read: dict[tuple[str, int, int], int] = defaultdict(int)
+    for key in reports:
+        read[key.operator, key.shard, key.stage] += key.rows
+    found: dict[int, list[FailedRun]] = {}
+    for key, runs in reports.items():
+        if key.operator not in wiring or key.shard not in turns or not runs:
+            continue
+        alone = turns[key.shard] == (key.rows, key.consumed)
+        of_source = tuple(wiring[key.operator]) == (SOURCE,)
+        if alone or not of_source or read[key.operator, key.shard, key.stage] <= turns[key.shard][0]:
+            found.setdefault(key.shard, []).extend(runs)
+    return found
+
+
+def intervals(runs: Iterable[FailedRun]) -> list[FailedRun]:
+    """Runs without their positions, as disjoint intervals of ordinals with a reason each."""
+    return list(merged(run._replace(first="", last="", prev=None) for run in runs))
+
+
+def _runs(reports: Reports) -> Mapping[tuple[str, int], set[tuple[Total, Total]]]:
+    """What complete runs may have taken and made, by operator and shard index: stages summed up, and single tasks."""
+    stages: dict[tuple[str, int, int], list[ReportKey]] = defaultdict(list)
+    for key in reports:
+        stages[key.operator, key.shard, key.stage].append(key)
+    found: dict[tuple[str, int], set[tuple[Total, Total]]] = defaultdict(set)
+    for (operator, shard, _), keys in stages.items():
+        pairs = [((key.rows, key.consumed), (key.emitted, key.produced)) for key in keys]
+        found[operator, shard].update(pairs)
+        # A task that ran twice and did not say the same both times: no sum of this stage can be trusted.
+        if len({key.partition for key in keys}) == len(keys):
+            found[operator, shard].add((_sum(taken for taken, _ in pairs), _sum(made for _, made in pairs)))
+    return found
+
+
+def _sum(parts: Iterable[Total]) -> Total:
+    count = value = 0
+    for more, xor in parts:
+        count += more
+        value ^= xor
+    return count, value

@@ -1,0 +1,169 @@
+"""Tracking one attempt at a batch: the one mechanism below `reliable()`, topologies of bolts and Trident.
+
+    tracking = Tracking(rows, batch, carrier)               # rows: the batch's DataFrame, as the source gave it
+    words = tracking.steps("split", tracking.source, (step,), schema)
+    counts = tracking.steps("count", words.on(words.frame.repartition(4, "word")), (other,), schema)
+    ...                                                     # whatever actions: on `counts.frame`, several, or none
+    not_done = tracking.not_done()                          # now every tuple has been judged
+
+A `Tracked` is a DataFrame with the column `__anchors`, and the names of the operators that made its rows. Between two
+operators anything may stand that keeps every row with its `__anchors`, once: repartition, select, persist; `on` puts
+the changed frame in the place of the old. `steps` runs functions that judge tuples one by one. `operator` takes any
+picklable generator over Arrow batches; it keeps a `Ledger` (`bolt.reports`) and calls `bolt.operator.send` at the end
+of its input: `consume` the anchors of every tuple that comes in, `produce` those of every one that goes out, `fail` the
+roots of what fails.
+
+`not_done` adds the reports up (`bolt.coverage`). An operator whose reports do not cover its input is run once more to a
+noop sink. There is no Spark job besides while everything was run and nothing failed below the first operators; where
+something did, one job over the source's rows finds where those records stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
+
+from bolt.batch import BatchInHand
+from bolt.carrier import Carrier
+from bolt.coverage import SOURCE, intervals
+from bolt.errors import OperatorError
+from bolt.functions import Step
+from bolt.operator import Finder, StepOperator, Tag, Verdict
+from bolt.reports import Reports
+from checkpoint.nodes import NotDone
+from spout.rows import ANCHORS, MESSAGE_ID, SCHEMA
+
+__all__ = ["Operator", "Tracked", "Tracking"]
+
+Operator = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_FINDER = "__finder"
+_FINDING = {_FINDER: (SOURCE,)}
+_ANCHORS = SCHEMA[ANCHORS]
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """Tuples: a DataFrame with `__anchors`, and the operators whose output it is, all of it and nothing else."""
+
+    frame: DataFrame
+    producers: tuple[str, ...]
+
+    def on(self, frame: DataFrame) -> Tracked:
+        """The same tuples in another frame: moved, with other columns, cached; none lost, none doubled."""
+        return replace(self, frame=frame)
+
+    def union(self, other: Tracked) -> Tracked:
+        """The tuples of both, which have the same columns."""
+        return Tracked(self.frame.unionByName(other.frame), (*self.producers, *other.producers))
+
+
+class Tracking:
+    """One attempt at a batch, of which `rows` are the source's rows.
+
+    `verdict` names records to leave out. The batch's published outcome, where there is one, stands above it and is
+    `final`: then a failure fails the batch, never the record.
+    """
+
+    def __init__(
+        self, rows: DataFrame, batch: BatchInHand, carrier: Carrier, verdict: Verdict | None = None
+    ) -> None:
+        carrier.clear()
+        self._batch = batch
+        self._carrier = carrier
+        self._wiring: dict[str, tuple[str, ...]] = {}
+        self._frames: dict[str, DataFrame] = {}
+        self.final = batch.verdict is not None
+        self.verdict = batch.verdict if self.final else verdict
+        self.source = Tracked(rows, (SOURCE,))
+
+    def tag(self, name: str) -> Tag:
+        """What an operator of this name needs to report."""
+        return Tag(name, self._batch.txid, self._carrier.sender)
+
+    def steps(
+        self,
+        name: str,
+        tuples: Tracked,
+        steps: tuple[Step, ...],
+        schema: StructType,
+        *,
+        carry: tuple[str, ...] = (),
+        anchored: bool = True,
+    ) -> Tracked:
+        """Judge tuples one by one; `schema` is that of the steps' rows and of the columns in `carry`.
+
+        Without `anchored` what comes out is not tracked any further: it has no `__anchors`, and is acked there.
+
+        Raises:
+            OperatorError: an operator of this name is there already.
+        """
+        of_source = tuples.producers == (SOURCE,)
+        operator = StepOperator(
+            self.tag(name), steps, of_source, carry, anchored, self.verdict if of_source else None, self.final
+        )
+        return self.operator(name, tuples, operator, schema, anchored=anchored)
+
+    def operator(
+        self, name: str, tuples: Tracked, operator: Operator, schema: StructType, *, anchored: bool = True
+    ) -> Tracked:
+        """Put an operator on tuples; `schema` has no `__anchors`, it is added where the output is `anchored`.
+
+        Raises:
+            OperatorError: an operator of this name is there already.
+        """
+        if not name or name in self._wiring:
+            msg = f"operator {name!r}: each needs a name of its own; there are {', '.join(self._wiring) or 'none'}"
+            raise OperatorError(msg)
+        fields: list[StructField] = [*schema.fields, *([_ANCHORS] if anchored else [])]
+        frame = tuples.frame.mapInArrow(operator, StructType(fields))
+        self._wiring[name] = tuples.producers
+        self._frames[name] = frame
+        return Tracked(frame, (name,))
+
+    def not_done(self, refused: Mapping[str, str] | None = None) -> dict[str, tuple[NotDone, ...]]:
+        """Make sure that every tuple has been judged, and what is not done of the batch, by shard.
+
+        `refused` names records, by message id, that a sink could not take, with the reasons.
+
+        Raises:
+            NotCoveredError: an operator has not seen all its input, not even when run again.
+            NotOfThisBatchError: `refused` names a record that the batch did not hold.
+        """
+        batch = self._batch
+        pins, reports = batch.pins(), self._heard()
+        missing = batch.uncovered(self._wiring, reports, pins)
+        if missing:
+            # The user's function took only part of the rows, or none: judge the others too.
+            for name in self._last({operator for operator, _ in missing}):
+                _run(self._frames[name])
+            pins, reports = batch.pins(), self._heard()
+            batch.require_covered(self._wiring, reports, pins)
+        failed = batch.failed(self._wiring, reports, pins)
+        if any(not run.first for runs in failed.values() for run in runs):
+            finder = Finder(self.tag(_FINDER), {shard: intervals(runs) for shard, runs in failed.items()})
+            _run(self.source.frame.mapInArrow(finder, StructType([SCHEMA[MESSAGE_ID]])))
+            reports = self._heard()
+            batch.require_covered(_FINDING, reports, pins)
+            failed = batch.failed(_FINDING, reports, pins)
+        return batch.outcome(failed, pins, refused or {})
+
+    def _heard(self) -> Reports:
+        return self._batch.reports(self._carrier.reports)
+
+    def _last(self, operators: Iterable[str]) -> list[str]:
+        """Those operators of which none of the others takes tuples: running these runs all."""
+        names = set(operators)
+        above: set[str] = set()
+        for name in reversed(self._wiring):
+            if name in names or name in above:
+                above.update(self._wiring[name])
+        return [name for name in self._wiring if name in names and name not in above]
+
+
+def _run(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
