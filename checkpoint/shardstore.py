@@ -258,8 +258,10 @@ class ShardStore(NodeStore):
         pack: list[Op] = []
         after: dict[str, Stored[Any]] = {}
         shards: list[str] = []
+        held = 0
 
         def flush() -> None:
+            nonlocal held
             if pack:
                 self._commit(pack, epoch)
                 self._known.update(after)
@@ -267,6 +269,7 @@ class ShardStore(NodeStore):
             pack.clear()
             after.clear()
             shards.clear()
+            held = 0
 
         for unit in units:
             ops: list[Op] = list(map(Delete, unit.removed))
@@ -284,9 +287,11 @@ class ShardStore(NodeStore):
                 else:
                     ops += [Write(path, data, known.version), *left_behind(path, data, known.parts)]
                     became[path] = Stored(node, known.version + 1, parts=parts)
-            if sum(map(size_of, [*pack, *ops])) > PACK_SIZE:
+            weight = sum(map(size_of, ops))
+            if held + weight > PACK_SIZE:
                 flush()
             pack += ops
+            held += weight
             after |= became
             if unit.shard is not None:
                 shards.append(unit.shard)

@@ -26,7 +26,10 @@ class Looker(Protocol):
     """Looks for records beyond positions, many shards side by side."""
 
     def look(self, positions: Mapping[str, Position]) -> Mapping[str, bool | None]:
-        """For each shard whether there is something to read at its position; None where that is not known now."""
+        """For each shard whether there is something to read at its position; None where that is not known now.
+
+        Shards may be left out, the last ones first: they are looked at another time.
+        """
         ...
 
 
@@ -56,6 +59,8 @@ class TipWatch:
             del ask[shard]
             self._learn(shard, True, now)
         if ask:
+            # Those left out the last time come first.
+            ask = dict(sorted(ask.items(), key=lambda pair: self._looked.get(pair[0], 0)))
             for shard, found in self._looker.look(ask).items():
                 self._learn(shard, found, now)
                 if found:

@@ -19,6 +19,10 @@ _STEPS = 4
 """Calls of one look: it walks through empty answers behind the tip, but leaves the shard a call for its readers."""
 
 
+_SIDE_BY_SIDE = 256
+"""Looks that are begun before it is asked again whether enough was found."""
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
     """What one look at a shard found.
@@ -46,9 +50,11 @@ class TipProbe:
     Args:
         kinesis: the calls; its GetRecords is asked for one record.
         stream: its name.
-        threads: how many shards are looked at side by side.
+        threads: how many shards are looked at side by side: looking is mostly waiting.
+        patience: seconds after which a look at many shards is content with what it found, if it found anything.
         deaggregate: whether who reads splits aggregates.
         wall: epoch milliseconds, for a server that does not tell the time.
+        clock: seconds, for the patience.
 
     Attributes:
         looks: the last look at each shard.
@@ -59,24 +65,39 @@ class TipProbe:
         kinesis: Kinesis,
         stream: str,
         *,
-        threads: int = min(8, 2 * (os.cpu_count() or 4)),
+        threads: int = min(32, 8 * (os.cpu_count() or 4)),
+        patience: float = 0.5,
         deaggregate: bool = True,
         wall: Callable[[], int] = lambda: int(time.time() * 1000),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kinesis = kinesis
         self._stream = stream
+        self._patience = patience
         self._deaggregate = deaggregate
         self._wall = wall
+        self._clock = clock
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="probe")
         self.looks: dict[str, Look] = {}
 
     def look(self, positions: Mapping[str, Position]) -> dict[str, bool | None]:
         """For each shard whether there is something to read at its position; None where that is not known now.
 
+        The shards are looked at in their order. Those that were not reached in time are left out: with very many
+        shards, or a slow endpoint, what was found is read before all is known.
+
         Raises:
             KinesisError: what is not passing; throttles and faults are None.
         """
-        found = dict(zip(positions, self._pool.map(self._look, positions.items()), strict=True))
+        enough = self._clock() + self._patience
+        found: dict[str, Look] = {}
+        asked = list(positions.items())
+        for first in range(0, len(asked), _SIDE_BY_SIDE):
+            part = asked[first : first + _SIDE_BY_SIDE]
+            looks = self._pool.map(self._look, part)
+            found |= zip((shard for shard, _ in part), looks, strict=True)
+            if self._clock() >= enough and any(look.more for look in found.values()):
+                break
         self.looks |= found
         return {shard: look.more for shard, look in found.items()}
 

@@ -21,10 +21,12 @@ class Stream:
     def __init__(self, **more: bool | None) -> None:
         self.more: dict[str, bool | None] = more
         self.asked: list[str] = []
+        self.reached = 9
 
     def look(self, positions: Mapping[str, Position]) -> Mapping[str, bool | None]:
-        self.asked += sorted(positions)
-        return {shard: self.more[shard] for shard in positions}
+        asked = list(positions)[: self.reached]
+        self.asked += asked
+        return {shard: self.more[shard] for shard in asked}
 
 
 def after_a_turn(watch: TipWatch, *, moved: bool, seen: int | None, now: int) -> None:
@@ -130,3 +132,16 @@ def test_a_turn_that_was_refused_after_a_look_is_planned_again_without_another_l
     assert stream.asked == ["a"]
     watch.shards_to_read(A, NOW + 10_000)
     assert stream.asked == ["a"] * 2
+
+
+def test_shards_that_were_left_out_of_a_look_come_first_in_the_next() -> None:
+    stream = Stream(a=True, b=False, c=False)
+    watch = TipWatch(stream)
+    every: dict[str, Position] = dict.fromkeys("abc", TRIM_HORIZON)
+    stream.reached = 2
+    assert watch.shards_to_read(every, NOW) == ["a"]
+    assert watch.next_look(every, NOW) <= NOW
+    stream.asked.clear()
+    stream.reached = 9
+    watch.shards_to_read(every, NOW + LOOK_PERIOD_MS)
+    assert stream.asked == ["c", "b"]

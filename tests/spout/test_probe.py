@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spout.kinesis import AccessDeniedError, KinesisError, ThrottledError, Unavailable
+from spout.kinesis import AccessDeniedError, KinesisError, Page, ThrottledError, Unavailable
 from spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd
 from spout.probe import TipProbe
 from spout.testing import FakeTime, MemoryKinesis
@@ -105,3 +105,28 @@ def test_what_does_not_pass_is_raised(probe: TipProbe, kinesis: MemoryKinesis) -
     kinesis.fail(B, AccessDeniedError("no"))
     with pytest.raises(AccessDeniedError):
         probe.look({A: TRIM_HORIZON, B: TRIM_HORIZON})
+
+
+class SlowKinesis(MemoryKinesis):
+    """Takes a second for each read."""
+
+    def __init__(self, time: FakeTime, shards: int) -> None:
+        super().__init__(shards=shards, clock=time.milliseconds)
+        self._time = time
+
+    def get_records(self, iterator: str, limit: int) -> Page:
+        self._time.sleep(1)
+        return super().get_records(iterator, limit)
+
+
+def test_who_has_found_something_does_not_look_at_thousands_of_shards_first(time: FakeTime) -> None:
+    kinesis = SlowKinesis(time, 1_000)
+    shards = [shard.id for shard in kinesis.list_shards("orders")]
+    positions: dict[str, Position] = dict.fromkeys(shards, TRIM_HORIZON)
+    probe = TipProbe(kinesis, "orders", patience=5, clock=time)
+    assert list(probe.look(positions)) == shards
+    kinesis.put(shards[0], b"x")
+    found = list(probe.look(positions))
+    probe.close()
+    assert 5 <= len(found) < 1_000
+    assert found == shards[: len(found)]

@@ -1,0 +1,194 @@
+"""What a plan of very many shards costs the planning process: time of each call that Spark makes, and peak memory.
+
+python -m benchmarks.planning
+
+Kinesis is held in memory behind the narrow interface, ZooKeeper is a real server. Each size is measured in a process
+of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import perf_counter
+from typing import TypeVar
+
+import msgspec
+
+from benchmarks.report import Section, publish
+from checkpoint.client import connect
+from checkpoint.embedded import EmbeddedZooKeeper
+from checkpoint.layout import Layout
+from checkpoint.nodes import Pin, Plan
+from checkpoint.store import SourceStore
+from spout.offsets import offset_from_plan, plan_from_offset
+from spout.options import Options
+from spout.positions import After
+from spout.run import SourceRun
+from spout.testing import MemoryKinesis
+from tracker.records import RecordPosition
+
+__all__ = ["Cost", "measured", "measured_apart"]
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARDS = (500, 2_000, 10_000)
+BATCHES = 3
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """Seconds of each step, the shortest where it is done several times, and peak memory in bytes.
+
+    `start`: until the run stands: listing, lineage stored, and state read back. `first`: the first plan, every shard
+    looked at. `cut`: the plan stored and cut into tasks. `settle`: a batch settled, every shard's checkpoint moved, and
+    the next one planned. `plan`: the part of that which is the plan. `offset`: characters of the plan as Spark logs it.
+    """
+
+    start: float
+    first: float
+    cut: float
+    settle: float
+    plan: float
+    offset: int
+    base: int
+    peak: int
+
+
+def measured_apart(shards: int, hosts: str) -> Cost:
+    """What planning so many shards costs, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.planning", "--shards", str(shards), "--zookeeper", hosts]
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE)
+    return msgspec.json.decode(done.stdout, type=Cost)
+
+
+def peak() -> int:
+    """The most memory that this process has had, in bytes."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def measured(
+    shards: int, hosts: str, *, batches: int = BATCHES, clock: Callable[[], float] = perf_counter
+) -> Cost:
+    """What planning so many shards costs, in this process and by this clock."""
+    kinesis = MemoryKinesis(shards=shards)
+    for shard in kinesis.list_shards("orders"):
+        kinesis.put(shard.id, b"data")
+    options = Options.parse(
+        {
+            "streamName": "orders",
+            "applicationName": uuid.uuid4().hex,
+            "zookeeper.hosts": hosts,
+            "startingPosition": "TRIM_HORIZON",
+        }
+    )
+    base = peak()
+    times: dict[str, list[float]] = {"start": [], "first": [], "cut": [], "settle": [], "plan": []}
+
+    def timed(name: str, step: Callable[[], T]) -> T:
+        began = clock()
+        result = step()
+        times[name].append(clock() - began)
+        return result
+
+    run = timed("start", lambda: SourceRun(options, kinesis, connect(options.zookeeper)))
+    stream = kinesis.describe("orders")
+    store = SourceStore(
+        connect(options.zookeeper),
+        Layout(options.zookeeper_root, options.application_name, stream.name, stream.created),
+    )
+    before = logged(run.initial())
+    end = timed("first", lambda: planned(run, before))
+    for number in range(1, batches + 1):
+        timed("cut", lambda before=before, end=end: run.partitions(before, end))
+        pin(store, end, run.epoch, number)
+        before = end
+        end = timed("settle", lambda before=before: planned(run, before))
+        timed("plan", lambda before=before: planned(run, before))
+    size = len(json.dumps(offset_from_plan(end)))
+    run.close()
+    return Cost(**{name: min(found) for name, found in times.items()}, offset=size, base=base, peak=peak())
+
+
+def planned(run: SourceRun, before: Plan) -> Plan:
+    """The next plan, as it goes to Spark and comes back."""
+    plan = run.latest(before, None)
+    assert plan is not None
+    return logged(plan)
+
+
+def logged(plan: Plan) -> Plan:
+    return plan_from_offset(json.loads(json.dumps(offset_from_plan(plan))))
+
+
+def pin(store: SourceStore, plan: Plan, epoch: int, number: int) -> None:
+    """What the tasks of a batch do in ZooKeeper: each shard's turn of one record, with more to come."""
+
+    def put(shard: str) -> None:
+        last = RecordPosition(number)
+        turn = Pin(
+            txid=plan.txid,
+            plan=plan.plan,
+            epoch=epoch,
+            start=plan.positions[shard],
+            end=str(After(last)),
+            last=str(last),
+            count=1,
+            fresh=1,
+            digest=f"{number:016}",
+            xor=number,
+            behind_ms=1000,
+        )
+        store.create_pin(shard, turn, epoch)
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(put, plan.read))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure what planning very many shards costs.")
+    parser.add_argument("--shards", type=int)
+    parser.add_argument("--zookeeper")
+    parser.add_argument("--dry-run", action="store_true")
+    given = parser.parse_args()
+    if given.shards:
+        print(msgspec.json.encode(measured(given.shards, given.zookeeper)).decode())
+        return
+    with EmbeddedZooKeeper() as zookeeper:
+        costs = {shards: measured_apart(shards, zookeeper.hosts) for shards in SHARDS}
+    steps = {
+        "start: shards listed, lineage stored, state read": "start",
+        "first plan: every shard looked at": "first",
+        "a further plan": "plan",
+        "the plan stored and cut into tasks": "cut",
+        "a batch settled, every checkpoint moved, and the next planned": "settle",
+    }
+    rows = [
+        [what, *(f"{getattr(cost, name) * 1000:,.0f} ms" for cost in costs.values())]
+        for what, name in steps.items()
+    ]
+    rows.append(["the plan as Spark logs it", *(f"{cost.offset / 1024:,.0f} KiB" for cost in costs.values())])
+    rows.append(["peak memory of the process", *(f"{cost.peak / 2**20:,.0f} MiB" for cost in costs.values())])
+    publish(
+        Section(
+            name="planning",
+            title="Planning very many shards",
+            command="python -m benchmarks.planning",
+            columns=["the planning process", *(f"{shards:,} shards" for shards in SHARDS)],
+            rows=rows,
+            note="Kinesis is held in memory behind the source's interface, as part of the process's memory; ZooKeeper "
+            "is a real server. The shortest of three.",
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
