@@ -47,9 +47,10 @@ BATCHES = 3
 class Cost(msgspec.Struct, frozen=True):
     """Seconds of each step, the shortest where it is done several times, and peak memory in bytes.
 
-    `start`: until the run stands: listing, lineage stored, and state read back. `first`: the first plan, every shard
-    looked at. `cut`: the plan stored and cut into tasks. `settle`: a batch settled, every shard's checkpoint moved, and
-    the next one planned. `plan`: the part of that which is the plan. `offset`: characters of the plan as Spark logs it.
+    `start`: until the run stands: listing, lineage stored, and state read back. `first`: the first plan, as many
+    shards looked at as it has time for. `cut`: the plan stored and cut into tasks. `settle`: a batch settled, every
+    shard's checkpoint moved, and the next one planned. `plan`: the part of that which is the plan. `offset`:
+    characters of the plan as Spark logs it. `base`: memory before there was a run.
     """
 
     start: float
@@ -107,9 +108,14 @@ def measured(
     )
     before = logged(run.initial())
     end = timed("first", lambda: planned(run, before))
-    for number in range(1, batches + 1):
+    while len(end.read) < shards:
+        # Looked at a part at a time, until all are known to have more.
+        run.partitions(before, end)
+        pin(store, end, run.epoch)
+        before, end = end, planned(run, end)
+    for _ in range(batches):
         timed("cut", lambda before=before, end=end: run.partitions(before, end))
-        pin(store, end, run.epoch, number)
+        pin(store, end, run.epoch)
         before = end
         end = timed("settle", lambda before=before: planned(run, before))
         timed("plan", lambda before=before: planned(run, before))
@@ -129,11 +135,11 @@ def logged(plan: Plan) -> Plan:
     return plan_from_offset(json.loads(json.dumps(offset_from_plan(plan))))
 
 
-def pin(store: SourceStore, plan: Plan, epoch: int, number: int) -> None:
+def pin(store: SourceStore, plan: Plan, epoch: int) -> None:
     """What the tasks of a batch do in ZooKeeper: each shard's turn of one record, with more to come."""
 
     def put(shard: str) -> None:
-        last = RecordPosition(number)
+        last = RecordPosition(plan.txid)
         turn = Pin(
             txid=plan.txid,
             plan=plan.plan,
@@ -143,8 +149,8 @@ def pin(store: SourceStore, plan: Plan, epoch: int, number: int) -> None:
             last=str(last),
             count=1,
             fresh=1,
-            digest=f"{number:016}",
-            xor=number,
+            digest=f"{plan.txid:016}",
+            xor=plan.txid,
             behind_ms=1000,
         )
         store.create_pin(shard, turn, epoch)
@@ -166,7 +172,7 @@ def main() -> None:
         costs = {shards: measured_apart(shards, zookeeper.hosts) for shards in SHARDS}
     steps = {
         "start: shards listed, lineage stored, state read": "start",
-        "first plan: every shard looked at": "first",
+        "first plan: shards looked at until some have records": "first",
         "a further plan": "plan",
         "the plan stored and cut into tasks": "cut",
         "a batch settled, every checkpoint moved, and the next planned": "settle",
