@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
 
+import boto3
 import pytest
-from servers import MemcachedServer, RedisServer
+from moto.server import ThreadedMotoServer
+from servers import MemcachedServer, PostgresServer, RedisServer
 
-from trident.maps import BackingMap
-from trident.stores import MapStateFactory, StoreMap
+from trident.stores import MapStateFactory, StateType, StoreMap
+from trident.stores.dynamodb import DynamoDBState
+from trident.stores.files import FileByteStore
 from trident.stores.memcached import MemcachedState
 from trident.stores.memory import MemoryByteStore
 from trident.stores.redis import RedisState
 from trident.stores.serializers import JsonSerializer, MsgpackSerializer
+from trident.stores.sql import SqlState
 from trident.testing import BackingMapConformance
 from trident.testing.conformance import Connect
 
@@ -20,12 +27,9 @@ SERIALIZERS = ["json", "msgpack"]
 
 
 def connecting(factory: type[MapStateFactory], target: str, **options: object) -> Connect:
-    """Each connection by a factory of its own, as in another process."""
-    return lambda kind: backing_of(factory(kind, target, **options))
-
-
-def backing_of(factory: MapStateFactory) -> BackingMap[object]:
-    return factory.make_backing({})
+    """Connections of two factories in turn, as of two processes."""
+    factories = {kind: cycle([factory(kind, target, **options) for _ in range(2)]) for kind in StateType}
+    return lambda kind: next(factories[kind]).make_backing({})
 
 
 class TestMemory(BackingMapConformance):
@@ -33,6 +37,13 @@ class TestMemory(BackingMapConformance):
     def connect(self, request: pytest.FixtureRequest) -> Connect:
         store = MemoryByteStore("memory")
         return lambda kind: StoreMap(store, request.param(kind))
+
+
+class TestFiles(BackingMapConformance):
+    @pytest.fixture
+    def connect(self, tmp_path: Path) -> Connect:
+        store = FileByteStore(str(tmp_path / "state"), snapshot_interval=2)
+        return lambda kind: StoreMap(store, JsonSerializer(kind))
 
 
 class TestRedis(BackingMapConformance):
@@ -69,4 +80,44 @@ class TestMemcachedExpiring(BackingMapConformance):
         # The same server under two names, so that keys are spread.
         return connecting(
             MemcachedState, f"{host}:{port},localhost:{port}", keyPrefix=uuid.uuid4().hex, expiration=1_000
+        )
+
+
+class TestSqlite(BackingMapConformance):
+    @pytest.fixture(params=SERIALIZERS)
+    def connect(self, request: pytest.FixtureRequest, tmp_path: Path) -> Connect:
+        return connecting(SqlState, f"sqlite:///{tmp_path}/state.db", serializer=request.param)
+
+
+class TestPostgres(BackingMapConformance):
+    @pytest.fixture(params=SERIALIZERS)
+    def connect(self, request: pytest.FixtureRequest, postgres_server: PostgresServer) -> Connect:
+        url = postgres_server.url.replace("postgresql:", "postgresql+psycopg:")
+        table = f"state_{uuid.uuid4().hex}"
+        return connecting(SqlState, url, tableName=table, serializer=request.param, expireIntervalSec=1_000)
+
+
+@pytest.fixture(scope="module")
+def dynamodb() -> Iterator[str]:
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+class TestDynamoDB(BackingMapConformance):
+    MANY = 100
+
+    @pytest.fixture
+    def connect(self, dynamodb: str) -> Connect:
+        table = f"state-{uuid.uuid4().hex}"
+        boto3.client("dynamodb", endpoint_url=dynamodb, region_name="us-east-1").create_table(
+            TableName=table,
+            KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        return connecting(
+            DynamoDBState, table, endpointUrl=dynamodb, serializer="msgpack", expireIntervalSec=1_000
         )

@@ -1,0 +1,221 @@
+"""States in a DynamoDB table: consistent reads of a hundred keys, conditional writes side by side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from trident.errors import StoreError, StoreUnavailableError
+from trident.maps.backing import LOST, Version
+from trident.stores.bytestore import ByteStore
+from trident.stores.factory import MapStateFactory
+from trident.stores.options import MapOptions
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+__all__ = ["DynamoDBByteStore", "DynamoDBOptions", "DynamoDBState"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_GET = 100
+"""Keys a BatchGetItem takes."""
+
+_PASSING = {
+    "InternalServerError",
+    "LimitExceededException",
+    "ProvisionedThroughputExceededException",
+    "RequestLimitExceeded",
+    "ServiceUnavailable",
+    "ThrottlingException",
+    "TransactionConflictException",
+}
+
+
+class DynamoDBOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
+    """Of a DynamoDB state; without `region` and `endpoint_url` boto3's own settings hold."""
+
+    region: str | None = None
+    endpoint_url: str | None = None
+    parallel_requests: int = 16
+
+
+class DynamoDBByteStore(ByteStore):
+    """Bytes in a table whose partition key is the string `key`; the attributes `value`, and `expires` for a TTL.
+
+    Args:
+        client: of boto3.
+        table: its name.
+        text: the values are UTF-8, kept as strings.
+        expire: seconds that a key lives after it was set; 0: for ever. What DynamoDB has not yet removed is not read.
+        parallel: requests at a time.
+        clock: epoch seconds.
+    """
+
+    max_value_bytes = 400 * 1024 - 4 * 1024
+
+    def __init__(
+        self,
+        client: DynamoDBClient,
+        table: str,
+        *,
+        text: bool = True,
+        expire: int = 0,
+        parallel: int = 16,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._client = client
+        self._table = table
+        self._type = "S" if text else "B"
+        self._expire = expire
+        self._clock = clock
+        self._pool = ThreadPoolExecutor(parallel, thread_name_prefix="dynamodb-state")
+
+    @property
+    def where(self) -> str:
+        """See `ByteStore.where`."""
+        return f"DynamoDB table {self._table}"
+
+    def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
+        """See `ByteStore.get_many`; a version is the bytes themselves."""
+        now = self._clock()
+        parts = [keys[start : start + _GET] for start in range(0, len(keys), _GET)]
+        found: dict[str, bytes] = {}
+        for items in self._all(self._get, parts):
+            for item in items:
+                if "expires" not in item or float(item["expires"]["N"]) > now:
+                    found[item["key"]["S"]] = self._bytes(item)
+        values = [found.get(key) for key in keys]
+        return values, list(values)
+
+    def compare_and_set_many(
+        self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version]
+    ) -> list[Version]:
+        """See `ByteStore.compare_and_set_many`."""
+        return self._all(self._compare_and_set, zip(keys, values, versions, strict=True))
+
+    def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
+        """See `ByteStore.set_many`."""
+        self._all(self._set, zip(keys, values, strict=True))
+
+    def _get(self, keys: Sequence[str]) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = []
+        asked: Any = {self._table: {"Keys": [{"key": {"S": key}} for key in keys], "ConsistentRead": True}}
+        while asked:
+            answer = self._client.batch_get_item(RequestItems=asked)
+            items += answer["Responses"].get(self._table, [])
+            left: Any = answer.get("UnprocessedKeys", {})
+            if left and len(left[self._table]["Keys"]) == len(asked[self._table]["Keys"]):
+                msg = f"{self.where} is throttled: it answers nothing. Give it more read capacity"
+                raise StoreUnavailableError(msg)
+            asked = left
+        return items
+
+    def _compare_and_set(self, change: tuple[str, bytes | None, bytes | None]) -> Version:
+        key, value, version = change
+        names = {"#e": "expires"}
+        values: dict[str, Any] = {":now": {"N": str(self._clock())}}
+        if version is None:
+            names["#k"] = "key"
+            condition = "attribute_not_exists(#k) OR #e <= :now"
+        else:
+            names["#v"] = "value"
+            values[":old"] = self._attribute(version)
+            condition = "#v = :old AND (attribute_not_exists(#e) OR #e > :now)"
+        try:
+            self._set((key, value), condition, names, values)
+        except self._client.exceptions.ConditionalCheckFailedException:
+            return LOST
+        return value
+
+    def _set(
+        self,
+        change: tuple[str, bytes | None],
+        condition: str = "",
+        names: dict[str, str] | None = None,
+        values: dict[str, Any] | None = None,
+    ) -> None:
+        key, value = change
+        request: dict[str, Any] = {"TableName": self._table}
+        if condition:
+            request |= {
+                "ConditionExpression": condition,
+                "ExpressionAttributeNames": names,
+                "ExpressionAttributeValues": values,
+            }
+        if value is None:
+            self._client.delete_item(Key={"key": {"S": key}}, **request)
+            return
+        item: dict[str, Any] = {"key": {"S": key}, "value": self._attribute(value)}
+        if self._expire:
+            item["expires"] = {"N": str(int(self._clock()) + self._expire)}
+        self._client.put_item(Item=item, **request)
+
+    def _attribute(self, value: bytes) -> dict[str, Any]:
+        return {self._type: value.decode() if self._type == "S" else value}
+
+    def _bytes(self, item: dict[str, Any]) -> bytes:
+        [(kind, value)] = item.get("value", {"NULL": True}).items()
+        # What is no value of ours goes to the serializer as it looks, and is refused there with its key.
+        return value if kind == "B" else (value if kind == "S" else repr({kind: value})).encode()
+
+    def _all(self, request: Callable[[T], R], arguments: Iterable[T]) -> list[R]:
+        from botocore import exceptions
+
+        futures = [self._pool.submit(request, argument) for argument in arguments]
+        try:
+            return [future.result() for future in futures]
+        except exceptions.ClientError as error:
+            said = error.response.get("Error", {})
+            msg = f"{self.where} refused: {said.get('Code')}: {said.get('Message')}"
+            if said.get("Code") in _PASSING:
+                raise StoreUnavailableError(msg) from None
+            msg = f"{msg}. It needs a partition key `key` of type S, and rights to BatchGetItem, PutItem and DeleteItem"
+            raise StoreError(msg) from None
+        except (exceptions.NoCredentialsError, exceptions.NoRegionError) as error:
+            msg = f"{self.where} cannot be asked: {error}. Set AWS credentials and the option region"
+            raise StoreError(msg) from None
+        except exceptions.BotoCoreError as error:
+            msg = f"{self.where} does not answer: {error}"
+            raise StoreUnavailableError(msg) from None
+        finally:
+            # None may still write when the next attempt begins.
+            for future in futures:
+                future.cancel()
+            for future in futures:
+                if not future.cancelled():
+                    future.exception()
+
+
+class DynamoDBState(MapStateFactory):
+    """Makes map states in a DynamoDB table: `DynamoDBState.opaque("counts", region="eu-west-1")`."""
+
+    options_type: ClassVar[type[MapOptions]] = DynamoDBOptions
+
+    def _connect(self) -> ByteStore:
+        import boto3
+        from botocore.config import Config
+
+        options = self._options
+        assert isinstance(options, DynamoDBOptions)
+        client = boto3.client(
+            "dynamodb",
+            region_name=options.region,
+            endpoint_url=options.endpoint_url,
+            config=Config(
+                max_pool_connections=options.parallel_requests,
+                connect_timeout=2,
+                read_timeout=10,
+                retries={"mode": "standard"},
+            ),
+        )
+        return DynamoDBByteStore(
+            client,
+            self._target,
+            text=self._serializer.text,
+            expire=options.expire_interval_sec,
+            parallel=options.parallel_requests,
+        )

@@ -1,0 +1,262 @@
+"""A state in the driver's memory, backed by files: snapshots and a log of batches, local, in HDFS or in S3.
+
+The folder belongs to one process at a time. Who opens it reads the newest snapshot and the batches after it, writes a
+snapshot of its own generation, and from then on what an older process still writes is never read: its files are of a
+lower generation. A batch is one file, complete or not there, written by `commit`.
+
+    <generation>-<number>.snapshot    all keys and values
+    <generation>-<number>.batch       what one batch has set; a null value: removed
+
+Both are Arrow IPC files with the columns key, value (binary) and expires (epoch seconds, 0: never). `generation` and
+`number` are decimal; the state is the highest snapshot and the batches of its generation with higher numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+from pyarrow import fs, ipc
+
+from trident.errors import FencedError, ForeignValueError, StateOptionsError, StoreUnavailableError
+from trident.maps.backing import LOST, Version
+from trident.stores.bytestore import ByteStore
+from trident.stores.extras import without_secrets
+from trident.stores.factory import MapStateFactory
+from trident.stores.options import MapOptions
+
+__all__ = ["FileByteStore", "FileOptions", "FileState"]
+
+_NAME = re.compile(r"(\d{6,})-(\d{12,})\.(snapshot|batch)")
+_SCHEMA = pa.schema([("key", pa.string()), ("value", pa.binary()), ("expires", pa.float64())])
+
+_OBJECT_STORES = {"s3", "gcs", "abfs"}
+
+Entry = tuple[bytes, float]
+"""A value, and when it expires: epoch seconds, 0 for never."""
+
+
+class FileOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
+    """Of a state backed by files; a snapshot is written after so many batches."""
+
+    snapshot_interval: int = 100
+
+
+class FileByteStore(ByteStore):
+    """Bytes in memory, and in a folder what they can be read from again.
+
+    Args:
+        folder: a local path, or any URI that `pyarrow.fs` takes.
+        expire: seconds that a key lives after it was set; 0: for ever.
+        snapshot_interval: batches between two snapshots.
+        clock: epoch seconds.
+
+    Raises:
+        ForeignValueError: a file of the folder cannot be read.
+        StoreUnavailableError: the folder cannot be reached.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        expire: float = 0,
+        snapshot_interval: int = 100,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._where = f"folder {without_secrets(folder)}"
+        self._expire = expire
+        self._interval = max(snapshot_interval, 1)
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._changed: dict[str, None] = {}
+        self._system, self._root = _filesystem(folder)
+        self._values: dict[str, Entry] = {}
+        self._generation, self._number, self._since = 1, 0, 0
+        self._reached(self._open)
+
+    @property
+    def where(self) -> str:
+        """See `ByteStore.where`."""
+        return self._where
+
+    def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
+        """See `ByteStore.get_many`; a version is the bytes themselves."""
+        with self._lock:
+            now = self._clock()
+            found = [self._get(key, now) for key in keys]
+        return found, list(found)
+
+    def compare_and_set_many(
+        self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version]
+    ) -> list[Version]:
+        """See `ByteStore.compare_and_set_many`; durable after `end_batch`."""
+        with self._lock:
+            now = self._clock()
+            written: list[Version] = []
+            for key, value, version in zip(keys, values, versions, strict=True):
+                if self._get(key, now) == version:
+                    self._set(key, value, now)
+                    written.append(value)
+                else:
+                    written.append(LOST)
+            return written
+
+    def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
+        """See `ByteStore.set_many`; durable after `end_batch`."""
+        with self._lock:
+            now = self._clock()
+            for key, value in zip(keys, values, strict=True):
+                self._set(key, value, now)
+
+    def end_batch(self, txid: int | None) -> None:
+        """Write what has changed since the last batch as one file; a snapshot, when it is time for one."""
+        with self._lock:
+            if not self._changed:
+                return
+            changes = {key: self._values.get(key) for key in self._changed}
+            self._reached(self._check_newest)
+            self._reached(lambda: self._write("batch", changes))
+            self._changed.clear()
+            self._since += 1
+            if self._since >= self._interval:
+                self._reached(self._snapshot)
+
+    def _get(self, key: str, now: float) -> bytes | None:
+        entry = self._values.get(key)
+        return None if entry is None or (entry[1] and entry[1] <= now) else entry[0]
+
+    def _set(self, key: str, value: bytes | None, now: float) -> None:
+        if value is None:
+            self._values.pop(key, None)
+        else:
+            self._values[key] = (value, now + self._expire if self._expire else 0.0)
+        self._changed[key] = None
+
+    def _open(self) -> None:
+        self._system.create_dir(self._root, recursive=True)
+        names = self._names()
+        snapshots = [name for name in names if name[2] == "snapshot"]
+        if snapshots:
+            newest = max(snapshots)
+            for name in [newest, *(name for name in names if name[2] == "batch" and newest[0] == name[0])]:
+                if name >= newest:
+                    self._read(name)
+        self._generation = 1 + max((name[0] for name in names), default=0)
+        self._snapshot()
+
+    def _names(self) -> list[tuple[int, int, str]]:
+        infos = self._system.get_file_info(fs.FileSelector(self._root))
+        matches = [_NAME.fullmatch(info.base_name) for info in infos if info.is_file]
+        return sorted((int(match[1]), int(match[2]), match[3]) for match in matches if match)
+
+    def _path(self, name: tuple[int, int, str]) -> str:
+        return f"{self._root}/{name[0]:06d}-{name[1]:012d}.{name[2]}"
+
+    def _read(self, name: tuple[int, int, str]) -> None:
+        path = self._path(name)
+        try:
+            with self._system.open_input_file(path) as file:
+                columns = ipc.open_file(file).read_all().to_pydict()
+            entries = list(zip(columns["key"], columns["value"], columns["expires"], strict=True))
+        except (pa.ArrowInvalid, KeyError) as error:
+            msg = (
+                f"{self._where}: {path} is no file of a state ({error}); nothing was changed. Restore it from a "
+                "backup, or use another folder"
+            )
+            raise ForeignValueError(msg) from None
+        for key, value, expires in entries:
+            if value is None:
+                self._values.pop(key, None)
+            else:
+                self._values[key] = (value, expires)
+
+    def _snapshot(self) -> None:
+        now = self._clock()
+        self._values = {key: entry for key, entry in self._values.items() if not entry[1] or entry[1] > now}
+        old = self._names()
+        self._write("snapshot", self._values)
+        self._since = 0
+        for name in old:
+            if name[0] <= self._generation:
+                self._system.delete_file(self._path(name))
+
+    def _write(self, kind: str, entries: Mapping[str, Entry | None]) -> None:
+        table = pa.table(
+            [
+                pa.array(entries, pa.string()),
+                pa.array([None if entry is None else entry[0] for entry in entries.values()], pa.binary()),
+                pa.array([0.0 if entry is None else entry[1] for entry in entries.values()], pa.float64()),
+            ],
+            schema=_SCHEMA,
+        )
+        sink = pa.BufferOutputStream()
+        with ipc.new_file(sink, _SCHEMA) as writer:
+            writer.write_table(table)
+        self._number += 1
+        self._put(self._path((self._generation, self._number, kind)), sink.getvalue())
+
+    def _put(self, path: str, data: pa.Buffer) -> None:
+        """Write a file that appears under its name when it is complete; an object store does that by itself."""
+        if self._system.type_name in _OBJECT_STORES:
+            with self._system.open_output_stream(path) as file:
+                file.write(data)
+            return
+        part = f"{self._root}/.{uuid.uuid4().hex}"
+        if isinstance(self._system, fs.LocalFileSystem):
+            with Path(part).open("wb") as local:
+                local.write(data)
+                local.flush()
+                os.fsync(local.fileno())
+            Path(part).replace(path)
+            return
+        with self._system.open_output_stream(part) as file:
+            file.write(data)
+        self._system.move(part, path)
+
+    def _check_newest(self) -> None:
+        newest = max(name[0] for name in self._names())
+        if newest > self._generation:
+            msg = (
+                f"another process has opened {self._where} since (generation {newest}, this one is "
+                f"{self._generation}): this one writes nothing any more. A folder belongs to one query"
+            )
+            raise FencedError(msg)
+
+    def _reached(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except OSError as error:
+            msg = (
+                f"{self._where} cannot be reached ({error}): check that it is there, its rights and its space"
+            )
+            raise StoreUnavailableError(msg) from None
+
+
+class FileState(MapStateFactory):
+    """Makes map states in memory that files back: `FileState.opaque("hdfs://namenode/states/counts")`."""
+
+    driver_local: ClassVar[bool] = True
+    options_type: ClassVar[type[MapOptions]] = FileOptions
+
+    def _connect(self) -> ByteStore:
+        options = self._options
+        assert isinstance(options, FileOptions)
+        return FileByteStore(self._target, options.expire_interval_sec, options.snapshot_interval)
+
+
+def _filesystem(folder: str) -> tuple[fs.FileSystem, str]:
+    try:
+        if "://" in folder:
+            system, path = fs.FileSystem.from_uri(folder)
+            return system, path.rstrip("/")
+    except (ValueError, pa.ArrowException) as error:
+        msg = f"{without_secrets(folder)} is no folder that pyarrow.fs knows: {error}"
+        raise StateOptionsError(msg) from None
+    return fs.LocalFileSystem(), str(Path(folder).absolute())

@@ -1,0 +1,245 @@
+"""States in a table of any database that SQLAlchemy reaches: rows of a key and a value."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trident.errors import MissingExtraError, StateOptionsError, StoreError, StoreUnavailableError
+from trident.maps.backing import LOST, Version
+from trident.stores.bytestore import ByteStore
+from trident.stores.extras import require, without_secrets
+from trident.stores.factory import MapStateFactory
+from trident.stores.options import MapOptions
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+__all__ = ["SqlByteStore", "SqlOptions", "SqlState"]
+
+_CHUNK = 1_000
+"""Keys a transaction."""
+
+_NOT_LET_IN = (
+    "password",
+    "access denied",
+    "authentication",
+    "permission denied",
+    "does not exist",
+    "no such table",
+)
+
+
+class SqlOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
+    """Of a state in a table, which is made where it is not there."""
+
+    table_name: str = "kinesis_trident_state"
+
+
+class SqlByteStore(ByteStore):
+    """Bytes in one table, with the columns `key`, `value`, and `expires` in epoch seconds.
+
+    Args:
+        engine: of the database.
+        where: the database without secrets.
+        table: its name.
+        text: the values are UTF-8, in a text column.
+        expire: seconds that a key lives after it was set; 0: for ever.
+        clock: epoch seconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        where: str,
+        table: str,
+        *,
+        text: bool = True,
+        expire: float = 0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        import sqlalchemy as sa
+        from sqlalchemy.dialects import mysql
+
+        self._engine = engine
+        self._where = f"{where}, table {table}"
+        self._text = text
+        self._expire = expire
+        self._clock = clock
+        key: Any = sa.Text().with_variant(sa.String(255), "mysql", "mariadb", "oracle", "mssql")
+        value: Any = (
+            sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb") if text else sa.LargeBinary()
+        )
+        self._table = sa.Table(
+            table,
+            sa.MetaData(),
+            sa.Column("key", key, primary_key=True),
+            sa.Column("value", value, nullable=False),
+            sa.Column("expires", sa.Double()),
+        )
+        columns = self._table.c
+        self._update = (
+            self._table.update()
+            .where(columns.key == sa.bindparam("k"))
+            .values(value=sa.bindparam("v"), expires=sa.bindparam("e"))
+        )
+        self._insert = self._table.insert().values(
+            key=sa.bindparam("k"), value=sa.bindparam("v"), expires=sa.bindparam("e")
+        )
+        self._delete = self._table.delete().where(columns.key == sa.bindparam("k"))
+        self._select = (
+            sa.select(columns.key, columns.value, columns.expires)
+            .where(columns.key.in_(sa.bindparam("keys", expanding=True)))
+            .order_by(columns.key)
+        )
+        self._made = False
+
+    @property
+    def where(self) -> str:
+        """See `ByteStore.where`."""
+        return self._where
+
+    def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
+        """See `ByteStore.get_many`; a version is the bytes themselves."""
+        values: list[bytes | None] = []
+        with self._transaction() as connection:
+            now = self._clock()
+            for part in _chunks(keys):
+                rows = self._rows(connection, part, lock=False)
+                values += [_living(rows.get(key), now) for key in part]
+        return values, list(values)
+
+    def compare_and_set_many(
+        self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version]
+    ) -> list[Version]:
+        """See `ByteStore.compare_and_set_many`."""
+        written: list[Version] = []
+        for start in range(0, len(keys), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            written += self._compare_and_set(keys[part], values[part], versions[part])
+        return written
+
+    def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
+        """See `ByteStore.set_many`."""
+        for start in range(0, len(keys), _CHUNK):
+            part = slice(start, start + _CHUNK)
+            while self._compare_and_set(keys[part], values[part], None) == [LOST] * len(keys[part]):
+                # Another writer has just inserted one of them: now it is there, and is updated.
+                continue
+
+    def _compare_and_set(
+        self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version] | None
+    ) -> list[Version]:
+        from sqlalchemy import exc
+
+        try:
+            with self._transaction() as connection:
+                rows = self._rows(connection, keys, lock=True)
+                now = self._clock()
+                expires = now + self._expire if self._expire else None
+                written: list[Version] = list(values)
+                changes: dict[Any, list[dict[str, Any]]] = {
+                    self._update: [],
+                    self._insert: [],
+                    self._delete: [],
+                }
+                for i, (key, value) in enumerate(zip(keys, values, strict=True)):
+                    row = rows.get(key)
+                    if versions is not None and _living(row, now) != versions[i]:
+                        written[i] = LOST
+                    elif value is None:
+                        if row is not None:
+                            changes[self._delete].append({"k": key})
+                    else:
+                        stored = value.decode() if self._text else value
+                        how = self._insert if row is None else self._update
+                        changes[how].append({"k": key, "v": stored, "e": expires})
+                for statement, parameters in changes.items():
+                    if parameters:
+                        connection.execute(statement, parameters)
+                return written
+        except exc.IntegrityError:
+            # Another writer has inserted one of them meanwhile; nothing of this transaction stays.
+            return [LOST] * len(keys)
+
+    def _rows(
+        self, connection: Connection, keys: Sequence[str], *, lock: bool
+    ) -> dict[str, tuple[bytes, float | None]]:
+        select = self._select.with_for_update() if lock else self._select
+        return {
+            key: (value.encode() if self._text else bytes(value), expires)
+            for key, value, expires in connection.execute(select, {"keys": list(keys)})
+        }
+
+    def _make(self) -> None:
+        from sqlalchemy import exc, inspect
+
+        try:
+            self._table.metadata.create_all(self._engine)
+        except exc.DBAPIError:
+            # Another task has made it meanwhile; databases say so in different ways.
+            if not inspect(self._engine).has_table(self._table.name):
+                raise
+        self._made = True
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        from sqlalchemy import exc, false
+
+        try:
+            if not self._made:
+                self._make()
+            with self._engine.begin() as connection:
+                if self._engine.dialect.name == "sqlite":
+                    # It locks with the first write, not for FOR UPDATE; a read before could not become a write.
+                    connection.execute(self._table.delete().where(false()))
+                yield connection
+        except exc.IntegrityError:
+            raise
+        except exc.DBAPIError as error:
+            said = str(error.orig).strip()
+            passing = (
+                isinstance(error, exc.OperationalError | exc.InterfaceError) or error.connection_invalidated
+            )
+            if passing and not any(word in said.lower() for word in _NOT_LET_IN):
+                msg = f"{self._where} does not answer ({said}): check that it runs and that the executors reach it"
+                raise StoreUnavailableError(msg) from None
+            msg = f"{self._where} refused ({said}): check user, password, rights and the table's columns"
+            raise StoreError(msg) from None
+
+
+class SqlState(MapStateFactory):
+    """Makes map states in a database: `SqlState.opaque("postgresql+psycopg://user:password@host/name")`."""
+
+    options_type: ClassVar[type[MapOptions]] = SqlOptions
+
+    def _require(self) -> None:
+        require("sqlalchemy", "sql")
+
+    def _connect(self) -> ByteStore:
+        import sqlalchemy as sa
+
+        options = self._options
+        assert isinstance(options, SqlOptions)
+        where = without_secrets(self._target)
+        try:
+            engine = sa.create_engine(self._target, pool_pre_ping=True)
+        except sa.exc.ArgumentError:
+            msg = f"{where} is not a URL of SQLAlchemy, such as postgresql+psycopg://user:password@host/name"
+            raise StateOptionsError(msg) from None
+        except ImportError as error:
+            msg = f"{where} needs its database's driver ({error}): install it, on the executors too"
+            raise MissingExtraError(msg) from None
+        return SqlByteStore(
+            engine, where, options.table_name, text=self._serializer.text, expire=options.expire_interval_sec
+        )
+
+
+def _living(row: tuple[bytes, float | None] | None, now: float) -> bytes | None:
+    return None if row is None or (row[1] is not None and row[1] <= now) else row[0]
+
+
+def _chunks(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (keys[start : start + _CHUNK] for start in range(0, len(keys), _CHUNK))
