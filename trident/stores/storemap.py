@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -37,6 +38,7 @@ class StoreMap(VersionedBackingMap[Any]):
         key_prefix: stands before each key.
         retries: of a request that got no answer.
         attempt: of this task at its batch, see `trident.state.ATTEMPT`; None: not known, so no fence.
+        sleep: seconds, between retries.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class StoreMap(VersionedBackingMap[Any]):
         key_prefix: str = "",
         retries: int = 2,
         attempt: int | None = None,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
         self._serializer = serializer
@@ -59,6 +62,7 @@ class StoreMap(VersionedBackingMap[Any]):
             retry=retry_if_exception_type(StoreUnavailableError),
             stop=stop_after_attempt(retries + 1),
             wait=wait_random_exponential(multiplier=0.05, max=2),
+            sleep=sleep,
             reraise=True,
         )
 

@@ -1,0 +1,155 @@
+"""Tasks of older attempts ("zombies"): they still run when the next attempt has begun, and must not write."""
+
+from __future__ import annotations
+
+import multiprocessing
+import operator
+import uuid
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import MemcachedServer, RedisServer
+
+from trident.errors import FencedError, StaleTransactionError
+from trident.state import ATTEMPT, ValueUpdater
+from trident.stores import MapStateFactory, MemoryMapState
+from trident.stores.files import FileByteStore
+from trident.stores.memcached import MemcachedState
+from trident.stores.redis import RedisState
+from trident.stores.sql import SqlState
+
+Make = Callable[[], MapStateFactory]
+
+
+@pytest.fixture(params=["memory", "redis", "memcached", "sqlite"])
+def factory(request: pytest.FixtureRequest, tmp_path: Path) -> MapStateFactory:
+    prefix = uuid.uuid4().hex
+    if request.param == "redis":
+        server: RedisServer = request.getfixturevalue("redis_server")
+        return RedisState.opaque(server.url, keyPrefix=prefix)
+    if request.param == "memcached":
+        memcached: MemcachedServer = request.getfixturevalue("memcached_server")
+        return MemcachedState.opaque("{}:{}".format(*memcached.address), keyPrefix=prefix)
+    if request.param == "sqlite":
+        return SqlState.opaque(f"sqlite:///{tmp_path}/state.db")
+    return MemoryMapState.opaque()
+
+
+class Meanwhile(ValueUpdater[int]):
+    """Adds a number; before that, the first time, something else happens."""
+
+    def __init__(self, number: int, event: Callable[[], None]) -> None:
+        self.number = number
+        self.events = [event]
+
+    def update(self, stored: int | None) -> int:
+        while self.events:
+            self.events.pop()()
+        return (stored or 0) + self.number
+
+
+def apply(factory: MapStateFactory, txid: int, attempt: int, number: int) -> None:
+    state = factory.make_state({ATTEMPT: attempt}, 0, 1)
+    state.begin_commit(txid)
+    state.multi_combine([("word",)], operator.add, [number])
+    state.commit(txid)
+
+
+def test_of_the_same_batch_that_had_read_before_the_newer_attempt(factory: MapStateFactory) -> None:
+    apply(factory, 1, 1, 100)
+    late = factory.make_state({ATTEMPT: 2}, 0, 1)
+    late.begin_commit(2)
+    with pytest.raises(FencedError, match="attempt 3 at batch 2 has begun"):
+        late.multi_update([("word",)], [Meanwhile(7, lambda: apply(factory, 2, 3, 5))])
+    assert factory.make_state({}, 0, 1).multi_get([("word",)]) == [105]
+
+
+def test_of_the_same_batch_that_reads_after_the_newer_attempt(factory: MapStateFactory) -> None:
+    apply(factory, 1, 1, 100)
+    late = factory.make_state({ATTEMPT: 2}, 0, 1)
+    late.begin_commit(2)
+    apply(factory, 2, 3, 5)
+    with pytest.raises(FencedError):
+        late.multi_combine([("word",)], operator.add, [7])
+    assert factory.make_state({}, 0, 1).multi_get([("word",)]) == [105]
+
+
+def test_that_wrote_between_the_newer_attempts_read_and_its_write(factory: MapStateFactory) -> None:
+    """It had looked at the fence before that rose: its write is undone, not added to."""
+    apply(factory, 1, 1, 100)
+    newer = factory.make_state({ATTEMPT: 3}, 0, 1)
+
+    def late() -> None:
+        unfenced = factory.make_state({}, 0, 1)
+        unfenced.begin_commit(2)
+        unfenced.multi_combine([("word",)], operator.add, [7])
+
+    newer.begin_commit(2)
+    newer.multi_update([("word",)], [Meanwhile(5, late)])
+    newer.commit(2)
+    assert factory.make_state({}, 0, 1).multi_get([("word",)]) == [105]
+
+
+def test_that_begins_late(factory: MapStateFactory) -> None:
+    apply(factory, 2, 3, 5)
+    for txid, attempt in [(1, 9), (2, 2)]:
+        with pytest.raises(FencedError):
+            factory.make_state({ATTEMPT: attempt}, 0, 1).begin_commit(txid)
+
+
+def test_of_an_older_batch_without_attempt_numbers(factory: MapStateFactory) -> None:
+    late = factory.make_state({}, 0, 1)
+    late.begin_commit(1)
+    apply(factory, 2, 1, 5)
+    with pytest.raises(StaleTransactionError):
+        late.multi_combine([("word",)], operator.add, [7])
+    assert factory.make_state({}, 0, 1).multi_get([("word",)]) == [5]
+
+
+def wait_in_the_middle(factory: MapStateFactory, here: Connection) -> None:
+    """A task in a process of its own, which stands still between its read and its write."""
+    state = factory.make_state({ATTEMPT: 1}, 0, 1)
+    state.begin_commit(1)
+
+    def stand() -> None:
+        here.send("has read")
+        here.recv()
+
+    try:
+        state.multi_update([("word",)], [Meanwhile(7, stand)])
+    except Exception as error:
+        here.send(type(error).__name__)
+    else:
+        here.send("wrote")
+
+
+def test_in_another_process(redis_server: RedisServer) -> None:
+    factory: Any = RedisState.opaque(redis_server.url, keyPrefix=uuid.uuid4().hex)
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=wait_in_the_middle, args=(factory, there))
+    process.start()
+    try:
+        assert here.recv() == "has read"
+        apply(factory, 1, 2, 5)
+        here.send("go on")
+        assert here.recv() == "FencedError"
+    finally:
+        process.join(30)
+        process.kill()
+    assert factory.make_state({}, 0, 1).multi_get([("word",)]) == [5]
+
+
+def test_a_folder_that_another_process_has_opened(tmp_path: Path) -> None:
+    old = FileByteStore(str(tmp_path))
+    old.set_many(["a"], [b"1"])
+    old.end_batch(1)
+    new = FileByteStore(str(tmp_path))
+    assert new.get_many(["a"])[0] == [b"1"]
+    old.set_many(["a"], [b"2"])
+    with pytest.raises(FencedError, match="another process has opened"):
+        old.end_batch(2)
+    assert FileByteStore(str(tmp_path)).get_many(["a"])[0] == [b"1"]
