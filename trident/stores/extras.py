@@ -23,10 +23,10 @@ def require(package: str, extra: str) -> None:
 
 def without_secrets(url: str) -> str:
     """A URL for messages: without user, password, query and fragment."""
+    if "://" not in url:
+        return url.rpartition("@")[2]
     try:
         parts = urlsplit(url)
-        if not parts.scheme:
-            return url.rpartition("@")[2]
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
         return "the store's URL, which cannot be read"

@@ -1,0 +1,342 @@
+"""Servers that are down, wrong passwords, foreign values, values too large: a clear error, and nothing is lost."""
+
+from __future__ import annotations
+
+import operator
+import pickle
+import socket
+import uuid
+from contextlib import closing
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from servers import MemcachedServer, PostgresServer, RedisServer
+
+from checkpoint.embedded import free_port
+from trident.errors import (
+    ForeignValueError,
+    MissingExtraError,
+    SerializationError,
+    StateOptionsError,
+    StoreError,
+    StoreUnavailableError,
+    ValueTooLargeError,
+)
+from trident.maps import MicroBatchBackingMap
+from trident.state import Key
+from trident.stores import JsonSerializer, MapStateFactory, MemoryMapState, Serializer, StateType
+from trident.stores.dynamodb import DynamoDBState
+from trident.stores.extras import require, without_secrets
+from trident.stores.files import FileByteStore, FileState
+from trident.stores.memcached import MemcachedState
+from trident.stores.redis import RedisState
+from trident.stores.sql import SqlState
+from trident.values import OpaqueValue
+
+SECRET = "hunter2"
+
+
+def count(factory: MapStateFactory, txid: int, keys: list[str], number: int) -> list[Any]:
+    state = factory.make_state({}, 0, 1)
+    state.begin_commit(txid)
+    counts = state.multi_combine([(key,) for key in keys], operator.add, [number] * len(keys))
+    state.commit(txid)
+    return counts
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        lambda port: RedisState.opaque(f"redis://user:{SECRET}@127.0.0.1:{port}/0", requestRetries=1),
+        lambda port: MemcachedState.opaque(f"user:{SECRET}@127.0.0.1:{port}", requestRetries=1),
+        lambda port: SqlState.opaque(
+            f"postgresql+psycopg://user:{SECRET}@127.0.0.1:{port}/x", requestRetries=1
+        ),
+        lambda port: DynamoDBState.opaque(
+            "t", region="eu-west-1", endpointUrl=f"http://127.0.0.1:{port}", requestRetries=0
+        ),
+    ],
+)
+def test_a_store_that_is_down_when_the_query_starts(factory: Any) -> None:
+    port = free_port()
+    made = factory(port)
+    with pytest.raises(StoreUnavailableError) as caught:
+        count(made, 1, ["a"], 1)
+    assert str(port) in str(caught.value)
+    assert SECRET not in str(caught.value) + repr(made) + repr(caught.value.__cause__)
+
+
+def test_redis_that_does_not_answer_in_the_middle_of_a_batch(redis_server: RedisServer) -> None:
+    """What was written before counts once: the replay starts from what came before the batch."""
+    with RedisServer(redis_server._program) as server:
+        factory = RedisState.opaque(server.url, requestRetries=1, requestTimeoutMillis=300)
+        keys = [f"key-{i}" for i in range(2_000)]
+        count(factory, 1, keys, 10)
+        state = factory.make_state({}, 0, 1)
+        state.begin_commit(2)
+        state.multi_combine([(key,) for key in keys[:1_500]], operator.add, [1] * 1_500)
+        client = redis.Redis.from_url(server.url)
+        client.client_pause(60_000)
+        with pytest.raises(StoreUnavailableError, match="does not answer"):
+            state.multi_combine([(key,) for key in keys[1_500:]], operator.add, [1] * 500)
+        client.client_unpause()
+        assert count(factory, 2, keys, 1) == [11] * 2_000
+
+
+def test_retries_hide_a_connection_that_breaks(redis_server: RedisServer) -> None:
+    factory = RedisState.opaque(redis_server.url, keyPrefix=uuid.uuid4().hex)
+    count(factory, 1, ["a"], 10)
+    client = redis.Redis.from_url(redis_server.url)
+    client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")  # type: ignore[no-untyped-call]
+    assert count(factory, 2, ["a"], 1) == [11]
+
+
+def test_memcached_that_was_restarted(memcached_server: MemcachedServer) -> None:
+    """The connection is made again; what memcached has forgotten counts from nothing."""
+    with MemcachedServer(memcached_server._program) as server:
+        factory = MemcachedState.opaque("{}:{}".format(*server.address), requestRetries=8)
+        count(factory, 1, ["a"], 10)
+        server.stop()
+        server.start()
+        assert count(factory, 2, ["a"], 1) == [1]
+
+
+def test_a_wrong_password(redis_server: RedisServer) -> None:
+    with RedisServer(redis_server._program) as server:
+        client = redis.Redis.from_url(server.url)
+        client.config_set("requirepass", "right")
+        url = server.url.replace("://", f"://:{SECRET}@")
+        with pytest.raises(StoreError, match=r"does not let us in.*check user and password") as caught:
+            count(RedisState.opaque(url), 1, ["a"], 1)
+        assert SECRET not in str(caught.value)
+        assert count(RedisState.opaque(server.url.replace("://", "://:right@")), 1, ["a"], 1) == [1]
+
+
+def test_a_wrong_password_of_memcached(memcached_server: MemcachedServer, tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.write_text("user:right\n")
+    # memcached does not run as root, and must read it.
+
+    class Guarded(MemcachedServer):
+        def _command(self) -> list[str]:
+            return [*super()._command(), "-Y", str(users)]
+
+        def _answers(self) -> bool:
+            with closing(socket.create_connection(self.address, 1)) as connection:
+                connection.sendall(b"set login 0 0 10\r\nuser right\r\n")
+                return connection.recv(100).startswith(b"STORED")
+
+    for folder in [tmp_path, *tmp_path.parents][:3]:
+        folder.chmod(folder.stat().st_mode | 0o005)
+    with Guarded(memcached_server._program) as server:
+        address = "{}:{}".format(*server.address)
+        with pytest.raises(StoreError, match="does not let us in") as caught:
+            count(MemcachedState.opaque(f"user:{SECRET}@{address}"), 1, ["a"], 1)
+        assert SECRET not in str(caught.value)
+        assert count(MemcachedState.opaque(f"user:right@{address}"), 1, ["a"], 1) == [1]
+
+
+def test_a_wrong_user_of_postgresql(postgres_server: PostgresServer) -> None:
+    url = postgres_server.url.replace("postgresql://postgres@", f"postgresql+psycopg://nobody:{SECRET}@")
+    with pytest.raises(StoreError, match="refused") as caught:
+        count(SqlState.opaque(url), 1, ["a"], 1)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("foreign", [b"17", b"not json", b"[1,2]", b'["1",2,3]', b"[1,2,3,4]", b""])
+@pytest.mark.parametrize("absent", ["before", "after"])
+def test_a_foreign_value_is_named_and_not_overwritten(
+    redis_server: RedisServer, foreign: bytes, absent: str
+) -> None:
+    prefix = uuid.uuid4().hex
+    client = redis.Redis.from_url(redis_server.url)
+    client.set(f"{prefix}theirs", foreign)
+    factory = RedisState.opaque(redis_server.url, keyPrefix=prefix)
+    keys = ["ours", "theirs"] if absent == "before" else ["theirs", "ours"]
+    with pytest.raises(ForeignValueError, match=f"'{prefix}theirs'.*It was not changed"):
+        count(factory, 1, keys, 1)
+    assert client.get(f"{prefix}theirs") == foreign
+    assert client.get(f"{prefix}ours") is None
+
+
+def test_a_key_of_another_type_in_redis(redis_server: RedisServer) -> None:
+    prefix = uuid.uuid4().hex
+    client = redis.Redis.from_url(redis_server.url)
+    client.lpush(f"{prefix}theirs", "x")
+    with pytest.raises(ForeignValueError, match=f"'{prefix}theirs' holds a b'list'"):
+        count(RedisState.opaque(redis_server.url, keyPrefix=prefix), 1, ["theirs"], 1)
+    assert client.lrange(f"{prefix}theirs", 0, -1) == [b"x"]
+
+
+def test_a_value_that_is_too_large_for_memcached(memcached_server: MemcachedServer) -> None:
+    factory = MemcachedState.opaque("{}:{}".format(*memcached_server.address), keyPrefix=uuid.uuid4().hex)
+    keys: list[Key] = [("small",), ("large",)]
+    state = factory.make_state({}, 0, 1)
+    state.begin_commit(1)
+    state.multi_put(keys, ["x", "y"])
+    state.commit(1)
+    state.begin_commit(2)
+    with pytest.raises(
+        ValueTooLargeError, match=r"key \('large',\) has 1,1\d\d,\d\d\d bytes.*nothing was written"
+    ):
+        state.multi_put(keys, ["z", "y" * 1_100_000])
+    state.begin_commit(2)
+    assert state.multi_get(keys) == ["x", "y"]
+    state.multi_put(keys, ["z", "y" * 1_000_000])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Decimal("1.5"),
+        {1, 2},
+        datetime.now(UTC),
+        b"bytes",
+        float("nan"),
+        float("inf"),
+        {1: 2},
+        [Decimal(1)],
+        object(),
+    ],
+)
+@pytest.mark.parametrize("kind", StateType)
+def test_a_type_that_json_would_change(value: Any, kind: StateType) -> None:
+    state = MemoryMapState(kind).make_state({}, 0, 1)
+    state.begin_commit(1)
+    with pytest.raises(SerializationError, match=r"key \('bad',\) cannot be stored.*Nothing was written"):
+        state.multi_put([("good",), ("bad",)], [1, value])
+    state.begin_commit(1)
+    assert state.multi_get([("good",), ("bad",)]) == [None, None]
+
+
+class PickleSerializer(Serializer):
+    def serialize(self, value: Any) -> bytes:
+        return pickle.dumps(value)
+
+    def deserialize(self, data: bytes) -> Any:
+        return pickle.loads(data)
+
+
+def test_ones_own_serializer() -> None:
+    state = MemoryMapState.opaque(serializer=PickleSerializer()).make_state({}, 0, 1)
+    state.begin_commit(1)
+    state.multi_put([("a",)], [Decimal("1.5")])
+    state.begin_commit(2)
+    assert state.multi_get([("a",)]) == [Decimal("1.5")]
+
+
+def test_tridents_json_byte_for_byte(redis_server: RedisServer) -> None:
+    prefix = uuid.uuid4().hex
+    client = redis.Redis.from_url(redis_server.url)
+    for kind, after in [
+        (StateType.OPAQUE, [b"[1,10,null]", b"[2,11,10]"]),
+        (StateType.TRANSACTIONAL, [b"[1,10]", b"[2,11]"]),
+        (StateType.NON_TRANSACTIONAL, [b"10", b"11"]),
+    ]:
+        factory = RedisState(kind, redis_server.url, keyPrefix=f"{prefix}{kind.value}:")
+        for txid, (number, stored) in enumerate(zip([10, 1], after, strict=True), 1):
+            count(factory, txid, ["word"], number)
+            assert client.get(f"{prefix}{kind.value}:word") == stored
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RedisState.opaque("redis://x", localCachSize=1), "did you mean localCacheSize"),
+        (lambda: RedisState.opaque("redis://x", requestRetries="many"), "requestRetries"),
+        (lambda: RedisState.opaque("redis://x", expireIntervalSec=-1), "0 or more"),
+        (lambda: RedisState.opaque("redis://x", dataType="HASH"), "additionalKey"),
+        (lambda: RedisState.opaque("redis://x", serializer="xml"), "'json', 'msgpack'"),
+        (lambda: RedisState.opaque("x:1"), "not a URL of Redis"),
+        (lambda: MemcachedState.opaque("host"), "host:port"),
+        (lambda: MemcachedState.opaque("host:1", expiration=10**7), "date"),
+        (lambda: SqlState.opaque("nonsense").store(), "not a URL of SQLAlchemy"),
+        (lambda: FileState.opaque("nonsense://x").store(), "pyarrow.fs"),
+    ],
+)
+def test_options_that_cannot_be(make: Any, message: str) -> None:
+    with pytest.raises(StateOptionsError, match=message):
+        make()
+
+
+def test_option_names_in_any_case() -> None:
+    factory = MemoryMapState.opaque(LOCALCACHESIZE=3, globalkey="g")
+    assert factory.make_state({}, 0, 1).get() is None
+
+
+def test_a_missing_package_names_the_extra() -> None:
+    with pytest.raises(MissingExtraError, match=r"pip install 'kinesis-trident\[sql\]'"):
+        require("no_such_package", "sql")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://user:pw@host:1/0?password=pw", "redis://host:1/0"),
+        ("postgresql+psycopg://u:p@h/db", "postgresql+psycopg://h/db"),
+        ("s3://key:secret@bucket/path?secret_key=x", "s3://bucket/path"),
+        ("/local/path", "/local/path"),
+        ("user:pw@host:11211", "user:pw@host:11211".rpartition("@")[2]),
+    ],
+)
+def test_secrets_are_not_shown(url: str, shown: str) -> None:
+    assert without_secrets(url) == shown
+
+
+@pytest.mark.parametrize("size", [0, 3])
+def test_values_expire(size: int) -> None:
+    """By the store's clock; an expired key counts from nothing."""
+    from trident.maps import OpaqueMap
+    from trident.stores import StoreMap
+    from trident.stores.memory import MemoryByteStore
+    from trident.stores.sql import SqlByteStore
+
+    now = [0.0]
+    import sqlalchemy as sa
+
+    engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
+    stores = [
+        MemoryByteStore("memory", 10, clock=lambda: now[0]),
+        SqlByteStore(engine, "sqlite", "t", expire=10, clock=lambda: now[0]),
+    ]
+    for store in stores:
+        now[0] = 0
+        state = OpaqueMap[int](MicroBatchBackingMap(StoreMap(store, JsonSerializer(StateType.OPAQUE)), size))
+        for txid, at, expected in [(1, 0, 1), (2, 9, 2), (3, 18, 3), (4, 29, 1)]:
+            now[0] = at
+            state.begin_commit(txid)
+            assert state.multi_combine([("a",)], operator.add, [1]) == [expected]
+            state.commit(txid)
+
+
+def test_a_folder_is_read_again_after_a_crash(tmp_path: Path) -> None:
+    """All batches that were committed, and not the one that was under way."""
+    for run in range(3):
+        factory = FileState.opaque(str(tmp_path), snapshotInterval=2)
+        for batch in range(5):
+            count(factory, 5 * run + batch + 1, ["a", f"b{batch}"], 1)
+        state = factory.make_state({}, 0, 1)
+        state.begin_commit(99)
+        state.multi_combine([("a",)], operator.add, [1_000])
+    found = FileState.opaque(str(tmp_path)).make_state({}, 0, 1)
+    assert found.multi_get([("a",), ("b0",), ("c",)]) == [15, 3, None]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    store = FileByteStore(str(tmp_path))
+    store.set_many(["a"], [b"1"])
+    store.end_batch(1)
+    [broken] = tmp_path.glob("*.batch")
+    broken.write_bytes(broken.read_bytes()[:-10])
+    with pytest.raises(ForeignValueError, match=broken.name):
+        FileByteStore(str(tmp_path))
+    assert broken.exists()
+
+
+def test_integers_of_any_size() -> None:
+    assert JsonSerializer(StateType.OPAQUE).serialize(OpaqueValue(1, 2**70, None)) == b"[1,%d,null]" % 2**70
