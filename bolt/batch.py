@@ -10,11 +10,12 @@ from bolt.operator import Verdict
 from bolt.outcomes import outcome
 from bolt.reports import FailedRun, Reports, merged
 from checkpoint.client import shared_client
-from checkpoint.layout import Layout
+from checkpoint.home import find_home
 from checkpoint.nodes import Acks, Batch, NotDone, Pin
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
 from spout.options import Options
+from spout.streams import describe_streams
 from tracker.ids import tag
 
 __all__ = ["BatchInHand", "open_store"]
@@ -27,9 +28,9 @@ def open_store(options: Options) -> SourceStore:
         KinesisError, CheckpointError: the stream or ZooKeeper cannot be reached.
     """
     client = shared_client(options.zookeeper)
-    info = kinesis_client(options).describe(options.stream_name)
-    layout = Layout(options.zookeeper_root, options.application_name, info.name, info.created)
-    return SourceStore(client, layout)
+    infos = describe_streams(kinesis_client(options), options.streams)
+    created = {name: info.created for name, info in infos.items()}
+    return SourceStore(client, find_home(client, options.zookeeper_root, options.application_name, created))
 
 
 class BatchInHand:
@@ -84,9 +85,11 @@ class BatchInHand:
 
     def excluded_ids(self) -> list[str]:
         """The message ids that the published outcome leaves out, of records that were refused one by one."""
-        stream, published = self._store.layout.stream, self._published
+        layout, published = self._store.layout, self._published
         pieces = published.not_done if published is not None else {}
-        return [f"{stream}/{shard}:{piece.first}" for shard, runs in pieces.items() for piece in runs]
+        return [
+            f"{layout.key_of(shard).source}:{piece.first}" for shard, runs in pieces.items() for piece in runs
+        ]
 
     def reports(self, reports: Reports) -> Reports:
         """Those of the reports that are of this batch, this plan and this epoch."""
@@ -143,7 +146,8 @@ class BatchInHand:
         """
         shards = self._plan.shards
         pieces = {shards[index]: [run.not_done() for run in merged(runs)] for index, runs in failed.items()}
-        return outcome(self._plan, self._store.layout.stream, pins, pieces, refused)
+        sources = {self._store.layout.key_of(shard).source: shard for shard in shards}
+        return outcome(self._plan, sources, pins, pieces, refused)
 
     def _turns(self, pins: Mapping[str, Pin]) -> dict[int, Total]:
         """What the pinned turns hold, by the shard's index in the plan."""

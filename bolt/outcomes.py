@@ -68,12 +68,14 @@ class Outcomes:
 
 def outcome(
     plan: Plan,
-    stream: str,
+    sources: Mapping[str, str],
     pins: Mapping[str, Pin],
     failed: Mapping[str, Iterable[NotDone]],
     refused: Mapping[str, str],
 ) -> dict[str, tuple[NotDone, ...]]:
     """Join what operators failed (by shard) and what a sink refused (by message id): the outcome of the batch.
+
+    `sources` has the plan's shards by how their message ids begin, `stream/shardId`.
 
     Raises:
         NotOfThisBatchError: a refused record was not in the batch.
@@ -85,11 +87,12 @@ def outcome(
     }
     known = {shard: _Spans(_span(piece) for piece in runs) for shard, runs in pieces.items()}
     for message_id, reason in refused.items():
-        prefix, _, position = message_id.partition(":")
-        name, _, shard = prefix.rpartition("/")
+        source, _, position = message_id.partition(":")
+        shard = sources.get(source, "")
         where = _parsed(message_id, position)
-        if name != stream or shard not in turns or not turns[shard].holds(where):
-            msg = f"outcomes.fail: record {message_id!r} was not in batch {plan.txid} of stream {stream!r}"
+        if shard not in turns or not turns[shard].holds(where):
+            streams = ", ".join(sorted(plan.streams))
+            msg = f"outcomes.fail: record {message_id!r} was not in batch {plan.txid} of {streams}"
             raise NotOfThisBatchError(msg)
         if shard not in known or where not in known[shard]:
             pieces.setdefault(shard, []).append(NotDone(str(where), str(where), 1, reason))

@@ -8,6 +8,7 @@ __all__ = [
     "CheckpointMovedBackError",
     "CorruptNodeError",
     "FencedError",
+    "HomeError",
     "MigrationError",
     "NodeTooLargeError",
     "PlanConflictError",
@@ -45,6 +46,10 @@ class NodeTooLargeError(CheckpointError):
 
 class StateMissingError(CheckpointError):
     """ZooKeeper lost what this run has written: the ensemble was wiped, restored or exchanged."""
+
+
+class HomeError(CheckpointError):
+    """The state of a stream cannot be taken over into the home of several, or does not belong there."""
 
 
 class FencedError(CheckpointError):

@@ -186,7 +186,7 @@ class Fencing:
         by = decode(path, found.data, EpochNode)
         since = datetime.fromtimestamp(by.since / 1000, UTC).isoformat(timespec="seconds")
         return FencedError(
-            f"a newer run of application {self.layout.application!r} on stream {self.layout.stream!r} has "
+            f"a newer run of application {self.layout.application!r} on {self.layout.what} has "
             f"taken over: epoch {found.stat.version}, host {by.host}, pid {by.pid}, since {since}; this run "
             f"has epoch {epoch} and stops ({path}). If both are meant to run (two queries, or two load() of "
             "one query), give each its own applicationName; if this is the older one, nothing is to be done",
@@ -247,7 +247,7 @@ class Fencing:
                 newest = self.newest_run()
                 by = f"epoch {newest[0]}, host {newest[1].host}, pid {newest[1].pid}" if newest else "unknown"
                 msg = (
-                    f"application {self.layout.application!r} on stream {self.layout.stream!r} was taken "
+                    f"application {self.layout.application!r} on {self.layout.what} was taken "
                     f"over {len(recent)} times in the last 5 minutes while it ran ({self.layout.fenced}); "
                     "this run does not start. Two queries, or two load() of one query, with one "
                     "applicationName fence each other: give each its own applicationName, or stop the other "

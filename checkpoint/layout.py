@@ -1,11 +1,17 @@
-"""Where everything stands in ZooKeeper: the paths of one application's state for one stream. Pure."""
+"""Where everything stands in ZooKeeper: the paths of one application's state, and the names of its shards. Pure.
+
+A source of one stream has its home below `<application>/<stream>@<creation time>`, where a shard's name is its id.
+One of several streams has its home below `<application>/@streams`, where a shard's name is `<stream>@<creation
+time>/<id>`: there is one plan, one epoch and one txid for all of them, and a stream made again under its name is
+another one whose shards nothing is known of.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-__all__ = ["PART_MARK", "Layout", "escape", "unescape"]
+__all__ = ["PART_MARK", "Layout", "ShardKey", "escape", "unescape"]
 
 PART_MARK = "~"
 """Stands only in the names of parts of large nodes (`checkpoint.large`): other names have it escaped."""
@@ -39,9 +45,27 @@ def _percent(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))
 
 
+_SEVERAL = "@streams"
+"""The home of a source of several streams; no stream has the empty name."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ShardKey:
+    """Which shard of which stream; `created` is the stream's creation time in epoch milliseconds."""
+
+    stream: str
+    created: int
+    shard: str
+
+    @property
+    def source(self) -> str:
+        """`stream/shardId`, as message ids begin."""
+        return f"{self.stream}/{self.shard}"
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All paths of one application reading one stream.
+    """All paths of one application reading one stream, or, without a stream, several at once.
 
     `root` is the option `zookeeper.root`; `created` is the stream's creation time in epoch milliseconds: a
     stream created again under the same name is another stream.
@@ -49,16 +73,56 @@ class Layout:
 
     root: str
     application: str
-    stream: str
-    created: int
+    stream: str = ""
+    created: int = 0
+
+    @property
+    def several(self) -> bool:
+        """Whether this is the home of a source of several streams."""
+        return not self.stream
+
+    @property
+    def what(self) -> str:
+        """Whose state this is, for errors."""
+        return "several streams" if self.several else f"stream {self.stream!r}"
+
+    def name_of(self, key: ShardKey) -> str:
+        """A shard's name here, in plans, nodes and outcomes.
+
+        Raises:
+            ValueError: this is the home of another stream.
+        """
+        if self.several:
+            return f"{key.stream}@{key.created}/{key.shard}"
+        if (key.stream, key.created) != (self.stream, self.created):
+            msg = f"{self.base} is not the home of stream {key.stream!r} created at {key.created}"
+            raise ValueError(msg)
+        return key.shard
+
+    def key_of(self, name: str) -> ShardKey:
+        """Which shard a name stands for: the inverse of `name_of`.
+
+        Raises:
+            ValueError: it is no name of a shard here.
+        """
+        if not self.several:
+            return ShardKey(self.stream, self.created, name)
+        stream, _, rest = name.partition("@")
+        created, _, shard = rest.partition("/")
+        if not (stream and shard):
+            msg = f"not the name of a shard below {self.base}: {name!r}"
+            raise ValueError(msg)
+        return ShardKey(stream, int(created), shard)
 
     @classmethod
     def parse(cls, root: str, application: str, element: str) -> Layout:
         """Rebuild a layout from a child of `application_path`, as the console finds them.
 
         Raises:
-            ValueError: the element is not of the form `stream@created`.
+            ValueError: the element is neither of the form `stream@created` nor `@streams`.
         """
+        if element == _SEVERAL:
+            return cls(root, application)
         stream, _, created = element.rpartition("@")
         return cls(root, application, unescape(stream), int(created))
 
@@ -75,7 +139,13 @@ class Layout:
     @property
     def base(self) -> str:
         """Everything of this application and stream is below."""
-        return f"{self.application_path(self.root, self.application)}/{escape(self.stream)}@{self.created}"
+        element = _SEVERAL if self.several else f"{escape(self.stream)}@{self.created}"
+        return f"{self.application_path(self.root, self.application)}/{element}"
+
+    @property
+    def streams(self) -> str:
+        """Which streams have their home here, where there are several."""
+        return f"{self.base}/streams"
 
     @property
     def epoch(self) -> str:
@@ -94,8 +164,12 @@ class Layout:
 
     @property
     def start(self) -> str:
-        """LATEST resolved to a time."""
+        """LATEST resolved to a time; with several streams the folder of those, a node a stream."""
         return f"{self.base}/start"
+
+    def start_of(self, stream: str, created: int) -> str:
+        """The node of a stream's LATEST, resolved to a time."""
+        return f"{self.start}/{escape(stream)}@{created}" if self.several else self.start
 
     @property
     def shards(self) -> str:
@@ -159,6 +233,7 @@ class Layout:
             self.reports,
             self.external,
             self.deadletters,
+            *([self.start] if self.several else []),
         )
 
     def checkpoint_of(self, shard: str) -> str:

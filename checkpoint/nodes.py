@@ -31,6 +31,7 @@ __all__ = [
     "ShardsNode",
     "StartNode",
     "StopNode",
+    "StreamsNode",
 ]
 
 VERSION = 1
@@ -73,6 +74,16 @@ class StartNode(Node, frozen=True, kw_only=True):
     """`start`: LATEST resolved to a time, once, before first use. Milliseconds by the server's clock."""
 
     timestamp: int
+
+
+class StreamsNode(Node, frozen=True, kw_only=True):
+    """`streams`: those that have their home with several, name to creation time in epoch milliseconds.
+
+    `active`: those that the newest run reads; the state of the others is kept, in case they are read again.
+    """
+
+    streams: dict[str, int]
+    active: tuple[str, ...]
 
 
 class ShardLineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -129,10 +140,10 @@ class InflightNode(Node, frozen=True, kw_only=True):
 class Plan(Node, frozen=True, kw_only=True):
     """The offset that Spark logs: the plan of one batch, complete.
 
-    `positions`: where each known shard is read from, in the text form of `spout.positions`. `read`: the
-    shards whose new records this batch reads. `retries`, `dead`: runs this batch delivers again, or
-    dead-letters, by shard. `notDone`: the runs that wait for a later batch, by shard. `limit`: new records a
-    shard, None for no bound. `streams`: name to creation time in epoch milliseconds.
+    Shards go by their names in the layout. `positions`: where each known shard is read from, in the text form of
+    `spout.positions`. `read`: the shards whose new records this batch reads. `retries`, `dead`: runs this batch
+    delivers again, or dead-letters, by shard. `notDone`: the runs that wait for a later batch, by shard. `limit`: new
+    records a shard, None for no bound. `streams`: name to creation time in epoch milliseconds.
     """
 
     txid: int

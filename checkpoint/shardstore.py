@@ -31,14 +31,14 @@ from checkpoint.nodestore import NodeStore, Stored, left_behind
 from checkpoint.ops import Create, Delete, Op, Refused, Write, size_of
 from tracker.records import RecordPosition
 
-__all__ = ["ShardStore", "position_of"]
+__all__ = ["ShardStore", "Unit", "position_of"]
 
 NodeT = TypeVar("NodeT", bound=Node)
 Updates = Mapping[str, tuple[CheckpointNode, InflightNode | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
+class Unit:
     """Nodes that change together: those of one shard, or, without a shard, what ends a settling."""
 
     nodes: Mapping[str, Node]
@@ -88,7 +88,7 @@ class ShardStore(NodeStore):
         Raises:
             FencedError: a newer run has taken over.
         """
-        self._move([_Unit({self.layout.shards: node})], epoch)
+        self._move([Unit({self.layout.shards: node})], epoch)
 
     def settle(
         self,
@@ -132,7 +132,7 @@ class ShardStore(NodeStore):
         last: dict[str, Node] = {self.layout.settled: settled}
         if shards_node is not None:
             last[self.layout.shards] = shards_node
-        return self._move([*units, _Unit(last, tuple(leftover), may_leave=True)], epoch)
+        return self._move([*units, Unit(last, tuple(leftover), may_leave=True)], epoch)
 
     def amend(
         self,
@@ -156,7 +156,7 @@ class ShardStore(NodeStore):
         if inflight is not None:
             nodes[self.layout.inflight_of(shard)] = inflight
         folder = self.layout.external_of(shard)
-        self._move([_Unit(nodes, tuple(f"{folder}/{name}" for name in consumed))], epoch)
+        self._move([Unit(nodes, tuple(f"{folder}/{name}" for name in consumed))], epoch)
 
     def sweep_parts(self, epoch: int) -> int:
         """Remove parts of in-flight nodes and lineages that a crash has left unnamed; returns how many."""
@@ -191,20 +191,20 @@ class ShardStore(NodeStore):
         inflight: InflightNode | None,
         dead_letters: DeadLettersNode | None,
         consumed: Sequence[str],
-    ) -> _Unit:
+    ) -> Unit:
         nodes: dict[str, Node] = {self.layout.checkpoint_of(shard): checkpoint}
         if inflight is not None:
             nodes[self.layout.inflight_of(shard)] = inflight
         if dead_letters is not None:
             nodes[self.layout.deadletters_of(shard)] = dead_letters
         folder = self.layout.external_of(shard)
-        return _Unit(nodes, tuple(f"{folder}/{name}" for name in consumed), shard)
+        return Unit(nodes, tuple(f"{folder}/{name}" for name in consumed), shard)
 
-    def _move(self, units: Sequence[_Unit], epoch: int) -> list[str]:
+    def _move(self, units: Sequence[Unit], epoch: int) -> list[str]:
         with self._moving:
             return self._moved(units, epoch)
 
-    def _moved(self, units: Sequence[_Unit], epoch: int) -> list[str]:
+    def _moved(self, units: Sequence[Unit], epoch: int) -> list[str]:
         moved: list[str] = []
         for _ in range(RACES):
             try:
@@ -221,7 +221,7 @@ class ShardStore(NodeStore):
             return moved
         raise too_many_races(self.layout.checkpoints)
 
-    def _learn(self, units: Sequence[_Unit]) -> None:
+    def _learn(self, units: Sequence[Unit]) -> None:
         """Read what is not known yet of the nodes about to be written."""
         unknown: dict[type[Node], list[str]] = {}
         for unit in units:
@@ -231,7 +231,7 @@ class ShardStore(NodeStore):
         for kind, paths in unknown.items():
             self._known.update(zip(paths, self._fetch_many(paths, kind), strict=True))
 
-    def _wanted(self, unit: _Unit) -> bool:
+    def _wanted(self, unit: Unit) -> bool:
         """Whether a unit is still to be written: a shard is not when it carries the stamp of this txid.
 
         Raises:
@@ -254,7 +254,7 @@ class ShardStore(NodeStore):
                 raise CheckpointMovedBackError(msg)
         return True
 
-    def _write(self, units: Sequence[_Unit], epoch: int, moved: list[str]) -> None:
+    def _write(self, units: Sequence[Unit], epoch: int, moved: list[str]) -> None:
         pack: list[Op] = []
         after: dict[str, Stored[Any]] = {}
         shards: list[str] = []

@@ -1,4 +1,4 @@
-"""Everything that one application keeps in ZooKeeper for one stream, typed: the one door to it."""
+"""Everything that one application keeps in ZooKeeper for its stream or streams, typed: the one door to it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from checkpoint.codec import encode
 from checkpoint.errors import CheckpointError, StateMissingError
 from checkpoint.fencing import RACES
 from checkpoint.layout import Layout, unescape
-from checkpoint.nodes import ExternalNode, StartNode
+from checkpoint.nodes import ExternalNode, StartNode, StreamsNode
 from checkpoint.ops import EXISTS, MISSING, Create, Op, Refused, Write
 from checkpoint.session import Session
-from checkpoint.shardstore import ShardStore
+from checkpoint.shardstore import ShardStore, Unit
 from checkpoint.stopping import Stopping
 
 __all__ = ["SourceStore", "find_applications", "find_layouts"]
 
 
 class SourceStore(BatchStore, ShardStore, Stopping):
-    """The state of one application and stream.
+    """The state of one application and its home: that of one stream, or of several.
 
     Every operation is retried over lost connections and sessions until the session timeout has passed, then
     raises `ZooKeeperUnavailableError`. Every write but `add_external` and `report_fenced` takes the epoch of
@@ -35,29 +35,38 @@ class SourceStore(BatchStore, ShardStore, Stopping):
         super().__init__(client, layout, timeout)
         self._swept = False
 
-    def start(self) -> StartNode | None:
-        """What LATEST was resolved to; None before it was."""
-        found = self._fetch(self.layout.start, StartNode)
+    def streams(self) -> StreamsNode | None:
+        """Which streams have their home here, where there are several; None before the first start."""
+        found = self._fetch(self.layout.streams, StreamsNode)
         return found.node if found else None
 
-    def put_start(self, node: StartNode, epoch: int) -> StartNode:
-        """Store what LATEST is resolved to, once; whoever comes later gets the first one's answer.
+    def put_streams(self, node: StreamsNode, epoch: int) -> None:
+        """Store which streams have their home here: the last writer of the newest run wins.
 
         Raises:
             FencedError: a newer run has taken over.
         """
+        self._move([Unit({self.layout.streams: node})], epoch)
+
+    def put_start(self, stream: str, created: int, node: StartNode, epoch: int) -> StartNode:
+        """Store what a stream's LATEST is resolved to, once; whoever comes later gets the first one's answer.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        path = self.layout.start_of(stream, created)
         for _ in range(RACES):
             try:
-                self._create(self.layout.start, node, epoch)
+                self._create(path, node, epoch)
             except Refused as refused:
                 if refused.kind is not EXISTS:
                     raise
             else:
                 return node
-            found = self.start()
+            found = self._fetch(path, StartNode)
             if found is not None:
-                return found
-        msg = f"{self.layout.start} comes and goes: somebody else deletes it"
+                return found.node
+        msg = f"{path} comes and goes: somebody else deletes it"
         raise CheckpointError(msg)
 
     def purge(self, txid_upto: int, epoch: int) -> int:
@@ -139,7 +148,7 @@ class SourceStore(BatchStore, ShardStore, Stopping):
             if refused.kind is MISSING:
                 msg = (
                     f"{self.layout.base} does not exist: no query of application {self.layout.application!r} "
-                    f"has read stream {self.layout.stream!r} yet. Check the names, zookeeper.hosts and "
+                    f"has read {self.layout.what} yet. Check the names, zookeeper.hosts and "
                     "zookeeper.root"
                 )
                 raise StateMissingError(msg) from None
@@ -154,7 +163,7 @@ def find_applications(session: Session, root: str) -> list[str]:
 
 
 def find_layouts(session: Session, root: str, application: str) -> list[Layout]:
-    """The layouts of all streams that an application has read, the newest stream of a name last."""
+    """The homes of all streams that an application has read: several at once first, then the newest of a name last."""
     names = session.children([Layout.application_path(root, application)])[0] or []
     found = [Layout.parse(root, application, name) for name in names if "@" in name]
     return sorted(found, key=lambda layout: (layout.stream, layout.created))

@@ -14,7 +14,7 @@ from checkpoint.client import Sasl, Tls
 from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from checkpoint.errors import CheckpointError
 from checkpoint.store import SourceStore
-from console.connection import open_stores
+from console.connection import open_stores, streams_of
 from console.errors import ConsoleError
 from console.migration import Storm, export_checkpoints, import_checkpoints
 from console.options import (
@@ -243,7 +243,8 @@ def _chosen(stores: Sequence[SourceStore], ids: list[str], every: bool, folder: 
         return [text for store in stores for text in listed_ids(store.dead_letters().values())]
     if folder is not None:
         layouts = [store.layout for store in stores]
-        held, expired = folder_ids(folder, layouts[0].application, {layout.stream for layout in layouts})
+        streams = {stream for store in stores for stream in streams_of(store)}
+        held, expired = folder_ids(folder, layouts[0].application, streams)
         missing = sorted(set(ids) - set(held))
         if missing:
             msg = f"{folder} holds no dead letter {', '.join(missing)} that can be replayed"

@@ -11,7 +11,7 @@ from checkpoint.session import Session
 from checkpoint.store import SourceStore, find_applications, find_layouts
 from console.errors import ConsoleError
 
-__all__ = ["Target", "open_stores"]
+__all__ = ["Target", "open_stores", "streams_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Target:
 
 @contextmanager
 def open_stores(target: Target) -> Iterator[list[SourceStore]]:
-    """The stores of the application's streams, by name; of a stream that was made again, the newest.
+    """The stores of the application's streams: what is read together first, then by name, the newest of a name.
 
     Raises:
         ConsoleError: there is no such application or stream; it names those there are.
@@ -38,18 +38,32 @@ def open_stores(target: Target) -> Iterator[list[SourceStore]]:
         layouts = find_layouts(session, target.root, target.application)
         if not layouts:
             raise ConsoleError(_no_application(target, find_applications(session, target.root)))
-        newest = {layout.stream: layout for layout in layouts}
-        if target.stream is not None and target.stream not in newest:
+        stores = [SourceStore(client, layout, target.zookeeper.session_timeout) for layout in layouts]
+        together = {stream for store in stores if store.layout.several for stream in streams_of(store)}
+        newest = {store.layout.stream: store for store in stores if store.layout.stream not in together}
+        known = {stream for store in newest.values() for stream in streams_of(store)}
+        if target.stream is not None and target.stream not in known:
             msg = (
                 f"application {target.application!r} reads no stream {target.stream!r}; "
-                f"it reads {', '.join(sorted(newest))}"
+                f"it reads {', '.join(sorted(known))}"
             )
             raise ConsoleError(msg)
-        chosen = [target.stream] if target.stream is not None else sorted(newest)
-        yield [SourceStore(client, newest[stream], target.zookeeper.session_timeout) for stream in chosen]
+        yield [
+            store
+            for _, store in sorted(newest.items())
+            if target.stream is None or target.stream in streams_of(store)
+        ]
     finally:
         client.stop()
         client.close()
+
+
+def streams_of(store: SourceStore) -> dict[str, int]:
+    """The streams that have their home in a store, name to creation time in epoch milliseconds."""
+    if not store.layout.several:
+        return {store.layout.stream: store.layout.created}
+    node = store.streams()
+    return node.streams if node else {}
 
 
 def _no_application(target: Target, known: list[str]) -> str:

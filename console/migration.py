@@ -11,7 +11,7 @@ from checkpoint.client import connect
 from checkpoint.layout import Layout
 from checkpoint.migrate import StormStyle, export_storm, import_storm, seed_checkpoints
 from checkpoint.store import SourceStore
-from console.connection import Target, open_stores
+from console.connection import Target, open_stores, streams_of
 from console.errors import ConsoleError
 
 __all__ = ["Storm", "export_checkpoints", "import_checkpoints"]
@@ -38,10 +38,16 @@ def export_checkpoints(target: Target, storm: Storm, *, overwrite: bool) -> dict
     """
     with open_stores(target) as stores:
         if len(stores) > 1:
-            streams = ", ".join(store.layout.stream for store in stores)
+            streams = ", ".join(stream for store in stores for stream in streams_of(store))
             msg = f"application {target.application!r} reads several streams: choose one with --stream ({streams})"
             raise ConsoleError(msg)
         (store,) = stores
+        if store.layout.several:
+            msg = (
+                f"application {target.application!r} reads its streams together ({store.layout.base}), and their "
+                "checkpoints are not written one by one: hand over from an application that reads one stream"
+            )
+            raise ConsoleError(msg)
         _refuse_running(store)
         return export_storm(
             store, storm.style, prefix=storm.prefix, topology=storm.topology, overwrite=overwrite

@@ -6,8 +6,10 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from checkpoint.layout import ShardKey
 from checkpoint.nodes import DeadLettersNode, ExternalNode
 from checkpoint.store import SourceStore
+from console.connection import streams_of
 from console.errors import ConsoleError
 from tracker.records import RecordPosition
 
@@ -120,19 +122,24 @@ def ask_for_replay(stores: Sequence[SourceStore], ids: Sequence[MessageId]) -> i
         ConsoleError: a message id is of a stream or shard that the application does not know.
         checkpoint.errors.CheckpointError: ZooKeeper does not answer.
     """
-    by_stream = {store.layout.stream: store for store in stores}
+    homes = {stream: (store, created) for store in stores for stream, created in streams_of(store).items()}
     asked: list[tuple[SourceStore, str, ExternalNode]] = []
     for stream in sorted({message_id.stream for message_id in ids}):
-        store = by_stream.get(stream)
-        if store is None:
-            msg = f"these records are of stream {stream!r}; the application reads {', '.join(by_stream)}"
+        if stream not in homes:
+            msg = f"these records are of stream {stream!r}; the application reads {', '.join(homes)}"
             raise ConsoleError(msg)
+        store, created = homes[stream]
         lineage = store.lineage()
         known = {*store.checkpoints(), *(lineage.shards if lineage else ())}
-        nodes = requests(message_id for message_id in ids if message_id.stream == stream)
-        unknown = sorted(set(nodes) - known)
+        nodes = {
+            store.layout.name_of(ShardKey(stream, created, shard)): some
+            for shard, some in requests(one for one in ids if one.stream == stream).items()
+        }
+        unknown = [store.layout.key_of(shard).shard for shard in sorted(set(nodes) - known)]
         if unknown:
-            msg = f"stream {stream!r} has no shard {', '.join(unknown)}; it has {', '.join(sorted(known))}"
+            keys = sorted(map(store.layout.key_of, known))
+            there = ", ".join(key.shard for key in keys if key.stream == stream)
+            msg = f"stream {stream!r} has no shard {', '.join(unknown)}; it has {there}"
             raise ConsoleError(msg)
         asked += [(store, shard, node) for shard, some in nodes.items() for node in some]
     for store, shard, node in asked:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from rich.console import Console, Group
 from rich.live import Live
 
-from checkpoint.store import SourceStore
 from console.connection import Target, open_stores
 from console.snapshot import Snapshot, take_snapshot
 from console.tables import to_json, to_table
@@ -29,31 +28,32 @@ def show(view: Callable[[Snapshot, int], View], target: Target, as_json: bool, w
         checkpoint.errors.CheckpointError: ZooKeeper does not answer, or a node is corrupt.
     """
     with open_stores(target) as stores:
+
+        def look() -> list[View]:
+            now = int(time.time() * 1000)
+            return [view(take_snapshot(store, target.stream), now) for store in stores]
+
         try:
             if as_json:
-                _print_json(view, stores, watch)
+                _print_json(look, watch)
             else:
-                _print_tables(view, stores, watch)
+                _print_tables(look, watch)
         except KeyboardInterrupt:
             return
 
 
-def _look(view: Callable[[Snapshot, int], View], stores: Sequence[SourceStore]) -> list[View]:
-    return [view(take_snapshot(store), int(time.time() * 1000)) for store in stores]
-
-
-def _print_json(view: Callable[[Snapshot, int], View], stores: Sequence[SourceStore], watch: float) -> None:
+def _print_json(look: Callable[[], list[View]], watch: float) -> None:
     while True:
-        for one in _look(view, stores):
+        for one in look():
             print(to_json(one), flush=True)
         if not watch:
             return
         time.sleep(watch)
 
 
-def _print_tables(view: Callable[[Snapshot, int], View], stores: Sequence[SourceStore], watch: float) -> None:
+def _print_tables(look: Callable[[], list[View]], watch: float) -> None:
     def draw() -> Group:
-        return Group(*map(to_table, _look(view, stores)))
+        return Group(*map(to_table, look()))
 
     console = Console(width=None if sys.stdout.isatty() else _UNBOUND_WIDTH)
     if not watch:

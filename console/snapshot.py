@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from checkpoint.layout import Layout
 from checkpoint.nodes import (
@@ -18,28 +19,33 @@ from checkpoint.nodes import (
     ShardLineage,
 )
 from checkpoint.store import SourceStore
+from console.connection import streams_of
 
 __all__ = ["Snapshot", "take_snapshot"]
+
+NodeT = TypeVar("NodeT")
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The nodes of one application and stream, read one after the other: a running query may move between.
+    """The nodes of one application and its streams, read one after the other: a running query may move between.
 
     Attributes:
         layout: whose they are.
+        streams: that have their home here, those looked at.
         epoch: of the newest run; 0 before the first.
         run: the newest run; None before the first.
         owner: its process, while that is connected.
         settled: the newest settled batch.
         batch: the newest plan that is not settled.
-        pins: of `batch`, by shard.
+        pins: of `batch`, by shard, of all streams.
         finished: whether the outcome of `batch` is published.
         shards: the lineage.
         checkpoints, inflight, dead_letters: by shard; a shard may be missing in each.
     """
 
     layout: Layout
+    streams: tuple[str, ...] = ()
     epoch: int = 0
     run: EpochNode | None = None
     owner: OwnerNode | None = None
@@ -51,6 +57,11 @@ class Snapshot:
     checkpoints: Mapping[str, CheckpointNode] = field(default_factory=dict)
     inflight: Mapping[str, InflightNode] = field(default_factory=dict)
     dead_letters: Mapping[str, DeadLettersNode] = field(default_factory=dict)
+
+    def label_of(self, shard: str) -> str:
+        """A shard as people read it: its id, and before it the stream where there are several."""
+        key = self.layout.key_of(shard)
+        return key.source if self.layout.several else key.shard
 
     @property
     def shard_ids(self) -> list[str]:
@@ -78,8 +89,8 @@ class Snapshot:
         return f"txid {plan.txid}: {state}"
 
 
-def take_snapshot(store: SourceStore) -> Snapshot:
-    """Read everything the tables show.
+def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
+    """Read everything the tables show, of all streams that have their home there, or of one of them.
 
     Raises:
         checkpoint.errors.CheckpointError: ZooKeeper does not answer, or a node is corrupt.
@@ -100,8 +111,18 @@ def take_snapshot(store: SourceStore) -> Snapshot:
         found = store.get_pins(plan.txid, plan.shards)
         # Those of an earlier plan under this txid count for nothing.
         pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
+    known = tuple(sorted(streams_of(store)))
+
+    def looked_at(nodes: Mapping[str, NodeT]) -> dict[str, NodeT]:
+        return {
+            shard: node
+            for shard, node in nodes.items()
+            if stream is None or store.layout.key_of(shard).stream == stream
+        }
+
     return Snapshot(
         layout=store.layout,
+        streams=known if stream is None else (stream,),
         epoch=newest[0] if newest else 0,
         run=newest[1] if newest else None,
         owner=store.owner(),
@@ -109,8 +130,8 @@ def take_snapshot(store: SourceStore) -> Snapshot:
         batch=batch,
         pins=pins,
         finished=batch is not None and acks is not None and acks.plan == batch.plan.plan,
-        shards=lineage.shards if lineage else {},
-        checkpoints=store.checkpoints(),
-        inflight=store.inflight(),
-        dead_letters=store.dead_letters(),
+        shards=looked_at(lineage.shards if lineage else {}),
+        checkpoints=looked_at(store.checkpoints()),
+        inflight=looked_at(store.inflight()),
+        dead_letters=looked_at(store.dead_letters()),
     )

@@ -56,7 +56,7 @@ def checkpoints(snapshot: Snapshot, _now: int) -> View:
         waiting, dead = _count(held.waiting if held else ()), _count(held.dead if held else ())
         rows.append(
             {
-                "shard": shard,
+                "shard": snapshot.label_of(shard),
                 "state": lineage.state if lineage else None,
                 "checkpoint": node.checkpoint if node else None,
                 "sub": node.sub if node and node.sub >= 0 else None,
@@ -82,7 +82,7 @@ def inflight(snapshot: Snapshot, _now: int) -> View:
         runs += [("dead", run) for run in held.dead] if held else []
         rows += [
             {
-                "shard": shard,
+                "shard": snapshot.label_of(shard),
                 "state": state,
                 "first": run.first or f"after {run.prev}",
                 "last": run.last,
@@ -96,7 +96,7 @@ def inflight(snapshot: Snapshot, _now: int) -> View:
         if pin is not None and pin.fresh:
             rows.append(
                 {
-                    "shard": shard,
+                    "shard": snapshot.label_of(shard),
                     "state": f"in txid {pin.txid}",
                     "first": pin.start.replace("AFTER_SEQUENCE_NUMBER", "after").replace(
                         "AT_SEQUENCE_NUMBER ", ""
@@ -164,9 +164,9 @@ def shards(snapshot: Snapshot, _now: int) -> View:
         node = snapshot.checkpoints.get(shard)
         rows.append(
             {
-                "shard": shard,
+                "shard": snapshot.label_of(shard),
                 "state": lineage.state,
-                "parents": list(lineage.parents),
+                "parents": list(map(snapshot.label_of, lineage.parents)),
                 "start": lineage.start,
                 "position": node.position if node else None,
                 "lag_ms": node.behind_ms if node else None,
@@ -186,8 +186,8 @@ VIEWS: dict[str, Callable[[Snapshot, int], View]] = {
 
 
 def _title(what: str, snapshot: Snapshot) -> str:
-    layout = snapshot.layout
-    return f"{what} of {layout.application}, stream {layout.stream}"
+    several = "s" if len(snapshot.streams) > 1 else ""
+    return f"{what} of {snapshot.layout.application}, stream{several} {', '.join(snapshot.streams)}"
 
 
 def _progress(snapshot: Snapshot) -> str:
@@ -223,5 +223,5 @@ def _reason(run: Run) -> str:
 
 def _message_id(snapshot: Snapshot, shard: str, run: Run) -> str:
     first = run.first or f"after {run.prev}"
-    whole = f"{snapshot.layout.stream}/{shard}:{first}"
+    whole = f"{snapshot.layout.key_of(shard).source}:{first}"
     return whole if run.count == 1 and run.first else f"{whole}..{run.last}"

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,6 +23,9 @@ from spout.session import create_clients
 
 __all__ = ["BotoKinesis", "kinesis_client"]
 
+_OF = "|"
+"""Stands between a stream and its iterator where there are several ARNs: only the ARN reaches another account."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -38,7 +41,7 @@ class BotoKinesis:
 
     def __init__(self, options: ConnectionOptions, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._sleep = sleep
-        self._name, self._arn = options.stream_name, options.stream_arn
+        self._arns = options.arns
         try:
             self._calls, self._reads = create_clients(options, options.client_num_retries, 0)
         except (BotoCoreError, ValueError) as error:
@@ -90,17 +93,19 @@ class BotoKinesis:
             **_start(parse_position(position)),
         )
         iterator: str = answer["ShardIterator"]
-        return iterator
+        return f"{stream}{_OF}{iterator}" if len(self._arns) > 1 else iterator
 
     def get_records(self, iterator: str, limit: int) -> Page:
         """See `Kinesis.get_records`."""
-        which = {"StreamARN": self._arn} if self._arn else {}
-        answer = self._call(
-            "GetRecords", self._reads.get_records, ShardIterator=iterator, Limit=limit, **which
-        )
+        several = len(self._arns) > 1
+        stream, of, token = iterator.partition(_OF) if several else (next(iter(self._arns), ""), "", iterator)
+        which = {"StreamARN": self._arns[stream]} if stream else {}
+        answer = self._call("GetRecords", self._reads.get_records, ShardIterator=token, Limit=limit, **which)
         page: Page | None = answer.get(PAGE)
         if page is None:
-            return page_from_response(answer, server_time(answer["ResponseMetadata"]["HTTPHeaders"]))
+            page = page_from_response(answer, server_time(answer["ResponseMetadata"]["HTTPHeaders"]))
+        if of and page.next_iterator is not None:
+            return replace(page, next_iterator=f"{stream}{of}{page.next_iterator}")
         return page
 
     def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
@@ -127,7 +132,7 @@ class BotoKinesis:
 
     def _stream(self, name: str) -> dict[str, str]:
         # Only the ARN reaches a stream of another account.
-        return {"StreamARN": self._arn} if self._arn and name == self._name else {"StreamName": name}
+        return {"StreamARN": self._arns[name]} if name in self._arns else {"StreamName": name}
 
     def _call(self, what: str, method: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
         try:

@@ -138,6 +138,16 @@ class ConnectionOptions:
         "client.numRetries",
     )
 
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of the streams."""
+        return tuple(self.stream_name.split(","))
+
+    @property
+    def arns(self) -> dict[str, str]:
+        """The streams' ARNs by their names, where the options name them so."""
+        return dict(zip(self.streams, self.stream_arn.split(","), strict=True)) if self.stream_arn else {}
+
     def __repr__(self) -> str:
         """What differs from the defaults, without secrets."""
         lines = options_of(type(self))

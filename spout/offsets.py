@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
+from checkpoint.layout import Layout, ShardKey
 from checkpoint.nodes import VERSION, Plan
 from spout.errors import OffsetError
 
-__all__ = ["offset_from_plan", "plan_from_offset"]
+__all__ = ["in_home", "offset_from_plan", "plan_from_offset"]
 
 
 def offset_from_plan(plan: Plan) -> dict[str, Any]:
@@ -36,3 +37,22 @@ def plan_from_offset(offset: dict[str, Any]) -> Plan:
     except msgspec.ValidationError as error:
         msg = f"Spark's checkpoint holds an offset that is not ours ({error}): start with a new checkpointLocation"
         raise OffsetError(msg) from error
+
+
+def in_home(plan: Plan, layout: Layout) -> Plan:
+    """The plan with its shards named as in a home: one made while a stream was read alone has their ids only."""
+    if not layout.several or len(plan.streams) != 1:
+        return plan
+    ((stream, created),) = plan.streams.items()
+
+    def name(shard: str) -> str:
+        return shard if "/" in shard else layout.name_of(ShardKey(stream, created, shard))
+
+    return msgspec.structs.replace(
+        plan,
+        positions={name(shard): position for shard, position in plan.positions.items()},
+        read=tuple(map(name, plan.read)),
+        retries={name(shard): runs for shard, runs in plan.retries.items()},
+        dead={name(shard): runs for shard, runs in plan.dead.items()},
+        notDone={name(shard): runs for shard, runs in plan.notDone.items()},
+    )

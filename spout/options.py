@@ -23,6 +23,19 @@ class Options(ConnectionOptions):
     `starting_position` is LATEST, or a position in the text form of `spout.positions`.
     """
 
+    stream_name: str = option(
+        "streamName",
+        values.stream_names,
+        None,
+        "The stream, or several with commas between; this or `streamARN` is required.",
+    )
+    stream_arn: str | None = option(
+        "streamARN",
+        values.arns,
+        None,
+        "The stream by its ARN, which names its region too; needed for a stream of another account. Or several of "
+        "one region with commas between.",
+    )
     application_name: str = option(
         "applicationName",
         values.text,

@@ -15,7 +15,7 @@ from tracker.records import Run
 
 __all__ = ["PROTOCOL", "ShardTurn", "TurnsPartition", "tasks_for", "tasks_of"]
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Bump when what a partition carries, or what a task does with it, changes."""
 
 
@@ -23,8 +23,9 @@ PROTOCOL = 1
 class ShardTurn:
     """What one batch does with one shard.
 
-    `due` holds the runs taken up again in shard order, each with True where it is exhausted and goes to the dead
-    letter; `read` says whether new records are read from `start` (a position in text form).
+    `shard` is its name in the layout, `index` its place in the plan. `due` holds the runs taken up again in shard
+    order, each with True where it is exhausted and goes to the dead letter; `read` says whether new records are read
+    from `start` (a position in text form).
     """
 
     shard: str
@@ -42,7 +43,6 @@ class TurnsPartition(InputPartition):
         *,
         options: Options,
         layout: Layout,
-        stream: str,
         txid: int,
         plan: str,
         epoch: int,
@@ -54,7 +54,6 @@ class TurnsPartition(InputPartition):
         self.protocol = PROTOCOL
         self.options = options
         self.layout = layout
-        self.stream = stream
         self.txid = txid
         self.plan = plan
         self.epoch = epoch
@@ -63,8 +62,8 @@ class TurnsPartition(InputPartition):
         self.turns = tuple(turns)
 
     def __repr__(self) -> str:
-        shards = ", ".join(turn.shard for turn in self.turns)
-        return f"TurnsPartition(txid={self.txid}, stream={self.stream!r}, shards=[{shards}])"
+        shards = ", ".join(self.layout.key_of(turn.shard).source for turn in self.turns)
+        return f"TurnsPartition(txid={self.txid}, shards=[{shards}])"
 
 
 def tasks_for(
@@ -102,7 +101,6 @@ def tasks_of(
         TurnsPartition(
             options=options,
             layout=layout,
-            stream=layout.stream,
             txid=plan.txid,
             plan=plan.plan,
             epoch=epoch,

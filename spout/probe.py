@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from checkpoint.layout import Layout
 from spout.deaggregate import deaggregated
 from spout.kinesis import IteratorExpiredError, Kinesis, Page, ThrottledError, Unavailable
 from spout.positions import After, At, Position, ShardEnd
@@ -49,7 +50,7 @@ class TipProbe:
 
     Args:
         kinesis: the calls; its GetRecords is asked for one record.
-        stream: its name.
+        layout: what stands behind the names of the shards.
         threads: how many shards are looked at side by side: looking is mostly waiting.
         patience: seconds after which a look at many shards is content with what it found, if it found anything.
         deaggregate: whether who reads splits aggregates.
@@ -63,7 +64,7 @@ class TipProbe:
     def __init__(
         self,
         kinesis: Kinesis,
-        stream: str,
+        layout: Layout,
         *,
         threads: int = min(32, 8 * (os.cpu_count() or 4)),
         patience: float = 0.5,
@@ -72,7 +73,7 @@ class TipProbe:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kinesis = kinesis
-        self._stream = stream
+        self._layout = layout
         self._patience = patience
         self._deaggregate = deaggregate
         self._wall = wall
@@ -123,7 +124,8 @@ class TipProbe:
             return replace(look, more=None)
 
     def _walk(self, shard: str, look: Look) -> Look:
-        iterator = look.iterator or self._kinesis.iterator(self._stream, shard, str(look.position))
+        key = self._layout.key_of(shard)
+        iterator = look.iterator or self._kinesis.iterator(key.stream, key.shard, str(look.position))
         for _ in range(_STEPS):
             page = self._kinesis.get_records(iterator, 1)
             if page.next_iterator is None or self._has_new(page, look.position):

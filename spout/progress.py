@@ -12,8 +12,14 @@ __all__ = ["progress_of"]
 def progress_of(state: SourceState) -> dict[str, Any]:
     """The report as JSON values: for all shards together, and for each by name. Times are in milliseconds."""
     letters = state.dead_letters
+    several = len(state.streams.created) > 1
+
+    def name_of(shard: str) -> str:
+        key = state.key_of(shard)
+        return key.source if several else key.shard
+
     shards = {
-        shard: {
+        name_of(shard): {
             "checkpoint": node.checkpoint.checkpoint if node.checkpoint else None,
             "behindMs": node.checkpoint.behind_ms if node.checkpoint else None,
             "retrying": sum(run.count for run in node.waiting),
@@ -21,9 +27,9 @@ def progress_of(state: SourceState) -> dict[str, Any]:
             "deadLettered": letters[shard].count if shard in letters else 0,
             **({"blocked": node.blocked} if node.blocked else {}),
         }
-        for shard, node in sorted(state.shards.items())
+        for shard, node in sorted(state.active.items())
     }
-    nodes = [node.checkpoint for node in state.shards.values() if node.checkpoint]
+    nodes = [node.checkpoint for node in state.active.values() if node.checkpoint]
     retrying = sum(run.count for run in state.waiting)
     return {
         "txid": state.settled,

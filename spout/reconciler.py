@@ -39,6 +39,7 @@ class Reconciler:
         options: `onCheckpointMismatch`.
         store: of the application and stream.
         state: what the run knows of each shard; settled and adopted here.
+        known: the streams that have their home here, name to creation time; those read now and earlier ones.
         settle: settles a batch that Spark has committed.
 
     Attributes:
@@ -50,11 +51,13 @@ class Reconciler:
         options: Options,
         store: SourceStore,
         state: SourceState,
+        known: dict[str, int],
         settle: Callable[[Plan], None],
     ) -> None:
         self._options = options
         self._store = store
         self._state = state
+        self._known = known
         self._settle = settle
         self._base = store.layout.base
         self._compared = False
@@ -67,7 +70,7 @@ class Reconciler:
             CheckpointMismatchError, StreamChangedError: Spark's checkpoint and ZooKeeper disagree.
         """
         state = self._state
-        self._check_stream(plan)
+        self._check_streams(plan)
         stored = None
         if plan.txid == state.settled + 1:
             stored = planned or self._stored_plan(plan.txid)
@@ -103,7 +106,7 @@ class Reconciler:
             SettledBatchError: the batch is settled already: it gives no rows again.
             CheckpointMismatchError, StreamChangedError: as `go_on_from`.
         """
-        self._check_stream(end)
+        self._check_streams(end)
         state = self._state
         if end.txid == state.settled + 1:
             behind = stands(start, state.settled, state.settled_plan, None) is Standing.SPARK_BEHIND
@@ -159,19 +162,23 @@ class Reconciler:
         What waits besides is not kept with a stored plan, because ZooKeeper has it already.
         """
         plan = self._stored_plan(self._state.settled + 1)
-        return waiting_besides(plan, self._state.shards) if plan is not None else None
+        if plan is None:
+            return None
+        self._check_streams(plan, f"The unsettled txid {plan.txid} in ZooKeeper ({self._base})")
+        return waiting_besides(plan, self._state.active)
 
-    def _check_stream(self, plan: Plan) -> None:
-        stream = self._state.stream
-        if plan.streams == {stream.name: stream.created}:
-            return
-        theirs = ", ".join(f"{name!r} created at {created}" for name, created in plan.streams.items())
-        msg = (
-            f"Spark's checkpoint is of the stream {theirs} (epoch milliseconds), the stream now is {stream.name!r} "
-            f"created at {stream.created}: another stream, or one deleted and created again, whose positions "
-            "mean nothing to each other. Start with a new checkpointLocation"
-        )
-        raise StreamChangedError(msg)
+    def _check_streams(self, plan: Plan, whose: str = "Spark's checkpoint") -> None:
+        now = self._known | self._state.streams.created
+        for stream, created in plan.streams.items():
+            if now.get(stream) == created:
+                continue
+            here = ", ".join(f"{name!r} created at {at}" for name, at in sorted(now.items()))
+            msg = (
+                f"{whose} is of the stream {stream!r} created at {created} (epoch milliseconds), the source now reads "
+                f"{here}: another stream, or one deleted and created again, whose positions mean nothing to each "
+                "other. Start with a new checkpointLocation"
+            )
+            raise StreamChangedError(msg)
 
     def _mismatch(self, what: str, consequence: str) -> None:
         if self._options.on_checkpoint_mismatch == "stop":

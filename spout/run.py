@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,13 +21,15 @@ import msgspec
 
 from checkpoint.client import connect
 from checkpoint.errors import CheckpointError, PlanConflictError
+from checkpoint.home import find_home, move_in
 from checkpoint.layout import Layout
-from checkpoint.nodes import Plan
+from checkpoint.nodes import Plan, StreamsNode
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
-from spout.errors import CheckpointMismatchError, ExhaustedError, StreamChangedError
-from spout.kinesis import Kinesis, KinesisError, StreamInfo, ThrottledError, Unavailable
+from spout.errors import CheckpointMismatchError, ExhaustedError
+from spout.kinesis import Kinesis, KinesisError, ThrottledError, Unavailable
 from spout.looks import TipWatch
+from spout.offsets import in_home
 from spout.options import Options
 from spout.partition import TurnsPartition, tasks_of
 from spout.planning import make_plan, starting_plan
@@ -35,6 +37,7 @@ from spout.probe import TipProbe
 from spout.progress import progress_of
 from spout.reconciler import Reconciler
 from spout.state import SourceState
+from spout.streams import Streams, describe_streams
 from spout.tenure import Tenure
 
 __all__ = ["SourceRun"]
@@ -82,19 +85,22 @@ class SourceRun:
         self._draining = False
         self._described = 0.0
 
-        stream = kinesis.describe(options.stream_name)
-        layout = Layout(options.zookeeper_root, options.application_name, stream.name, stream.created)
+        infos = describe_streams(kinesis, options.streams)
+        created = {name: info.created for name, info in infos.items()}
+        layout = find_home(client, options.zookeeper_root, options.application_name, created)
         self._layout = layout
         self._store = self._open_store(layout)
         self._epoch = self._store.raise_epoch(socket.gethostname(), os.getpid(), self._now())
-        self._state = SourceState(options, self._store, kinesis, stream, self._epoch, self._rng)
+        known = self._settle_in(created) if layout.several else created
+        streams = Streams(kinesis, layout, infos)
+        self._state = SourceState(options, self._store, streams, self._epoch, self._rng)
         self._state.load()
         self._state.check_retention()
-        self._probe = TipProbe(kinesis, stream.name, deaggregate=options.deaggregate)
+        self._probe = TipProbe(kinesis, layout, deaggregate=options.deaggregate)
         self._purged = -_PURGE_EVERY
         self._cleaner = ThreadPoolExecutor(1, thread_name_prefix="purge")
         self._tip = TipWatch(self._probe)
-        self._reconciler = Reconciler(options, self._store, self._state, self._settle)
+        self._reconciler = Reconciler(options, self._store, self._state, known, self._settle)
         self._tenure = Tenure(
             options,
             self._store,
@@ -126,6 +132,24 @@ class SourceRun:
     def _open_store(self, layout: Layout) -> SourceStore:
         return SourceStore(self._client, layout)
 
+    def _settle_in(self, created: Mapping[str, int]) -> dict[str, int]:
+        """See that all streams have their home with each other; the creation times of those that have."""
+        store, layout = self._store, self._layout
+        node = store.streams()
+        known = dict(node.streams) if node else {}
+        for stream, at in created.items():
+            if known.get(stream) != at:
+                alone = SourceStore(self._client, Layout(layout.root, layout.application, stream, at))
+                move_in(store, self._epoch, alone, socket.gethostname(), os.getpid(), self._now())
+        known |= created
+        store.put_streams(StreamsNode(streams=known, active=tuple(sorted(created))), self._epoch)
+        return known
+
+    @property
+    def layout(self) -> Layout:
+        """Where the source has its home in ZooKeeper."""
+        return self._layout
+
     @property
     def epoch(self) -> int:
         """This run's epoch."""
@@ -139,7 +163,7 @@ class SourceRun:
     def initial(self) -> Plan:
         """The offset before the first batch of a new Spark checkpoint: ZooKeeper's state as it stands."""
         state = self._state
-        return starting_plan(state.settled, {state.stream.name: state.stream.created}, state.shards)
+        return starting_plan(state.settled, state.streams.created, state.active)
 
     def drain_and_end(self) -> None:
         """Read only what is in the stream by now, retry what of it fails, then report that nothing is left."""
@@ -159,7 +183,7 @@ class SourceRun:
             DataLossError: with `failOnDataLoss`, records have expired unread.
         """
         with self._tenure.call():
-            self._reconciler.go_on_from(start, self._planned)
+            self._reconciler.go_on_from(in_home(start, self._layout), self._planned)
             if self._reconciler.resume is not None:
                 self._planned, self._reconciler.resume = self._reconciler.resume, None
                 return self._planned
@@ -192,6 +216,7 @@ class SourceRun:
             CheckpointMismatchError, StreamChangedError, FencedError: as `latest`.
         """
         with self._tenure.call():
+            start, end = in_home(start, self._layout), in_home(end, self._layout)
             ours = self._planned is not None and self._planned.plan == end.plan
             if not (ours or self._reconciler.ready_to_replay(start, end, self._planned)):
                 return []
@@ -209,7 +234,7 @@ class SourceRun:
     def settle_finished(self, plan: Plan) -> None:
         """Settle a batch that Spark has finished although it will not ask for another one."""
         with self._tenure.call():
-            self._reconciler.go_on_from(plan, self._planned)
+            self._reconciler.go_on_from(in_home(plan, self._layout), self._planned)
 
     def purge(self) -> None:
         """Delete plans, pins and outcomes of settled batches, beside what Spark does next."""
@@ -252,8 +277,8 @@ class SourceRun:
         return make_plan(
             txid=state.settled + 1,
             plan=uuid.UUID(int=self._rng.getrandbits(128)).hex,
-            streams={state.stream.name: state.stream.created},
-            states=state.shards,
+            streams=state.streams.created,
+            states=state.active,
             read=read,
             now=now,
             max_records=max_records,
@@ -277,10 +302,7 @@ class SourceRun:
             return
         self._described = self._clock()
         try:
-            found = self._kinesis.describe(self._state.stream.name)
-            if found.created != self._state.stream.created:
-                raise StreamChangedError(self._recreated(found))
-            self._state.stream = found
+            self._state.streams.describe_again()
             self._state.list_shards()
         except (ThrottledError, Unavailable) as error:
             log.warning("cannot list the shards now, going on with those known: %s", error)
@@ -300,19 +322,13 @@ class SourceRun:
         if self._wake.wait(max(seconds, 0.001)):
             self._wake.clear()
 
-    def _recreated(self, found: StreamInfo) -> str:
-        return (
-            f"stream {found.name!r} was deleted and created again while it was read: it was created at "
-            f"{self._state.stream.created} (epoch milliseconds), the one there now at {found.created}. The positions "
-            f"in ZooKeeper ({self._layout.base}) mean nothing in it: start with a new checkpointLocation"
-        )
-
     def _raise_if_exhausted(self) -> None:
         for shard, runs in sorted(self._state.dead.items()):
             run = runs[0]
             reason = run.failures[-1].reason if run.failures else "unknown"
+            key = self._layout.key_of(shard)
             msg = (
-                f"stream {self._state.stream.name!r}, shard {shard}, record {run.first or run.last}: failed "
+                f"stream {key.stream!r}, shard {key.shard}, record {run.first or run.last}: failed "
                 f"{run.attempt} times (retryLimit {self._options.retry_limit}), last: {reason}. onExhausted=fail "
                 "stops the query here: set deadLetter, or onExhausted=skip, or mend the cause and put the record "
                 f"back with `kinesis-trident dead-letters {self._options.application_name} replay`"

@@ -33,7 +33,7 @@ class SettledShard:
 def settle_shard(
     state: ShardState,
     plan: Plan,
-    stream: str,
+    source: str,
     shard: str,
     pin: Pin | None,
     not_done: Sequence[NotDone],
@@ -45,8 +45,9 @@ def settle_shard(
 ) -> SettledShard:
     """Settle one shard of a batch.
 
-    `state` is the shard before the batch; `pin` is None where nothing ran (an empty turn: position and due retries
-    stay); `not_done` is the outcome; `now` is in epoch milliseconds.
+    `state` is the shard before the batch; `source` is how its message ids begin, `shard` its name in the plan; `pin`
+    is None where nothing ran (an empty turn: position and due retries stay); `not_done` is the outcome; `now` is in
+    epoch milliseconds.
 
     Raises:
         ValueError: the outcome names records that the turn did not hold.
@@ -57,8 +58,7 @@ def settle_shard(
     if pin is not None:
         fresh_failed, buried = _settle_due(tracker, merged_due(plan, shard), pin, not_done, now=now, rng=rng)
         letters = [
-            _letter(run, f"{stream}/{shard}", count, reached, txid=plan.txid, now=now)
-            for run, count, reached in buried
+            _letter(run, source, count, reached, txid=plan.txid, now=now) for run, count, reached in buried
         ]
         if pin.last is not None:
             # What a replay no longer found was delivered once, and the outcome may name it.

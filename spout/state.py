@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from checkpoint.layout import ShardKey
 from checkpoint.nodes import (
     Acks,
     DeadLetterRecord,
@@ -22,13 +23,13 @@ from checkpoint.nodes import (
 from checkpoint.store import SourceStore
 from spout.adoption import adopted_nodes, is_beyond
 from spout.errors import DataLossError
-from spout.kinesis import Kinesis, StreamInfo
 from spout.options import Options
 from spout.planning import ShardState
 from spout.positions import TRIM_HORIZON, AtTimestamp, Position, ShardEnd, parse_position
 from spout.probe import Look
 from spout.settling import SettledShard, settle_shard, tracker_of
 from spout.shards import adopted, drained, first_listing, listed_again, readable
+from spout.streams import Streams
 from tracker.records import RecordPosition, Run
 from tracker.retry import Backoff, RetryPolicy
 
@@ -46,27 +47,28 @@ _LAST_LETTERS = 20
 
 
 class SourceState:
-    """The shards of one stream: lineage, positions, what is in flight, and the newest settled txid.
+    """The shards of a source: lineage, positions, what is in flight, and the newest settled txid.
 
-    Every write goes through the store under this run's epoch.
+    Every write goes through the store under this run's epoch. Shards of a stream that is not read any more are kept
+    as they are: a batch of theirs may still have to be settled, and the stream may be read again.
     """
 
     def __init__(
         self,
         options: Options,
         store: SourceStore,
-        kinesis: Kinesis,
-        stream: StreamInfo,
+        streams: Streams,
         epoch: int,
         rng: random.Random,
     ) -> None:
         self._options = options
         self._store = store
-        self._kinesis = kinesis
         self._epoch = epoch
         self._rng = rng
         self._policy = RetryPolicy(options.retry_limit, Backoff.parse(options.retry_backoff))
-        self.stream = stream
+        self._layout = store.layout
+        self._parked: frozenset[str] = frozenset()
+        self.streams = streams
         self.settled = 0
         self.settled_plan = ""
         self.untidy = True
@@ -81,16 +83,19 @@ class SourceState:
         if settled is not None:
             self.settled, self.settled_plan = settled.txid, settled.plan
         known = self._store.lineage()
-        if known is None:
-            listed = self._kinesis.list_shards(self.stream.name)
-            self.lineage = first_listing(listed, self._starting_position())
-            self._store.put_lineage(ShardsNode(shards=self.lineage), self._epoch)
-        else:
-            self.lineage = dict(known.shards)
+        self.lineage = dict(known.shards) if known else {}
+        begun = {self._stream_of(shard) for shard in self.lineage}
+        for stream, created in self.streams.created.items():
+            if (stream, created) not in begun:
+                listed = self.streams.list_shards(stream)
+                self.lineage |= first_listing(listed, self._starting_position(stream, created))
+        if known is None or len(self.lineage) > len(known.shards):
+            self._store.put_lineage(ShardsNode(shards=dict(self.lineage)), self._epoch)
         checkpoints, inflight = self._store.checkpoints(), self._store.inflight()
         for shard in {*self.lineage, *inflight}:
             start = parse_position(self.lineage[shard].start) if shard in self.lineage else TRIM_HORIZON
             self.shards[shard] = ShardState(start, checkpoints.get(shard), inflight.get(shard))
+        self._parked = frozenset(shard for shard in self.shards if self.streams.info_of(shard) is None)
         self.dead_letters = self._store.dead_letters()
 
     def list_shards(self) -> None:
@@ -99,13 +104,17 @@ class SourceState:
         Raises:
             DataLossError: with `failOnDataLoss`, a shard went that was not read to its end.
         """
-        lineage = listed_again(self.lineage, self._kinesis.list_shards(self.stream.name))
+        lineage = {shard: node for shard, node in self.lineage.items() if shard in self._parked}
+        for stream, created in self.streams.created.items():
+            known = self._lineage_of({stream: created})
+            lineage |= listed_again(known, self.streams.list_shards(stream))
         for shard in self.lineage.keys() - lineage.keys():
-            if self.lineage[shard].state != "drained":
+            info = self.streams.info_of(shard)
+            if self.lineage[shard].state != "drained" and info is not None:
                 self._loss(
-                    f"stream {self.stream.name!r}: shard {shard} is no longer listed and was read only to "
-                    f"{self.shards[shard].position}; what came after is past the retention of "
-                    f"{self.stream.retention_hours} h"
+                    f"stream {info.name!r}: shard {self.key_of(shard).shard} is no longer listed and was read "
+                    f"only to {self.shards[shard].position}; what came after is past the retention of "
+                    f"{info.retention_hours} h"
                 )
         if lineage == self.lineage:
             return
@@ -123,18 +132,23 @@ class SourceState:
         Raises:
             DataLossError: with `failOnDataLoss`, records may have expired before they were read.
         """
-        horizon = self.stream.server_time - self.stream.retention_hours * 3_600_000
         for shard, state in sorted(self.shards.items()):
-            node = state.checkpoint
+            node, info = state.checkpoint, self.streams.info_of(shard)
             # Of a shard that is no longer listed nothing new is read: what it lost was said when it went.
-            if node is None or shard not in self.lineage or isinstance(state.position, ShardEnd):
+            if (
+                node is None
+                or info is None
+                or shard not in self.lineage
+                or isinstance(state.position, ShardEnd)
+            ):
                 continue
+            horizon = info.server_time - info.retention_hours * 3_600_000
             known = max(node.seen or 0, node.arrival or 0)
             if 0 < known < horizon:
                 self._loss(
-                    f"stream {self.stream.name!r}, shard {shard}: reading stands at {state.position}, whose last "
-                    f"record arrived {_age(self.stream.server_time - known)} ago, but the stream keeps only "
-                    f"{self.stream.retention_hours} h: records may have expired unread"
+                    f"stream {info.name!r}, shard {self.key_of(shard).shard}: reading stands at "
+                    f"{state.position}, whose last record arrived {_age(info.server_time - known)} ago, but the stream "
+                    f"keeps only {info.retention_hours} h: records may have expired unread"
                 )
 
     def seen_at_tip(self, looks: Mapping[str, Look]) -> None:
@@ -171,7 +185,7 @@ class SourceState:
             done[shard] = settle_shard(
                 before,
                 plan,
-                self.stream.name,
+                self.key_of(shard).source,
                 shard,
                 pins.get(shard),
                 not_done.get(shard, ()),
@@ -222,7 +236,9 @@ class SourceState:
         """
         updates = adopted_nodes(plan, self.shards, settled)
         mark = plan.plan if settled == plan.txid else ""
-        lineage = ShardsNode(shards=adopted(self.lineage, plan.positions))
+        lineage = ShardsNode(
+            shards=self.lineage | adopted(self._lineage_of(plan.streams), plan.positions),
+        )
         self._store.settle(updates, {}, lineage, SettledNode(txid=settled, plan=mark), self._epoch)
         self.shards.clear()
         self.load()
@@ -261,23 +277,45 @@ class SourceState:
         return {
             shard: self.shards[shard].position
             for shard in readable(self.lineage, self._options.shard_ordering)
+            if shard not in self._parked
         }
+
+    def key_of(self, shard: str) -> ShardKey:
+        """Which shard of which stream a name stands for."""
+        return self._layout.key_of(shard)
+
+    @property
+    def active(self) -> Mapping[str, ShardState]:
+        """The shards of the streams that are read now."""
+        if not self._parked:
+            return self.shards
+        return {shard: state for shard, state in self.shards.items() if shard not in self._parked}
 
     @property
     def waiting(self) -> list[Run]:
         """All runs that wait for a retry."""
-        return [run for state in self.shards.values() for run in state.waiting]
+        return [run for state in self.active.values() for run in state.waiting]
 
     @property
     def dead(self) -> Mapping[str, tuple[Run, ...]]:
         """The exhausted runs, by shard."""
-        return {shard: state.dead for shard, state in self.shards.items() if state.dead}
+        return {shard: state.dead for shard, state in self.active.items() if state.dead}
 
-    def _starting_position(self) -> Position:
+    def _stream_of(self, shard: str) -> tuple[str, int]:
+        key = self.key_of(shard)
+        return key.stream, key.created
+
+    def _lineage_of(self, streams: Mapping[str, int]) -> dict[str, ShardLineage]:
+        """The part of the lineage that belongs to streams, name to creation time."""
+        wanted = set(streams.items())
+        return {shard: node for shard, node in self.lineage.items() if self._stream_of(shard) in wanted}
+
+    def _starting_position(self, stream: str, created: int) -> Position:
         wanted = self._options.starting_position
         if wanted != "LATEST":
             return parse_position(wanted)
-        start = self._store.put_start(StartNode(timestamp=self.stream.server_time), self._epoch)
+        time = self.streams.infos[stream].server_time
+        start = self._store.put_start(stream, created, StartNode(timestamp=time), self._epoch)
         return AtTimestamp(start.timestamp)
 
     def _loss(self, what: str) -> None:

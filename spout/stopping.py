@@ -11,7 +11,7 @@ from pyspark import SparkContext
 from pyspark.sql.streaming.query import StreamingQuery
 
 from checkpoint.client import connect
-from checkpoint.layout import Layout
+from checkpoint.home import find_home
 from checkpoint.nodes import Plan, StopNode
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
@@ -20,6 +20,7 @@ from spout.errors import StopTimeoutError
 from spout.offsets import plan_from_offset
 from spout.options import Options
 from spout.run import SourceRun
+from spout.streams import describe_streams
 
 __all__ = ["stop"]
 
@@ -53,10 +54,12 @@ def stop(query: StreamingQuery, timeout: float | None = None) -> None:
 def _stop_gently(query: StreamingQuery, options: Options, timeout: float | None) -> None:
     """Ask the run to plan nothing more; stop once it says so, or Spark waits between two triggers."""
     deadline = None if timeout is None else time.monotonic() + timeout
-    layout = _layout(options, _last_plan(query))
+    streams = _streams(options, _last_plan(query))
     client = connect(options.zookeeper)
     try:
-        store = SourceStore(client, layout)
+        store = SourceStore(
+            client, find_home(client, options.zookeeper_root, options.application_name, streams)
+        )
         request = _Request(store)
         if not _until(query, request, deadline):
             msg = f"the batch in hand did not end within {timeout} s; the query runs on. Ask again, or query.stop()"
@@ -154,10 +157,8 @@ def _last_plan(query: StreamingQuery) -> Plan | None:
     return plan_from_offset(json.loads(offset) if isinstance(offset, str) else dict(offset))
 
 
-def _layout(options: Options, last: Plan | None) -> Layout:
+def _streams(options: Options, last: Plan | None) -> dict[str, int]:
     if last is not None:
-        ((stream, created),) = last.streams.items()
-    else:
-        info = kinesis_client(options).describe(options.stream_name)
-        stream, created = info.name, info.created
-    return Layout(options.zookeeper_root, options.application_name, stream, created)
+        return last.streams
+    infos = describe_streams(kinesis_client(options), options.streams)
+    return {name: info.created for name, info in infos.items()}

@@ -106,7 +106,7 @@ class TurnReader:
                         held = future.result()
                         yield from held.rows.record_batches()
                         if held.unpinned is not None:
-                            self._pin_last(held.rows.shard, held.unpinned)
+                            self._pin_last(held.shard, held.unpinned)
                         start_one()
             finally:
                 for future in running:
@@ -117,7 +117,7 @@ class TurnReader:
         part = self._partition
         if settled is not None and settled.txid >= part.txid:
             msg = (
-                f"txid {part.txid} of stream {part.stream!r} is settled ({part.layout.settled}: {settled.txid}): its "
+                f"txid {part.txid} of {part.layout.what} is settled ({part.layout.settled}: {settled.txid}): its "
                 "records are done, or come with a later batch, and no rows are given twice. Read a batch's DataFrame "
                 "only inside its foreachBatch; what is needed later must be persisted or written there"
             )
@@ -130,7 +130,7 @@ class TurnReader:
             return
         part = self._partition
         msg = (
-            f"stream {part.stream!r}, shard {shard}, txid {part.txid}: another task has read {stored.count} records "
+            f"{self._where(shard)}, txid {part.txid}: another task has read {stored.count} records "
             f"up to {stored.last}, this one {pin.count} up to {pin.last}. Try the task again: it then reads what the "
             "other one did. spout=opaque has no such differences"
         )
@@ -140,10 +140,10 @@ class TurnReader:
         try:
             return self._read(turn)
         except KinesisError as error:
-            stream = self._partition.stream
-            if turn.shard in self._gone or not is_gone(self._kinesis, stream, turn.shard, error):
+            key = self._partition.layout.key_of(turn.shard)
+            if turn.shard in self._gone or not is_gone(self._kinesis, key.stream, key.shard, error):
                 raise
-            log.warning("stream %r: shard %s is past retention and no longer listed", stream, turn.shard)
+            log.warning("stream %r: shard %s is past retention and no longer listed", key.stream, key.shard)
             self._gone.add(turn.shard)
         return self._read(turn)
 
@@ -154,19 +154,19 @@ class TurnReader:
             if found is not None and found.plan == part.plan:
                 self._store.check_epoch(part.epoch)
                 self._refuse_settled()
-                return _Held(self._pinned(turn, found))
+                return _Held(turn.shard, self._pinned(turn, found))
         rows, pin = self._fetch(turn)
         if self._options.spout == "nontransactional":
-            return _Held(rows, unpinned=pin)
+            return _Held(turn.shard, rows, unpinned=pin)
         try:
             stored, created = self._store.create_pin(turn.shard, pin, part.epoch)
         except BatchMissingError:
             self._refuse_settled()
             raise
         if created:
-            return _Held(rows)
+            return _Held(turn.shard, rows)
         self._refuse_settled()
-        return _Held(rows if stored.digest == pin.digest else self._pinned(turn, stored))
+        return _Held(turn.shard, rows if stored.digest == pin.digest else self._pinned(turn, stored))
 
     def _fetch(self, turn: ShardTurn) -> tuple[TurnRows, Pin]:
         """Read a turn for the first time: due records, then new ones; dead letters are written here."""
@@ -221,9 +221,10 @@ class TurnReader:
             elif found.served[position]:
                 segments.append(Segment(batches, attempt=run.attempt + 1))
         if letters and options.dead_letter:
+            key = self._partition.layout.key_of(turn.shard)
             DeadLetterWriter(options, self._kinesis).write(
-                stream=self._partition.stream,
-                shard=turn.shard,
+                stream=key.stream,
+                shard=key.shard,
                 txid=self._partition.txid,
                 letters=letters,
                 plan=f"{self._partition.plan}-{reach(letters)}",
@@ -257,7 +258,7 @@ class TurnReader:
     def _lose(self, turn: ShardTurn) -> None:
         part = self._partition
         what = (
-            f"stream {part.stream!r}: shard {turn.shard} was to be read from {turn.start} in txid {part.txid}, but is "
+            f"{self._where(turn.shard)} was to be read from {turn.start} in txid {part.txid}, but is "
             "past retention and no longer listed: what came after is lost"
         )
         if self._options.fail_on_data_loss:
@@ -269,7 +270,7 @@ class TurnReader:
         """Pin what is left; `retried` is how many records of each run taken up again are."""
         part = self._partition
         where = (
-            f"stream {part.stream!r}, shard {turn.shard}, txid {part.txid}: the batch held {pin.count} records "
+            f"{self._where(turn.shard)}, txid {part.txid}: the batch held {pin.count} records "
             f"from {pin.start} to {pin.last}, a replay finds {rows.count} of them"
         )
         if self._options.spout == "transactional":
@@ -288,7 +289,8 @@ class TurnReader:
 
     def _fetcher(self, turn: ShardTurn) -> ShardFetcher:
         kinesis = GoneShard(self._kinesis) if turn.shard in self._gone else self._kinesis
-        return ShardFetcher(kinesis, self._partition.stream, turn.shard, self._options)
+        key = self._partition.layout.key_of(turn.shard)
+        return ShardFetcher(kinesis, key.stream, key.shard, self._options)
 
     def _fetch_due(self, fetcher: ShardFetcher, runs: list[Run], *, everything: bool = False) -> DueTurn:
         options = self._options
@@ -308,12 +310,18 @@ class TurnReader:
 
     def _rows(self, turn: ShardTurn, segments: list[Segment]) -> TurnRows:
         part = self._partition
-        return TurnRows(part.stream, turn.shard, turn.index, part.txid, self._tag, segments)
+        key = part.layout.key_of(turn.shard)
+        return TurnRows(key.stream, key.shard, turn.index, part.txid, self._tag, segments)
+
+    def _where(self, shard: str) -> str:
+        key = self._partition.layout.key_of(shard)
+        return f"stream {key.stream!r}, shard {key.shard}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
     """A turn in memory; `unpinned` is the pin that is still to be written after the last row."""
 
+    shard: str
     rows: TurnRows
     unpinned: Pin | None = None

@@ -18,6 +18,7 @@ from tracker.retry import Backoff
 __all__ = [
     "Parser",
     "arn",
+    "arns",
     "auto_count",
     "backoff",
     "boolean",
@@ -29,6 +30,7 @@ __all__ = [
     "single_name",
     "size",
     "starting_position",
+    "stream_names",
     "text",
     "timeout",
     "timestamp",
@@ -155,21 +157,46 @@ def megabytes(given: str) -> float:
 def single_name(given: str) -> str:
     """The name of one stream."""
     if "," in given:
-        msg = "the name of one stream; several streams are not read by one source yet: load() each"
+        msg = "the name of one stream: what is written goes to one"
         raise ValueError(msg)
-    if _STREAM.fullmatch(given.strip()) is None:
-        msg = "the name of a stream: 1 to 128 letters, digits, `_`, `.` or `-`"
+    return stream_names(given)
+
+
+def stream_names(given: str) -> str:
+    """The name of a stream, or several with commas between."""
+    names = [name.strip() for name in given.split(",")]
+    if len(set(names)) < len(names) or not all(map(_STREAM.fullmatch, names)):
+        msg = (
+            "the name of a stream: 1 to 128 letters, digits, `_`, `.` or `-`; or several different ones with commas "
+            "between"
+        )
         raise ValueError(msg)
-    return given.strip()
+    return ",".join(names)
 
 
 def arn(given: str) -> tuple[str, str, str]:
     """A stream's ARN, as (ARN, region, stream name)."""
-    found = _ARN.fullmatch(given.strip())
-    if found is None:
-        msg = "the ARN of one stream, such as arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
+    if "," in given:
+        msg = "the ARN of one stream: what is written goes to one"
         raise ValueError(msg)
-    return found[0], found["region"], found["name"]
+    return arns(given)
+
+
+def arns(given: str) -> tuple[str, str, str]:
+    """A stream's ARN, or several with commas between, as (ARNs, region, stream names), with commas between, too."""
+    found = [_ARN.fullmatch(one.strip()) for one in given.split(",")]
+    if not all(found):
+        msg = (
+            "the ARN of a stream, such as arn:aws:kinesis:eu-west-1:123456789012:stream/orders; or several with "
+            "commas between"
+        )
+        raise ValueError(msg)
+    matches = [one for one in found if one]
+    names, regions = [one["name"] for one in matches], {one["region"] for one in matches}
+    if len(regions) > 1 or len(set(names)) < len(names):
+        msg = "the ARNs of streams of one region, each of another name: load() the others for themselves"
+        raise ValueError(msg)
+    return ",".join(one[0] for one in matches), regions.pop(), ",".join(names)
 
 
 def endpoint(given: str) -> str:

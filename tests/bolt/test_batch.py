@@ -241,7 +241,7 @@ def test_what_operators_and_sink_refuse_comes_back_and_the_checkpoint_stands_jus
         shard: settle_shard(
             before[shard],
             plan(),
-            "orders",
+            f"orders/{shard}",
             shard,
             pins[shard],
             published.not_done[shard],

@@ -52,7 +52,7 @@ def pin_of(
 
 def refuse(plan: Plan, pin: Pin, *positions: str, failed: tuple[NotDone, ...] = ()) -> tuple[NotDone, ...]:
     refused = {f"orders/{SHARD}:{position}": "full" for position in positions}
-    return outcome(plan, "orders", {SHARD: pin}, {SHARD: failed}, refused).get(SHARD, ())
+    return outcome(plan, {f"orders/{SHARD}": SHARD}, {SHARD: pin}, {SHARD: failed}, refused).get(SHARD, ())
 
 
 def test_refused_and_failed_records_are_joined_in_shard_order_and_none_twice() -> None:
@@ -84,8 +84,8 @@ def test_refused_and_failed_records_are_joined_in_shard_order_and_none_twice() -
 )
 def test_a_record_that_the_batch_did_not_hold_is_an_error_that_names_it(message_id: str) -> None:
     plan = plan_of()
-    with pytest.raises(NotOfThisBatchError, match=f"{message_id}' was not in batch 7 of stream 'orders'"):
-        outcome(plan, "orders", {SHARD: pin_of(plan)}, {}, {message_id: "full"})
+    with pytest.raises(NotOfThisBatchError, match=f"{message_id}' was not in batch 7 of orders"):
+        outcome(plan, {f"orders/{SHARD}": SHARD}, {SHARD: pin_of(plan)}, {}, {message_id: "full"})
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_record_that_the_batch_did_not_hold_is_an_error_that_names_it(message_
 )
 def test_what_is_not_a_message_id_is_an_error_that_shows_the_form(message_id: str) -> None:
     with pytest.raises(NotOfThisBatchError, match="is not a message id"):
-        outcome(plan_of(), "orders", {SHARD: pin_of(plan_of())}, {}, {message_id: "full"})
+        outcome(plan_of(), {f"orders/{SHARD}": SHARD}, {SHARD: pin_of(plan_of())}, {}, {message_id: "full"})
 
 
 def test_a_batch_without_new_records_holds_none() -> None:

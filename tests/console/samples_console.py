@@ -53,6 +53,7 @@ def letter(message_id: str, time: int = NOW, count: int = 1) -> DeadLetterRecord
 
 SNAPSHOT = Snapshot(
     layout=Layout("/kinesis-trident", "billing", "orders", 1),
+    streams=("orders",),
     epoch=3,
     run=EpochNode(run="r", host="worker-7", pid=4711, since=NOW - 60_000),
     owner=OwnerNode(epoch=3, host="worker-7", pid=4711, since=NOW - 60_000),

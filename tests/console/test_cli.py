@@ -27,8 +27,8 @@ from samples_console import (
 
 from checkpoint.client import ZooKeeperConfig, connect
 from checkpoint.embedded import EmbeddedZooKeeper, free_port
-from checkpoint.layout import Layout
-from checkpoint.nodes import Acks, DeadLettersNode, SettledNode, ShardsNode
+from checkpoint.layout import Layout, ShardKey
+from checkpoint.nodes import Acks, DeadLettersNode, SettledNode, ShardsNode, StreamsNode
 from checkpoint.store import SourceStore
 from console.cli import main
 from spout.deadletter import DeadLetterWriter
@@ -328,3 +328,33 @@ def running(*arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+def test_streams_read_together_are_shown_together_or_one_by_one_and_replayed(
+    client: KazooClient, app: str, command: Command
+) -> None:
+    store = SourceStore(client, Layout("/kinesis-trident", app))
+    epoch = store.raise_epoch("worker-7", 4711, NOW)
+    names = [store.layout.name_of(ShardKey(stream, 1, CHILD)) for stream in ("orders", "payments")]
+    # What stands where the stream was read alone counts no more.
+    written(SourceStore(client, Layout("/kinesis-trident", app, "orders", 1)))
+    store.put_streams(StreamsNode(streams={"orders": 1, "payments": 1}, active=("orders", "payments")), epoch)
+    store.settle(
+        dict.fromkeys(names, (SNAPSHOT.checkpoints[CHILD], SNAPSHOT.inflight[CHILD])),
+        {
+            name: DeadLettersNode(count=1, target="/dead", last=(letter(f"{stream}/{CHILD}:1"),))
+            for name, stream in zip(names, ("orders", "payments"), strict=True)
+        },
+        ShardsNode(shards=dict.fromkeys(names, SNAPSHOT.shards[CHILD])),
+        SettledNode(txid=7, plan="p7"),
+        epoch,
+    )
+    shown = json.loads(command("checkpoints", app, "--json")[1])
+    assert shown["title"] == f"checkpoints of {app}, streams orders, payments"
+    assert [row["shard"] for row in shown["rows"]] == [f"orders/{CHILD}", f"payments/{CHILD}"]
+    one = json.loads(command("retries", app, "--json", "--stream", "payments")[1])
+    assert {row["message_id"].partition("/")[0] for row in one["rows"]} == {"payments"}
+    assert len(one["rows"]) == len(SNAPSHOT.inflight[CHILD].waiting)
+    assert command("dead-letters", app, "replay", f"payments/{CHILD}:1")[0] == 0
+    assert {name: len(nodes) for name, nodes in store.external().items()} == {names[1]: 1}
+    assert "has no shard shardId-9" in command("dead-letters", app, "replay", "orders/shardId-9:1")[2]

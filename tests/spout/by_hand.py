@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_none
 
-from checkpoint.layout import Layout
 from checkpoint.nodes import Acks, NotDone, Plan
 from checkpoint.store import SourceStore
 from spout.kinesis import Kinesis
@@ -49,9 +48,7 @@ class Query:
         self.checkpoint = checkpoint
         self.run = SourceRun(options, kinesis, client)
         self.kinesis = kinesis
-        stream = kinesis.describe(options.stream_name)
-        layout = Layout(options.zookeeper_root, options.application_name, stream.name, stream.created)
-        self.store = SourceStore(client, layout)  # type: ignore[arg-type]
+        self.store = SourceStore(client, self.run.layout)  # type: ignore[arg-type]
         self._initial: Plan | None = None
 
     def end(self) -> None:
@@ -110,9 +107,11 @@ class Query:
         """Publish the outcome: these rows are not done."""
         plan = self.in_hand
         assert plan is not None
+        sources = {self.run.layout.key_of(shard).source: shard for shard in plan.positions}
         not_done: dict[str, tuple[NotDone, ...]] = {}
         for number, id_, _, _ in sorted(rows, key=lambda row: int(row[1].rpartition(":")[2])):
-            shard, _, position = id_.rpartition("/")[2].partition(":")
+            source, _, position = id_.partition(":")
+            shard = sources[source]
             piece = NotDone(position, position, 1, f"ValueError: {number}")
             not_done[shard] = (*not_done.get(shard, ()), piece)
         batch = self.store.get_batch(plan.txid)

@@ -241,7 +241,7 @@ class ShardLife:
         settled = settle_shard(
             self.state,
             plan,
-            STREAM,
+            f"{STREAM}/{SHARD}",
             SHARD,
             turn.pin if turn else None,
             pieces,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from checkpoint.embedded import EmbeddedKinesis
+from checkpoint.layout import Layout
 from spout.client import BotoKinesis, kinesis_client
 from spout.fetch import Bounds, ShardFetcher
 from spout.kinesis import (
@@ -359,7 +360,7 @@ def test_turns_and_looks_from_an_idle_timestamp_on(
     [shard] = client.list_shards(stream)
     options = options_for("http://unused", streamName=stream)
     fetcher = ShardFetcher(client, stream, shard.id, options)
-    probe = TipProbe(client, stream)
+    probe = TipProbe(client, Layout("/", "app", stream, 1))
     start = AtTimestamp(client.describe(stream).server_time)
     idle = fetcher.fetch_new(start, Bounds(100, 10**6, 1))
     assert (idle.count, idle.end) == (0, start)
@@ -384,7 +385,7 @@ def test_turns_and_looks_from_an_idle_timestamp_on(
 def test_the_probe_over_a_real_server(client: BotoKinesis, make_stream: Callable[..., str]) -> None:
     stream = make_stream()
     [shard] = client.list_shards(stream)
-    probe = TipProbe(client, stream)
+    probe = TipProbe(client, Layout("/", "app", stream, 1))
     assert probe.look({shard.id: TRIM_HORIZON}) == {shard.id: False}
     client.put_records(stream, [(b"x", "k")])
     assert probe.look({shard.id: TRIM_HORIZON}) == {shard.id: True}

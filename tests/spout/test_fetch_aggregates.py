@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checkpoint.layout import Layout
 from spout.as_delivered import DeaggregateChangedError
 from spout.fetch import Bounds, ShardFetcher, Turn, cut
 from spout.kinesis import Page
@@ -266,7 +267,7 @@ def test_what_was_delivered_otherwise_is_refused() -> None:
 
 def test_a_look_at_the_tip_does_not_see_what_is_read() -> None:
     shard = shard_of([0, 3])
-    probe = TipProbe(shard.kinesis, "orders", wall=shard.time.milliseconds)
+    probe = TipProbe(shard.kinesis, Layout("/", "app", "orders", 1), wall=shard.time.milliseconds)
 
     def look(position: Position) -> bool | None:
         return probe.look({SHARD: position})[SHARD]
@@ -281,7 +282,7 @@ def test_a_look_at_the_tip_does_not_see_what_is_read() -> None:
     shard.kinesis.put(SHARD, b"new")
     assert look(end) is True
     assert look(end) is True
-    unsplit = TipProbe(shard.kinesis, "orders", deaggregate=False)
+    unsplit = TipProbe(shard.kinesis, Layout("/", "app", "orders", 1), deaggregate=False)
     assert unsplit.look({SHARD: end})[SHARD] is True
     shard.kinesis.close(SHARD)
     assert look(After(RecordPosition(shard.positions[-1].sequence + 10**9, 0))) is True

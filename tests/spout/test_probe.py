@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from checkpoint.layout import Layout
 from spout.kinesis import AccessDeniedError, KinesisError, Page, ThrottledError, Unavailable
 from spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd
 from spout.probe import TipProbe
@@ -25,7 +26,7 @@ def kinesis(time: FakeTime) -> MemoryKinesis:
 
 @pytest.fixture
 def probe(kinesis: MemoryKinesis) -> Iterator[TipProbe]:
-    found = TipProbe(kinesis, "orders")
+    found = TipProbe(kinesis, Layout("/", "app", "orders", 1))
     yield found
     found.close()
 
@@ -123,7 +124,7 @@ def test_who_has_found_something_does_not_look_at_thousands_of_shards_first(time
     kinesis = SlowKinesis(time, 1_000)
     shards = [shard.id for shard in kinesis.list_shards("orders")]
     positions: dict[str, Position] = dict.fromkeys(shards, TRIM_HORIZON)
-    probe = TipProbe(kinesis, "orders", patience=5, clock=time)
+    probe = TipProbe(kinesis, Layout("/", "app", "orders", 1), patience=5, clock=time)
     assert list(probe.look(positions)) == shards
     kinesis.put(shards[0], b"x")
     found = list(probe.look(positions))

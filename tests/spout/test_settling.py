@@ -84,7 +84,7 @@ class Batches:
         settled = settle_shard(
             self.state,
             plan,
-            STREAM,
+            f"{STREAM}/{SHARD}",
             SHARD,
             pin,
             failed,

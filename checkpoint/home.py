@@ -1,0 +1,100 @@
+"""Where the state of a source stands: in the home of its one stream, or in the home that several share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kazoo.client import KazooClient
+
+from checkpoint.errors import HomeError
+from checkpoint.layout import Layout, ShardKey
+from checkpoint.nodes import CheckpointNode, InflightNode, SettledNode, ShardsNode
+from checkpoint.store import SourceStore
+
+__all__ = ["find_home", "move_in"]
+
+
+def find_home(client: KazooClient, root: str, application: str, streams: Mapping[str, int]) -> Layout:
+    """The layout of a source that reads `streams`, name to creation time in epoch milliseconds.
+
+    A stream that was once read together with others has its home with them from then on.
+
+    Raises:
+        CheckpointError: ZooKeeper does not answer, or a node is corrupt.
+    """
+    several = Layout(root, application)
+    if len(streams) > 1:
+        return several
+    ((stream, created),) = streams.items()
+    known = SourceStore(client, several).streams()
+    return (
+        several
+        if known is not None and stream in known.streams
+        else Layout(root, application, stream, created)
+    )
+
+
+def move_in(home: SourceStore, epoch: int, alone: SourceStore, host: str, pid: int, now: int) -> bool:
+    """Take the state of a stream that was read alone over into the home of several; whether there was any.
+
+    Its older run is fenced. Checkpoints, retries and dead letters come along, stamped with the newest settled txid
+    here, or, where nothing is settled here yet, as that of the stream, so that its Spark checkpoint goes on. It may
+    be repeated after a crash; what stands at the old place stays there and is not looked at again.
+
+    Raises:
+        HomeError: a batch of the stream is not settled.
+        FencedError: a newer run has taken over.
+    """
+    theirs = alone.settled()
+    lineage = alone.lineage()
+    if lineage is None:
+        return False
+    alone.raise_epoch(host, pid, now)
+    txid = theirs.txid if theirs else 0
+    batch = alone.newest_batch()
+    if batch is not None and batch.plan.txid > txid:
+        msg = (
+            f"stream {alone.layout.stream!r} was read alone until now, and its txid {batch.plan.txid} is not settled "
+            f"({alone.layout.batches}). Start the query once more with this stream alone and end it with "
+            "spout.stop(query), which settles its last batch; then read it together with others"
+        )
+        raise HomeError(msg)
+    ours = home.settled()
+    settled = ours or theirs or SettledNode(txid=0, plan="")
+    names = {
+        shard: home.layout.name_of(ShardKey(alone.layout.stream, alone.layout.created, shard))
+        for shard in {*lineage.shards, *alone.checkpoints(), *alone.inflight()}
+    }
+    inflight = alone.inflight()
+    updates: dict[str, tuple[CheckpointNode, InflightNode | None]] = {}
+    for shard, node in alone.checkpoints().items():
+        held = inflight.get(shard)
+        updates[names[shard]] = (
+            _stamped(node, settled.txid),
+            InflightNode(txid=settled.txid, waiting=held.waiting, dead=held.dead, blocked=held.blocked)
+            if held
+            else None,
+        )
+    known = home.lineage()
+    merged = dict(known.shards) if known else {}
+    for shard, place in lineage.shards.items():
+        parents = tuple(names.get(parent, parent) for parent in place.parents)
+        merged[names[shard]] = type(place)(parents, place.state, place.start)
+    letters = {
+        names[shard]: node for shard, node in alone.dead_letters().items() if names.get(shard) in updates
+    }
+    home.settle(updates, letters, ShardsNode(shards=merged), settled, epoch)
+    return True
+
+
+def _stamped(node: CheckpointNode, txid: int) -> CheckpointNode:
+    return CheckpointNode(
+        checkpoint=node.checkpoint,
+        sub=node.sub,
+        txid=txid,
+        position=node.position,
+        arrival=node.arrival,
+        seen=node.seen,
+        behind_ms=node.behind_ms,
+        read=node.read,
+    )

@@ -1,0 +1,205 @@
+"""Several streams in one source: one plan and txid for all, each with its own shards, on a real ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from by_hand import Query, SparkCheckpoint
+
+from checkpoint.client import connect
+from checkpoint.embedded import EmbeddedZooKeeper
+from checkpoint.errors import FencedError, HomeError
+from checkpoint.store import SourceStore
+from spout.errors import StreamChangedError
+from spout.kinesis import Page, Shard, StreamInfo, StreamMissingError
+from spout.options import Options
+from spout.testing import MemoryKinesis
+
+Start = Callable[..., Query]
+A = "shardId-000000000000"
+
+
+class MemoryStreams:
+    """Several streams in memory, as one Kinesis."""
+
+    def __init__(self, *streams: str, created: int = 1_600_000_000_000) -> None:
+        self.held = {name: MemoryKinesis(name, created=created) for name in streams}
+
+    def put(self, stream: str, *numbers: int) -> None:
+        """Write numbers to the first shard of a stream."""
+        for number in numbers:
+            self.held[stream].put(A, str(number).encode())
+
+    def describe(self, stream: str) -> StreamInfo:
+        """See `Kinesis.describe`."""
+        return self._of(stream).describe(stream)
+
+    def list_shards(self, stream: str) -> list[Shard]:
+        """See `Kinesis.list_shards`."""
+        return self._of(stream).list_shards(stream)
+
+    def iterator(self, stream: str, shard: str, position: str) -> str:
+        """See `Kinesis.iterator`."""
+        return f"{stream}|{self._of(stream).iterator(stream, shard, position)}"
+
+    def get_records(self, iterator: str, limit: int) -> Page:
+        """See `Kinesis.get_records`."""
+        stream, _, token = iterator.partition("|")
+        page = self._of(stream).get_records(token, limit)
+        following = None if page.next_iterator is None else f"{stream}|{page.next_iterator}"
+        return Page(page.records, following, page.behind_ms, page.size, page.server_time)
+
+    def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
+        """See `Kinesis.put_records`."""
+        self._of(stream).put_records(stream, records)
+
+    def _of(self, stream: str) -> MemoryKinesis:
+        if stream not in self.held:
+            msg = f"there is no stream {stream!r}"
+            raise StreamMissingError(msg)
+        return self.held[stream]
+
+
+@pytest.fixture
+def start(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Start]:
+    """`start(kinesis, streams, checkpoint=None, **options)`: a life of the query; a new checkpoint by default."""
+    started: list[Query] = []
+
+    def begin(kinesis: Any, streams: str, checkpoint: SparkCheckpoint | None = None, **given: str) -> Query:
+        options = Options.parse(
+            {
+                "streamName": streams,
+                "endpointUrl": "http://localhost:1",
+                "region": "us-east-1",
+                "applicationName": app,
+                "zookeeper.hosts": zookeeper.hosts,
+                "startingPosition": "TRIM_HORIZON",
+                "retryBackoff": "1ms..1ms x1",
+                "retryLimit": "1",
+                "onExhausted": "skip",
+                "minFetchPeriod": "0ms",
+                "describeShardInterval": "1ms",
+            }
+            | given
+        )
+        client = connect(options.zookeeper)
+        try:
+            query = Query(options, kinesis, client, checkpoint or SparkCheckpoint())
+        except BaseException:
+            client.stop()
+            client.close()
+            raise
+        started.append(query)
+        return query
+
+    yield begin
+    for query in started:
+        query.end()
+
+
+def said(rows: list[Any]) -> list[tuple[str, int, int]]:
+    """(stream, number, attempt) of each row, sorted."""
+    return sorted((row[1].partition("/")[0], row[0], row[2]) for row in rows)
+
+
+def test_the_shards_of_all_streams_share_plans_retries_and_dead_letters(start: Start) -> None:
+    kinesis = MemoryStreams("orders", "payments")
+    kinesis.put("orders", 1, 2)
+    kinesis.put("payments", 1, 3)
+    query = start(kinesis, "orders,payments")
+    rows = query.batch(failing=[1])
+    assert said(rows) == [("orders", 1, 1), ("orders", 2, 1), ("payments", 1, 1), ("payments", 3, 1)]
+    assert {row[3] for row in rows} == {1}
+    retried = query.batch(failing=[1])
+    assert said(retried) == [("orders", 1, 2), ("payments", 1, 2)]
+    kinesis.put("payments", 4)
+    assert said(query.drain()) == [("payments", 4, 1)]
+    report = query.run.report()
+    assert {name: shard["deadLettered"] for name, shard in report["shards"].items()} == {
+        f"orders/{A}": 1,
+        f"payments/{A}": 1,
+    }
+    letters = [node.last[0].message_id for node in query.store.dead_letters().values()]
+    assert sorted(letter.partition(":")[0] for letter in letters) == [f"orders/{A}", f"payments/{A}"]
+
+
+def test_a_stream_joins_later_and_one_left_out_keeps_its_state(start: Start) -> None:
+    kinesis = MemoryStreams("orders", "payments", "refunds")
+    kinesis.put("orders", 1)
+    kinesis.put("payments", 1)
+    first = start(kinesis, "orders,payments")
+    assert len(first.batch(failing=[1])) == 2
+    first.end()
+    kinesis.put("orders", 2)
+    kinesis.put("payments", 2)
+    kinesis.put("refunds", 7)
+    alone = start(kinesis, "orders,refunds", first.checkpoint)
+    assert said(alone.drain()) == [("orders", 1, 2), ("orders", 2, 1), ("refunds", 7, 1)]
+    alone.end()
+    back = start(kinesis, "payments,refunds,orders", alone.checkpoint)
+    assert said(back.drain()) == [("payments", 1, 2), ("payments", 2, 1)]
+    back.end()
+    only = start(kinesis, "payments", back.checkpoint)
+    kinesis.put("payments", 3)
+    assert said(only.drain()) == [("payments", 3, 1)]
+
+
+def test_a_stream_read_alone_takes_its_state_along_to_the_others(start: Start) -> None:
+    kinesis = MemoryStreams("orders", "payments")
+    kinesis.put("orders", 1, 2)
+    alone = start(kinesis, "orders")
+    assert said(alone.batch(failing=[2])) == [("orders", 1, 1), ("orders", 2, 1)]
+    with pytest.raises(HomeError, match=r"not settled.*spout\.stop"):
+        start(kinesis, "orders,payments", alone.checkpoint)
+    settling = start(kinesis, "orders", alone.checkpoint)
+    settling.run.settle_finished(settling.committed)
+    kinesis.put("payments", 5)
+    together = start(kinesis, "orders,payments", settling.checkpoint)
+    with pytest.raises(FencedError):
+        settling.plan()
+    rows = together.drain()
+    assert said(rows) == [("orders", 2, 2), ("payments", 5, 1)]
+    assert min(row[3] for row in rows) == 2
+
+
+def test_a_stream_made_again_is_noticed_and_starts_afresh_with_a_new_checkpoint(start: Start) -> None:
+    kinesis = MemoryStreams("orders", "payments")
+    kinesis.put("orders", 1)
+    kinesis.put("payments", 1)
+    query = start(kinesis, "orders,payments")
+    assert len(query.batch()) == 2
+    kinesis.held["orders"] = MemoryKinesis("orders", created=1_700_000_000_000)
+    kinesis.put("orders", 10)
+    kinesis.put("payments", 2)
+    with pytest.raises(StreamChangedError, match="'orders' was deleted and created again"):
+        query.planned()
+    query.end()
+    with pytest.raises(StreamChangedError, match="Spark's checkpoint is of the stream 'orders'"):
+        start(kinesis, "orders,payments", query.checkpoint).plan()
+    fresh = start(kinesis, "orders,payments")
+    assert said(fresh.drain()) == [("orders", 10, 1), ("payments", 2, 1)]
+
+
+def test_a_batch_begun_elsewhere_comes_first_with_the_stream_that_is_left_out(start: Start) -> None:
+    kinesis = MemoryStreams("orders", "payments")
+    kinesis.put("orders", 1)
+    kinesis.put("payments", 1)
+    begun = start(kinesis, "orders,payments")
+    begun.planned()
+    rows = begun.rows()
+    begun.end()
+    resumed = start(kinesis, "orders")
+    resumed.planned()
+    assert resumed.rows() == rows
+
+
+def test_two_streams_have_one_home_and_it_says_whose(start: Start) -> None:
+    kinesis = MemoryStreams("orders", "payments")
+    query = start(kinesis, "payments,orders")
+    store: SourceStore = query.store
+    assert store.layout.base.endswith("/@streams")
+    node = store.streams()
+    assert node is not None
+    assert (set(node.streams), node.active) == ({"orders", "payments"}, ("orders", "payments"))
