@@ -80,7 +80,7 @@ def test_redis_that_does_not_answer_in_the_middle_of_a_batch(redis_server: Redis
         state.begin_commit(2)
         state.multi_combine([(key,) for key in keys[:1_500]], operator.add, [1] * 1_500)
         client = redis.Redis.from_url(server.url)
-        client.client_pause(60_000)
+        client.client_pause(60_000, all=False)
         with pytest.raises(StoreUnavailableError, match="does not answer"):
             state.multi_combine([(key,) for key in keys[1_500:]], operator.add, [1] * 500)
         client.client_unpause()
