@@ -14,6 +14,7 @@ from botocore.credentials import (
 )
 from botocore.exceptions import NoCredentialsError
 
+from spout.answers import read_at_once
 from spout.connection_options import ConnectionOptions
 from spout.pages import PageParserFactory
 
@@ -36,7 +37,7 @@ def create_clients(options: ConnectionOptions, *retries: int, connections: int =
     if options.role_arn is not None:
         session = _with_role(session, options.role_arn, options)
     session.register_component("response_parser_factory", PageParserFactory())
-    return [
+    clients = [
         session.create_client(
             "kinesis",
             region_name=_region(options),
@@ -52,6 +53,9 @@ def create_clients(options: ConnectionOptions, *retries: int, connections: int =
         )
         for times in retries
     ]
+    for client in clients:
+        read_at_once(client)
+    return clients
 
 
 def _session(options: ConnectionOptions) -> botocore.session.Session:

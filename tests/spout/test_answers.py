@@ -1,0 +1,128 @@
+"""Answers read at once: what goes right and what goes wrong is what it is with botocore's own reading."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from botocore.config import Config
+from botocore.session import get_session
+
+from spout.answers import read_at_once
+
+BODY = b'{"Records":[],"MillisBehindLatest":3,"NextShardIterator":"next"}'
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.1\r\n"
+WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
+
+
+@contextmanager
+def endpoint(behave: Callable[[socket.socket], object]) -> Iterator[str]:
+    """A server that reads a request and then does as it is told, connection after connection."""
+    ended = threading.Event()
+
+    def serve() -> None:
+        while not ended.is_set():
+            connection = listener.accept()[0]
+            with connection:
+                connection.settimeout(10)
+                while not ended.is_set() and requested(connection):
+                    behave(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        port = listener.getsockname()[1]
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            ended.set()
+            socket.create_connection(("127.0.0.1", port)).close()
+            thread.join()
+
+
+def requested(connection: socket.socket) -> bool:
+    """Read a request; whether there was one."""
+    received = b""
+    try:
+        while b"\r\n\r\n" not in received or not received.endswith(b"}"):
+            more = connection.recv(65536)
+            if not more:
+                return False
+            received += more
+    except OSError:
+        return False
+    return True
+
+
+def chunked(connection: socket.socket) -> None:
+    connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+    for piece in (BODY[:7], BODY[7:]):
+        connection.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
+    connection.sendall(b"0\r\n\r\n")
+
+
+def stall(connection: socket.socket) -> None:
+    connection.sendall(WHOLE[:-10])
+    # Until the client has had enough of it.
+    connection.recv(1)
+
+
+def reset(connection: socket.socket) -> None:
+    connection.sendall(WHOLE[:-10])
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def bad_chunk(connection: socket.socket) -> None:
+    connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n")
+    connection.close()
+
+
+def refused(connection: socket.socket) -> None:
+    body = b'{"__type":"ExpiredIteratorException","message":"old"}'
+    head = HEAD.replace(b"200 OK", b"400 Bad Request")
+    connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+
+def outcome(url: str, *, at_once: bool, times: int = 1) -> Any:
+    """What a call gives: its answer, or the kind of its error and what it says."""
+    client = get_session().create_client(
+        "kinesis",
+        endpoint_url=url,
+        config=Config(read_timeout=0.5, retries={"total_max_attempts": 1}),
+    )
+    if at_once:
+        read_at_once(client)
+    try:
+        for _ in range(times):
+            answer = client.get_records(ShardIterator="i")
+    except Exception as error:
+        return type(error).__name__, str(error).partition("0x")[0]
+    finally:
+        client.close()
+    return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
+
+
+@pytest.mark.parametrize("behave", [lambda one: one.sendall(WHOLE), chunked])
+def test_a_whole_answer(behave: Callable[[socket.socket], object]) -> None:
+    with endpoint(behave) as url:
+        # Twice: the connection is used again.
+        assert outcome(url, at_once=True, times=2) == {
+            "Records": [],
+            "MillisBehindLatest": 3,
+            "NextShardIterator": "next",
+        }
+
+
+@pytest.mark.parametrize("behave", [stall, reset, bad_chunk, refused])
+def test_errors_are_those_of_botocore(behave: Callable[[socket.socket], object]) -> None:
+    with endpoint(behave) as url:
+        at_once, plain = outcome(url, at_once=True), outcome(url, at_once=False)
+
+    assert isinstance(plain, tuple)
+    assert at_once == plain
