@@ -79,6 +79,11 @@ class BatchInHand:
         return self._plan.txid
 
     @property
+    def epoch(self) -> int:
+        """Which run of the query works on it: rises with each."""
+        return self._batch.epoch
+
+    @property
     def verdict(self) -> Verdict | None:
         """The outcome that an earlier attempt has published, if any: it is applied, not judged again."""
         return Verdict(self._published.not_done) if self._published is not None else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from pyspark.errors import PythonException
@@ -61,7 +61,7 @@ class Process:
             try:
                 not_done = self._attempt(rows, batch, self)
                 if not_done is not None:
-                    self._publish(batch, not_done)
+                    self.publish(batch, not_done)
             except (BatchFailedError, PythonException) as error:
                 # An operator's error arrives as Spark's, with the name of ours in it.
                 if not left or not (
@@ -72,7 +72,12 @@ class Process:
             else:
                 return
 
-    def _publish(self, batch: BatchInHand, not_done: Mapping[str, tuple[NotDone, ...]]) -> None:
+    def publish(self, batch: BatchInHand, not_done: Mapping[str, Sequence[NotDone]]) -> None:
+        """Publish the outcome of a batch, or adopt the one that was.
+
+        Raises:
+            BatchFailedError: records failed under `spout=transactional`.
+        """
         if not_done and self._options.spout == "transactional":
             shard, pieces = next(iter(not_done.items()))
             msg = (

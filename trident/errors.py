@@ -9,12 +9,14 @@ __all__ = [
     "FencedError",
     "ForeignValueError",
     "MissingExtraError",
+    "OperationError",
     "SerializationError",
     "StaleTransactionError",
     "StateError",
     "StateOptionsError",
     "StoreError",
     "StoreUnavailableError",
+    "TopologyError",
     "TridentError",
     "ValueTooLargeError",
 ]
@@ -26,6 +28,14 @@ class TridentError(Exception):
 
 class FailedException(TridentError):
     """The batch failed and may be replayed in place, with its txid."""
+
+
+class TopologyError(TridentError):
+    """A topology cannot be built as it is written."""
+
+
+class OperationError(TridentError):
+    """An operation does not keep to what it declared; the message names it."""
 
 
 class StateError(TridentError):

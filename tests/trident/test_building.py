@@ -1,0 +1,222 @@
+"""What is wrong with a topology is said when it is built, with the name of the operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from samples_topology import a_stream, a_table
+
+from trident import (
+    CombinerAggregator,
+    Count,
+    FilterNull,
+    Function,
+    MapGet,
+    Max,
+    Stream,
+    Sum,
+    TopologyError,
+    TridentState,
+)
+from trident.graph import RepartitionNode
+from trident.guarantees import EXACTLY_ONCE, SPOUTS, STATES, weakness
+from trident.state import StateUpdater
+from trident.stores import MapStateFactory, MemoryMapState, StateType
+
+
+class Split(Function):
+    pass
+
+
+class Update(StateUpdater):  # type: ignore[type-arg]
+    def update_state(self, state, tuples, collector):  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+
+class OfNoKnownType(CombinerAggregator):
+    pass
+
+
+class InStore(MemoryMapState):
+    driver_local = False
+
+
+STATE = InStore.opaque()
+
+MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
+    "each": (
+        lambda s: s.each(["dat"], Split(), ["word"]),
+        r"each\(Split\): there is no field 'dat'; did you mean 'd",
+    ),
+    "each, new": (lambda s: s.each(["data"], Split(), ["data"]), r"each\(Split\): .* field 'data' already"),
+    "each, twice": (
+        lambda s: s.each(["data"], Split(), ["w", "w"]),
+        r"each\(Split\): the field 'w' is named twice",
+    ),
+    "each, ours": (lambda s: s.each(["data"], Split(), ["__w"]), "'__'"),
+    "each, type": (
+        lambda s: s.each(["data"], Split(), ["w bigintt"]),
+        r"each\(Split\): the field 'w bigintt'",
+    ),
+    "filter": (
+        lambda s: s.filter(FilterNull(), ["nothing"]),
+        r"each\(FilterNull\): there is no field 'nothing'",
+    ),
+    "filter, new": (
+        lambda s: s.each(["data"], FilterNull(), ["x"]),
+        r"each\(FilterNull\): a filter adds no fields",
+    ),
+    "map": (lambda s: s.map(len, []), r"map\(len\): no fields remain"),
+    "project": (lambda s: s.project(["data", "word"]), "project: there is no field 'word'"),
+    "project nothing": (lambda s: s.project([]), "project: no fields"),
+    "group_by": (lambda s: s.group_by(["word"]), "group_by: there is no field 'word'"),
+    "group_by nothing": (lambda s: s.group_by([]), "group_by: no fields"),
+    "partition_by": (lambda s: s.partition_by(["word"]), "partition_by: there is no field 'word'"),
+    "partition_by nothing": (lambda s: s.partition_by([]), "partition_by: no fields"),
+    "aggregate": (
+        lambda s: s.aggregate(Sum(), ["n"], inputs=["word"]),
+        r"aggregate\(Sum\): there is no field 'word'",
+    ),
+    "aggregate, type": (
+        lambda s: s.aggregate(Sum(), ["n"], inputs=["data"]),
+        "Sum: the field 'data' is binary",
+    ),
+    "aggregate, inputs": (lambda s: s.aggregate(Max(), ["n"]), r"aggregate\(Max\): aggregates one field"),
+    "aggregate, size": (lambda s: s.aggregate(Count(), ["n", "m"]), r"aggregate\(Count\): gives one value"),
+    "aggregate, what": (lambda s: s.aggregate(Split(), ["n"]), r"aggregate\(Split\): not a Combiner"),  # type: ignore[arg-type]
+    "aggregate, key": (lambda s: s.group_by(["txid"]).aggregate(Count(), ["txid"]), "field 'txid' already"),
+    "partition_aggregate": (
+        lambda s: s.partition_aggregate(Sum(), ["n"], inputs=["word"]),
+        r"partition_aggregate\(Sum\): there is no field 'word'",
+    ),
+    "persistent_aggregate": (
+        lambda s: s.persistent_aggregate(STATE, Sum(), ["n"], inputs=["word"]),
+        r"persistent_aggregate\(Sum\): there is no field 'word'",
+    ),
+    "persistent_aggregate, size": (
+        lambda s: s.group_by(["txid"]).persistent_aggregate(STATE, Count(), []),
+        r"persistent_aggregate\(Count\): gives one value, so it needs one new field, not 0",
+    ),
+    "persistent_aggregate, what": (
+        lambda s: s.persistent_aggregate(STATE, Split(), ["n"]),  # type: ignore[arg-type]
+        r"persistent_aggregate\(Split\): not a Combiner",
+    ),
+    "partition_persist": (
+        lambda s: s.partition_persist(STATE, ["userid"], Update()),
+        r"partition_persist\(Update\): there is no field 'userid'",
+    ),
+    "state_query": (
+        lambda s: s.state_query(TridentState(STATE), ["word"], MapGet(), ["n"]),
+        r"state_query\(MapGet\): there is no field 'word'",
+    ),
+    "state_query, driver": (
+        lambda s: s.state_query(TridentState(MemoryMapState.opaque()), ["data"], MapGet(), ["n"]),
+        r"state_query\(MapGet\): the state lives in the driver",
+    ),
+    "merge": (
+        lambda s: s.project(["data"]).merge(s.project(["txid"])),
+        "fields differ: data binary and txid",
+    ),
+    "merge, spouts": (lambda s: s.merge(a_stream("other")), "merge: the streams come from different spouts"),
+    "join": (lambda s: s.join(["data"], s, []), "join: 1 fields on 0 fields"),
+    "join, spouts": (
+        lambda s: s.join(["data"], a_stream("o"), ["data"]),
+        "join: .* different spouts",
+    ),
+    "join, names": (lambda s: s.join(["txid"], s, ["txid"]), "as many different names"),
+    "hint": (lambda s: s.parallelism_hint(3), r"parallelism_hint\(3\): .* call shuffle\(\) first"),
+    "hint, 0": (lambda s: s.shuffle().parallelism_hint(0), r"parallelism_hint\(0\): at least 1"),
+    "static": (lambda s: TridentState(STATE).new_values_stream(), "a static state is not updated"),
+    "df": (lambda s: s.df, "df: these tuples come batch by batch"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_named(mistake: str) -> None:
+    build, message = MISTAKES[mistake]
+    with pytest.raises(TopologyError, match=message):
+        build(a_stream())
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_decides_about_records_may_not_read_what_the_batch_updates() -> None:
+    stream = a_stream()
+    counts = stream.group_by(["partitionKey"]).persistent_aggregate(STATE, Count(), ["count"])
+    with pytest.raises(TopologyError, match=r"state_query\(MapGet\): the state is updated by the same batch"):
+        stream.state_query(counts, ["partitionKey"], MapGet(), ["n bigint"])
+    after = stream.group_by(["partitionKey"]).aggregate(Count(), ["now"])
+    assert after.state_query(counts, ["partitionKey"], MapGet(), ["n bigint"]).fields == (
+        "partitionKey",
+        "now",
+        "n",
+    )
+    other = a_stream("other").state_query(counts, ["partitionKey"], MapGet(), ["n bigint"])
+    assert other.schema["n"].dataType.simpleString() == "bigint"
+
+
+@pytest.mark.usefixtures("spark")
+def test_fields_have_the_types_of_what_makes_them() -> None:
+    table = a_table("k string, i int, f float, d decimal(8,2), t timestamp")
+    kinds = {
+        name: table.group_by("k")
+        .aggregate(aggregator, "n", inputs=[field])
+        .schema["n"]
+        .dataType.simpleString()
+        for name, aggregator, field in (
+            ("count", Count(), "k"),
+            ("int", Sum(), "i"),
+            ("float", Sum(), "f"),
+            ("decimal", Sum(), "d"),
+            ("time", Max(), "t"),
+            ("own", OfNoKnownType(), "k"),
+        )
+    }
+    assert kinds == {
+        "count": "bigint",
+        "int": "bigint",
+        "float": "double",
+        "decimal": "decimal(18,2)",
+        "time": "timestamp",
+        "own": "string",
+    }
+    mapped = table.map(list, "a, b decimal(10,2), c array<int>")
+    assert [field.dataType.simpleString() for field in mapped.schema] == [
+        "string",
+        "decimal(10,2)",
+        "array<int>",
+    ]
+
+
+def test_new_values_are_the_group_and_its_value() -> None:
+    counts = a_stream().group_by(["stream", "shardId"]).persistent_aggregate(STATE, Count(), ["count"])
+    assert counts.new_values_stream().fields == ("stream", "shardId", "count")
+    assert a_stream().persistent_aggregate(STATE, Count(), ["count"]).new_values_stream().fields == ("count",)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_join_gives_the_keys_first() -> None:
+    left, right = a_table("id int, name string"), a_table("user int, place string")
+    joined = left.join("id", right, "user")
+    assert joined.fields == ("id", "name", "place")
+    assert left.join("id", right, "user", ["a", "b", "c"], "left").fields == ("a", "b", "c")
+
+
+def test_parallelism_hint_is_of_the_last_grouping() -> None:
+    stream = a_stream().shuffle().project(["data"]).parallelism_hint(5)
+    node = stream.node.parents[0]
+    assert isinstance(node, RepartitionNode)
+    assert node.partitions == 5
+
+
+@pytest.mark.parametrize("spout", SPOUTS)
+@pytest.mark.parametrize("kind", StateType)
+def test_the_matrix(spout: str, kind: StateType) -> None:
+    factory = InStore(kind)
+    assert isinstance(factory, MapStateFactory)
+    assert kind.name.lower() in STATES
+    assert (weakness(spout, factory) is None) == ((spout, kind.name.lower()) in EXACTLY_ONCE)
+
+
+def test_a_state_of_no_known_kind_is_its_owners_matter() -> None:
+    assert weakness("opaque", object()) is None

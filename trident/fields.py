@@ -1,0 +1,89 @@
+"""Fields of tuples: names with Spark types, read from what a user writes and checked when a topology is built."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from pyspark.sql.types import StringType, StructField, StructType
+
+from trident.errors import TopologyError
+
+__all__ = ["Fields", "appended", "chosen", "new_fields"]
+
+Fields = str | Sequence[str] | StructType
+"""Field names: `["word", "count"]`, or with types, `["word", "count bigint"]`; `"word, count bigint"` is the same."""
+
+_NAME = re.compile(r"\w+")
+
+
+def new_fields(fields: Fields, operation: str, default: Sequence[StructField] = ()) -> StructType:
+    """The fields that an operation adds. A name without a type has that of `default` at its place, else string.
+
+    Raises:
+        TopologyError: a field cannot be read, is named twice, or starts with `__`.
+    """
+    if isinstance(fields, StructType):
+        found = list(fields.fields)
+    else:
+        found = []
+        for at, item in enumerate(_split(fields)):
+            if _NAME.fullmatch(item):
+                kind = default[at].dataType if at < len(default) else StringType()
+                found.append(StructField(item, kind))
+                continue
+            try:
+                found += _parsed(item).fields
+            except Exception as error:
+                msg = f"{operation}: the field {item!r} cannot be read: write 'name' or 'name type', as 'count bigint'"
+                raise TopologyError(msg) from error
+    names = [field.name for field in found]
+    wrong = [name for name in names if name.startswith("__") or names.count(name) > 1]
+    if wrong:
+        msg = f"{operation}: the field {wrong[0]!r} is named twice, or starts with '__', which is ours"
+        raise TopologyError(msg)
+    return StructType(found)
+
+
+def chosen(fields: str | Sequence[str], schema: StructType, operation: str) -> tuple[str, ...]:
+    """Names that an operation reads, all of them in `schema`.
+
+    Raises:
+        TopologyError: one is not there; the nearest is named.
+    """
+    names = tuple(_split(fields))
+    for name in names:
+        if name not in schema.names:
+            near = difflib.get_close_matches(name, schema.names, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            msg = f"{operation}: there is no field {name!r}{hint} The stream has {', '.join(schema.names)}"
+            raise TopologyError(msg)
+    return names
+
+
+def appended(schema: StructType, added: StructType, operation: str) -> StructType:
+    """A schema with more fields at its end, as a function gives them.
+
+    Raises:
+        TopologyError: a field is there already.
+    """
+    twice = sorted(set(schema.names) & set(added.names))
+    if twice:
+        msg = f"{operation}: the stream has a field {twice[0]!r} already: name the new one otherwise, or project first"
+        raise TopologyError(msg)
+    return StructType([*schema.fields, *added.fields])
+
+
+def _parsed(item: str) -> StructType:
+    parsed = StructType.fromDDL(item)
+    if not isinstance(parsed, StructType):
+        raise TypeError(item)
+    return parsed
+
+
+def _split(fields: str | Sequence[str]) -> list[str]:
+    """The items of a text with commas, those within brackets kept together: `decimal(10,2)`."""
+    if not isinstance(fields, str):
+        return [item.strip() for item in fields]
+    return [item.strip() for item in re.split(r",(?![^(<]*[)>])", fields) if item.strip()]

@@ -1,0 +1,43 @@
+"""Which pairs of spout and state are exactly once: the matrix of the document "Trident State"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["EXACTLY_ONCE", "SPOUTS", "STATES", "GuaranteeWarning", "weakness"]
+
+SPOUTS = ("nontransactional", "transactional", "opaque")
+"""The source's option `spout`."""
+
+STATES = ("non_transactional", "transactional", "opaque")
+"""Kinds of state, named like the factories that make them."""
+
+EXACTLY_ONCE = frozenset(
+    {("transactional", "transactional"), ("transactional", "opaque"), ("opaque", "opaque")}
+)
+"""The pairs (spout, state) that count every record once."""
+
+
+class GuaranteeWarning(UserWarning):
+    """A state may count records more than once, or not at all, when a batch is replayed."""
+
+
+def weakness(spout: str, factory: Any) -> str | None:
+    """Why a state is not exactly once with a spout; None if it is, or if the factory does not say its `kind`."""
+    kind = getattr(getattr(factory, "kind", None), "name", "").lower()
+    if kind not in STATES or (spout, kind) in EXACTLY_ONCE:
+        return None
+    if kind == "non_transactional":
+        return (
+            "a non-transactional state does not know which batch it holds, so a replayed batch counts again. "
+            "Use .opaque() or .transactional()"
+        )
+    if spout == "nontransactional":
+        return (
+            "with spout=nontransactional a replayed batch can hold other records, and a record can be in two. "
+            "Use spout=opaque with .opaque()"
+        )
+    return (
+        "with spout=opaque a replayed batch can hold fewer records, when some have expired, and a transactional state "
+        "keeps what the first attempt wrote. Use .opaque(), or spout=transactional"
+    )

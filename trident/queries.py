@@ -1,0 +1,35 @@
+"""Queries of the states that Trident's own aggregations keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trident.state import Collector, QueryFunction, ReadOnlyMapState, ReadOnlySnapshottable
+from trident.tuples import TridentTuple
+
+__all__ = ["MapGet", "SnapshotGet"]
+
+
+class MapGet(QueryFunction[ReadOnlyMapState[Any], Any]):
+    """The value under the key that the tuple's fields are; null where there is none."""
+
+    def batch_retrieve(self, state: ReadOnlyMapState[Any], tuples: Sequence[TridentTuple]) -> list[Any]:
+        """One read for all tuples."""
+        return state.multi_get([tuple(tup) for tup in tuples])
+
+    def execute(self, tuple_: TridentTuple, result: Any, collector: Collector) -> None:
+        """Emit the value."""
+        collector.emit([result])
+
+
+class SnapshotGet(QueryFunction[ReadOnlySnapshottable[Any], Any]):
+    """The one value of a global aggregation, for every tuple."""
+
+    def batch_retrieve(self, state: ReadOnlySnapshottable[Any], tuples: Sequence[TridentTuple]) -> list[Any]:
+        """One read for all tuples."""
+        return [state.get()] * len(tuples)
+
+    def execute(self, tuple_: TridentTuple, result: Any, collector: Collector) -> None:
+        """Emit the value."""
+        collector.emit([result])

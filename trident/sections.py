@@ -1,0 +1,140 @@
+"""The tracked half of an attempt: tuples of single records, from the spout to where tracking ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
+
+from bolt.coverage import SOURCE
+from bolt.operator import StepOperator
+from bolt.tracking import Operator, Tracked, Tracking
+from spout.rows import ANCHORS, MESSAGE_ID
+from trident.frames import arrow, repartitioned
+from trident.graph import Grouping, MergeNode, Node, RepartitionNode, RowNode, SpoutNode
+from trident.narrowing import narrowed
+from trident.steps import Pipeline, ProjectStep
+
+__all__ = ["IDENTITY", "Sections"]
+
+IDENTITY = ("shardId", "sequenceNumber", "subSequenceNumber", MESSAGE_ID, ANCHORS)
+"""The columns of the source by which an operator on it knows a record."""
+
+
+@dataclass(slots=True)
+class Sections:
+    """Puts a topology's operations on the rows of a batch as tracked operators, one for each row of operations.
+
+    What several branches have in common runs in each of them: no rows are kept before the verdict but those of its end.
+    """
+
+    tracking: Tracking
+    conf: Mapping[str, Any]
+    partitions: int
+    _operators: int = field(default=0, init=False)
+
+    def rows(self, node: Node, wanted: Iterable[str]) -> DataFrame:
+        """Tuples of single records at the place where tracking ends: those that fail do not come out."""
+        section = self._section(node, set(wanted) or {node.schema.names[0]}, anchored=False)
+        broadcast = _broadcast(node)
+        return (
+            section.frame if broadcast is None else repartitioned(broadcast, section.frame, self.partitions)
+        )
+
+    def _section(self, node: Node, wanted: set[str], *, anchored: bool, raw: bool = False) -> Tracked:
+        """The tuples of a node with at least the columns in `wanted`; `anchored` if they are to be judged further.
+
+        `raw`: they may be the source's own rows.
+        """
+        steps, base = [], node
+        while not isinstance(base, SpoutNode | MergeNode) and not _moves(base):
+            if isinstance(base, RowNode):
+                steps.append(base.step)
+            base = base.parents[0]
+        fields = [field for field in node.schema if field.name in wanted]
+        if not steps:
+            return self._base(base, wanted, [] if raw else fields, anchored=anchored)
+        schema = StructType(fields)
+        chain, needed = narrowed([*reversed(steps), ProjectStep(arrow(schema))], wanted)
+        tuples = self._base(base, set(needed), [], anchored=True)
+        return self._operator(node.operation, tuples, Pipeline(chain), schema, anchored=anchored)
+
+    def _base(
+        self, node: Node, wanted: set[str], fields: Sequence[StructField], *, anchored: bool
+    ) -> Tracked:
+        """Where a row of operations starts: the spout, a grouping or a merge. `fields` if there are no operations."""
+        if isinstance(node, RepartitionNode):
+            needed = {*wanted, *node.fields}
+            below = self._section(node.parents[0], needed, anchored=anchored, raw=not fields)
+            return below.on(repartitioned(node, below.frame, self.partitions))
+        if isinstance(node, MergeNode):
+            parts = [self._section(parent, wanted, anchored=anchored) for parent in node.parents]
+            return reduce(Tracked.union, parts)
+        assert isinstance(node, SpoutNode)
+        source = self.tracking.source
+        if not fields:
+            return source.on(source.frame.select(*sorted({*wanted, *IDENTITY})))
+        if anchored or self._excluding:
+            schema = StructType(list(fields))
+            everything = Pipeline((ProjectStep(arrow(schema)),))
+            tuples = source.on(source.frame.select(*sorted({*wanted, *IDENTITY})))
+            return self._operator(node.operation, tuples, everything, schema, anchored=anchored)
+        return source.on(source.frame.select(*wanted))
+
+    def _operator(
+        self, operation: str, tuples: Tracked, pipeline: Pipeline, schema: StructType, *, anchored: bool
+    ) -> Tracked:
+        tracking = self.tracking
+        self._operators += 1
+        name = f"{operation}#{self._operators}"
+        of_source = tuples.producers == (SOURCE,)
+        operator = StepOperator(
+            tracking.tag(name),
+            (pipeline,),
+            of_source,
+            anchored=anchored,
+            verdict=tracking.verdict if of_source else None,
+            final=tracking.final,
+        )
+        prepared = Prepared(operator, pipeline, self.conf)
+        return tracking.operator(name, tuples, prepared, schema, anchored=anchored)
+
+    @property
+    def _excluding(self) -> bool:
+        verdict = self.tracking.verdict
+        return verdict is not None and any(verdict.not_done.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A tracked operator whose operations are prepared before the first tuple of a task, and cleaned up at its end."""
+
+    operator: Operator
+    pipeline: Pipeline
+    conf: Mapping[str, Any]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The tuples that succeeded."""
+        self.pipeline.prepare(self.conf)
+        try:
+            yield from self.operator(batches)
+        finally:
+            self.pipeline.cleanup()
+
+
+def _moves(node: Node) -> bool:
+    return isinstance(node, RepartitionNode) and node.grouping is not Grouping.BROADCAST
+
+
+def _broadcast(node: Node) -> RepartitionNode | None:
+    """The last broadcast above a node: its copies are made where tracking ends, for one record stays one until then."""
+    while node.parents:
+        if isinstance(node, RepartitionNode) and node.grouping is Grouping.BROADCAST:
+            return node
+        node = node.parents[0]
+    return None

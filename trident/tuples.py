@@ -1,0 +1,81 @@
+"""Tuples as operations see them, and the collector that takes what they emit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from trident.errors import OperationError
+
+__all__ = ["TridentCollector", "TridentTuple", "tuples_of"]
+
+
+class TridentTuple:
+    """The values of the fields that an operation asked for: `tup[0]`, `tup["word"]`, `len(tup)`, iteration."""
+
+    __slots__ = ("_fields", "values")
+
+    def __init__(self, fields: Sequence[str], values: Sequence[Any]) -> None:
+        self._fields = fields
+        self.values = values
+
+    @property
+    def fields(self) -> Sequence[str]:
+        """The names, in the order of the values."""
+        return self._fields
+
+    def __getitem__(self, which: int | str) -> Any:
+        if isinstance(which, int):
+            return self.values[which]
+        try:
+            return self.values[self._fields.index(which)]
+        except ValueError:
+            msg = f"no field {which!r}; the operation asked for {', '.join(self._fields)}"
+            raise KeyError(msg) from None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TridentTuple):
+            return NotImplemented
+        return list(self._fields) == list(other._fields) and list(self.values) == list(other.values)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.values))
+
+    def __repr__(self) -> str:
+        return f"TridentTuple({dict(zip(self._fields, self.values, strict=True))!r})"
+
+
+class TridentCollector:
+    """Takes the values that an operation emits, each time as many as it declared new fields."""
+
+    __slots__ = ("_operation", "_width", "rows")
+
+    def __init__(self, operation: str, width: int) -> None:
+        self._operation = operation
+        self._width = width
+        self.rows: list[tuple[Any, ...]] = []
+
+    def emit(self, values: Sequence[Any]) -> None:
+        """Emit one tuple.
+
+        Raises:
+            OperationError: there are more or fewer values than fields.
+        """
+        if isinstance(values, str | bytes) or len(values) != self._width:
+            count = "a single text" if isinstance(values, str | bytes) else f"{len(values)} values"
+            msg = f"{self._operation}: emitted {count}, {values!r}; it declares {self._width} new fields"
+            raise OperationError(msg)
+        self.rows.append(tuple(values))
+
+
+def tuples_of(fields: Sequence[str], columns: Sequence[Sequence[Any]], count: int) -> list[TridentTuple]:
+    """Rows given as columns, as tuples; `count` rows also where an operation asked for no field."""
+    if not columns:
+        return [TridentTuple(fields, ()) for _ in range(count)]
+    return [TridentTuple(fields, values) for values in zip(*columns, strict=True)]
