@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from botocore import exceptions
+from botocore.eventstream import ParserError
 from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
 
 from spout.kinesis import (
     AccessDeniedError,
+    InUseError,
     IteratorExpiredError,
     KinesisError,
     ShardMissingError,
@@ -49,6 +52,11 @@ _REFUSALS: dict[str, tuple[type[KinesisError], str]] = {
         KinesisError,
         "is the position of another stream, or of one that was deleted and created again?",
     ),
+    "ResourceInUseException": (
+        InUseError,
+        "a shard gives a consumer one subscription at a time, and a new one only 5 seconds after the last: let no "
+        "other application use this consumer",
+    ),
     "ResourceNotFoundException": (
         StreamMissingError,
         "check the stream's name, the region and the account of the credentials",
@@ -84,7 +92,8 @@ _LOCAL: tuple[tuple[tuple[type[Exception], ...], type[KinesisError], str], ...] 
         Unavailable,
         "check the option endpointUrl, the network and the proxy settings",
     ),
-    ((ResponseParserError,), Unavailable, "check that the endpoint is one of Kinesis"),
+    ((HTTPError, OSError), Unavailable, "the connection broke, or brought nothing for too long"),
+    ((ParserError, ResponseParserError), Unavailable, "check that the endpoint is one of Kinesis"),
 )
 
 

@@ -15,8 +15,10 @@ from botocore.parsers import ResponseParserError
 
 from spout.aws_errors import translated
 from spout.connection_options import ConnectionOptions
-from spout.kinesis import KinesisError, Page, Shard, StreamInfo
-from spout.pages import PAGE, page_from_response, server_time
+from spout.consumers import Consumer
+from spout.event_stream import EventStream
+from spout.kinesis import ConsumerMissingError, KinesisError, Page, Shard, StreamInfo, StreamMissingError
+from spout.pages import EVENTS, PAGE, page_from_response, server_time
 from spout.positions import After, At, AtTimestamp, Position, ShardEnd, TrimHorizon, parse_position
 from spout.putting import Entry, put_all
 from spout.session import create_clients
@@ -108,6 +110,52 @@ class BotoKinesis:
             return replace(page, next_iterator=f"{stream}{of}{page.next_iterator}")
         return page
 
+    def describe_consumer(self, stream_arn: str, name: str) -> Consumer:
+        """See `spout.consumers.ConsumerCalls`."""
+        try:
+            answer = self._call(
+                f"consumer {name!r} of {stream_arn}",
+                self._calls.describe_stream_consumer,
+                StreamARN=stream_arn,
+                ConsumerName=name,
+            )
+        except StreamMissingError as error:
+            raise ConsumerMissingError(str(error)) from error
+        found = answer["ConsumerDescription"]
+        return Consumer(found["ConsumerARN"], found["ConsumerStatus"])
+
+    def register_consumer(self, stream_arn: str, name: str) -> None:
+        """See `spout.consumers.ConsumerCalls`."""
+        self._call(
+            f"consumer {name!r} of {stream_arn}",
+            self._calls.register_stream_consumer,
+            StreamARN=stream_arn,
+            ConsumerName=name,
+        )
+
+    def subscribe(self, consumer: str, shard: str, position: str) -> EventStream:
+        """See `spout.efo.Subscriber`.
+
+        Raises:
+            InUseError: the consumer has a subscription to the shard, begun less than 5 seconds ago.
+            ConsumerMissingError: there is no such consumer, or no such shard.
+            KinesisError: whatever else Kinesis refuses it for.
+        """
+        what = f"consumer {consumer}, shard {shard}, position {position}"
+        try:
+            answer = self._call(
+                what,
+                self._reads.subscribe_to_shard,
+                ConsumerARN=consumer,
+                ShardId=shard,
+                StartingPosition=_starting(parse_position(position)),
+            )
+        except StreamMissingError as error:
+            msg = f"{error}. Was the consumer deregistered? consumerLifecycle=managed registers it at the next start"
+            raise ConsumerMissingError(msg) from error
+        began = server_time(answer["ResponseMetadata"]["HTTPHeaders"])
+        return EventStream(answer[EVENTS], what, self._where, began)
+
     def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
         """See `Kinesis.put_records`; after a cut connection a request may have been written twice.
 
@@ -168,6 +216,13 @@ def _start(position: Position) -> dict[str, Any]:
         case ShardEnd():
             msg = "a shard that is read to its end has no iterator"
             raise KinesisError(msg)
+
+
+def _starting(position: Position) -> dict[str, Any]:
+    """A position as SubscribeToShard takes it: as GetShardIterator does, under other names."""
+    found = _start(position)
+    names = {"ShardIteratorType": "Type", "StartingSequenceNumber": "SequenceNumber"}
+    return {names.get(name, name): value for name, value in found.items()}
 
 
 def _milliseconds(time: datetime) -> int:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from spout.as_delivered import check_runs, check_whole
+from spout.efo import Subscriber, SubscriptionPager
 from spout.gather import Picker, gather, start_of
 from spout.held import Bounds, Held, Turn, cut
 from spout.kinesis import Kinesis, Page, ThrottledError, Unavailable
 from spout.limits import ShardLimiter, shard_limiter
 from spout.options import Options
-from spout.pager import Pager
+from spout.pager import Pager, ShardPager
 from spout.positions import After, AtTimestamp, Position, ShardEnd
 from spout.slices import arrival_at, count_through, position_at, through
 from tracker.records import RecordPosition, Run
 
-__all__ = ["Bounds", "DueTurn", "ShardFetcher", "Turn", "cut"]
+__all__ = ["Bounds", "DueTurn", "FanOut", "ShardFetcher", "Turn", "cut"]
 
 _PATIENCE = 60.0
 """Seconds without an answer after which a shard that must be read is given up."""
@@ -46,15 +48,27 @@ class DueTurn:
     through: RecordPosition | None
 
 
+@dataclass(frozen=True, slots=True)
+class FanOut:
+    """Where new records are pushed from: a consumer's ARN, and who subscribes it."""
+
+    subscriber: Subscriber
+    consumer: str
+
+
 class ShardFetcher:
     """Reads one shard for one task.
+
+    New records are polled, or pushed where there is a `fan_out`. What was read before is always polled: its positions
+    are known, so the rows are the same, and it does not take the one subscription from who reads on.
 
     Args:
         kinesis: the calls.
         stream: its name.
         shard: its id.
         options: `maxRecordsPerFetch`, `deaggregate`, and the limits of a shard.
-        limiter: what the shard allows; by default one that all turns of this process share.
+        fan_out: where new records are pushed from, None to poll for them.
+        limiter: what the shard allows to who polls; by default one that all turns of this process share.
         wall: epoch milliseconds, for a server that does not tell the time.
     """
 
@@ -65,6 +79,7 @@ class ShardFetcher:
         shard: str,
         options: Options,
         *,
+        fan_out: FanOut | None = None,
         limiter: ShardLimiter | None = None,
         wall: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
@@ -73,6 +88,7 @@ class ShardFetcher:
         self._shard = shard
         self._limit = options.max_records_per_fetch
         self._deaggregate = options.deaggregate
+        self._fan_out = fan_out
         self._limiter = limiter or shard_limiter(options, stream, shard)
         self._clock = self._limiter.clock
         self._wall = wall
@@ -90,7 +106,10 @@ class ShardFetcher:
         """
         if isinstance(position, ShardEnd):
             return Turn([], 0, 0, None, position, closed=True)
-        pager = self._pager(position)
+        with closing(self._source(position)) as pager:
+            return self._turn(pager, position, bounds)
+
+    def _turn(self, pager: ShardPager, position: Position, bounds: Bounds) -> Turn:
         held = Held(bounds)
         deadline = self._clock() + bounds.seconds
         seen = None
@@ -102,8 +121,7 @@ class ShardFetcher:
                 break
             if held.take(records, page.records.num_rows) < records.num_rows:
                 return _cut_short(held, page, records)
-            # A full page with nothing behind it may still have followers of the same millisecond.
-            if page.behind_ms == 0 and page.records.num_rows < asked:
+            if pager.at_tip:
                 seen = page.server_time or self._wall()
         behind = pager.page.behind_ms if pager.page else 0
         end = _end(pager, position, seen)
@@ -175,6 +193,21 @@ class ShardFetcher:
             size += pager.page.size if pager.page else 0
         return True
 
+    def _source(self, position: Position) -> ShardPager:
+        """Where new records come from."""
+        if self._fan_out is None:
+            return self._pager(position)
+        return SubscriptionPager(
+            self._fan_out.subscriber,
+            self._fan_out.consumer,
+            self._stream,
+            self._shard,
+            position,
+            deaggregate=self._deaggregate,
+            clock=self._clock,
+            sleep=self._limiter.sleep,
+        )
+
     def _pager(self, position: Position) -> Pager:
         return Pager(
             self._kinesis,
@@ -189,7 +222,7 @@ class ShardFetcher:
     def _where(self) -> str:
         return f"stream {self._stream!r}, shard {self._shard}"
 
-    def _next_or_end(self, pager: Pager, limit: int, deadline: float | None) -> pa.RecordBatch | None:
+    def _next_or_end(self, pager: ShardPager, limit: int, deadline: float | None) -> pa.RecordBatch | None:
         """The next page for a turn, or None where it ends; without a deadline nothing is held yet."""
         given_up = self._clock() + _PATIENCE
         while deadline is None or self._clock() <= deadline:
@@ -225,7 +258,7 @@ def _cut_short(held: Held, page: Page, records: pa.RecordBatch) -> Turn:
     return held.turn(After(position_at(last, -1)), behind_ms=page.behind_ms + lag)
 
 
-def _end(pager: Pager, start: Position, seen: int | None) -> Position:
+def _end(pager: ShardPager, start: Position, seen: int | None) -> Position:
     """Where the next turn starts."""
     if pager.drained:
         return ShardEnd(pager.position.record if isinstance(pager.position, After) else None)
@@ -241,7 +274,7 @@ def _span(run: Run) -> int:
     return 1 if inside else run.count
 
 
-def _finished(pager: Pager, last: RecordPosition) -> bool:
+def _finished(pager: ShardPager, last: RecordPosition) -> bool:
     """Whether everything up to `last` was read, or there is nothing more to read."""
     if isinstance(pager.position, After) and pager.position.record >= last:
         return True

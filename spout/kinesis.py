@@ -11,6 +11,8 @@ from spout.errors import SpoutError
 
 __all__ = [
     "AccessDeniedError",
+    "ConsumerMissingError",
+    "InUseError",
     "IteratorExpiredError",
     "Kinesis",
     "KinesisError",
@@ -42,6 +44,14 @@ class AccessDeniedError(KinesisError):
 
 class ThrottledError(KinesisError):
     """Too many calls or bytes for this shard: its turn ends."""
+
+
+class InUseError(ThrottledError):
+    """The same consumer subscribed to the same shard less than 5 seconds ago, or has taken this subscription over."""
+
+
+class ConsumerMissingError(KinesisError):
+    """The stream has no such consumer with enhanced fan-out."""
 
 
 class IteratorExpiredError(KinesisError):
@@ -79,7 +89,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One GetRecords answer.
+    """One GetRecords answer, or one event of a subscription, whose continuation `next_iterator` then is.
 
     `records` has the columns partitionKey (string), data (binary), sequenceNumber (string) and
     approximateArrivalTimestamp (timestamp[us, UTC]), in shard order. `next_iterator` is None when the shard is

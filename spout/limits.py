@@ -79,7 +79,7 @@ class ShardLimiter:
         rng: random.Random | None = None,
     ) -> None:
         self._budget = budget
-        self._sleep = sleep
+        self.sleep = sleep
         self._rng = rng or random.Random()
         self._lock = threading.Lock()
         self.clock = clock
@@ -96,7 +96,7 @@ class ShardLimiter:
                     return True
             if now + wait > deadline:
                 return False
-            self._sleep(wait)
+            self.sleep(wait)
 
     def answered(self, size: int) -> None:
         """See `ShardBudget.answered`."""

@@ -128,7 +128,17 @@ def fold(found: dict[str, Any]) -> None:
     if found.get("startingPosition") == "AT_TIMESTAMP":
         msg = "option startingPosition is AT_TIMESTAMP without a time: add it, or set startingTimestamp"
         raise OptionsError(msg)
+    if found.get("consumerMode") == "efo" and "applicationName" in found:
+        found.setdefault("consumerName", _consumer_of(found["applicationName"]))
     found.setdefault("onExhausted", "deadLetter" if "deadLetter" in found else "fail")
+
+
+def _consumer_of(application: str) -> str:
+    try:
+        return values.consumer_name(application)
+    except ValueError as error:
+        msg = f"applicationName {application!r} cannot name the consumer too, that takes {error}: set consumerName"
+        raise OptionsError(msg) from None
 
 
 _TOGETHER = (
@@ -163,6 +173,10 @@ def check_connection(found: Mapping[str, Any], *required: str) -> None:
 def check(found: Mapping[str, Any]) -> None:
     """See that what reading requires is there, and nothing contradicts; raises `OptionsError`."""
     check_connection(found, "applicationName", "zookeeper.hosts")
+    for key, default in (("consumerName", None), ("consumerLifecycle", "managed")):
+        if found.get(key, default) != default and found.get("consumerMode") != "efo":
+            msg = f"{key} is set, but consumerMode=polling has no consumer: set consumerMode=efo, or leave it out"
+            raise OptionsError(msg)
     if found["onExhausted"] == "deadLetter" and "deadLetter" not in found:
         msg = "option onExhausted is deadLetter, but deadLetter is not set: name a folder or kinesis://name"
         raise OptionsError(msg)

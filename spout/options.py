@@ -217,6 +217,29 @@ class Options(ConnectionOptions):
     max_partitions: int | None = option(
         "maxPartitions", values.count(1), None, "Spark tasks of a batch, at most."
     )
+    consumer_mode: str = option(
+        "consumerMode",
+        values.consumer_mode,
+        "polling",
+        "`polling` (GetRecords), or `efo`: enhanced fan-out, SubscribeToShard by a consumer with 2 MB/s a shard of its "
+        "own (docs/fan-out.md).",
+        "consumerType",
+        "source.reader.type",
+    )
+    consumer_name: str | None = option(
+        "consumerName",
+        values.consumer_name,
+        None,
+        "`efo` only: the consumer's name; by default the application's.",
+    )
+    consumer_lifecycle: str = option(
+        "consumerLifecycle",
+        values.consumer_lifecycle,
+        "managed",
+        "`efo` only: `managed` registers the consumer if it is missing, `external` needs it to be there. Neither "
+        "deregisters it.",
+        "source.efo.lifecycle",
+    )
     describe_shard_interval: float = option(
         "describeShardInterval",
         values.timeout,

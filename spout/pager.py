@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import pyarrow as pa
 
@@ -12,27 +13,79 @@ from spout.limits import ShardLimiter
 from spout.positions import After, Position
 from spout.slices import beyond, position_at, with_sub_sequence
 
-__all__ = ["Pager"]
+__all__ = ["Pager", "ShardPager"]
 
 _RENEWALS = 3
 """Fresh iterators that may expire in a row before the clock of somebody is to blame."""
 
 
-class Pager:
-    """Reads one shard forward.
+class ShardPager(ABC):
+    """What reads one shard forward, polled or pushed.
 
     Args:
-        kinesis: the calls.
         stream: its name.
         shard: its id.
         position: where to start.
-        limiter: what the shard allows.
         deaggregate: whether aggregates are split into their user records, else given as they are.
 
     Attributes:
         position: where the next record is: after the last one given, else where the reading started.
-        records: those of the last page that had any beyond the position before it, in `RECORD_SCHEMA`.
         page: the last answer, None before the first.
+    """
+
+    def __init__(self, stream: str, shard: str, position: Position, *, deaggregate: bool) -> None:
+        self._stream = stream
+        self._shard = shard
+        self._deaggregate = deaggregate
+        self.position = position
+        self.page: Page | None = None
+
+    @property
+    def drained(self) -> bool:
+        """Whether the shard is closed and read to its end."""
+        return self.page is not None and self.page.next_iterator is None
+
+    @property
+    def at_tip(self) -> bool:
+        """Whether the last answer says that nothing was behind it."""
+        return self.page is not None and self.page.behind_ms == 0
+
+    @abstractmethod
+    def next(self, limit: int, patience: float = math.inf) -> pa.RecordBatch | None:
+        """The records of the next page, perhaps none; None when that needs more than `patience` seconds.
+
+        Raises:
+            ThrottledError, Unavailable: the page may be asked for again.
+            KinesisError: naming stream, shard and position.
+        """
+
+    def close(self) -> None:
+        """Give back what is held."""
+        return
+
+    def _take(self, page: Page) -> pa.RecordBatch:
+        """The records of a page that are not before the position, which moves behind them."""
+        self.page = page
+        records = with_sub_sequence(page.records)
+        if self._deaggregate:
+            records = deaggregated(records)
+        records = beyond(records, self.position)
+        if records.num_rows:
+            self.position = After(position_at(records, -1))
+        return records
+
+    def _said(self, error: KinesisError) -> KinesisError:
+        """The error, naming stream, shard and position."""
+        return type(error)(f"stream {self._stream!r}, shard {self._shard}, position {self.position}: {error}")
+
+
+class Pager(ShardPager):
+    """Reads one shard forward by GetRecords.
+
+    Args:
+        kinesis: the calls.
+        stream, shard, position, deaggregate: see `ShardPager`.
+        limiter: what the shard allows.
     """
 
     def __init__(
@@ -45,27 +98,22 @@ class Pager:
         *,
         deaggregate: bool = True,
     ) -> None:
+        super().__init__(stream, shard, position, deaggregate=deaggregate)
         self._kinesis = kinesis
-        self._stream = stream
-        self._shard = shard
         self._limiter = limiter
-        self._deaggregate = deaggregate
         self._iterator: str | None = None
-        self.position = position
-        self.page: Page | None = None
+        self._full = False
 
     @property
-    def drained(self) -> bool:
-        """Whether the shard is closed and read to its end."""
-        return self.page is not None and self.page.next_iterator is None
+    def at_tip(self) -> bool:
+        """Whether the last answer says that nothing was behind it.
+
+        A full one with nothing behind it may still have followers of the same millisecond.
+        """
+        return super().at_tip and not self._full
 
     def next(self, limit: int, patience: float = math.inf) -> pa.RecordBatch | None:
-        """The records of the next page, perhaps none; None when the shard's limits need more than `patience` seconds.
-
-        Raises:
-            ThrottledError, Unavailable: the page may be asked for again.
-            KinesisError: naming stream, shard and position.
-        """
+        """See `ShardPager.next`; what may take longer than `patience` are the shard's limits."""
         for renewal in range(_RENEWALS):
             if not self._limiter.acquire(patience):
                 return None
@@ -87,15 +135,8 @@ class Pager:
         try:
             page = self._kinesis.get_records(self._iterator, limit)
         except KinesisError as error:
-            msg = f"stream {self._stream!r}, shard {self._shard}, position {self.position}: {error}"
-            raise type(error)(msg) from error
+            raise self._said(error) from error
         self._limiter.answered(page.size)
+        self._full = page.records.num_rows >= limit
         self._iterator = page.next_iterator
-        self.page = page
-        records = with_sub_sequence(page.records)
-        if self._deaggregate:
-            records = deaggregated(records)
-        records = beyond(records, self.position)
-        if records.num_rows:
-            self.position = After(position_at(records, -1))
-        return records
+        return self._take(page)

@@ -21,10 +21,22 @@ from spout.json_columns import columns_of
 from spout.kinesis import Page
 from spout.slices import payload_size
 
-__all__ = ["PAGE", "PAGE_SCHEMA", "PageParserFactory", "page_from_response", "page_of", "server_time"]
+__all__ = [
+    "EVENTS",
+    "PAGE",
+    "PAGE_SCHEMA",
+    "PageParserFactory",
+    "page_from_response",
+    "page_of",
+    "page_of_event",
+    "server_time",
+]
 
 PAGE = "KinesisTridentPage"
 """The key under which a parsed GetRecords response holds its `Page`."""
+
+EVENTS = "KinesisTridentEvents"
+"""The key under which a SubscribeToShard response holds its body, which is still to come."""
 
 PAGE_SCHEMA = pa.schema(
     [
@@ -62,7 +74,17 @@ class _Answer(
     behind: int | None = None
 
 
+class _Event(
+    msgspec.Struct,
+    rename={"records": "Records", "next": "ContinuationSequenceNumber", "behind": "MillisBehindLatest"},
+):
+    records: list[_Record]
+    next: str | None = None
+    behind: int | None = None
+
+
 _decoder = msgspec.json.Decoder(_Answer)
+_event_decoder = msgspec.json.Decoder(_Event)
 
 
 def page_of(body: bytes, answered: int | None = None) -> Page:
@@ -71,13 +93,16 @@ def page_of(body: bytes, answered: int | None = None) -> Page:
     Raises:
         msgspec.MsgspecError: the body is not the JSON of a GetRecords answer.
     """
-    found = columns_of(body)
-    if found is None:
-        return _page(_decoder.decode(body), answered)
-    answer = _decoder.decode(found.rest)
-    columns = [found.key, found.data, found.sequence, _timestamps(found.arrival)]
-    batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
-    return Page(batch, answer.next, answer.behind or 0, payload_size(batch), answered)
+    return _page_in(body, _decoder, answered)
+
+
+def page_of_event(payload: bytes, answered: int | None = None) -> Page:
+    """The page in a SubscribeToShardEvent; its `next_iterator` is the sequence number to go on after, None at the end.
+
+    Raises:
+        msgspec.MsgspecError: the payload is not the JSON of such an event.
+    """
+    return _page_in(payload, _event_decoder, answered)
 
 
 def page_from_response(response: Mapping[str, Any], answered: int | None = None) -> Page:
@@ -96,7 +121,19 @@ def page_from_response(response: Mapping[str, Any], answered: int | None = None)
     )
 
 
-def _page(answer: _Answer, answered: int | None) -> Page:
+def _page_in(
+    body: bytes, decoder: msgspec.json.Decoder[_Answer] | msgspec.json.Decoder[_Event], answered: int | None
+) -> Page:
+    found = columns_of(body)
+    if found is None:
+        return _page(decoder.decode(body), answered)
+    answer = decoder.decode(found.rest)
+    columns = [found.key, found.data, found.sequence, _timestamps(found.arrival)]
+    batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
+    return Page(batch, answer.next or None, answer.behind or 0, payload_size(batch), answered)
+
+
+def _page(answer: _Answer | _Event, answered: int | None) -> Page:
     records = answer.records
     data = [record.data for record in records]
     columns = [
@@ -106,7 +143,7 @@ def _page(answer: _Answer, answered: int | None) -> Page:
         _timestamps(np.array([record.arrival for record in records], dtype=np.float64)),
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
-    return Page(batch, answer.next, answer.behind or 0, sum(map(len, data)), answered)
+    return Page(batch, answer.next or None, answer.behind or 0, sum(map(len, data)), answered)
 
 
 def _timestamps(arrivals: np.ndarray[Any, np.dtype[np.float64]]) -> pa.Array:
@@ -124,25 +161,30 @@ def server_time(headers: Mapping[str, str]) -> int | None:
 
 
 class _PageParser(JSONParser):
-    """botocore's JSON parser, but for GetRecords, and for answers that were cut: it takes those for empty ones."""
+    """botocore's JSON parser, but for GetRecords, SubscribeToShard, and answers that were cut.
+
+    It takes those for empty ones, and it would wait for the first event of a subscription without a bound of ours.
+    """
 
     def parse(self, response: Any, shape: Any) -> Any:
-        wanted = response["headers"].get("content-length", "")
+        headers = {name.lower(): value for name, value in response["headers"].items()}
+        metadata = {
+            "HTTPStatusCode": response["status_code"],
+            "HTTPHeaders": headers,
+            "RequestId": headers.get("x-amzn-requestid"),
+        }
+        if shape is not None and shape.name == "SubscribeToShardOutput" and response["status_code"] == 200:
+            return {EVENTS: response["body"], "ResponseMetadata": metadata}
+        wanted = headers.get("content-length", "")
         if wanted.isdigit() and len(response["body"]) < int(wanted):
             raise IncompleteReadError(actual_bytes=len(response["body"]), expected_bytes=int(wanted))
         if shape is None or shape.name != "GetRecordsOutput" or response["status_code"] != 200:
             return super().parse(response, shape)
-        headers = {name.lower(): value for name, value in response["headers"].items()}
         try:
             page = page_of(response["body"], server_time(headers))
         except msgspec.MsgspecError as error:
             msg = f"the answer to GetRecords cannot be read ({len(response['body'])} bytes): {error}"
             raise ResponseParserError(msg) from error
-        metadata = {
-            "HTTPStatusCode": 200,
-            "HTTPHeaders": headers,
-            "RequestId": headers.get("x-amzn-requestid"),
-        }
         return {PAGE: page, "ResponseMetadata": metadata}
 
 

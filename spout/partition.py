@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
@@ -36,7 +36,10 @@ class ShardTurn:
 
 
 class TurnsPartition(InputPartition):
-    """The work of one task, complete: what travels from the planning process to an executor."""
+    """The work of one task, complete: what travels from the planning process to an executor.
+
+    `consumers` are the ARNs of the consumers that new records are pushed to, by stream; none where they are polled for.
+    """
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class TurnsPartition(InputPartition):
         limit: int | None,
         replay: bool,
         turns: Sequence[ShardTurn],
+        consumers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(txid)
         self.protocol = PROTOCOL
@@ -60,6 +64,7 @@ class TurnsPartition(InputPartition):
         self.limit = limit
         self.replay = replay
         self.turns = tuple(turns)
+        self.consumers = dict(consumers or {})
 
     def __repr__(self) -> str:
         shards = ", ".join(self.layout.key_of(turn.shard).source for turn in self.turns)
@@ -84,9 +89,15 @@ def tasks_for(
 
 
 def tasks_of(
-    plan: Plan, options: Options, layout: Layout, epoch: int, *, replay: bool
+    plan: Plan,
+    options: Options,
+    layout: Layout,
+    epoch: int,
+    *,
+    replay: bool,
+    consumers: Mapping[str, str] | None = None,
 ) -> list[TurnsPartition]:
-    """Cut a plan into tasks; `replay` where its turns may be pinned already."""
+    """Cut a plan into tasks; `replay` where its turns may be pinned already, `consumers` as in `TurnsPartition`."""
     turns = [
         ShardTurn(
             shard=shard,
@@ -107,6 +118,7 @@ def tasks_of(
             limit=plan.limit,
             replay=replay,
             turns=part,
+            consumers=consumers,
         )
         for part in tasks_for(turns, options.shards_per_task, options.max_partitions)
     ]

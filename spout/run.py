@@ -26,6 +26,7 @@ from checkpoint.layout import Layout
 from checkpoint.nodes import Plan, StreamsNode
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
+from spout.consumers import ready_consumers
 from spout.errors import CheckpointMismatchError, ExhaustedError
 from spout.kinesis import Kinesis, KinesisError, ThrottledError, Unavailable
 from spout.looks import TipWatch
@@ -61,6 +62,7 @@ class SourceRun:
         clock: epoch seconds.
         rng: for jitter and the marks of plans.
         on_replaced: called, in another thread, when a newer run took over after a stop was asked for.
+        consumers: the ARNs of the consumers that executors subscribe, by stream; none to poll.
     """
 
     def __init__(
@@ -72,8 +74,10 @@ class SourceRun:
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
         on_replaced: Callable[[], None] = lambda: None,
+        consumers: Mapping[str, str] | None = None,
     ) -> None:
         self._options = options
+        self._consumers = consumers
         self._kinesis = kinesis
         self._client = client
         self._clock = clock
@@ -121,9 +125,10 @@ class SourceRun:
             KinesisError, CheckpointError, SpoutError: naming what is missing or disagrees.
         """
         kinesis = kinesis_client(options)
+        consumers = ready_consumers(kinesis, options) if options.consumer_mode == "efo" else None
         client = connect(options.zookeeper)
         try:
-            return cls(options, kinesis, client, on_replaced=on_replaced)
+            return cls(options, kinesis, client, on_replaced=on_replaced, consumers=consumers)
         except BaseException:
             client.stop()
             client.close()
@@ -229,7 +234,14 @@ class SourceRun:
                 )
                 raise CheckpointMismatchError(msg) from error
             self._planned = end
-            return tasks_of(end, self._options, self._layout, self._epoch, replay=end.plan != self._made)
+            return tasks_of(
+                end,
+                self._options,
+                self._layout,
+                self._epoch,
+                replay=end.plan != self._made,
+                consumers=self._consumers,
+            )
 
     def settle_finished(self, plan: Plan) -> None:
         """Settle a batch that Spark has finished although it will not ask for another one."""

@@ -19,6 +19,7 @@ from checkpoint.nodes import Pin
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
 from spout.deadletter import DeadLetterWriter, Letter
+from spout.efo import RESUBSCRIBE_SECONDS, Subscriber
 from spout.errors import (
     DataLossError,
     PinnedRecordsGoneError,
@@ -26,7 +27,7 @@ from spout.errors import (
     SettledBatchError,
     TurnChangedError,
 )
-from spout.fetch import Bounds, DueTurn, ShardFetcher
+from spout.fetch import Bounds, DueTurn, FanOut, ShardFetcher
 from spout.gone import GoneShard, is_gone
 from spout.kinesis import Kinesis, KinesisError
 from spout.partition import PROTOCOL, ShardTurn, TurnsPartition
@@ -61,8 +62,13 @@ def read_turns(partition: TurnsPartition, *, first_attempt: bool) -> Iterator[pa
         raise ProtocolMismatchError(msg)
     options = partition.options
     store = SourceStore(shared_client(options.zookeeper), partition.layout)
+    kinesis = kinesis_client(options)
     reader = TurnReader(
-        partition, kinesis_client(options), store, look_first=partition.replay or not first_attempt
+        partition,
+        kinesis,
+        store,
+        look_first=partition.replay or not first_attempt,
+        subscriber=kinesis,
     )
     yield from reader.rows()
 
@@ -71,14 +77,24 @@ class TurnReader:
     """Reads the turns of one partition side by side, holding each in memory until it is pinned."""
 
     def __init__(
-        self, partition: TurnsPartition, kinesis: Kinesis, store: SourceStore, *, look_first: bool
+        self,
+        partition: TurnsPartition,
+        kinesis: Kinesis,
+        store: SourceStore,
+        *,
+        look_first: bool,
+        subscriber: Subscriber | None = None,
     ) -> None:
         self._partition = partition
         self._options = partition.options
         self._kinesis = kinesis
+        self._subscriber = subscriber if partition.consumers else None
         self._store = store
-        # Where the end is written after the last row, only who looks gives the rows of an action before it.
-        self._look_first = look_first or self._options.spout == "nontransactional"
+        # Where the end is written after the last row, only who looks gives the rows of an action before it; and a look
+        # costs a millisecond, a subscription that ends in adopting a pin 5 seconds of waiting.
+        self._look_first = (
+            look_first or self._options.spout == "nontransactional" or self._subscriber is not None
+        )
         self._gone: set[str] = set()
         self._tag = tag(partition.epoch, partition.plan)
 
@@ -288,9 +304,13 @@ class TurnReader:
         return rows
 
     def _fetcher(self, turn: ShardTurn) -> ShardFetcher:
-        kinesis = GoneShard(self._kinesis) if turn.shard in self._gone else self._kinesis
         key = self._partition.layout.key_of(turn.shard)
-        return ShardFetcher(kinesis, key.stream, key.shard, self._options)
+        if turn.shard in self._gone:
+            return ShardFetcher(GoneShard(self._kinesis), key.stream, key.shard, self._options)
+        fan_out = None
+        if self._subscriber is not None:
+            fan_out = FanOut(self._subscriber, self._partition.consumers[key.stream])
+        return ShardFetcher(self._kinesis, key.stream, key.shard, self._options, fan_out=fan_out)
 
     def _fetch_due(self, fetcher: ShardFetcher, runs: list[Run], *, everything: bool = False) -> DueTurn:
         options = self._options
@@ -305,7 +325,8 @@ class TurnReader:
         return Bounds(
             records=records,
             bytes=min(options.max_fetch_bytes_per_shard, options.max_fetch_bytes_per_task),
-            seconds=options.max_fetch_time,
+            # The next subscription cannot begin sooner, so a turn that has more goes on until then.
+            seconds=max(options.max_fetch_time, RESUBSCRIBE_SECONDS if self._subscriber else 0.0),
         )
 
     def _rows(self, turn: ShardTurn, segments: list[Segment]) -> TurnRows:

@@ -23,6 +23,9 @@ __all__ = [
     "backoff",
     "boolean",
     "choice",
+    "consumer_lifecycle",
+    "consumer_mode",
+    "consumer_name",
     "count",
     "duration",
     "endpoint",
@@ -31,6 +34,7 @@ __all__ = [
     "size",
     "starting_position",
     "stream_names",
+    "synonyms",
     "text",
     "timeout",
     "timestamp",
@@ -85,6 +89,35 @@ def choice(*choices: str) -> Parser:
         raise ValueError(msg)
 
     return parse
+
+
+def synonyms(**meant: str) -> Parser:
+    """One of the keys of `meant` or of its values, in any case; the value is the one that is meant."""
+    known = {word.lower(): value for key, value in meant.items() for word in (key, value)}
+
+    def parse(given: str) -> str:
+        found = known.get(given.strip().lower())
+        if found is None:
+            msg = " or ".join(dict.fromkeys(meant.values()))
+            raise ValueError(msg)
+        return found
+
+    return parse
+
+
+consumer_mode = synonyms(GetRecords="polling", SubscribeToShard="efo")
+"""`polling` or `efo`, also as awslabs' connector calls them."""
+
+consumer_lifecycle = synonyms(job_managed="managed", self_managed="external")
+"""`managed` or `external`, also as Flink's source calls them."""
+
+
+def consumer_name(given: str) -> str:
+    """A name as RegisterStreamConsumer takes it."""
+    if not _STREAM.fullmatch(given.strip()):
+        msg = "1 to 128 letters, digits, and the characters _ . -"
+        raise ValueError(msg)
+    return given.strip()
 
 
 def count(least: int, most: int | None = None) -> Parser:

@@ -1,7 +1,8 @@
 """What a shard allows, as the service counts it. Pure; times are epoch milliseconds.
 
 "Quotas and limits" of Kinesis Data Streams: 5 GetRecords calls and 2 MB a second, so an answer of 10 MiB blocks the
-shard for the next 5 seconds; 1,000 records and 1 MiB written a second.
+shard for the next 5 seconds; 1,000 records and 1 MiB written a second. SubscribeToShard: a subscription lasts 5
+minutes, and is in the way of another one for 5 seconds.
 """
 
 from __future__ import annotations
@@ -23,17 +24,23 @@ class Quotas:
         read_bytes: payload read in any second; a larger answer of n bytes blocks for n / `read_bytes` seconds.
         write_records: records written in any second.
         write_bytes: payload and keys written in any second.
+        subscription_ms: how long a subscription lasts.
+        resubscribe_ms: how long after a subscription began the consumer gets no other one to the shard.
+        registration_ms: how long a consumer is being registered; None, not at all.
     """
 
     read_calls: int | None = 5
     read_bytes: int | None = 2 * 2**20
     write_records: int | None = 1000
     write_bytes: int | None = 2**20
+    subscription_ms: int | None = 300_000
+    resubscribe_ms: int | None = 5_000
+    registration_ms: int | None = None
 
     @classmethod
     def none(cls) -> Quotas:
         """No bounds at all."""
-        return cls(None, None, None, None)
+        return cls(None, None, None, None, None, None)
 
 
 @dataclass(slots=True)

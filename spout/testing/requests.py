@@ -14,18 +14,26 @@ __all__ = [
     "GetRecords",
     "GetShardIterator",
     "ListShards",
+    "ListStreamConsumers",
     "MergeShards",
+    "NamedConsumer",
     "OfStream",
     "PutRecord",
     "PutRecords",
     "Retention",
     "ShardFilter",
+    "SomeConsumer",
     "SplitShard",
+    "StartingPosition",
+    "SubscribeToShard",
     "UpdateShardCount",
 ]
 
 StreamName = Annotated[str, Meta(min_length=1, max_length=128, pattern="^[a-zA-Z0-9_.-]+$")]
 HashKey = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,38})$")]
+IteratorType = Literal[
+    "AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER", "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"
+]
 Sequence = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,128})$")]
 
 
@@ -90,9 +98,7 @@ class GetShardIterator(OfStream, frozen=True, kw_only=True):
     """See `GetShardIterator` of the API; `timestamp` in seconds."""
 
     shard_id: str
-    shard_iterator_type: Literal[
-        "AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER", "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"
-    ]
+    shard_iterator_type: IteratorType
     starting_sequence_number: Sequence | None = None
     timestamp: float | None = None
 
@@ -149,3 +155,48 @@ class Retention(OfStream, frozen=True, kw_only=True):
     """See `IncreaseStreamRetentionPeriod` and `DecreaseStreamRetentionPeriod` of the API."""
 
     retention_period_hours: Annotated[int, Meta(ge=24, le=8760)]
+
+
+class NamedConsumer(OfStream, frozen=True, kw_only=True):
+    """See `RegisterStreamConsumer` of the API."""
+
+    consumer_name: StreamName
+
+
+class SomeConsumer(OfStream, frozen=True, kw_only=True):
+    """See `DescribeStreamConsumer` and `DeregisterStreamConsumer` of the API."""
+
+    consumer_name: StreamName | None = None
+    consumer_arn: str | None = field(name="ConsumerARN", default=None)
+
+
+class ListStreamConsumers(OfStream, frozen=True, kw_only=True):
+    """See `ListStreamConsumers` of the API."""
+
+    next_token: str | None = None
+    max_results: Annotated[int, Meta(ge=1, le=100)] = 100
+
+
+class StartingPosition(Struct, frozen=True, kw_only=True, rename="pascal"):
+    """See `StartingPosition` of the API; `timestamp` in seconds."""
+
+    type: IteratorType
+    sequence_number: Sequence | None = None
+    timestamp: float | None = None
+
+    def as_iterator(self, shard: str) -> GetShardIterator:
+        """The request for an iterator at the same place."""
+        return GetShardIterator(
+            shard_id=shard,
+            shard_iterator_type=self.type,
+            starting_sequence_number=self.sequence_number,
+            timestamp=self.timestamp,
+        )
+
+
+class SubscribeToShard(Struct, frozen=True, kw_only=True, rename="pascal"):
+    """See `SubscribeToShard` of the API."""
+
+    consumer_arn: str = field(name="ConsumerARN")
+    shard_id: str
+    starting_position: StartingPosition

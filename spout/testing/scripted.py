@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from email.utils import formatdate
 from typing import Any, Self
 
@@ -15,15 +16,22 @@ import msgspec
 
 from spout.kinesis import KinesisError
 from spout.testing.admin import ADMIN_PATH, run_command
+from spout.testing.event_stream import event_message, exception_message
+from spout.testing.fan_out import HeldSubscription
 from spout.testing.faults import Cut, Fault, FaultScript, Refuse, Slow
 from spout.testing.quotas import Quotas
-from spout.testing.server import LoopbackServer, Reply, Request
+from spout.testing.server import LoopbackServer, Reply, Request, SeveredError
 from spout.testing.service import KinesisService, code_of, subject
 from spout.testing.stream import HeldStream
 
 __all__ = ["ScriptedKinesis"]
 
 _JSON = "application/x-amz-json-1.1"
+_EVENT_STREAM = "application/vnd.amazon.eventstream"
+_LOOK_SECONDS = 0.01
+"""How often an idle subscription looks for something to push."""
+
+_EVENT = "SubscribeToShardEvent"
 _TARGET = "Kinesis_20131202."
 
 
@@ -36,7 +44,8 @@ class ScriptedKinesis:
             spark.readStream.format("kinesis-trident").option("endpointUrl", kinesis.endpoint_url)...
 
     All methods may be called from any thread while it serves; other processes reach them over HTTP
-    (`spout.testing.admin`).
+    (`spout.testing.admin`). The events of subscriptions are scripted like calls, under `SubscribeToShardEvent`: a
+    `Refuse` there is an exception in the stream, which ends it, and a `Cut` breaks the connection inside the event.
 
     Args:
         clock: epoch milliseconds; by default the machine's.
@@ -197,6 +206,8 @@ class ScriptedKinesis:
             if isinstance(fault, Refuse):
                 return self._refusal(fault.code, fault.message, fault.status)
             try:
+                if call == "SubscribeToShard":
+                    return self._subscribed(asked, fault)
                 answer = self._service.answer(call, asked, self.now)
             except KinesisError as error:
                 return self._refusal(code_of(error), str(error), 400)
@@ -208,6 +219,46 @@ class ScriptedKinesis:
                 sent=fault.after if isinstance(fault, Cut) else None,
             )
 
+    def _subscribed(self, asked: Mapping[str, Any], fault: Slow | Cut | None) -> Reply:
+        subscription = self._service.subscribe(asked, self.now)
+        return Reply(
+            200,
+            self._headers() | {"Content-Type": _EVENT_STREAM},
+            delay=fault.seconds if isinstance(fault, Slow) else 0.0,
+            parts=self._events(subscription, fault),
+        )
+
+    async def _events(self, subscription: HeldSubscription, fault: Slow | Cut | None) -> AsyncIterator[bytes]:
+        """The messages of a subscription, until it ends in order, or with an exception."""
+        async for part in _sent(event_message("initial-response", b"{}"), fault):
+            yield part
+        while not subscription.over:
+            with self._lock:
+                message, fault = self._next_message(subscription)
+            if message is None:
+                await asyncio.sleep(_LOOK_SECONDS)
+                continue
+            if isinstance(fault, Slow):
+                await asyncio.sleep(fault.seconds)
+            async for part in _sent(message, fault):
+                yield part
+
+    def _next_message(self, subscription: HeldSubscription) -> tuple[bytes | None, Slow | Cut | None]:
+        try:
+            event = self._service.next_event(subscription, self.now)
+        except KinesisError as error:
+            subscription.over = True
+            return exception_message(code_of(error), str(error)), None
+        if event is None:
+            return None, None
+        shard = subscription.shard
+        self.calls[_EVENT, shard] += 1
+        fault = self._faults.next(_EVENT, subscription.stream.name, shard)
+        if isinstance(fault, Refuse):
+            subscription.over = True
+            return exception_message(fault.code, fault.message), None
+        return event_message(_EVENT, msgspec.json.encode(event)), fault
+
     def _refusal(self, code: str, message: str, status: int) -> Reply:
         return Reply(status, self._headers(), msgspec.json.encode({"__type": code, "message": message}))
 
@@ -217,3 +268,13 @@ class ScriptedKinesis:
             "Date": formatdate(self.now / 1000, usegmt=True),
             "x-amzn-RequestId": str(uuid.uuid4()),
         }
+
+
+async def _sent(message: bytes, fault: Slow | Cut | None) -> AsyncIterator[bytes]:
+    """What of a message is sent before the connection breaks."""
+    if not isinstance(fault, Cut):
+        yield message
+        return
+    if fault.after > 0:
+        yield message[: int(len(message) * fault.after)]
+    raise SeveredError

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-__all__ = ["LoopbackServer", "Reply", "Request"]
+__all__ = ["LoopbackServer", "Reply", "Request", "SeveredError"]
+
+
+class SeveredError(Exception):
+    """Raised while the parts of a reply are made: what was sent arrives, and the connection closes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +28,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is sent back: after `delay` seconds, and only the share `sent` of the body before the connection closes."""
+    """What is sent back: after `delay` seconds, and only the share `sent` of the body before the connection closes.
+
+    With `parts` the body is sent part by part as they come.
+    """
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     delay: float = 0.0
     sent: float | None = None
+    parts: AsyncIterator[bytes] | None = None
 
 
 class LoopbackServer:
@@ -105,6 +113,10 @@ class LoopbackServer:
             reply = self._answer(request)
             if reply.delay:
                 await asyncio.sleep(reply.delay)
+            if reply.parts is not None:
+                if await _send_parts(writer, reply, reply.parts):
+                    continue
+                break
             whole = _head(reply) + reply.body
             if reply.sent is None:
                 writer.write(whole)
@@ -113,10 +125,25 @@ class LoopbackServer:
             if reply.sent > 0:
                 writer.write(whole[: len(whole) - len(reply.body) + int(len(reply.body) * reply.sent)])
                 await writer.drain()
-            # Closed in an orderly way, so that what was sent does arrive.
-            writer.close()
-            await writer.wait_closed()
-            return
+            break
+        # Closed in an orderly way, so that what was sent does arrive.
+        writer.close()
+        await writer.wait_closed()
+
+
+async def _send_parts(writer: asyncio.StreamWriter, reply: Reply, parts: AsyncIterator[bytes]) -> bool:
+    """Send a reply whose parts come one by one, as chunks; whether it was sent to its end."""
+    head = _head(reply)
+    try:
+        async for part in parts:
+            writer.write(head + b"%x\r\n%b\r\n" % (len(part), part))
+            await writer.drain()
+            head = b""
+    except SeveredError:
+        return False
+    writer.write(head + b"0\r\n\r\n")
+    await writer.drain()
+    return True
 
 
 async def _read(reader: asyncio.StreamReader) -> Request:
@@ -131,5 +158,6 @@ async def _read(reader: asyncio.StreamReader) -> Request:
 def _head(reply: Reply) -> bytes:
     lines = [f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}"]
     lines += [f"{name}: {value}" for name, value in reply.headers.items()]
-    lines += [f"Content-Length: {len(reply.body)}", "", ""]
+    length = f"Content-Length: {len(reply.body)}" if reply.parts is None else "Transfer-Encoding: chunked"
+    lines += [length, "", ""]
     return "\r\n".join(lines).encode("latin-1")

@@ -5,10 +5,11 @@ What the service does with delay (a stream being created, a shard being split) i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from spout.kinesis import (
     IteratorExpiredError,
@@ -18,8 +19,10 @@ from spout.kinesis import (
     ThrottledError,
 )
 from spout.testing import requests
+from spout.testing.fan_out import FanOut, HeldSubscription
 from spout.testing.listing import children, filtered, shard_json
 from spout.testing.quotas import Quotas, ShardQuota
+from spout.testing.records import record_json
 from spout.testing.shard import Cursor, HeldShard
 from spout.testing.stream import HeldStream, hash_key
 from spout.testing.tokens import (
@@ -35,6 +38,8 @@ from spout.testing.tokens import (
 __all__ = ["KinesisService", "code_of", "subject"]
 
 _REQUEST_BYTES = _RECORD_BYTES = 10 * 2**20
+
+_Kind = TypeVar("_Kind", bound=Struct)
 
 _CODES: tuple[tuple[type[KinesisError], str], ...] = (
     (StreamMissingError, "ResourceNotFoundException"),
@@ -57,6 +62,9 @@ def subject(asked: Mapping[str, Any]) -> tuple[str | None, str | None]:
     if "ShardIterator" in asked:
         stream, _, shard, *_ = (*str(asked["ShardIterator"]).split("/"), "", "")
         return stream, shard
+    if "ConsumerARN" in asked:
+        name = str(asked["ConsumerARN"]).rpartition(":stream/")[2].partition("/")[0]
+        return name or None, asked.get("ShardId")
     name = asked.get("StreamName") or str(asked.get("StreamARN", "")).rpartition("/")[2]
     return name or None, asked.get("ShardId") or asked.get("ShardToSplit") or asked.get("ShardToMerge")
 
@@ -72,7 +80,8 @@ class KinesisService:
         self._quotas = quotas
         self.streams: dict[str, HeldStream] = {}
         self._used: dict[tuple[str, int, str], ShardQuota] = {}
-        self._handlers = {
+        self._fan_out = FanOut(self.stream, lambda: self._quotas)
+        self._handlers: dict[str, tuple[type[Struct], Callable[..., dict[str, Any]]]] = {
             "CreateStream": (requests.CreateStream, self._create_stream),
             "DeleteStream": (requests.DeleteStream, self._delete_stream),
             "DescribeStream": (requests.DescribeStream, self._describe_stream),
@@ -87,6 +96,7 @@ class KinesisService:
             "UpdateShardCount": (requests.UpdateShardCount, self._update_shard_count),
             "IncreaseStreamRetentionPeriod": (requests.Retention, self._set_retention),
             "DecreaseStreamRetentionPeriod": (requests.Retention, self._set_retention),
+            **self._fan_out.handlers,
         }
 
     def answer(self, call: str, asked: Mapping[str, Any], now: int) -> dict[str, Any]:
@@ -99,13 +109,19 @@ class KinesisService:
             msg = f"{call} is not understood here"
             raise RefusedError(msg, code="UnknownOperationException")
         kind, handler = self._handlers[call]
-        try:
-            request = msgspec.convert(asked, kind)
-        except msgspec.ValidationError as error:
-            msg = f"{call}: {error}"
-            raise RefusedError(msg, code="ValidationException") from error
-        answer: dict[str, Any] = handler(request, now)  # type: ignore[operator]
-        return answer
+        return handler(_request(call, asked, kind), now)
+
+    def subscribe(self, asked: Mapping[str, Any], now: int) -> HeldSubscription:
+        """A new subscription, as SubscribeToShard asks for it.
+
+        Raises:
+            KinesisError: the call is refused.
+        """
+        return self._fan_out.subscribe(_request("SubscribeToShard", asked, requests.SubscribeToShard), now)
+
+    def next_event(self, subscription: HeldSubscription, now: int) -> dict[str, Any] | None:
+        """See `FanOut.next`."""
+        return self._fan_out.next(subscription, now)
 
     def limit(self, quotas: Quotas) -> None:
         """What each shard allows from here on; nothing of it is used up."""
@@ -148,7 +164,7 @@ class KinesisService:
 
     def _describe_stream_summary(self, asked: requests.DescribeStreamSummary, now: int) -> dict[str, Any]:
         stream = self.stream(asked.stream, now)
-        counts = {"OpenShardCount": len(stream.open_shards), "ConsumerCount": 0}
+        counts = {"OpenShardCount": len(stream.open_shards), "ConsumerCount": len(self._fan_out.of(stream))}
         return {"StreamDescriptionSummary": _described(stream) | counts}
 
     def _list_shards(self, asked: requests.ListShards, now: int) -> dict[str, Any]:
@@ -179,15 +195,7 @@ class KinesisService:
         found = shard.read(cursor, asked.limit, now)
         used.answered(sum(len(record.data) for record in found.records), self._quotas, now)
         answer: dict[str, Any] = {
-            "Records": [
-                {
-                    "SequenceNumber": str(record.sequence),
-                    "ApproximateArrivalTimestamp": record.arrival / 1000,
-                    "Data": record.data,
-                    "PartitionKey": record.key,
-                }
-                for record in found.records
-            ],
+            "Records": [record_json(record) for record in found.records],
             "MillisBehindLatest": found.behind,
         }
         if found.following is not None:
@@ -270,6 +278,14 @@ class KinesisService:
             )
             raise IteratorExpiredError(msg)
         return stream, shard, Cursor(start, walked)
+
+
+def _request(call: str, asked: Mapping[str, Any], kind: type[_Kind]) -> _Kind:
+    try:
+        return msgspec.convert(asked, kind)
+    except msgspec.ValidationError as error:
+        msg = f"{call}: {error}"
+        raise RefusedError(msg, code="ValidationException") from error
 
 
 def _described(stream: HeldStream) -> dict[str, Any]:

@@ -56,6 +56,44 @@ def test_the_least_gives_the_documented_defaults() -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "value", "mode", "lifecycle"),
+    [
+        ("consumerMode", "EFO", "efo", "managed"),
+        ("consumerType", "SubscribeToShard", "efo", "managed"),
+        ("kinesis.consumerType", "GetRecords", "polling", "managed"),
+        ("source.reader.type", "POLLING", "polling", "managed"),
+    ],
+)
+def test_the_consumer_s_mode_under_its_names(key: str, value: str, mode: str, lifecycle: str) -> None:
+    options = parse({key: value})
+    assert (options.consumer_mode, options.consumer_lifecycle) == (mode, lifecycle)
+    assert options.consumer_name == ("app" if mode == "efo" else None)
+
+
+def test_the_consumer_is_named_and_managed_as_asked() -> None:
+    options = parse({"consumerMode": "efo", "consumerName": "other", "source.efo.lifecycle": "SELF_MANAGED"})
+    assert (options.consumer_name, options.consumer_lifecycle) == ("other", "external")
+
+
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        ({"consumerName": "x"}, "consumerName is set, but consumerMode=polling has no consumer"),
+        ({"consumerLifecycle": "external"}, "consumerLifecycle is set, but consumerMode=polling"),
+        ({"consumerMode": "push"}, "consumerMode is 'push'; accepted is polling or efo"),
+        ({"consumerMode": "efo", "consumerName": "a b"}, "consumerName is 'a b'; accepted is 1 to 128"),
+        (
+            {"consumerMode": "efo", "applicationName": "a b"},
+            "'a b' cannot name the consumer .*set consumerName",
+        ),
+    ],
+)
+def test_what_is_wrong_about_a_consumer_is_said(given_: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionsError, match=said):
+        parse(given_)
+
+
+@pytest.mark.parametrize(
     "option", [option for option in TABLE if option.default is not None], ids=lambda o: o.key
 )
 def test_each_default_is_what_a_user_would_write(option: object) -> None:

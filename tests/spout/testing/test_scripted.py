@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import boto3
@@ -33,19 +33,6 @@ from spout.testing import Cut, FakeTime, Quotas, Refuse, ScriptedKinesis, Slow
 from tracker.records import RecordPosition
 
 FIRST = "shardId-000000000000"
-
-
-@pytest.fixture
-def time() -> FakeTime:
-    return FakeTime()
-
-
-@pytest.fixture
-def server(time: FakeTime) -> Iterator[ScriptedKinesis]:
-    """A stream of one shard, and a clock that stands still."""
-    with ScriptedKinesis(clock=time.milliseconds) as server:
-        server.create_stream("orders")
-        yield server
 
 
 @pytest.fixture

@@ -1,0 +1,194 @@
+"""Consumers with enhanced fan-out, and their subscriptions. Pure; times are epoch milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import Struct
+
+from spout.kinesis import StreamMissingError
+from spout.testing import requests
+from spout.testing.listing import children
+from spout.testing.quotas import Quotas
+from spout.testing.records import record_json
+from spout.testing.shard import Cursor, HeldShard
+from spout.testing.stream import HeldStream
+from spout.testing.tokens import RefusedError, cursor_for
+
+__all__ = ["FanOut", "HeldSubscription"]
+
+_MOST_CONSUMERS = 20
+_EVENT_RECORDS = 1_000
+_QUIET_MS = 5_000
+"""After this long without a record comes an event without any."""
+
+
+@dataclass(slots=True)
+class HeldConsumer:
+    """A consumer of one stream; `subscribed` is when it last subscribed to each shard, and how."""
+
+    name: str
+    arn: str
+    created: int
+    subscribed: dict[str, HeldSubscription] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class HeldSubscription:
+    """A subscription: which event comes next."""
+
+    stream: HeldStream
+    consumer: HeldConsumer
+    shard: str
+    cursor: Cursor
+    began: int
+    last_event: int | None = None
+    over: bool = False
+
+
+class FanOut:
+    """The consumers of all streams.
+
+    Args:
+        find: a stream by its name at a time; raises StreamMissingError.
+        quotas: what holds now.
+    """
+
+    def __init__(self, find: Callable[[str, int], HeldStream], quotas: Callable[[], Quotas]) -> None:
+        self._find = find
+        self._quotas = quotas
+        self._consumers: dict[tuple[str, int], dict[str, HeldConsumer]] = {}
+        self.handlers: dict[str, tuple[type[Struct], Callable[..., dict[str, Any]]]] = {
+            "RegisterStreamConsumer": (requests.NamedConsumer, self._register),
+            "DescribeStreamConsumer": (requests.SomeConsumer, self._describe),
+            "DeregisterStreamConsumer": (requests.SomeConsumer, self._deregister),
+            "ListStreamConsumers": (requests.ListStreamConsumers, self._list),
+        }
+
+    def of(self, stream: HeldStream) -> dict[str, HeldConsumer]:
+        """A stream's consumers by their names."""
+        return self._consumers.setdefault((stream.name, stream.created), {})
+
+    def subscribe(self, asked: requests.SubscribeToShard, now: int) -> HeldSubscription:
+        """Begin a subscription; it takes over from one that began 5 seconds ago or earlier.
+
+        Raises:
+            RefusedError: there is a younger one, or the consumer is not active.
+            KinesisError: there is no such consumer, shard or position.
+        """
+        stream, consumer = self._found(asked.consumer_arn, None, None, now)
+        shard = stream.shard(asked.shard_id)
+        before = consumer.subscribed.get(shard.name)
+        if before is not None and now - before.began < (self._quotas().resubscribe_ms or 0):
+            msg = f"Another active subscription exists for this consumer: {shard.name} of {consumer.arn}"
+            raise RefusedError(msg, code="ResourceInUseException")
+        if self._status(consumer, now) != "ACTIVE":
+            msg = f"Consumer {consumer.arn} is not in ACTIVE state."
+            raise RefusedError(msg, code="ResourceInUseException")
+        cursor = cursor_for(stream, shard, asked.starting_position.as_iterator(shard.name), now)
+        made = HeldSubscription(stream, consumer, shard.name, cursor, now)
+        consumer.subscribed[shard.name] = made
+        return made
+
+    def next(self, subscription: HeldSubscription, now: int) -> dict[str, Any] | None:
+        """The next event of a subscription, None where there is nothing to say now, or it is `over`.
+
+        Raises:
+            RefusedError: another subscription has taken it over.
+            KinesisError: the stream, the shard or the consumer is gone.
+        """
+        stream, consumer = self._found(subscription.consumer.arn, None, None, now)
+        if consumer.subscribed.get(subscription.shard) is not subscription:
+            msg = f"Another subscription has taken over {subscription.shard} of {consumer.arn}"
+            raise RefusedError(msg, code="ResourceInUseException")
+        longest = self._quotas().subscription_ms
+        if longest is not None and now - subscription.began >= longest:
+            subscription.over = True
+        if subscription.over:
+            return None
+        shard = stream.shard(subscription.shard)
+        found = shard.read(subscription.cursor, _EVENT_RECORDS, now)
+        last = subscription.last_event
+        quiet = last is not None and now - last < _QUIET_MS
+        if quiet and not found.records and not found.behind and found.following is not None:
+            return None
+        subscription.last_event = now
+        event: dict[str, Any] = {
+            "Records": [record_json(record) for record in found.records],
+            "MillisBehindLatest": found.behind,
+        }
+        if found.following is None:
+            event["ChildShards"] = children(list(stream.shards.values()), shard.name)
+            subscription.over = True
+            return event
+        subscription.cursor = found.following
+        event["ContinuationSequenceNumber"] = str(_continuation(shard, found.following))
+        return event
+
+    def _register(self, asked: requests.NamedConsumer, now: int) -> dict[str, Any]:
+        stream = self._find(asked.stream, now)
+        consumers = self.of(stream)
+        if asked.consumer_name in consumers:
+            msg = f"Consumer {asked.consumer_name} of stream {stream.name} already exists."
+            raise RefusedError(msg, code="ResourceInUseException")
+        if len(consumers) >= _MOST_CONSUMERS:
+            msg = f"Stream {stream.name} has {_MOST_CONSUMERS} consumers already."
+            raise RefusedError(msg, code="LimitExceededException")
+        arn = f"{stream.arn}/consumer/{asked.consumer_name}:{now // 1000}"
+        made = consumers[asked.consumer_name] = HeldConsumer(asked.consumer_name, arn, now)
+        return {"Consumer": self._json(made, now)}
+
+    def _describe(self, asked: requests.SomeConsumer, now: int) -> dict[str, Any]:
+        stream, found = self._found(asked.consumer_arn, asked.stream, asked.consumer_name, now)
+        return {"ConsumerDescription": self._json(found, now) | {"StreamARN": stream.arn}}
+
+    def _deregister(self, asked: requests.SomeConsumer, now: int) -> dict[str, Any]:
+        stream, found = self._found(asked.consumer_arn, asked.stream, asked.consumer_name, now)
+        del self.of(stream)[found.name]
+        return {}
+
+    def _list(self, asked: requests.ListStreamConsumers, now: int) -> dict[str, Any]:
+        consumers = self.of(self._find(asked.stream, now))
+        names = [name for name in sorted(consumers) if name > (asked.next_token or "")]
+        page = names[: asked.max_results]
+        answer: dict[str, Any] = {"Consumers": [self._json(consumers[name], now) for name in page]}
+        if len(page) < len(names):
+            answer["NextToken"] = page[-1]
+        return answer
+
+    def _found(
+        self, arn: str | None, stream: str | None, name: str | None, now: int
+    ) -> tuple[HeldStream, HeldConsumer]:
+        """A consumer by its ARN, or by its stream's and its own name."""
+        if arn is not None:
+            stream, _, rest = arn.rpartition(":stream/")[2].partition("/consumer/")
+            name = rest.partition(":")[0]
+        held = self._find(stream or "", now)
+        found = self.of(held).get(name or "")
+        if found is None or (arn is not None and found.arn != arn):
+            msg = f"Consumer {arn or name}, stream {held.arn} not found."
+            raise StreamMissingError(msg)
+        return held, found
+
+    def _status(self, consumer: HeldConsumer, now: int) -> str:
+        takes = self._quotas().registration_ms or 0
+        return "ACTIVE" if now - consumer.created >= takes else "CREATING"
+
+    def _json(self, consumer: HeldConsumer, now: int) -> dict[str, Any]:
+        return {
+            "ConsumerName": consumer.name,
+            "ConsumerARN": consumer.arn,
+            "ConsumerStatus": self._status(consumer, now),
+            "ConsumerCreationTimestamp": consumer.created / 1000,
+        }
+
+
+def _continuation(shard: HeldShard, following: Cursor) -> int:
+    """The sequence number after which another subscription goes on at a cursor."""
+    if following.walked and following.walked >= shard.gaps.get(following.start, 0):
+        # There is no record of this number, and the empty pages are not walked through again.
+        return following.start
+    # After the first number of a shard is where its records begin.
+    return max(shard.first, following.start - 1)
