@@ -72,9 +72,11 @@ class CachedBatchReadsMap(Generic[V]):
             The positions that lost to another writer and are to be computed again.
         """
         written = self._backing.multi_compare_and_set(keys, values, versions)
+        if LOST not in written:
+            self._written.update(zip(keys, zip(values, written, strict=True), strict=True))
+            return []
         lost = [i for i, version in enumerate(written) if version is LOST]
-        if lost:
-            lost = self._settled(keys, values, versions, written, lost)
+        lost = self._settled(keys, values, written, lost)
         self._written.update(
             (key, (value, version))
             for key, value, version in zip(keys, values, written, strict=True)
@@ -86,7 +88,6 @@ class CachedBatchReadsMap(Generic[V]):
         self,
         keys: Sequence[Key],
         values: Sequence[V],
-        versions: Sequence[Version],
         written: list[Version],
         lost: list[int],
     ) -> list[int]:

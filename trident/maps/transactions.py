@@ -106,6 +106,8 @@ class TransactionMap(RemovableMapState[T]):
         self._check_whole()
         if not len(keys):
             return []
+        # A tuple: what is below may recognise keys that it has read when it writes them.
+        keys = tuple(keys)
         with self._breaking():
             if len(set(keys)) == len(keys):
                 return self._rounds(keys, apply, overwrite=overwrite)
@@ -131,7 +133,7 @@ class TransactionMap(RemovableMapState[T]):
                 last.append(value)
             return last
 
-        finals = self._rounds(list(where), apply_all, overwrite=overwrite)
+        finals = self._rounds(tuple(where), apply_all, overwrite=overwrite)
         for group, final in enumerate(finals):
             # A group that was skipped is stored with all its updates; what was between them is not known.
             for i in groups[group][-1:] if group in applied else groups[group]:

@@ -29,9 +29,23 @@ def encode_keys(keys: Sequence[Key]) -> list[str]:
     Raises:
         SerializationError: a value has no JSON form.
     """
+    names = _all_plain(keys)
+    if names is not None:
+        return names
     return [
         key[0] if len(key) == 1 and type(key[0]) is str and _is_plain(key[0]) else _array(key) for key in keys
     ]
+
+
+def _all_plain(keys: Sequence[Key]) -> list[str] | None:
+    """The texts of keys that are all plain; None where that is not certain without looking at each."""
+    if set(map(len, keys)) != {1}:
+        return None
+    names = [name for (name,) in keys]
+    if set(map(type, names)) != {str}:
+        return None
+    text = "\n".join(["", *names, ""])
+    return None if "\n\n" in text or "\n[" in text or "\0" in text else names
 
 
 def _is_plain(text: str) -> bool:

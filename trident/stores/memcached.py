@@ -29,6 +29,7 @@ _CHUNK = 1_000
 """Keys in flight: their requests fit into the sockets' buffers, so neither side waits for the other for ever."""
 
 _PLAIN = re.compile(rb"(?!~)[^\x00-\x20\x7f]{1,250}")
+_ALL_PLAIN = re.compile(rb"[^\x00-\x20\x7f~]*")
 _FOUND = re.compile(rb"VA (\d+) c(\d+)\r\n([^\r]*)\r\n|EN\r\n")
 _STORED = re.compile(rb"(HD|EX|NS|NF) c(\d+)\r\n")
 _ITEM_OVERHEAD = 512
@@ -205,8 +206,11 @@ def _wire(keys: Sequence[str]) -> list[bytes]:
 
     Others become `~b` and base64, or, when that is too long, `~h` and a hash; so does what starts with `~` itself.
     """
+    names = list(map(str.encode, keys))
+    if max(map(len, names), default=0) <= 250 and all(names) and _ALL_PLAIN.fullmatch(b"".join(names)):
+        return names
     plain = _PLAIN.fullmatch
-    return [name if plain(name) else _odd(name) for name in map(str.encode, keys)]
+    return [name if plain(name) else _odd(name) for name in names]
 
 
 def _odd(name: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from trident.errors import ForeignValueError, StateError, StateOptionsError, StoreError, StoreUnavailableError
@@ -138,7 +139,7 @@ class RedisByteStore(ByteStore):
         """See `ByteStore.compare_and_set_many`."""
         written: list[Version] = list(values)
         parts = _chunks(len(keys))
-        names = [key.encode() for key in keys]
+        names = list(map(str.encode, keys))
         commands = [
             self._script(_COMPARE_AND_SET, _pack(names[part]), _pack(versions[part]), _pack(values[part]))
             for part in parts
@@ -150,7 +151,7 @@ class RedisByteStore(ByteStore):
 
     def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
         """See `ByteStore.set_many`."""
-        names = [key.encode() for key in keys]
+        names = list(map(str.encode, keys))
         parts = _chunks(len(keys))
         list(
             self._pipelined(
@@ -246,11 +247,12 @@ _HEADS = [b"\xd9" + bytes([size]) for size in range(256)]
 
 def _pack(items: Sequence[bytes | None]) -> bytes:
     """Bytes as msgpack's raw strings, the only ones that Redis's cmsgpack reads; None as the empty one."""
-    return (b"\xdd" + len(items).to_bytes(4, "big")) + b"".join([_packed(item) for item in items])
-
-
-def _packed(item: bytes | None) -> bytes:
-    if item is None:
-        return b"\xa0"
-    size = len(item)
-    return _HEADS[size] + item if size < 256 else b"\xdb" + size.to_bytes(4, "big") + item
+    raws = [item or b"" for item in items]
+    sizes = list(map(len, raws))
+    if max(sizes) < len(_HEADS):
+        heads = [_HEADS[size] for size in sizes]
+    else:
+        heads = [b"\xdb" + size.to_bytes(4, "big") for size in sizes]
+    return (
+        b"\xdd" + len(raws).to_bytes(4, "big") + b"".join(chain.from_iterable(zip(heads, raws, strict=True)))
+    )

@@ -58,6 +58,7 @@ class StoreMap(VersionedBackingMap[Any]):
         self._prefix = key_prefix
         self._attempt = attempt
         self._mark: tuple[int, int] | None = None
+        self._named: tuple[tuple[Key, ...], list[str]] = ((), [])
         self._retrying = Retrying(
             retry=retry_if_exception_type(StoreUnavailableError),
             stop=stop_after_attempt(retries + 1),
@@ -138,8 +139,15 @@ class StoreMap(VersionedBackingMap[Any]):
         return self._retrying(request, *args)
 
     def _names(self, keys: Sequence[Key]) -> list[str]:
+        # An update writes the keys that it has just read: a tuple cannot have changed since.
+        if keys is self._named[0]:
+            return self._named[1]
         names = encode_keys(keys) if self._key_factory is None else [self._key_factory(key) for key in keys]
-        return [self._prefix + name for name in names] if self._prefix else names
+        if self._prefix:
+            names = [self._prefix + name for name in names]
+        if isinstance(keys, tuple):
+            self._named = (keys, names)
+        return names
 
     def _serialized(self, keys: Sequence[Key], values: Sequence[Any]) -> list[bytes]:
         try:
@@ -171,7 +179,9 @@ class StoreMap(VersionedBackingMap[Any]):
         if self._mark is not None and mark > self._mark:
             msg = (
                 f"attempt {self._mark[1]} at batch {self._mark[0]} is over: attempt {attempt} at batch {txid} has "
-                f"begun in {self._store.where}; nothing more is written by this one"
+                f"begun in {self._store.where}; nothing more is written by this one. A late task does this, and is "
+                "right to stop. If this is the query's newest run, its ZooKeeper data was lost or another query uses "
+                "this state: use a new keyPrefix, or restore it"
             )
             raise FencedError(msg)
         return mark
