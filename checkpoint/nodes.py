@@ -142,8 +142,9 @@ class Plan(Node, frozen=True, kw_only=True):
 
     Shards go by their names in the layout. `positions`: where each known shard is read from, in the text form of
     `spout.positions`. `read`: the shards whose new records this batch reads. `retries`, `dead`: runs this batch
-    delivers again, or dead-letters, by shard. `notDone`: the runs that wait for a later batch, by shard. `limit`: new
-    records a shard, None for no bound. `streams`: name to creation time in epoch milliseconds.
+    delivers again, or dead-letters, by shard. `notDone`: the runs that wait for a later batch, by shard. `limit`,
+    `limitBytes`: new records, and their payload, a shard, None for no bound. `streams`: name to creation time in epoch
+    milliseconds.
     """
 
     txid: int
@@ -155,6 +156,7 @@ class Plan(Node, frozen=True, kw_only=True):
     dead: dict[str, tuple[Run, ...]] = {}
     notDone: dict[str, tuple[Run, ...]] = {}
     limit: int | None = None
+    limitBytes: int | None = None
 
     @property
     def shards(self) -> list[str]:

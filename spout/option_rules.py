@@ -10,6 +10,8 @@ from typing import Any
 
 from spout import values
 from spout.errors import OptionsError
+from spout.places import Places
+from spout.times import timestamp
 
 __all__ = [
     "OTHER_WAYS",
@@ -61,7 +63,7 @@ class Option:
 OTHER_WAYS = (
     Option(
         "startingTimestamp",
-        values.timestamp,
+        timestamp,
         None,
         "The time of AT_TIMESTAMP; alone it means AT_TIMESTAMP.",
         part_of="startingPosition",
@@ -128,6 +130,9 @@ def fold(found: dict[str, Any]) -> None:
     if found.get("startingPosition") == "AT_TIMESTAMP":
         msg = "option startingPosition is AT_TIMESTAMP without a time: add it, or set startingTimestamp"
         raise OptionsError(msg)
+    if found.get("endingPosition") == "AT_TIMESTAMP":
+        msg = "option endingPosition is AT_TIMESTAMP without a time: add it"
+        raise OptionsError(msg)
     if found.get("consumerMode") == "efo" and "applicationName" in found:
         found.setdefault("consumerName", _consumer_of(found["applicationName"]))
     found.setdefault("onExhausted", "deadLetter" if "deadLetter" in found else "fail")
@@ -170,9 +175,23 @@ def check_connection(found: Mapping[str, Any], *required: str) -> None:
             raise OptionsError(msg)
 
 
-def check(found: Mapping[str, Any]) -> None:
+def check(found: Mapping[str, Any], *, batch: bool = False) -> None:
     """See that what reading requires is there, and nothing contradicts; raises `OptionsError`."""
-    check_connection(found, "applicationName", "zookeeper.hosts")
+    check_connection(found, *(() if batch else ("applicationName", "zookeeper.hosts")))
+    for key in ("startingPosition", "endingPosition"):
+        if key in found:
+            Places.parse(found[key]).check_streams(key, found["streamName"].split(","))
+    if not batch and "endingPosition" in found:
+        msg = (
+            "option endingPosition is for a batch (spark.read): a stream has no end; see Trigger.AvailableNow"
+        )
+        raise OptionsError(msg)
+    if batch and found.get("startingPosition") == "LATEST":
+        msg = "option startingPosition is LATEST, and a batch (spark.read) reads what is there: give an earlier place"
+        raise OptionsError(msg)
+    if batch and found.get("consumerMode") == "efo":
+        msg = "option consumerMode is efo, but a batch (spark.read) has no consumer: it polls; leave the option out"
+        raise OptionsError(msg)
     for key, default in (("consumerName", None), ("consumerLifecycle", "managed")):
         if found.get(key, default) != default and found.get("consumerMode") != "efo":
             msg = f"{key} is set, but consumerMode=polling has no consumer: set consumerMode=efo, or leave it out"

@@ -12,6 +12,8 @@ from checkpoint.client import Sasl, Tls, ZooKeeperConfig
 from spout import values
 from spout.connection_options import ConnectionOptions, by_field, option, options_of, read_options
 from spout.option_rules import OTHER_WAYS, Option, by_name, check, fold, markdown
+from spout.places import places_text
+from spout.positions import TRIM_HORIZON
 
 __all__ = ["TABLE", "Option", "Options", "options_markdown"]
 
@@ -20,7 +22,8 @@ __all__ = ["TABLE", "Option", "Options", "options_markdown"]
 class Options(ConnectionOptions):
     """What a query asked for. Times are in seconds, sizes in bytes; picklable and hashable.
 
-    `starting_position` is LATEST, or a position in the text form of `spout.positions`.
+    `starting_position` and `ending_position` are as `spout.places.Places` parses them. Of a batch `application_name`
+    and `zookeeper_hosts` are None.
     """
 
     stream_name: str = option(
@@ -91,10 +94,18 @@ class Options(ConnectionOptions):
     )
     starting_position: str = option(
         "startingPosition",
-        values.starting_position,
+        places_text,
         "LATEST",
-        "Where a new application starts: LATEST, TRIM_HORIZON, EARLIEST, `AT_TIMESTAMP <ISO 8601 or epoch>`.",
+        "Where a new application starts: LATEST, TRIM_HORIZON, EARLIEST, `AT_TIMESTAMP <ISO 8601 or epoch>`, or JSON "
+        "by stream and shard (docs/positions.md). A batch (`spark.read`) starts at TRIM_HORIZON.",
         "initialPosition",
+    )
+    ending_position: str | None = option(
+        "endingPosition",
+        places_text,
+        None,
+        "Of a batch (`spark.read`) only: where it ends, in the forms of `startingPosition`; what is there is not read. "
+        "By default LATEST: what had arrived when the batch was loaded.",
     )
     spout: str = option(
         "spout",
@@ -160,6 +171,12 @@ class Options(ConnectionOptions):
         None,
         "New records of all shards in one batch, at most.",
         "maxOffsetsPerTrigger",
+    )
+    max_bytes_per_trigger: int | None = option(
+        "maxBytesPerTrigger",
+        values.size,
+        None,
+        "New payload of all shards in one batch, at most; a shard that is read gives at least one record.",
     )
     max_fetch_records_per_shard: int = option(
         "maxFetchRecordsPerShard",
@@ -278,6 +295,19 @@ class Options(ConnectionOptions):
         found = read_options(_BY_NAME, given)
         fold(found)
         check(found)
+        return cls(**by_field(cls, found))
+
+    @classmethod
+    def parse_batch(cls, given: Mapping[str, str]) -> Options:
+        """Read what a user gave for a batch (`spark.read`), which keeps nothing in ZooKeeper.
+
+        Raises:
+            OptionsError: as `parse`.
+        """
+        found = read_options(_BY_NAME, given)
+        fold(found)
+        check(found, batch=True)
+        found.setdefault("startingPosition", str(TRIM_HORIZON))
         return cls(**by_field(cls, found))
 
     @property

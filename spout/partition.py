@@ -50,6 +50,7 @@ class TurnsPartition(InputPartition):
         plan: str,
         epoch: int,
         limit: int | None,
+        limit_bytes: int | None,
         replay: bool,
         turns: Sequence[ShardTurn],
         consumers: Mapping[str, str] | None = None,
@@ -62,6 +63,7 @@ class TurnsPartition(InputPartition):
         self.plan = plan
         self.epoch = epoch
         self.limit = limit
+        self.limit_bytes = limit_bytes
         self.replay = replay
         self.turns = tuple(turns)
         self.consumers = dict(consumers or {})
@@ -116,6 +118,7 @@ def tasks_of(
             plan=plan.plan,
             epoch=epoch,
             limit=plan.limit,
+            limit_bytes=plan.limitBytes,
             replay=replay,
             turns=part,
             consumers=consumers,

@@ -81,16 +81,18 @@ def make_plan(
     read: Collection[str],
     now: int,
     max_records: int | None,
+    max_bytes: int | None = None,
 ) -> Plan | None:
     """The plan of the next batch, or None when there is nothing to do.
 
     `plan` is the random mark of this plan; `read` names the shards that have new records to read; `now` is in epoch
-    milliseconds; `max_records` bounds the new records of all shards together.
+    milliseconds; `max_records` bounds the new records of all shards together, `max_bytes` their payload.
     """
     retries = {shard: _due(state, now) for shard, state in sorted(states.items()) if _due(state, now)}
     dead = {shard: state.dead[:MAX_DUE_RUNS] for shard, state in sorted(states.items()) if state.dead}
     wanted = sorted(shard for shard in read if not states[shard].blocked)
     limit, chosen = per_shard_limit(wanted, max_records, txid)
+    limit_bytes, chosen = per_shard_limit(chosen, max_bytes, txid)
     if not (chosen or retries or dead):
         return None
     made = Plan(
@@ -102,6 +104,7 @@ def make_plan(
         retries=retries,
         dead=dead,
         limit=limit,
+        limitBytes=limit_bytes,
     )
     return waiting_besides(made, states)
 
@@ -117,17 +120,17 @@ def waiting_besides(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
     return msgspec.structs.replace(plan, notDone=left)
 
 
-def per_shard_limit(shards: list[str], max_records: int | None, txid: int) -> tuple[int | None, list[str]]:
-    """Share `max_records` out: (records a shard, the shards that are read).
+def per_shard_limit(shards: list[str], most: int | None, txid: int) -> tuple[int | None, list[str]]:
+    """Share out so many records, or bytes: (how many a shard, the shards that are read).
 
-    With fewer records than shards some shards take turns, by txid, so that none is left out for ever.
+    With fewer than shards some shards take turns, by txid, so that none is left out for ever.
     """
-    if max_records is None or not shards:
+    if most is None or not shards:
         return None, shards
-    if max_records >= len(shards):
-        return math.floor(max_records / len(shards)), shards
-    first = (txid * max_records) % len(shards)
-    return 1, sorted((shards[first:] + shards[:first])[:max_records])
+    if most >= len(shards):
+        return math.floor(most / len(shards)), shards
+    first = (txid * most) % len(shards)
+    return 1, sorted((shards[first:] + shards[:first])[:most])
 
 
 def merged_due(plan: Plan, shard: str) -> list[tuple[Run, bool]]:

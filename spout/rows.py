@@ -22,7 +22,16 @@ from pyspark.sql.types import (
 
 from tracker.ids import roots, tuple_ids
 
-__all__ = ["ANCHORS", "ARROW_SCHEMA", "MESSAGE_ID", "SCHEMA", "Segment", "TurnRows", "digest_of"]
+__all__ = [
+    "ANCHORS",
+    "ARROW_SCHEMA",
+    "MESSAGE_ID",
+    "SCHEMA",
+    "Segment",
+    "TurnRows",
+    "digest_of",
+    "untracked_rows",
+]
 
 ANCHORS = "__anchors"
 MESSAGE_ID = "messageId"
@@ -139,12 +148,6 @@ class TurnRows:
                 yield self._rows(batch, attempt, ordinals)
 
     def _rows(self, batch: pa.RecordBatch, attempt: int, ordinals: np.ndarray) -> pa.RecordBatch:
-        n = batch.num_rows
-        sequence, sub = batch.column("sequenceNumber"), batch.column("subSequenceNumber")
-        position = sequence
-        if pc.any(pc.greater_equal(sub, 0)).as_py():
-            inside = pc.binary_join_element_wise(sequence, pc.cast(sub, pa.string()), ":")
-            position = pc.if_else(pc.greater_equal(sub, 0), inside, sequence)
         anchors = pa.StructArray.from_arrays(
             [
                 pa.array(roots(self.tag, self.shard_index, ordinals)),
@@ -152,22 +155,41 @@ class TurnRows:
             ],
             fields=list(_ANCHOR),
         )
-        columns = [
-            batch.column("partitionKey"),
-            batch.column("data"),
-            pa.repeat(self.stream, n),
-            pa.repeat(self.shard, n),
-            sequence,
-            sub,
-            batch.column("approximateArrivalTimestamp"),
-            pc.binary_join_element_wise(f"{self.stream}/{self.shard}", position, ":"),
-            pa.repeat(pa.scalar(attempt, pa.int32()), n),
-            pa.repeat(pa.scalar(self.txid, pa.int64()), n),
-            pa.ListArray.from_arrays(pa.array(np.arange(n + 1, dtype=np.int32)), anchors).cast(
-                ARROW_SCHEMA.field(ANCHORS).type
-            ),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+        each = pa.array(np.arange(batch.num_rows + 1, dtype=np.int32))
+        return _rows(
+            batch, self.stream, self.shard, attempt, self.txid, pa.ListArray.from_arrays(each, anchors)
+        )
+
+
+def untracked_rows(batch: pa.RecordBatch, stream: str, shard: str) -> pa.RecordBatch:
+    """Records as rows that nothing tracks: attempt 1, txid 0, no anchors."""
+    none = pa.array(np.zeros(batch.num_rows + 1, dtype=np.int32))
+    return _rows(batch, stream, shard, 1, 0, pa.ListArray.from_arrays(none, pa.array([], _ANCHOR)))
+
+
+def _rows(
+    batch: pa.RecordBatch, stream: str, shard: str, attempt: int, txid: int, anchors: pa.ListArray
+) -> pa.RecordBatch:
+    n = batch.num_rows
+    sequence, sub = batch.column("sequenceNumber"), batch.column("subSequenceNumber")
+    position = sequence
+    if pc.any(pc.greater_equal(sub, 0)).as_py():
+        inside = pc.binary_join_element_wise(sequence, pc.cast(sub, pa.string()), ":")
+        position = pc.if_else(pc.greater_equal(sub, 0), inside, sequence)
+    columns = [
+        batch.column("partitionKey"),
+        batch.column("data"),
+        pa.repeat(stream, n),
+        pa.repeat(shard, n),
+        sequence,
+        sub,
+        batch.column("approximateArrivalTimestamp"),
+        pc.binary_join_element_wise(f"{stream}/{shard}", position, ":"),
+        pa.repeat(pa.scalar(attempt, pa.int32()), n),
+        pa.repeat(pa.scalar(txid, pa.int64()), n),
+        anchors.cast(ARROW_SCHEMA.field(ANCHORS).type),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 
 
 def digest_of(batches: Iterable[pa.RecordBatch]) -> str:

@@ -294,6 +294,7 @@ class SourceRun:
             read=read,
             now=now,
             max_records=max_records,
+            max_bytes=self._options.max_bytes_per_trigger,
         )
 
     def _shards_to_read(self, now: int) -> list[str]:

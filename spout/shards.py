@@ -20,9 +20,13 @@ __all__ = ["Lineage", "adopted", "drained", "first_listing", "listed_again", "re
 Lineage = Mapping[str, ShardLineage]
 
 
-def first_listing(listed: Sequence[Shard], start: Position) -> dict[str, ShardLineage]:
-    """The lineage at the very first start: every shard begins at the position the user asked for."""
-    return {shard.id: _lineage(shard, start) for shard in listed}
+def first_listing(
+    listed: Sequence[Shard], start: Position | Mapping[str, Position]
+) -> dict[str, ShardLineage]:
+    """The lineage at the very first start: every shard begins where the user asked for, all alike or each by its id."""
+    starts = start if isinstance(start, Mapping) else {shard.id: start for shard in listed}
+    lineage = {shard.id: _lineage(shard, starts[shard.id]) for shard in listed}
+    return drained(lineage, [shard for shard, at in starts.items() if isinstance(at, ShardEnd)])
 
 
 def listed_again(lineage: Lineage, listed: Sequence[Shard]) -> dict[str, ShardLineage]:

@@ -7,10 +7,11 @@ time: so what it stands on is imported where it is used.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -31,7 +32,7 @@ __all__ = ["KinesisTridentReader", "KinesisTridentSource"]
 
 
 class KinesisTridentSource(DataSource):
-    """A Kinesis stream as a streaming DataFrame, and as where one is written to.
+    """Kinesis streams as a streaming DataFrame or as a batch, and as where one is written to.
 
     Options are in `spout.options` and `spout.write_options`, columns in `spout.rows` and `spout.write_columns`.
     """
@@ -41,12 +42,33 @@ class KinesisTridentSource(DataSource):
         """The name for `spark.readStream.format(...)`."""
         return "kinesis-trident"
 
+    _loaded: int | None = None
+
     def schema(self) -> StructType:
-        """The columns, always the same; a wrong option fails here, at `load()`."""
+        """The columns, always the same; a wrong option fails here, at `load()`.
+
+        Nothing says here whether a batch is asked for; without application and ZooKeeper it can be nothing else. Then
+        LATEST is resolved here, once for all actions: Spark keeps what this object is after this call.
+        """
         from spout.rows import SCHEMA
 
-        self._parsed()
+        if {"applicationname", "consumergroup", "zookeeper.hosts"} & {
+            name.lower().removeprefix("kinesis.") for name in self.options
+        }:
+            self._parsed()
+            self._loaded = int(time.time() * 1000)
+        else:
+            from spout.batchread import now_of
+
+            self._loaded = now_of(self._parsed_batch())
         return SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of a batch; it needs no ZooKeeper."""
+        from spout.batchread import KinesisBatchReader, now_of
+
+        options = self._parsed_batch()
+        return KinesisBatchReader(options, self._loaded or now_of(options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader; made in processes that never plan, too, so it starts nothing."""
@@ -70,6 +92,11 @@ class KinesisTridentSource(DataSource):
         from spout.options import Options
 
         return Options.parse(dict(self.options))
+
+    def _parsed_batch(self) -> Options:
+        from spout.options import Options
+
+        return Options.parse_batch(dict(self.options))
 
 
 class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

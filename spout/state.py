@@ -23,7 +23,9 @@ from checkpoint.nodes import (
 from checkpoint.store import SourceStore
 from spout.adoption import adopted_nodes, is_beyond
 from spout.errors import DataLossError
+from spout.kinesis import Shard
 from spout.options import Options
+from spout.places import Places
 from spout.planning import ShardState
 from spout.positions import TRIM_HORIZON, AtTimestamp, Position, ShardEnd, parse_position
 from spout.probe import Look
@@ -88,7 +90,7 @@ class SourceState:
         for stream, created in self.streams.created.items():
             if (stream, created) not in begun:
                 listed = self.streams.list_shards(stream)
-                self.lineage |= first_listing(listed, self._starting_position(stream, created))
+                self.lineage |= first_listing(listed, self._starts(stream, created, listed))
         if known is None or len(self.lineage) > len(known.shards):
             self._store.put_lineage(ShardsNode(shards=dict(self.lineage)), self._epoch)
         checkpoints, inflight = self._store.checkpoints(), self._store.inflight()
@@ -310,13 +312,26 @@ class SourceState:
         wanted = set(streams.items())
         return {shard: node for shard, node in self.lineage.items() if self._stream_of(shard) in wanted}
 
-    def _starting_position(self, stream: str, created: int) -> Position:
-        wanted = self._options.starting_position
-        if wanted != "LATEST":
-            return parse_position(wanted)
-        time = self.streams.infos[stream].server_time
-        start = self._store.put_start(stream, created, StartNode(timestamp=time), self._epoch)
-        return AtTimestamp(start.timestamp)
+    def _starts(self, stream: str, created: int, listed: Sequence[Shard]) -> dict[str, Position]:
+        """Where the shards of a stream that was never read begin, by name."""
+        places = Places.parse(self._options.starting_position)
+
+        def latest() -> Position:
+            node = StartNode(timestamp=self.streams.infos[stream].server_time)
+            return AtTimestamp(self._store.put_start(stream, created, node, self._epoch).timestamp)
+
+        names = {self.key_of(shard.id).shard: shard.id for shard in listed}
+        for shard in sorted(set(places.named(stream)) - set(names)):
+            self._loss(
+                f"stream {stream!r}: startingPosition names shard {shard}, which is not listed: it is past retention, "
+                "or of another stream"
+            )
+        plain = [
+            Shard(shard, tuple(self.key_of(parent).shard for parent in held.parents), held.closed)
+            for shard, held in zip(names, listed, strict=True)
+        ]
+        found = places.of(stream, plain, latest)
+        return {names[shard]: position for shard, position in found.items()}
 
     def _loss(self, what: str) -> None:
         if self._options.fail_on_data_loss:

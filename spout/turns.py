@@ -320,11 +320,14 @@ class TurnReader:
     def _bounds(self) -> Bounds:
         options = self._options
         records = options.max_fetch_records_per_shard
+        size = min(options.max_fetch_bytes_per_shard, options.max_fetch_bytes_per_task)
         if self._partition.limit is not None:
             records = min(records, self._partition.limit)
+        if self._partition.limit_bytes is not None:
+            size = min(size, self._partition.limit_bytes)
         return Bounds(
             records=records,
-            bytes=min(options.max_fetch_bytes_per_shard, options.max_fetch_bytes_per_task),
+            bytes=size,
             # The next subscription cannot begin sooner, so a turn that has more goes on until then.
             seconds=max(options.max_fetch_time, RESUBSCRIBE_SECONDS if self._subscriber else 0.0),
         )

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
-from spout.positions import AtTimestamp, Position
 from tracker.errors import BackoffError
 from tracker.retry import Backoff
 
@@ -32,12 +30,10 @@ __all__ = [
     "megabytes",
     "single_name",
     "size",
-    "starting_position",
     "stream_names",
     "synonyms",
     "text",
     "timeout",
-    "timestamp",
 ]
 
 Parser = Callable[[str], object]
@@ -56,9 +52,6 @@ _BYTES = {
 _NUMBER_AND_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 _ARN = re.compile(r"arn:[^:]+:kinesis:(?P<region>[^:]+):(?P<account>\d*):stream/(?P<name>[\w.-]+)", re.ASCII)
 _STREAM = re.compile(r"[\w.-]{1,128}", re.ASCII)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECONDS_FROM = 10**11
-"""A number of this size is in milliseconds: in seconds it would be a date after the year 5000."""
 
 
 def text(given: str) -> str:
@@ -240,43 +233,6 @@ def endpoint(given: str) -> str:
         msg = "a URL such as https://kinesis.eu-west-1.amazonaws.com, or localstack"
         raise ValueError(msg)
     return given.strip()
-
-
-def timestamp(given: str) -> int:
-    """A time in ISO 8601 (UTC unless it names a zone) or in (milli)seconds since 1970, as milliseconds."""
-    try:
-        number = Decimal(given.strip())
-    except InvalidOperation:
-        pass
-    else:
-        if number.is_finite() and number >= 0:
-            return int(number if number >= _MILLISECONDS_FROM else number * 1000)
-    try:
-        time = datetime.fromisoformat(given.strip())
-    except ValueError:
-        msg = (
-            "a time in ISO 8601 (UTC unless it names a zone) such as 2026-01-31T12:00:00Z, or seconds or "
-            "milliseconds since 1970"
-        )
-        raise ValueError(msg) from None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    return (time - _EPOCH) // timedelta(milliseconds=1)
-
-
-def starting_position(given: str) -> str:
-    """LATEST, AT_TIMESTAMP alone (see `startingTimestamp`), or the text form of a position."""
-    kind, _, rest = given.strip().partition(" ")
-    match kind.upper():
-        case "LATEST" | "AT_TIMESTAMP" if not rest:
-            return kind.upper()
-        case "TRIM_HORIZON" | "EARLIEST" if not rest:
-            return "TRIM_HORIZON"
-        case "AT_TIMESTAMP":
-            position: Position = AtTimestamp(timestamp(rest))
-            return str(position)
-    msg = "LATEST, TRIM_HORIZON, EARLIEST or `AT_TIMESTAMP <ISO 8601 or epoch>`, for all shards alike"
-    raise ValueError(msg)
 
 
 def backoff(given: str) -> str:

@@ -217,7 +217,7 @@ def test_zookeeper_security() -> None:
         ({"maxFetchRate": "inf"}, "a positive number"),
         ({"endpointUrl": "localhost:4566"}, "a URL"),
         ({"startingPosition": "SOMETIME"}, "LATEST, TRIM_HORIZON"),
-        ({"startingPosition": '{"shardId-0": "LATEST"}'}, "for all shards alike"),
+        ({"startingPosition": '{"shardId-0": 7}'}, "of shardId-0 it says 7"),
         ({"startingPosition": "AT_TIMESTAMP"}, "without a time"),
         ({"startingPosition": "AT_TIMESTAMP tomorrow"}, "ISO 8601"),
         (

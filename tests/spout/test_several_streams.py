@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from checkpoint.client import connect
 from checkpoint.embedded import EmbeddedZooKeeper
 from checkpoint.errors import FencedError, HomeError
 from checkpoint.store import SourceStore
-from spout.errors import StreamChangedError
+from spout.errors import DataLossError, StreamChangedError
 from spout.kinesis import Page, Shard, StreamInfo, StreamMissingError
 from spout.options import Options
 from spout.testing import MemoryKinesis
@@ -203,3 +204,28 @@ def test_two_streams_have_one_home_and_it_says_whose(start: Start) -> None:
     node = store.streams()
     assert node is not None
     assert (set(node.streams), node.active) == ({"orders", "payments"}, ("orders", "payments"))
+
+
+def test_each_stream_starts_at_its_place_and_bytes_are_shared_out(start: Start) -> None:
+    kinesis = MemoryStreams("orders", "payments")
+    kinesis.put("orders", *range(10, 20))
+    kinesis.put("payments", *range(20, 30))
+    third = kinesis.held["payments"].put(A, b"30")
+    kinesis.put("payments", *range(31, 39))
+    places = {"orders": "TRIM_HORIZON", "payments": {A: f"AT_SEQUENCE_NUMBER {third}"}}
+    query = start(kinesis, "orders,payments", startingPosition=json.dumps(places), maxBytesPerTrigger="9")
+    assert said(query.batch()) == [
+        *(("orders", number, 1) for number in (10, 11)),
+        *(("payments", number, 1) for number in (30, 31)),
+    ]
+    plan = query.planned()
+    assert plan.limitBytes == 4
+    rows = query.batch() + query.drain()
+    assert [row[1] for row in said(rows)] == [*range(12, 20), *range(32, 39)]
+
+
+def test_a_named_shard_that_is_not_there_is_data_loss(start: Start) -> None:
+    kinesis = MemoryStreams("orders", "payments")
+    place = json.dumps({"orders": {"shardId-000000000009": "TRIM_HORIZON"}, "*": "LATEST"})
+    with pytest.raises(DataLossError, match="startingPosition names shard shardId-000000000009"):
+        start(kinesis, "orders,payments", startingPosition=place)

@@ -1,0 +1,172 @@
+"""`spark.read.format("kinesis-trident")`: the records between two places, once, without ZooKeeper.
+
+Both places are fixed when the frame is loaded, so each action on it reads the same records, while the stream has them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay
+
+from spout.client import kinesis_client
+from spout.errors import DataLossError
+from spout.kinesis import Kinesis, Shard, ThrottledError, Unavailable
+from spout.limits import shard_limiter
+from spout.options import Options
+from spout.pager import Pager
+from spout.places import LATEST, Places
+from spout.positions import AtTimestamp, Position, ShardEnd, TrimHorizon
+from spout.rows import untracked_rows
+from spout.slices import beyond
+from spout.streams import describe_streams
+
+__all__ = ["KinesisBatchReader", "RangesPartition", "ShardRange", "in_lineage_order", "now_of", "read_range"]
+
+_PATIENCE = 60.0
+"""Seconds without an answer after which a shard is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRange:
+    """The records of one shard from `start`, and before `end`."""
+
+    stream: str
+    shard: str
+    start: Position
+    end: Position
+
+
+class RangesPartition(InputPartition):
+    """What one Spark task of a batch reads, in order."""
+
+    def __init__(self, ranges: Sequence[ShardRange]) -> None:
+        super().__init__(None)
+        self.ranges = tuple(ranges)
+
+    def __repr__(self) -> str:
+        return f"RangesPartition({', '.join(f'{one.stream}/{one.shard}' for one in self.ranges)})"
+
+
+class KinesisBatchReader(DataSourceReader):
+    """Cuts what is between the two places into tasks, shard by shard, parents first.
+
+    Args:
+        options: parsed by `Options.parse_batch`.
+        now: when the frame was loaded, in epoch milliseconds by the server's clock, for LATEST.
+    """
+
+    def __init__(self, options: Options, now: int) -> None:
+        self._options = options
+        self._now = now
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """A shard a task, or `shardsPerTask` neighbours, at most `maxPartitions` tasks.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`, a shard that a place names is no longer listed.
+            KinesisError: a stream cannot be listed.
+        """
+        options, kinesis = self._options, kinesis_client(self._options)
+        ranges = [
+            one
+            for stream in options.streams
+            for one in _ranges(options, stream, kinesis.list_shards(stream), self._now)
+        ]
+        size = options.shards_per_task or 1
+        if options.max_partitions is not None:
+            size = max(size, -(-len(ranges) // options.max_partitions))
+        return [RangesPartition(ranges[i : i + size]) for i in range(0, len(ranges), size)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, an Arrow batch for each answer of Kinesis."""
+        assert isinstance(partition, RangesPartition)
+        for one in partition.ranges:
+            yield from read_range(kinesis_client(self._options), self._options, one)
+
+
+def now_of(options: Options) -> int:
+    """The time by the clock of Kinesis in epoch milliseconds, rounded up; the streams are there, else it raises.
+
+    Raises:
+        KinesisError: a stream cannot be described.
+    """
+    infos = describe_streams(kinesis_client(options), options.streams)
+    # The answer tells whole seconds, rounded down.
+    return max(info.server_time for info in infos.values()) + 999
+
+
+def read_range(kinesis: Kinesis, options: Options, part: ShardRange) -> Iterator[pa.RecordBatch]:
+    """Read one shard between two places, an answer at a time.
+
+    Where the end is a time, it is waited for, so that nothing before it can still arrive: for LATEST a second at most.
+
+    Raises:
+        ThrottledError, Unavailable: nothing was answered for a minute.
+        KinesisError: naming stream, shard and position.
+    """
+    if isinstance(part.start, ShardEnd) or isinstance(part.end, TrimHorizon):
+        return
+    limiter = shard_limiter(options, part.stream, part.shard)
+    pager = Pager(kinesis, part.stream, part.shard, part.start, limiter, deaggregate=options.deaggregate)
+    patient = Retrying(
+        retry=retry_if_exception_type((ThrottledError, Unavailable)),
+        stop=stop_after_delay(_PATIENCE),
+        reraise=True,
+    )
+    while not pager.drained:
+        records = patient(pager.next, options.max_records_per_fetch)
+        page = pager.page
+        assert records is not None
+        assert page is not None
+        rest = 0 if isinstance(part.end, ShardEnd) else beyond(records, part.end).num_rows
+        if records.num_rows > rest:
+            yield untracked_rows(records.slice(0, records.num_rows - rest), part.stream, part.shard)
+        at_tip = page.behind_ms == 0 and page.records.num_rows == 0
+        if rest or (at_tip and _is_past(part.end, page.server_time)):
+            return
+
+
+def in_lineage_order(listed: Sequence[Shard]) -> list[Shard]:
+    """The shards of a stream, each after those it came from, else by id."""
+    known = {shard.id: shard for shard in listed}
+    ordered: dict[str, Shard] = {}
+
+    def add(shard: Shard) -> None:
+        waiting = [shard]
+        while waiting:
+            parents = [known[one] for one in waiting[-1].parents if one in known and one not in ordered]
+            if parents:
+                waiting += parents
+            else:
+                done = waiting.pop()
+                ordered[done.id] = done
+
+    for shard in sorted(listed, key=lambda one: one.id):
+        if shard.id not in ordered:
+            add(shard)
+    return list(ordered.values())
+
+
+def _is_past(end: Position, server_time: int | None) -> bool:
+    now = server_time if server_time is not None else int(time.time() * 1000)
+    return not isinstance(end, AtTimestamp) or now >= end.time
+
+
+def _ranges(options: Options, stream: str, listed: Sequence[Shard], now: int) -> Iterator[ShardRange]:
+    latest = AtTimestamp(now)
+    first, last = Places.parse(options.starting_position), Places.parse(options.ending_position or LATEST)
+    unlisted = sorted({*first.named(stream), *last.named(stream)} - {shard.id for shard in listed})
+    if unlisted and options.fail_on_data_loss:
+        msg = (
+            f"stream {stream!r}: startingPosition or endingPosition names {', '.join(unlisted)}, not listed: past "
+            "retention, or of another stream. To go on with what is left, set failOnDataLoss=false"
+        )
+        raise DataLossError(msg)
+    starts, ends = (places.of(stream, listed, lambda: latest) for places in (first, last))
+    for shard in in_lineage_order(listed):
+        yield ShardRange(stream, shard.id, starts[shard.id], ends[shard.id])

@@ -1,0 +1,197 @@
+"""`startingPosition` and `endingPosition`: one place for all shards, or one for each, of each stream. Pure.
+
+Besides our own JSON, `{"orders": "TRIM_HORIZON", "payments": {"shardId-000000000000": "AFTER_SEQUENCE_NUMBER 49..."}}`,
+the checkpoints of the JVM connectors are read (`KinesisPosition.fromCheckpointJson` of qubole/kinesis-sql,
+`KinesisV2SourceOffset` of awslabs/spark-sql-kinesis-connector):
+
+    {"metadata": {"streamName": "orders", "batchId": "7"},
+     "shardId-000000000000": {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": "4959...",
+                              "subSequenceNumber": "1", "isLast": "false"}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from spout.errors import OptionsError
+from spout.kinesis import Shard
+from spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd, parse_position
+from spout.times import timestamp
+from tracker.records import RecordPosition
+
+__all__ = ["LATEST", "REST", "Places", "places_text"]
+
+LATEST = "LATEST"
+"""Not a position yet: whoever needs one resolves it to a time."""
+
+REST = "*"
+"""Stands for every stream, or shard, that is not named."""
+
+_ACCEPTED = (
+    "LATEST, TRIM_HORIZON, EARLIEST, `AT_TIMESTAMP <ISO 8601 or epoch>`, or JSON with a place for each shard, or for "
+    "each stream (docs/positions.md)"
+)
+_OF_ONE_SHARD = {"AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER", "SHARD_END"}
+
+Texts = dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where to start, or to end, by stream and shard.
+
+    `texts` has by stream, `REST` for all of them, and by shard id, `REST` for those not named, LATEST or the text form
+    of a position.
+    """
+
+    texts: Mapping[str, Mapping[str, str]]
+
+    @classmethod
+    def parse(cls, text: str) -> Places:
+        """Read what `places_text` gave."""
+        if text.startswith("{"):
+            return cls(msgspec.json.decode(text, type=Texts))
+        return cls({REST: {REST: text}})
+
+    def check_streams(self, option: str, streams: Collection[str]) -> None:
+        """See that every stream has a place, and every place a stream; raises `OptionsError`."""
+        for stream in sorted(set(self.texts) - {REST, *streams}):
+            msg = f"option {option} names the stream {stream!r}, which streamName does not: {', '.join(streams)}"
+            raise OptionsError(msg)
+        if REST not in self.texts:
+            for stream in sorted(set(streams) - set(self.texts)):
+                msg = f'option {option} says nothing of the stream {stream!r}: add it, or "*" for all others'
+                raise OptionsError(msg)
+        elif len(streams) > 1 and set(self.texts[REST]) != {REST}:
+            msg = (
+                f"option {option} names shards, but there are several streams ({', '.join(streams)}): put those of "
+                'each stream below its name, as {"orders": {"shardId-000000000000": ...}, ...}'
+            )
+            raise OptionsError(msg)
+
+    def named(self, stream: str) -> list[str]:
+        """The shards of a stream that have a place of their own."""
+        return sorted(set(self._of(stream)) - {REST})
+
+    def of(
+        self, stream: str, listed: Collection[Shard], latest: Callable[[], Position]
+    ) -> dict[str, Position]:
+        """The place of each listed shard, by its id.
+
+        Of a stream some of whose shards are named, what the named ones came from is behind them, and what is not named
+        otherwise is new: it begins at its oldest record, unless `*` says where.
+        """
+        texts = self._of(stream)
+        named = set(texts) - {REST}
+        parents = {shard.id: shard.parents for shard in listed}
+        behind: set[str] = set()
+        ask = [parent for shard in named for parent in parents.get(shard, ())]
+        while ask:
+            shard = ask.pop()
+            if shard not in behind:
+                behind.add(shard)
+                ask += parents.get(shard, ())
+        rest = texts.get(REST, str(TRIM_HORIZON))
+        return {
+            shard: _resolved(texts[shard], latest)
+            if shard in named
+            else ShardEnd()
+            if shard in behind
+            else _resolved(rest, latest)
+            for shard in parents
+        }
+
+    def _of(self, stream: str) -> Mapping[str, str]:
+        return self.texts.get(stream, self.texts.get(REST, {}))
+
+
+def places_text(given: str) -> str:
+    """A place for all as LATEST, AT_TIMESTAMP alone, or the text form of a position; else `Places.texts` as JSON.
+
+    Raises:
+        ValueError: with what is accepted.
+    """
+    given = given.strip()
+    if not given.startswith("{"):
+        if given.upper() == "AT_TIMESTAMP":
+            return given.upper()
+        return _place(given, one_shard=False)
+    try:
+        said = msgspec.json.decode(given, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        msg = f"{_ACCEPTED}; this is no JSON object: {error}"
+        raise ValueError(msg) from None
+    metadata = said.pop("metadata", {})
+    if any(key.startswith("shardId-") for key in said):
+        name = metadata.get("streamName", REST) if isinstance(metadata, dict) else REST
+        said = {str(name): said}
+    texts = {stream: _places_of(stream, value) for stream, value in said.items()}
+    if not texts:
+        msg = f"{_ACCEPTED}; this JSON names nothing"
+        raise ValueError(msg)
+    return msgspec.json.encode(texts, order="sorted").decode()
+
+
+def _places_of(stream: str, said: object) -> dict[str, str]:
+    if isinstance(said, str):
+        return {REST: _place(said, one_shard=False)}
+    if not isinstance(said, dict) or not said:
+        msg = f"{_ACCEPTED}; of {stream!r} it says {said!r}"
+        raise ValueError(msg)
+    said.pop("metadata", None)
+    return {
+        shard: _place(_written(shard, value), one_shard=shard != REST)
+        for shard, value in sorted(said.items())
+    }
+
+
+def _written(shard: str, said: object) -> str:
+    """A connector's object as one text."""
+    if isinstance(said, str):
+        return said
+    if not isinstance(said, dict) or not isinstance(said.get("iteratorType"), str):
+        msg = (
+            'of each shard a position, or {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": "4959..."}; of '
+            f"{shard} it says {said!r}"
+        )
+        raise ValueError(msg)
+    text = f"{said['iteratorType']} {said.get('iteratorPosition') or ''}".strip()
+    sub = str(said.get("subSequenceNumber", "-1"))
+    # The last of an aggregate has all of it behind.
+    last = str(said.get("isLast", "false")).lower() == "true"
+    return text if sub.startswith("-") or last else f"{text}:{sub}"
+
+
+def _place(text: str, *, one_shard: bool) -> str:
+    kind, _, rest = text.strip().partition(" ")
+    kind, rest = kind.upper(), rest.strip()
+    try:
+        match kind:
+            case "LATEST" if not rest:
+                return LATEST
+            case "TRIM_HORIZON" | "EARLIEST" if not rest:
+                return str(TRIM_HORIZON)
+            case "AT_TIMESTAMP" if rest:
+                return str(AtTimestamp(timestamp(rest)))
+            case "SHARD_END" if one_shard and not rest:
+                return str(ShardEnd())
+            case "AT_SEQUENCE_NUMBER" if one_shard:
+                return str(At(RecordPosition.parse(rest)))
+            case "AFTER_SEQUENCE_NUMBER" if one_shard:
+                return str(After(RecordPosition.parse(rest)))
+    except ValueError as error:
+        msg = f"{_ACCEPTED}; of {text!r}: {error}"
+        raise ValueError(msg) from None
+    if kind in _OF_ONE_SHARD and not one_shard:
+        msg = f"{_ACCEPTED}; {kind} is the place of one shard: give it below the shard's id"
+        raise ValueError(msg)
+    msg = f"{_ACCEPTED}; not {text!r}"
+    raise ValueError(msg)
+
+
+def _resolved(text: str, latest: Callable[[], Position]) -> Position:
+    return latest() if text == LATEST else parse_position(text)

@@ -1,0 +1,63 @@
+"""`spark.read`: a batch of what is in the streams, the same for every action, without ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from stage import Stage
+
+from spout.rows import SCHEMA
+
+
+def texts(frame: DataFrame) -> list[str]:
+    return sorted(bytes(row.data).decode() for row in frame.select("data").collect())
+
+
+def test_a_batch_reads_closed_shards_and_several_streams_and_is_the_same_for_each_action(
+    make_stage: Callable[..., Stage], make_stream: Callable[..., str]
+) -> None:
+    stage = make_stage()
+    other = replace(stage, stream=make_stream(1))
+    stage.put(["a", "b"])
+    stage.client.split_shard(
+        StreamName=stage.stream, ShardToSplit=stage.shard(), NewStartingHashKey=str(2**127)
+    )
+    stage.client.get_waiter("stream_exists").wait(StreamName=stage.stream, WaiterConfig={"Delay": 1})
+    stage.put(["c"], shard=1)
+    other.put(["d"])
+    options = {
+        "streamName": f"{stage.stream},{other.stream}",
+        "endpointUrl": stage.endpoint,
+        "minFetchPeriod": "10ms",
+    }
+    frame = stage.spark.read.format("kinesis-trident").options(**options).load()
+    assert frame.schema == SCHEMA
+    assert texts(frame) == ["a", "b", "c", "d"]
+    rows = frame.select("messageId", "attempt", "txid").collect()
+    assert len({row.messageId for row in rows}) == 4
+    assert {(row.attempt, row.txid) for row in rows} == {(1, 0)}
+
+    sequence = rows[0].messageId
+    stream, _, place = sequence.partition("/")
+    shard, _, number = place.partition(":")
+    after = f'{{"{stream}": {{"{shard}": "AFTER_SEQUENCE_NUMBER {number}"}}, "*": "TRIM_HORIZON"}}'
+    rest = stage.spark.read.format("kinesis-trident").options(**options, startingPosition=after).load()
+    assert rest.filter(rest.messageId == sequence).count() == 0
+    with pytest.raises(AnalysisException, match="give an earlier place"):
+        stage.spark.read.format("kinesis-trident").options(**options, startingPosition="LATEST").load()
+
+
+def test_what_arrives_after_a_frame_was_loaded_is_not_in_it(stage: Stage) -> None:
+    stage.put(["a"])
+    options = {"streamName": stage.stream, "endpointUrl": stage.endpoint, "minFetchPeriod": "10ms"}
+    frame = stage.spark.read.format("kinesis-trident").options(**options).load()
+    # The first action waits until nothing that belongs to it can still arrive.
+    assert texts(frame) == ["a"]
+    stage.put(["late"])
+    assert texts(frame) == ["a"]
+    again = stage.spark.read.format("kinesis-trident").options(**options).load()
+    assert texts(again) == ["a", "late"]
