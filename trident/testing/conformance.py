@@ -43,7 +43,7 @@ KEYS: list[Key] = [
     (1,),
     (-1.5,),
     (None,),
-    (True,),
+    (False,),
     ("a", "b"),
     ("a,b",),
     ("a", 1, None),
