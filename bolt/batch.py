@@ -15,6 +15,7 @@ from checkpoint.nodes import Acks, Batch, NotDone, Pin
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
 from spout.options import Options
+from spout.spool import RetrySpool
 from spout.streams import describe_streams
 from tracker.ids import tag
 
@@ -39,10 +40,14 @@ class BatchInHand:
     What is published later is written under the epoch read here, so a driver that slept through a takeover changes
     nothing; the rows carry the mark of the run and the plan that read them, so it cannot speak for a newer run's
     batch either.
+
+    Attributes:
+        spool: where the records that fail are kept, if anywhere.
     """
 
-    def __init__(self, store: SourceStore, batch: Batch) -> None:
+    def __init__(self, store: SourceStore, batch: Batch, spool: RetrySpool | None = None) -> None:
         self._store = store
+        self.spool = spool
         self._batch = batch
         self._plan = batch.plan
         self._tag = tag(batch.epoch, batch.plan.plan)
@@ -50,7 +55,7 @@ class BatchInHand:
         self._published = found if found is not None and found.plan == self._plan.plan else None
 
     @classmethod
-    def newest(cls, store: SourceStore) -> BatchInHand:
+    def newest(cls, store: SourceStore, spool: RetrySpool | None = None) -> BatchInHand:
         """The batch with the highest txid.
 
         Raises:
@@ -71,7 +76,7 @@ class BatchInHand:
                 "Spark's checkpoint and ZooKeeper disagree"
             )
             raise StaleBatchError(msg)
-        return cls(store, batch)
+        return cls(store, batch, spool)
 
     @property
     def txid(self) -> int:

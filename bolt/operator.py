@@ -16,6 +16,7 @@ from bolt.functions import Judged, Step, chain
 from bolt.reports import FailedRun, Ledger
 from checkpoint.nodes import NotDone
 from spout.rows import ANCHORS, ARROW_SCHEMA, MESSAGE_ID
+from spout.spool import RetrySpool
 from tracker.ids import ordinal_of
 from tracker.records import RecordPosition
 
@@ -76,6 +77,7 @@ class StepOperator:
     `carry` names columns of the input that the output keeps beside the steps' schema; with `anchored`, each
     tuple that comes out has new ids in the trees of the tuple that it came from, and is to be judged downstream.
     An operator that is not run to the end of its input reports nothing: nothing is acked whose operators did not run.
+    `spool` keeps the source's rows that failed, before the report: their retries need not be fetched.
     """
 
     tag: Tag
@@ -85,16 +87,22 @@ class StepOperator:
     anchored: bool = False
     verdict: Verdict | None = None
     final: bool = False
+    spool: RetrySpool | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The tuples that succeeded."""
         ledger, salt = self.tag.ledger(), salt_of(self.tag.operator)
+        lost: list[pa.RecordBatch] = []
         for batch in batches:
             if batch.num_rows:
-                yield self._one(batch, ledger, salt)
+                yield self._one(batch, ledger, salt, lost)
+        if self.spool is not None:
+            self.spool.put_rows(self.tag.txid, lost)
         send(self.tag, ledger)
 
-    def _one(self, batch: pa.RecordBatch, ledger: Ledger, salt: int) -> pa.RecordBatch:
+    def _one(
+        self, batch: pa.RecordBatch, ledger: Ledger, salt: int, lost: list[pa.RecordBatch]
+    ) -> pa.RecordBatch:
         anchors = anchors_of(batch)
         taken = np.arange(batch.num_rows)
         if self.verdict is not None and self.of_source:
@@ -110,6 +118,8 @@ class StepOperator:
                 else f"a tuple of {self.tag.operator}"
             )
             raise failed_in_replay(what, reason)
+        if failed and self.spool is not None:
+            lost.append(batch.take(pa.array(sorted(failed))))
         if self.of_source:
             ledger.consume_records(anchors, batch.column(MESSAGE_ID), failed)
         else:

@@ -104,7 +104,14 @@ class Tracking:
         """
         of_source = tuples.producers == (SOURCE,)
         operator = StepOperator(
-            self.tag(name), steps, of_source, carry, anchored, self.verdict if of_source else None, self.final
+            self.tag(name),
+            steps,
+            of_source,
+            carry,
+            anchored,
+            self.verdict if of_source else None,
+            self.final,
+            self._batch.spool if of_source else None,
         )
         return self.operator(name, tuples, operator, schema, anchored=anchored)
 

@@ -7,14 +7,10 @@ with one `messageId`.
 
 from __future__ import annotations
 
-import os
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 import pyarrow as pa
@@ -22,6 +18,7 @@ from pyarrow import fs
 
 from checkpoint.layout import escape
 from spout.errors import DeadLetterError
+from spout.folders import filesystem, replace, shown
 from spout.kinesis import Kinesis, KinesisError
 from tracker.records import RecordPosition, Run
 
@@ -138,11 +135,11 @@ class DeadLetterWriter:
             else:
                 name = f"{txid:012d}-{escape(shard)}{f'-{escape(plan)}' if plan else ''}{_SUFFIX}"
                 folder = f"{escape(self._application)}/{escape(stream)}"
-                _replace(self._target, f"{folder}/{name}", b"".join(line + b"\n" for line in lines))
+                replace(self._target, f"{folder}/{name}", b"".join(line + b"\n" for line in lines))
         except (KinesisError, OSError, ValueError, pa.ArrowException) as error:
             msg = (
                 f"cannot write {len(documents)} dead letters of stream {stream!r}, shard {shard}, txid "
-                f"{txid} to {_shown(self._target)}: {error}. Check the option deadLetter (kinesis://name, or "
+                f"{txid} to {shown(self._target)}: {error}. Check the option deadLetter (kinesis://name, or "
                 "a folder that every executor reaches), its permissions and its space; the batch is tried "
                 "again"
             )
@@ -214,7 +211,7 @@ def read_dead_letters(folder: StrPath) -> Iterator[DeadLetter]:
     target = str(folder)
     decoder = msgspec.json.Decoder(DeadLetter)
     try:
-        system, root = _filesystem(target)
+        system, root = filesystem(target)
         infos = system.get_file_info(fs.FileSelector(root, recursive=True))
         for path in sorted(info.path for info in infos if info.is_file and info.path.endswith(_SUFFIX)):
             with system.open_input_stream(path) as stream:
@@ -227,49 +224,8 @@ def read_dead_letters(folder: StrPath) -> Iterator[DeadLetter]:
                     raise DeadLetterError(msg) from None
                 yield letter
     except (OSError, ValueError, pa.ArrowException) as error:
-        msg = f"cannot read dead letters from {_shown(target)}: {error}. Name the folder of the option deadLetter"
+        msg = f"cannot read dead letters from {shown(target)}: {error}. Name the folder of the option deadLetter"
         raise DeadLetterError(msg) from error
-
-
-def _replace(target: str, name: str, data: bytes) -> None:
-    """Write a file below the target's folder, whole or not at all, over the one of that name."""
-    system, root = _filesystem(target)
-    if not isinstance(system, fs.LocalFileSystem):
-        # In an object store a file appears when it is complete, and needs no folder to be there.
-        with system.open_output_stream(f"{root.rstrip('/')}/{name}") as stream:
-            stream.write(data)
-        return
-    path = Path(root, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{uuid.uuid4().hex}")
-    try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
-def _filesystem(target: str) -> tuple[fs.FileSystem, str]:
-    if "://" in target:
-        system, path = fs.FileSystem.from_uri(target)
-        return system, path
-    if not Path(target).is_absolute():
-        msg = "a local folder is given by its absolute path, because executors run elsewhere"
-        raise ValueError(msg)
-    return fs.LocalFileSystem(), target
-
-
-def _shown(target: str) -> str:
-    """The target without the secrets that a URI may carry."""
-    if "://" not in target:
-        return target
-    parts = urlsplit(target)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
 
 
 def _iso_ms(milliseconds: int) -> str:

@@ -13,6 +13,7 @@ __all__ = [
     "PinnedRecordsGoneError",
     "ProtocolMismatchError",
     "SettledBatchError",
+    "SpoolError",
     "SpoutError",
     "StopTimeoutError",
     "StreamChangedError",
@@ -75,6 +76,10 @@ class ExhaustedError(SpoutError):
 
 class DeadLetterError(SpoutError):
     """The dead letter target cannot be written or read."""
+
+
+class SpoolError(SpoutError):
+    """The folder of the option `retrySpool` cannot be written."""
 
 
 class WriteError(SpoutError):

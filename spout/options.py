@@ -159,6 +159,12 @@ class Options(ConnectionOptions):
         "4MiB",
         "How much of a shard one such range reads at most; at least one answer is always read.",
     )
+    retry_spool: str | None = option(
+        "retrySpool",
+        values.text,
+        None,
+        "A folder (local, S3, HDFS, ...) that keeps failed records: retries are read from it, not from the stream.",
+    )
     deaggregate: bool = option(
         "deaggregate",
         values.boolean,

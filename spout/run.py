@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -27,7 +27,7 @@ from checkpoint.nodes import Plan, StreamsNode
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
 from spout.consumers import ready_consumers
-from spout.errors import CheckpointMismatchError, ExhaustedError
+from spout.errors import CheckpointMismatchError, ExhaustedError, SpoolError
 from spout.kinesis import Kinesis, KinesisError, ThrottledError, Unavailable
 from spout.looks import TipWatch
 from spout.offsets import in_home
@@ -37,9 +37,11 @@ from spout.planning import make_plan, starting_plan
 from spout.probe import TipProbe
 from spout.progress import progress_of
 from spout.reconciler import Reconciler
+from spout.spool import spool_of
 from spout.state import SourceState
 from spout.streams import Streams, describe_streams
 from spout.tenure import Tenure
+from tracker.records import Run
 
 __all__ = ["SourceRun"]
 
@@ -93,6 +95,7 @@ class SourceRun:
         created = {name: info.created for name, info in infos.items()}
         layout = find_home(client, options.zookeeper_root, options.application_name, created)
         self._layout = layout
+        self._spool = spool_of(options, layout)
         self._store = self._open_store(layout)
         self._epoch = self._store.raise_epoch(socket.gethostname(), os.getpid(), self._now())
         known = self._settle_in(created) if layout.several else created
@@ -254,7 +257,8 @@ class SourceRun:
             # Most batches are removed when they are settled; what is not has time.
             if self._state.untidy or self._state.settled >= self._purged + _PURGE_EVERY:
                 self._purged, self._state.untidy = self._state.settled, False
-                self._cleaner.submit(self._purge, self._purged)
+                left = {shard: (*at.waiting, *at.dead) for shard, at in self._state.shards.items()}
+                self._cleaner.submit(self._purge, self._purged, left)
 
     def report(self) -> dict[str, Any]:
         """What the query's progress shows: lag, in-flight, retrying and dead-lettered records."""
@@ -267,10 +271,12 @@ class SourceRun:
         self._client.stop()
         self._client.close()
 
-    def _purge(self, settled: int) -> None:
+    def _purge(self, settled: int, left: Mapping[str, Sequence[Run]]) -> None:
         try:
             self._store.purge(settled, self._epoch)
-        except CheckpointError as error:
+            if self._spool is not None:
+                self._spool.clean(settled, left)
+        except (CheckpointError, SpoolError) as error:
             # Nothing depends on it; a later one removes what this one did not.
             log.warning("settled batches are not purged yet: %s", error)
 

@@ -131,7 +131,8 @@ def _settle_due(
         if served < 0:
             continue
         gone = index in pin.missing
-        reached = run.last_position if gone or through is None else min(through, run.last_position)
+        whole = gone or through is None or served == run.count
+        reached = run.last_position if whole else min(through, run.last_position)
         if dead:
             count = run.count if gone else served
             tracker.dead_lettered(run, count, reached)

@@ -19,6 +19,7 @@ from checkpoint.nodes import Pin
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
 from spout.deadletter import DeadLetterWriter, Letter
+from spout.due import DueRecords, take_up
 from spout.efo import RESUBSCRIBE_SECONDS, Subscriber
 from spout.errors import (
     DataLossError,
@@ -27,13 +28,14 @@ from spout.errors import (
     SettledBatchError,
     TurnChangedError,
 )
-from spout.fetch import Bounds, DueTurn, FanOut, ShardFetcher
+from spout.fetch import Bounds, FanOut, ShardFetcher
 from spout.gone import GoneShard, is_gone
 from spout.kinesis import Kinesis, KinesisError
 from spout.partition import PROTOCOL, ShardTurn, TurnsPartition
 from spout.pinned import holds_all_of, left_of, reach, served_part
 from spout.positions import parse_position
 from spout.rows import Segment, TurnRows
+from spout.spool import spool_of
 from tracker.ids import tag
 from tracker.records import RecordPosition, Run
 
@@ -52,7 +54,7 @@ def read_turns(partition: TurnsPartition, *, first_attempt: bool) -> Iterator[pa
         DataLossError: with `failOnDataLoss`, a shard to be read is past retention.
         TurnChangedError: `spout=nontransactional`, and another task has read a turn differently meanwhile.
         PinnedRecordsGoneError: `spout=transactional`, and records of a pinned turn are no longer in the stream.
-        KinesisError, CheckpointError, DeadLetterError: naming what could not be read or written.
+        KinesisError, CheckpointError, DeadLetterError, SpoolError: naming what could not be read or written.
     """
     if getattr(partition, "protocol", None) != PROTOCOL:
         msg = (
@@ -96,6 +98,7 @@ class TurnReader:
             look_first or self._options.spout == "nontransactional" or self._subscriber is not None
         )
         self._gone: set[str] = set()
+        self._spool = spool_of(self._options, partition.layout)
         self._tag = tag(partition.epoch, partition.plan)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
@@ -225,16 +228,17 @@ class TurnReader:
         # With `fail` they stay, for the planning process to stop at: the option was another one when this was planned.
         skipped = options.on_exhausted == "skip"
         wanted = [i for i, (_, dead) in enumerate(turn.due) if keep_payload or not dead]
-        found = self._fetch_due(fetcher, [turn.due[i][0] for i in wanted])
+        runs = [turn.due[i][0] for i in wanted]
+        found = self._due(turn, fetcher, runs)
         served = [run.count if dead and skipped else -1 for run, dead in turn.due]
         segments: list[Segment] = []
         letters: list[Letter] = []
-        for position, (i, batches) in enumerate(zip(wanted, found.segments, strict=False)):
-            run, dead = turn.due[i]
-            served[i] = found.served[position]
+        for position, batches in sorted(found.batches.items()):
+            run, dead = turn.due[wanted[position]]
+            served[wanted[position]] = found.served(position)
             if dead:
                 letters.append((run, batches, position in found.missing))
-            elif found.served[position]:
+            elif found.served(position):
                 segments.append(Segment(batches, attempt=run.attempt + 1))
         if letters and options.dead_letter:
             key = self._partition.layout.key_of(turn.shard)
@@ -245,6 +249,10 @@ class TurnReader:
                 letters=letters,
                 plan=f"{self._partition.plan}-{reach(letters)}",
             )
+        if self._spool is not None:
+            again = [i for i in found.fetched if not turn.due[wanted[i]][1]]
+            kept = [batch for i in again for batch in found.batches[i]]
+            self._spool.put(turn.shard, self._partition.txid, kept)
         through = str(found.through) if found.through else None
         return tuple(served), through, tuple(wanted[i] for i in found.missing), segments
 
@@ -257,10 +265,10 @@ class TurnReader:
             if served > 0 and not dead
         ]
         runs = [served_part(turn.due[i][0], pin.served[i], pin.through) for i in retried]
-        found = self._fetch_due(fetcher, runs, everything=True)
+        found = self._due(turn, fetcher, runs, everything=True)
         segments = [
-            Segment(batches, attempt=run.attempt + 1)
-            for run, batches in zip(runs, found.segments, strict=False)
+            Segment(batches, attempt=runs[i].attempt + 1)
+            for i, batches in sorted(found.batches.items())
             if batches
         ]
         if pin.last is not None:
@@ -269,7 +277,7 @@ class TurnReader:
         rows = self._rows(turn, segments)
         if rows.digest() == pin.digest:
             return rows
-        return self._lost(turn, pin, rows, dict(zip(retried, found.served, strict=False)))
+        return self._lost(turn, pin, rows, {retried[i]: found.served(i) for i in found.batches})
 
     def _lose(self, turn: ShardTurn) -> None:
         part = self._partition
@@ -312,10 +320,17 @@ class TurnReader:
             fan_out = FanOut(self._subscriber, self._partition.consumers[key.stream])
         return ShardFetcher(self._kinesis, key.stream, key.shard, self._options, fan_out=fan_out)
 
-    def _fetch_due(self, fetcher: ShardFetcher, runs: list[Run], *, everything: bool = False) -> DueTurn:
+    def _due(
+        self, turn: ShardTurn, fetcher: ShardFetcher, runs: list[Run], *, everything: bool = False
+    ) -> DueRecords:
         options = self._options
         most = None if everything else options.retry_bytes_per_shard
-        return fetcher.fetch_due(runs, options.retry_ranges_per_shard, most)
+        return take_up(
+            runs,
+            lambda rest: fetcher.fetch_due(rest, options.retry_ranges_per_shard, most),
+            self._spool,
+            turn.shard,
+        )
 
     def _bounds(self) -> Bounds:
         options = self._options

@@ -12,6 +12,7 @@ import pyarrow as pa
 from spout.kinesis import IteratorExpiredError, KinesisError, Page, Shard, StreamInfo, StreamMissingError
 from spout.pages import PAGE_SCHEMA
 from spout.positions import After, At, AtTimestamp, ShardEnd, TrimHorizon, parse_position
+from spout.testing.quotas import Quotas, ShardQuota
 from spout.testing.shard import Answer, Cursor, HeldShard
 from spout.testing.stream import HeldStream, hash_key
 
@@ -27,6 +28,7 @@ class MemoryKinesis:
         clock: epoch milliseconds.
         created: creation time, epoch milliseconds.
         retention_hours: what `describe` says; only `trim` removes records.
+        quotas: what each shard allows; by default all.
 
     Attributes:
         calls: how often each call was made, by (name, shard).
@@ -40,11 +42,14 @@ class MemoryKinesis:
         clock: Callable[[], int] = lambda: int(time.time() * 1000),
         created: int = 1_600_000_000_000,
         retention_hours: int = 24,
+        quotas: Quotas | None = None,
     ) -> None:
         self._lock = threading.RLock()
         self._clock = clock
         self._stream = HeldStream(stream, shards, created, retention_hours=retention_hours)
         self._errors: dict[str, deque[KinesisError]] = defaultdict(deque)
+        self._quotas = quotas or Quotas.none()
+        self._used: dict[str, ShardQuota] = {}
         self.calls: dict[tuple[str, str], int] = defaultdict(int)
 
     def describe(self, stream: str) -> StreamInfo:
@@ -82,7 +87,10 @@ class MemoryKinesis:
                 msg = "Iterator expired"
                 raise IteratorExpiredError(msg)
             now = self._clock()
+            used = self._used.setdefault(name, ShardQuota(name))
+            used.read(self._quotas, now)
             answer = shard.read(Cursor(int(start), int(walked)), limit, now)
+            used.answered(sum(len(record.data) for record in answer.records), self._quotas, now)
             following = None if answer.following is None else _token(shard, answer.following)
             return _page(answer, following, now)
 

@@ -278,6 +278,32 @@ def test_a_retry_that_is_gone_is_dead_lettered_without_its_payload(
     assert not stage.inflight_of().dead
 
 
+def test_a_record_that_failed_is_kept_in_the_spool_for_its_retries(
+    own_stage: Callable[..., Stage], moto: MotoInHand
+) -> None:
+    stage = own_stage()
+    ids = stage.put(["flaky", "good", "poison"])
+
+    def parse(record):  # type: ignore[no-untyped-def]
+        if record.data == b"poison" or (record.data == b"flaky" and record.attempt == 1):
+            raise ValueError(record.attempt)
+        return record.data.decode(), record.attempt
+
+    taken = Taken()
+
+    def write(rows: DataFrame, txid: int) -> None:
+        taken(rows, txid)
+        # All are gone from the stream before their first retry.
+        moto.expire(stage.stream, ids)
+
+    stream = stage.parsed(parse, retryLimit=2, deadLetter=stage.at("letters"), retrySpool=stage.at("spool"))
+    ended(stage.start(stream, write, trigger=AVAILABLE_NOW))
+    assert sorted(row for rows in taken.batches.values() for row in rows) == [("flaky", 2), ("good", 1)]
+    (letter,) = stage.letters()
+    assert (letter.data, letter.attempts) == (b"poison", 3)
+    assert not stage.inflight_of().waiting
+
+
 def test_a_batch_function_that_raises_acks_nothing(stage: Stage) -> None:
     taken = Taken()
 

@@ -1,0 +1,63 @@
+"""Folders that the driver and all executors reach: a local path that they share, or any URI that pyarrow knows."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from pyarrow import fs
+
+__all__ = ["filesystem", "replace", "shown"]
+
+
+def replace(target: str, name: str, data: bytes) -> None:
+    """Write a file below the target's folder, whole or not at all, over the one of that name.
+
+    Raises:
+        OSError, ValueError, pyarrow.ArrowException: it cannot be written, or the target is no such folder.
+    """
+    system, root = filesystem(target)
+    if not isinstance(system, fs.LocalFileSystem):
+        # In an object store a file appears when it is complete, and needs no folder to be there.
+        with system.open_output_stream(f"{root.rstrip('/')}/{name}") as stream:
+            stream.write(data)
+        return
+    path = Path(root, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{uuid.uuid4().hex}")
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def filesystem(target: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a target, and the path of its folder there.
+
+    Raises:
+        ValueError: the target is a relative path, or a URI that pyarrow does not know.
+        OSError, pyarrow.ArrowException: the file system cannot be reached.
+    """
+    if "://" in target:
+        system, path = fs.FileSystem.from_uri(target)
+        return system, path
+    if not Path(target).is_absolute():
+        msg = "a local folder is given by its absolute path, because executors run elsewhere"
+        raise ValueError(msg)
+    return fs.LocalFileSystem(), target
+
+
+def shown(target: str) -> str:
+    """The target without the secrets that a URI may carry."""
+    if "://" not in target:
+        return target
+    parts = urlsplit(target)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
