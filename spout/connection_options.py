@@ -103,6 +103,13 @@ class ConnectionOptions:
     role_external_id: str | None = option(
         "roleExternalId", values.text, None, "The external id that the role's trust policy asks for."
     )
+    web_identity_token_file: str | None = option(
+        "webIdentityTokenFile",
+        values.text,
+        None,
+        "A file with an OIDC token, as Kubernetes keeps it up to date: `roleArn` is assumed with it, without other "
+        "credentials.",
+    )
     sts_endpoint: str | None = option(
         "stsEndpoint", values.endpoint, None, "Another endpoint of STS than the region's.", "stsEndpointUrl"
     )

@@ -153,6 +153,7 @@ _TOGETHER = (
     ("roleSessionName", "roleArn"),
     ("roleExternalId", "roleArn"),
     ("stsEndpoint", "roleArn"),
+    ("webIdentityTokenFile", "roleArn"),
     ("zookeeper.tls.key", "zookeeper.tls.cert"),
     ("zookeeper.sasl.username", "zookeeper.sasl.password"),
     ("zookeeper.sasl.password", "zookeeper.sasl.username"),
@@ -172,6 +173,10 @@ def check_connection(found: Mapping[str, Any], *required: str) -> None:
     for one, other in _TOGETHER:
         if one in found and other not in found:
             msg = f"option {one} needs {other} beside it"
+            raise OptionsError(msg)
+    for other in ("roleExternalId", "awsAccessKeyId", "profile"):
+        if "webIdentityTokenFile" in found and other in found:
+            msg = f"option webIdentityTokenFile assumes a role with nothing but the token: {other} has no use beside it"
             raise OptionsError(msg)
 
 

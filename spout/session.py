@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import botocore.session
 from botocore.config import Config
 from botocore.credentials import (
     AssumeRoleCredentialFetcher,
+    AssumeRoleWithWebIdentityCredentialFetcher,
     CredentialProvider,
     CredentialResolver,
     DeferredRefreshableCredentials,
 )
-from botocore.exceptions import NoCredentialsError
+from botocore.exceptions import CredentialRetrievalError, NoCredentialsError
 
 from spout.answers import read_at_once
 from spout.connection_options import ConnectionOptions
@@ -88,10 +90,10 @@ def _endpoint(service: str, given: str | None) -> str | None:
 def _with_role(
     source: botocore.session.Session, role: str, options: ConnectionOptions
 ) -> botocore.session.Session:
-    """A session with the role's credentials: asked for with those of `source`, and again before they expire."""
-    credentials = source.get_credentials()
-    if credentials is None:
-        raise NoCredentialsError
+    """A session with the role's credentials, asked for again before they expire.
+
+    With those of `source`, or, where there is a token file, with the token that stands in it then.
+    """
     at = options.sts_endpoint or (_LOCALSTACK if options.endpoint_url == _LOCALSTACK else None)
 
     def create(service: str, **settings: Any) -> Any:
@@ -100,22 +102,42 @@ def _with_role(
         )
 
     extra = {"RoleSessionName": options.role_session_name, "ExternalId": options.role_external_id}
-    fetcher = AssumeRoleCredentialFetcher(
-        client_creator=create,
-        source_credentials=credentials,
-        role_arn=role,
-        extra_args={name: value for name, value in extra.items() if value is not None},
-    )
+    given = {name: value for name, value in extra.items() if value is not None}
+    fetcher: AssumeRoleCredentialFetcher | AssumeRoleWithWebIdentityCredentialFetcher
+    if options.web_identity_token_file is not None:
+        token = _TokenFile(options.web_identity_token_file)
+        fetcher = AssumeRoleWithWebIdentityCredentialFetcher(create, token, role, extra_args=given)
+    else:
+        credentials = source.get_credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        fetcher = AssumeRoleCredentialFetcher(create, credentials, role, extra_args=given)
     session = botocore.session.Session(profile=options.profile)
     session.register_component("credential_provider", CredentialResolver([_RoleProvider(fetcher)]))
     return session
+
+
+class _TokenFile:
+    """Reads the token anew each time: whoever put it there replaces it before it expires."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __call__(self) -> str:
+        try:
+            return Path(self._path).read_text().strip()
+        except OSError as error:
+            msg = f"{error} (option webIdentityTokenFile)"
+            raise CredentialRetrievalError(provider="web identity", error_msg=msg) from error
 
 
 class _RoleProvider(CredentialProvider):
     METHOD = "assume-role"
     CANONICAL_NAME = "custom-assume-role"
 
-    def __init__(self, fetcher: AssumeRoleCredentialFetcher) -> None:
+    def __init__(
+        self, fetcher: AssumeRoleCredentialFetcher | AssumeRoleWithWebIdentityCredentialFetcher
+    ) -> None:
         super().__init__()
         self._fetcher = fetcher
 

@@ -131,8 +131,9 @@ def _settle_due(
         if served < 0:
             continue
         gone = index in pin.missing
-        whole = gone or through is None or served == run.count
-        reached = run.last_position if whole else min(through, run.last_position)
+        reached = run.last_position
+        if through is not None and not gone and served < run.count:
+            reached = min(through, reached)
         if dead:
             count = run.count if gone else served
             tracker.dead_lettered(run, count, reached)

@@ -158,7 +158,7 @@ class RetrySpool:
     def _read(self, file: _File) -> list[pa.RecordBatch]:
         try:
             with filesystem(self._target)[0].open_input_file(file.path) as source:
-                batches = pa.ipc.open_stream(source).read_all().to_batches()
+                batches: list[pa.RecordBatch] = pa.ipc.open_stream(source).read_all().to_batches()
         except FileNotFoundError:
             return []
         except _TROUBLE as error:

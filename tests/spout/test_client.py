@@ -5,7 +5,9 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -294,6 +296,42 @@ def test_a_role_is_assumed_with_its_external_id_and_again_when_it_expires(
     first = signing.get_frozen_credentials()
     assert first.access_key != "testing"
     signing._expiry_time = signing._time_fetcher()
+    fetcher._cache.clear()
+    assert client.describe(stream).name == stream
+    assert signing.get_frozen_credentials().access_key != first.access_key
+
+
+def test_a_role_is_assumed_with_the_token_of_a_file_and_again_with_the_one_that_replaced_it(
+    kinesis_server: EmbeddedKinesis,
+    make_stream: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = make_stream()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    url, token = kinesis_server.endpoint_url, tmp_path / "token"
+    client = BotoKinesis(
+        options_for(
+            url,
+            roleArn="arn:aws:iam::123456789012:role/reader",
+            webIdentityTokenFile=str(token),
+            stsEndpoint=url,
+        )
+    )
+    with pytest.raises(AccessDeniedError, match=r"No such file .*token' \(option webIdentityTokenFile\)"):
+        client.describe(stream)
+    token.write_text("token-1\n")
+    assert client.describe(stream).name == stream
+    signing = client._calls._request_signer._credentials
+    first = signing.get_frozen_credentials()
+    assert first.token
+    token.write_text("token-2\n")
+    fetcher = signing._refresh_using.__self__
+    assert fetcher._assume_role_kwargs()["WebIdentityToken"] == "token-2"
+    # Within 15 minutes of their end new ones are asked for; this clock is that far ahead.
+    ends = signing._expiry_time
+    signing._time_fetcher = lambda: ends - timedelta(minutes=14)
     fetcher._cache.clear()
     assert client.describe(stream).name == stream
     assert signing.get_frozen_credentials().access_key != first.access_key
