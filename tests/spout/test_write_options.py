@@ -63,6 +63,7 @@ def test_every_option_of_the_source_is_taken_or_called_one_for_reading() -> None
         "roleSessionName",
         "roleExternalId",
         "stsEndpoint",
+        "webIdentityTokenFile",
         "awsAccessKeyId",
         "awsSecretAccessKey",
         "sessionToken",
