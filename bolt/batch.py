@@ -15,7 +15,7 @@ from checkpoint.nodes import Acks, Batch, NotDone, Pin
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
 from spout.options import Options
-from spout.spool import RetrySpool
+from spout.spool import spool_of
 from spout.streams import describe_streams
 from tracker.ids import tag
 
@@ -45,17 +45,17 @@ class BatchInHand:
         spool: where the records that fail are kept, if anywhere.
     """
 
-    def __init__(self, store: SourceStore, batch: Batch, spool: RetrySpool | None = None) -> None:
+    def __init__(self, store: SourceStore, batch: Batch, options: Options | None = None) -> None:
         self._store = store
-        self.spool = spool
         self._batch = batch
         self._plan = batch.plan
+        self.spool = spool_of(options, store.layout, batch.plan.streams) if options else None
         self._tag = tag(batch.epoch, batch.plan.plan)
         found = store.get_acks(self._plan.txid)
         self._published = found if found is not None and found.plan == self._plan.plan else None
 
     @classmethod
-    def newest(cls, store: SourceStore, spool: RetrySpool | None = None) -> BatchInHand:
+    def newest(cls, store: SourceStore, options: Options | None = None) -> BatchInHand:
         """The batch with the highest txid.
 
         Raises:
@@ -76,7 +76,7 @@ class BatchInHand:
                 "Spark's checkpoint and ZooKeeper disagree"
             )
             raise StaleBatchError(msg)
-        return cls(store, batch, spool)
+        return cls(store, batch, options)
 
     @property
     def txid(self) -> int:

@@ -15,7 +15,6 @@ from bolt.errors import BatchFailedError, StaleBatchError
 from checkpoint.nodes import NotDone
 from checkpoint.store import SourceStore
 from spout.options import Options
-from spout.spool import spool_of
 
 __all__ = ["Attempt", "Process"]
 
@@ -50,7 +49,7 @@ class Process:
     def __call__(self, rows: DataFrame, _batch_id: int) -> None:
         """Process a batch of which these are the source's rows."""
         try:
-            batch = BatchInHand.newest(self._store, spool_of(self._options, self._store.layout))
+            batch = BatchInHand.newest(self._store, self._options)
         except StaleBatchError as error:
             if not rows.isEmpty():
                 raise

@@ -5,7 +5,9 @@ the task that delivers them again for the first time, before its pin. Later deli
 letter take them from there. A file is named by what it holds, so tasks that do the same write the
 same file, and nothing but the folder says what is in it:
 
-    <application>/<stream>@<creation time>/<shard>/<txid>-<first>-<last>-<digest>.arrow
+    <application>/<home>/<shard>/<txid>-<first>-<last>-<digest>.arrow
+
+with the names that the source's home in ZooKeeper has, and its shards there.
 
 The folder is a copy. What is missing there is read from the stream, as it is without a folder.
 """
@@ -23,7 +25,7 @@ import pyarrow.compute as pc
 import xxhash
 from pyarrow import fs
 
-from checkpoint.layout import Layout, escape, unescape
+from checkpoint.layout import Layout, ShardKey, escape, unescape
 from spout.errors import SpoolError
 from spout.folders import filesystem, replace, shown
 from spout.gather import Picker
@@ -51,18 +53,19 @@ class _File:
 
 
 class RetrySpool:
-    """The files of one application and stream. Safe for several tasks at once.
+    """The files of one source. Safe for several tasks at once; it travels to them.
 
     Args:
         target: an absolute local path that all executors share, or a URI that pyarrow knows.
-        application: its name.
-        stream: its name.
-        created: the stream's creation time in epoch milliseconds.
+        layout: of the source's home: shards have the names that it gives them.
+        created: when the streams were created, by name, in epoch milliseconds: for rows, which do not say it.
     """
 
-    def __init__(self, target: str, application: str, stream: str, created: int) -> None:
+    def __init__(self, target: str, layout: Layout, created: Mapping[str, int] | None = None) -> None:
         self._target = target
-        self._base = f"{escape(application)}/{escape(stream)}@{created}"
+        self._layout = layout
+        self._created = dict(created or {})
+        self._base = f"{escape(layout.application)}/{layout.base.rpartition('/')[2]}"
         self._where = f"{shown(target)} (option retrySpool)"
 
     def put(self, shard: str, txid: int, batches: Sequence[pa.RecordBatch]) -> None:
@@ -98,9 +101,12 @@ class RetrySpool:
         if not rows:
             return
         table = pa.Table.from_batches(rows)
-        for shard in pc.unique(table["shardId"]).to_pylist():
-            own = table.filter(pc.equal(table["shardId"], shard)).select(RECORD_SCHEMA.names)
-            self.put(shard, txid, own.cast(RECORD_SCHEMA).to_batches())
+        for found in table.group_by(["stream", "shardId"]).aggregate([]).to_pylist():
+            stream, shard = found["stream"], found["shardId"]
+            mine = pc.and_(pc.equal(table["stream"], stream), pc.equal(table["shardId"], shard))
+            own = table.filter(mine).select(RECORD_SCHEMA.names).cast(RECORD_SCHEMA)
+            name = self._layout.name_of(ShardKey(stream, self._created[stream], shard))
+            self.put(name, txid, own.to_batches())
 
     def get(self, shard: str, runs: Sequence[Run]) -> dict[int, list[pa.RecordBatch]]:
         """The records of those of the runs (sorted, disjoint) that some were kept of, by the runs' indexes."""
@@ -172,11 +178,9 @@ class RetrySpool:
         return batches
 
 
-def spool_of(options: Options, layout: Layout) -> RetrySpool | None:
+def spool_of(options: Options, layout: Layout, created: Mapping[str, int] | None = None) -> RetrySpool | None:
     """The spool that the options name; None where they name none."""
-    if options.retry_spool is None:
-        return None
-    return RetrySpool(options.retry_spool, layout.application, layout.stream, layout.created)
+    return None if options.retry_spool is None else RetrySpool(options.retry_spool, layout, created)
 
 
 def _in_order(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from checkpoint.layout import Layout
 from checkpoint.nodes import NotDone, Pin, Plan
 from spout.due import take_up
 from spout.fetch import Bounds, ShardFetcher
@@ -29,6 +30,7 @@ from tracker.records import RecordPosition
 from tracker.retry import Backoff, RetryPolicy
 
 SHARD = "shardId-000000000000"
+LAYOUT = Layout("/root", "app", "orders", 1)
 A_SECOND = 1_000
 SECONDS = 90
 BATCH = 0.3
@@ -184,7 +186,7 @@ def third(values: Sequence[float], number: int) -> float:
 
 @pytest.mark.parametrize(("size", "spooled"), [(200, False), (1_000, True)])
 def test_retries_keep_up_with_a_full_shard(size: int, spooled: bool, tmp_path: Path) -> None:
-    spool = RetrySpool(str(tmp_path), "app", "orders", 1) if spooled else None
+    spool = RetrySpool(str(tmp_path), LAYOUT) if spooled else None
     life = Life(size, spool)
     life.live()
     assert third(life.lags, 2) < third(life.lags, 1) + 1 < 5

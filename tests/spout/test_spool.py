@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from checkpoint.client import connect
 from checkpoint.embedded import EmbeddedZooKeeper
+from checkpoint.layout import Layout, ShardKey
 from spout.deadletter import read_dead_letters
 from spout.errors import SpoolError
 from spout.options import Options
@@ -24,6 +25,7 @@ from spout.testing import MemoryKinesis
 from tracker.records import RecordPosition, Run
 
 SHARD = "shardId-000000000000"
+LAYOUT = Layout("/root", "app", "orders", 1)
 Start = Callable[..., Query]
 
 
@@ -58,7 +60,7 @@ POSITIONS = st.builds(
 def test_what_was_kept_is_found_by_its_runs_once_and_in_order(
     tmp_path: Path, found: set[RecordPosition], data: st.DataObject
 ) -> None:
-    spool = RetrySpool(str(tmp_path / str(random.random())), "app", "orders", 1)
+    spool = RetrySpool(str(tmp_path / str(random.random())), LAYOUT)
     ordered = sorted(found)
     kept: set[RecordPosition] = set()
     for txid in range(1, data.draw(st.integers(1, 4)) + 1):
@@ -78,7 +80,7 @@ def test_what_was_kept_is_found_by_its_runs_once_and_in_order(
 
 
 def test_files_of_a_batch_that_is_not_settled_stay(tmp_path: Path) -> None:
-    spool = RetrySpool(str(tmp_path), "app", "orders", 1)
+    spool = RetrySpool(str(tmp_path), LAYOUT)
     at = RecordPosition(7)
     spool.put(SHARD, 3, [records([at])])
     spool.put(SHARD, 3, [records([at])])
@@ -86,10 +88,26 @@ def test_files_of_a_batch_that_is_not_settled_stay(tmp_path: Path) -> None:
     assert spool.clean(3, {}) == 1
 
 
+@pytest.mark.parametrize("layout", [LAYOUT, Layout("/root", "app")])
+def test_rows_of_several_shards_are_kept_each_under_its_shard(tmp_path: Path, layout: Layout) -> None:
+    spool = RetrySpool(str(tmp_path), layout, {"orders": 1})
+    rows = []
+    for number, shard in enumerate(("a", "b", "a"), 1):
+        columns = records([RecordPosition(number)]).columns
+        found = dict(zip(RECORD_SCHEMA.names, columns, strict=True))
+        found |= {"stream": pa.array(["orders"]), "shardId": pa.array([shard])}
+        rows.append(pa.RecordBatch.from_pydict(found))
+    spool.put_rows(1, rows)
+    every = [Run(first=str(number), last=str(number)) for number in (1, 2, 3)]
+    names = [layout.name_of(ShardKey("orders", 1, shard)) for shard in "ab"]
+    assert [sorted(spool.get(name, every)) for name in names] == [[0, 2], [1]]
+    assert spool.clean(1, {names[0]: every}) == 1
+
+
 def test_a_file_that_cannot_be_read_counts_as_missing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    spool = RetrySpool(str(tmp_path), "app", "orders", 1)
+    spool = RetrySpool(str(tmp_path), LAYOUT)
     spool.put(SHARD, 1, [records([RecordPosition(7)])])
     [file] = tmp_path.rglob("*.arrow")
     file.write_bytes(b"torn")
@@ -99,7 +117,7 @@ def test_a_file_that_cannot_be_read_counts_as_missing(
 
 def test_a_folder_that_cannot_be_written_is_an_error_that_names_the_option(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    spool = RetrySpool(str(tmp_path / "file"), "app", "orders", 1)
+    spool = RetrySpool(str(tmp_path / "file"), LAYOUT)
     with pytest.raises(SpoolError, match=rf"shard {SHARD}, txid 1 in .*file \(option retrySpool\)"):
         spool.put(SHARD, 1, [records([RecordPosition(7)])])
 
