@@ -3,5 +3,6 @@
 from bolt.errors import BoltError
 from bolt.outcomes import Outcomes
 from bolt.reliable import Reliable, ReliableSink, foreach_batch, reliable
+from spout.acks import Acks
 
-__all__ = ["BoltError", "Outcomes", "Reliable", "ReliableSink", "foreach_batch", "reliable"]
+__all__ = ["Acks", "BoltError", "Outcomes", "Reliable", "ReliableSink", "foreach_batch", "reliable"]

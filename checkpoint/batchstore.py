@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
 from checkpoint.errors import BatchMissingError, PlanConflictError
@@ -161,8 +161,8 @@ class BatchStore(NodeStore):
         published = (layout.acks_of(txid),) if outcome else ()
         return (*(layout.pin_of(txid, shard) for shard in pinned), *published, layout.batch_of(txid))
 
-    def purge(self, txid_upto: int, epoch: int) -> int:
-        """Remove plans, pins and outcomes up to and including a txid, with all their parts.
+    def purge(self, txid_upto: int, epoch: int, keep: Collection[int] = ()) -> int:
+        """Remove plans, pins and outcomes up to and including a txid, but for those of `keep`, with all their parts.
 
         Returns:
             How many nodes were removed.
@@ -172,7 +172,7 @@ class BatchStore(NodeStore):
         """
         removed = 0
         for _ in range(RACES):
-            ops = self._leftovers(txid_upto)
+            ops = self._leftovers(txid_upto, frozenset(keep))
             try:
                 for pack in packed([[op] for op in ops], PACK_SIZE):
                     self._commit(pack, epoch)
@@ -183,12 +183,16 @@ class BatchStore(NodeStore):
             return removed
         raise too_many_races(self.layout.batches)
 
-    def _leftovers(self, txid_upto: int) -> list[Op]:
+    def _leftovers(self, txid_upto: int, keep: frozenset[int]) -> list[Op]:
         layout = self.layout
         folders = (layout.batches, layout.acks, layout.reports)
         listed = self._session.children(folders)
         old = {
-            folder: [name for name in names or [] if int(owner_of(name)) <= txid_upto]
+            folder: [
+                name
+                for name in names or []
+                if (txid := int(owner_of(name))) <= txid_upto and txid not in keep
+            ]
             for folder, names in zip(folders, listed, strict=True)
         }
         # Children first: what has any cannot be removed.

@@ -7,9 +7,11 @@ keep a reader of the version before.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
-from tracker.records import NotDone, Run
+from tracker.records import NotDone, PendingRun, Run
 
 __all__ = [
     "VERSION",
@@ -128,13 +130,17 @@ class InflightNode(Node, frozen=True, kw_only=True):
     """`inflight/<shard>`: what is not done, in shard order.
 
     `waiting`: failed, due again at `Run.due`. `dead`: exhausted or expired, to be dead-lettered by the next
-    plan. Runs at or below the checkpoint are there because somebody asked for a replay.
+    plan. Runs at or below the checkpoint are there because somebody asked for a replay. `pending`: delivered, and with
+    `ackMode=explicit` not acked yet. `turns`: the batches whose pins know the positions of all these, and are kept for
+    that.
     """
 
     txid: int
     waiting: tuple[Run, ...] = ()
     dead: tuple[Run, ...] = ()
     blocked: str = ""
+    pending: tuple[PendingRun, ...] = ()
+    turns: tuple[int, ...] = ()
 
 
 class Plan(Node, frozen=True, kw_only=True):
@@ -143,8 +149,9 @@ class Plan(Node, frozen=True, kw_only=True):
     Shards go by their names in the layout. `positions`: where each known shard is read from, in the text form of
     `spout.positions`. `read`: the shards whose new records this batch reads. `retries`, `dead`: runs this batch
     delivers again, or dead-letters, by shard. `notDone`: the runs that wait for a later batch, by shard. `limit`,
-    `limitBytes`: new records, and their payload, a shard, None for no bound. `streams`: name to creation time in epoch
-    milliseconds.
+    `limitBytes`: new records, and their payload, a shard, None for no bound. `room`: new records of single shards,
+    where fewer fit. `streams`: name to creation time in epoch milliseconds. `resume`: where a shard is read from again
+    if ZooKeeper's data is lost, as it stands before `positions` with records in between that nobody has acked yet.
     """
 
     txid: int
@@ -157,6 +164,8 @@ class Plan(Node, frozen=True, kw_only=True):
     notDone: dict[str, tuple[Run, ...]] = {}
     limit: int | None = None
     limitBytes: int | None = None
+    room: dict[str, int] = {}
+    resume: dict[str, str] = {}
 
     @property
     def shards(self) -> list[str]:
@@ -179,7 +188,8 @@ class Pin(Node, frozen=True, kw_only=True):
     `xor`: of the tuple ids. `served`: how many records of each planned retry and dead run, merged in shard
     order, were found; runs beyond its length were not reached. `missing`: indexes into the same list whose
     records are (at least partly) gone from the stream. `through`: the last retried position. `lost`: rows an
-    earlier pin of this turn held that a replay no longer found.
+    earlier pin of this turn held that a replay no longer found. `positions`: with `ackMode=explicit`, those of all rows
+    in order, as `tracker.keys.pack_in_parts` gives them.
     """
 
     txid: int
@@ -200,6 +210,7 @@ class Pin(Node, frozen=True, kw_only=True):
     missing: tuple[int, ...] = ()
     through: str | None = None
     lost: int = 0
+    positions: tuple[str, ...] = ()
 
 
 class Acks(Node, frozen=True, kw_only=True):
@@ -226,10 +237,16 @@ class StopNode(Node, frozen=True, kw_only=True):
 
 
 class ExternalNode(Node, frozen=True, kw_only=True):
-    """`external/<shard>/<id>`: asked for by another process, consumed by settling. `op`: replay."""
+    """`external/<shard>/<id>`: asked for by another process, consumed between two batches.
 
-    op: str
-    records: tuple[str, ...]
+    `op`: `replay` of the `records`, or `ack` or `fail` (for `reason`) of those at the `positions`, which are packed by
+    `tracker.keys`.
+    """
+
+    op: Literal["replay", "ack", "fail"]
+    records: tuple[str, ...] = ()
+    positions: str = ""
+    reason: str = ""
 
 
 class DeadLetterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -307,7 +307,7 @@ def _changes(old: Node | None, new: Node) -> bool:
     """Whether writing `new` over `old` says anything new."""
     match old, new:
         case None, InflightNode():
-            return bool(new.waiting or new.dead or new.blocked)
+            return bool(new.waiting or new.dead or new.pending or new.blocked)
         case InflightNode(), InflightNode():
             # The stamp alone is the checkpoint's to carry.
             return msgspec.structs.replace(old, txid=new.txid) != new

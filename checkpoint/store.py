@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -20,7 +20,7 @@ from checkpoint.session import Session
 from checkpoint.shardstore import ShardStore, Unit
 from checkpoint.stopping import Stopping
 
-__all__ = ["SourceStore", "find_applications", "find_layouts"]
+__all__ = ["SourceStore", "find_applications", "find_layouts", "streams_of"]
 
 
 class SourceStore(BatchStore, ShardStore, Stopping):
@@ -69,8 +69,10 @@ class SourceStore(BatchStore, ShardStore, Stopping):
         msg = f"{path} comes and goes: somebody else deletes it"
         raise CheckpointError(msg)
 
-    def purge(self, txid_upto: int, epoch: int) -> int:
+    def purge(self, txid_upto: int, epoch: int, keep: Collection[int] = ()) -> int:
         """Remove plans, pins and outcomes up to and including a txid, and parts of large nodes that nothing names.
+
+        What belongs to the txids of `keep` stays.
 
         Returns:
             How many nodes were removed.
@@ -78,7 +80,7 @@ class SourceStore(BatchStore, ShardStore, Stopping):
         Raises:
             FencedError: a newer run has taken over.
         """
-        removed = super().purge(txid_upto, epoch)
+        removed = super().purge(txid_upto, epoch, keep)
         if not self._swept:
             # A crash leaves such parts, so an older run: once is enough.
             removed += self.sweep_parts(epoch)
@@ -167,3 +169,11 @@ def find_layouts(session: Session, root: str, application: str) -> list[Layout]:
     names = session.children([Layout.application_path(root, application)])[0] or []
     found = [Layout.parse(root, application, name) for name in names if "@" in name]
     return sorted(found, key=lambda layout: (layout.stream, layout.created))
+
+
+def streams_of(store: SourceStore) -> dict[str, int]:
+    """The streams that have their home in a store, name to creation time in epoch milliseconds."""
+    if not store.layout.several:
+        return {store.layout.stream: store.layout.created}
+    node = store.streams()
+    return node.streams if node else {}

@@ -13,8 +13,8 @@ import typer
 from checkpoint.client import Sasl, Tls
 from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from checkpoint.errors import CheckpointError
-from checkpoint.store import SourceStore
-from console.connection import open_stores, streams_of
+from checkpoint.store import SourceStore, streams_of
+from console.connection import open_stores
 from console.errors import ConsoleError
 from console.migration import Storm, export_checkpoints, import_checkpoints
 from console.options import (

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from checkpoint.client import ZooKeeperConfig, connect
 from checkpoint.session import Session
-from checkpoint.store import SourceStore, find_applications, find_layouts
+from checkpoint.store import SourceStore, find_applications, find_layouts, streams_of
 from console.errors import ConsoleError
 
-__all__ = ["Target", "open_stores", "streams_of"]
+__all__ = ["Target", "open_stores"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,6 @@ def open_stores(target: Target) -> Iterator[list[SourceStore]]:
     finally:
         client.stop()
         client.close()
-
-
-def streams_of(store: SourceStore) -> dict[str, int]:
-    """The streams that have their home in a store, name to creation time in epoch milliseconds."""
-    if not store.layout.several:
-        return {store.layout.stream: store.layout.created}
-    node = store.streams()
-    return node.streams if node else {}
 
 
 def _no_application(target: Target, known: list[str]) -> str:

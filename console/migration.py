@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from checkpoint.client import connect
 from checkpoint.layout import Layout
 from checkpoint.migrate import StormStyle, export_storm, import_storm, seed_checkpoints
-from checkpoint.store import SourceStore
-from console.connection import Target, open_stores, streams_of
+from checkpoint.store import SourceStore, streams_of
+from console.connection import Target, open_stores
 from console.errors import ConsoleError
 
 __all__ = ["Storm", "export_checkpoints", "import_checkpoints"]

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from checkpoint.layout import ShardKey
 from checkpoint.nodes import DeadLettersNode, ExternalNode
-from checkpoint.store import SourceStore
-from console.connection import streams_of
+from checkpoint.store import SourceStore, streams_of
 from console.errors import ConsoleError
 from tracker.records import RecordPosition
 

@@ -18,8 +18,7 @@ from checkpoint.nodes import (
     SettledNode,
     ShardLineage,
 )
-from checkpoint.store import SourceStore
-from console.connection import streams_of
+from checkpoint.store import SourceStore, streams_of
 
 __all__ = ["Snapshot", "take_snapshot"]
 

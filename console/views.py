@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from checkpoint.nodes import InflightNode
 from console.snapshot import Snapshot
 from console.text import iso_time
-from tracker.records import Run
+from tracker.records import PendingRun, Run
 
 __all__ = ["VIEWS", "View", "checkpoints", "dead_letters", "inflight", "retries", "shards"]
 
@@ -63,7 +64,7 @@ def checkpoints(snapshot: Snapshot, _now: int) -> View:
                 "position": node.position if node else lineage.start if lineage else None,
                 "txid": node.txid if node else None,
                 "lag_ms": node.behind_ms if node else None,
-                "inflight": waiting + dead + (pin.fresh if pin else 0),
+                "inflight": waiting + dead + _unacked(held) + (pin.fresh if pin else 0),
                 "retrying": waiting,
                 "owner": owner,
                 "blocked": held.blocked if held else "",
@@ -74,7 +75,7 @@ def checkpoints(snapshot: Snapshot, _now: int) -> View:
 
 
 def inflight(snapshot: Snapshot, _now: int) -> View:
-    """Everything read and not done: in the batch under way, failed, or to be dead-lettered."""
+    """Everything read and not done: in the batch under way, not acked yet, failed, or to be dead-lettered."""
     rows = []
     for shard in snapshot.shard_ids:
         pin, held = snapshot.pins.get(shard), snapshot.inflight.get(shard)
@@ -93,6 +94,7 @@ def inflight(snapshot: Snapshot, _now: int) -> View:
             }
             for state, run in runs
         ]
+        rows += [_pending(shard, run) for run in (held.pending if held else ())]
         if pin is not None and pin.fresh:
             rows.append(
                 {
@@ -211,6 +213,24 @@ def _progress(snapshot: Snapshot) -> str:
 def _owner(snapshot: Snapshot) -> str | None:
     owner = snapshot.owner
     return f"{owner.host}:{owner.pid}" if owner else None
+
+
+def _pending(shard: str, run: PendingRun) -> Row:
+    """Records that nobody has acked yet. Only the batch's pin knows their positions; due is when they time out."""
+    return {
+        "shard": shard,
+        "state": "not acked",
+        "first": f"row {run.open[0]} of txid {run.txid}",
+        "last": f"row {run.open[-1] - 1}",
+        "count": run.count,
+        "attempts": run.attempt,
+        "due_at": run.due,
+        "reason": run.failures[-1].reason if run.failures else "",
+    }
+
+
+def _unacked(held: InflightNode | None) -> int:
+    return sum(run.count for run in held.pending) if held else 0
 
 
 def _count(runs: tuple[Run, ...]) -> int:

@@ -9,7 +9,7 @@ import msgspec
 
 from checkpoint.nodes import CheckpointNode, InflightNode, Plan
 from spout.planning import ShardState
-from spout.positions import After, Position, ShardEnd, parse_position
+from spout.positions import After, At, Position, ShardEnd, parse_position
 from tracker.records import RecordPosition, Run
 
 __all__ = ["adopted_nodes", "is_beyond"]
@@ -22,7 +22,8 @@ def adopted_nodes(
 ) -> dict[str, tuple[CheckpointNode, InflightNode | None]]:
     """The nodes of each shard of an offset, stamped with `settled`: at least once from here.
 
-    Positions are those the offset's batch started from; what it would have retried and what waited is not done.
+    Positions are those the offset's batch started from; what it would have retried and what waited is not done. Where
+    records waited for their acks, the first of them is where reading starts again.
     """
     updates: dict[str, tuple[CheckpointNode, InflightNode | None]] = {}
     for shard, text in plan.positions.items():
@@ -38,18 +39,28 @@ def adopted_nodes(
             kept = msgspec.structs.replace(known.checkpoint, txid=settled)
             updates[shard] = (kept, known.inflight)
             continue
+        if shard in plan.resume and known is not None and known.checkpoint is not None:
+            # An older copy of ZooKeeper's data: it knows what was in flight at its position, and is read on from there.
+            updates[shard] = (msgspec.structs.replace(known.checkpoint, txid=settled), known.inflight)
+            continue
+        if shard in plan.resume:
+            position = parse_position(plan.resume[shard])
         waiting = sorted(
             (*plan.retries.get(shard, ()), *(plan.notDone.get(shard, ()))),
             key=lambda run: run.last_position,
         )
         dead = plan.dead.get(shard, ())
+        if shard in plan.resume and isinstance(position, At):
+            # From here on everything is read again.
+            waiting = [run for run in waiting if run.last_position < position.record]
+            dead = tuple(run for run in dead if run.last_position < position.record)
         safe = _safe_below(position, [*waiting, *dead], known)
         updates[shard] = (
             CheckpointNode(
                 checkpoint=str(safe.sequence) if safe else None,
                 sub=safe.sub if safe else -1,
                 txid=settled,
-                position=text,
+                position=str(position),
             ),
             InflightNode(txid=settled, waiting=tuple(waiting), dead=dead),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "AckError",
     "CheckpointMismatchError",
     "DataLossError",
     "DeadLetterError",
@@ -80,6 +81,10 @@ class DeadLetterError(SpoutError):
 
 class SpoolError(SpoutError):
     """The folder of the option `retrySpool` cannot be written."""
+
+
+class AckError(SpoutError):
+    """Message ids cannot be acked or failed as they were given."""
 
 
 class WriteError(SpoutError):

@@ -201,6 +201,12 @@ def check(found: Mapping[str, Any], *, batch: bool = False) -> None:
         if found.get(key, default) != default and found.get("consumerMode") != "efo":
             msg = f"{key} is set, but consumerMode=polling has no consumer: set consumerMode=efo, or leave it out"
             raise OptionsError(msg)
+    if found.get("ackMode") == "explicit" and found.get("spout") == "transactional":
+        msg = (
+            "ackMode=explicit does not go with spout=transactional, which fails a batch as a whole: a record that is "
+            "failed after its batch cannot fail that. Use spout=opaque"
+        )
+        raise OptionsError(msg)
     if found["onExhausted"] == "deadLetter" and "deadLetter" not in found:
         msg = "option onExhausted is deadLetter, but deadLetter is not set: name a folder or kinesis://name"
         raise OptionsError(msg)

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from checkpoint.client import Sasl, Tls, ZooKeeperConfig
 from spout import values
 from spout.connection_options import ConnectionOptions, by_field, option, options_of, read_options
 from spout.option_rules import OTHER_WAYS, Option, by_name, check, fold, markdown
 from spout.places import places_text
 from spout.positions import TRIM_HORIZON
+from spout.zookeeper_options import ZooKeeperOptions
 
 __all__ = ["TABLE", "Option", "Options", "options_markdown"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Options(ConnectionOptions):
+class Options(ZooKeeperOptions, ConnectionOptions):
     """What a query asked for. Times are in seconds, sizes in bytes; picklable and hashable.
 
     `starting_position` and `ending_position` are as `spout.places.Places` parses them. Of a batch `application_name`
@@ -38,59 +38,6 @@ class Options(ConnectionOptions):
         None,
         "The stream by its ARN, which names its region too; needed for a stream of another account. Or several of "
         "one region with commas between.",
-    )
-    application_name: str = option(
-        "applicationName",
-        values.text,
-        None,
-        "Required: names the state in ZooKeeper. Two queries under one name take over from each other.",
-        "consumerGroup",
-    )
-    zookeeper_hosts: str = option(
-        "zookeeper.hosts", values.text, None, "Required: `host:port,host:port[/chroot]`."
-    )
-    zookeeper_root: str = option(
-        "zookeeper.root",
-        values.text,
-        "/kinesis-trident",
-        "The node that everything is below.",
-    )
-    zookeeper_session_timeout: float = option(
-        "zookeeper.sessionTimeout",
-        values.timeout,
-        "20s",
-        "How long an operation waits for ZooKeeper before the query stops; also the session's timeout.",
-    )
-    zookeeper_tls_ca: str | None = option(
-        "zookeeper.tls.ca", values.text, None, "PEM file of the authorities to trust; switches TLS on."
-    )
-    zookeeper_tls_cert: str | None = option(
-        "zookeeper.tls.cert", values.text, None, "PEM file of the certificate to show; switches TLS on."
-    )
-    zookeeper_tls_key: str | None = option(
-        "zookeeper.tls.key", values.text, None, "PEM file of that certificate's key."
-    )
-    zookeeper_tls_verify: bool = option(
-        "zookeeper.tls.verify",
-        values.boolean,
-        "true",
-        "`false` switches TLS on and accepts any certificate.",
-    )
-    zookeeper_sasl_username: str | None = option(
-        "zookeeper.sasl.username", values.text, None, "The name for a SASL login."
-    )
-    zookeeper_sasl_password: str | None = option(
-        "zookeeper.sasl.password", values.text, None, "The password for a SASL login.", secret=True
-    )
-    zookeeper_sasl_mechanism: str = option(
-        "zookeeper.sasl.mechanism", values.text, "DIGEST-MD5", "The mechanism of the SASL login."
-    )
-    zookeeper_digest: str | None = option(
-        "zookeeper.digest",
-        values.text,
-        None,
-        "`user:password`: log in with it, and give only that user access to the nodes made.",
-        secret=True,
     )
     starting_position: str = option(
         "startingPosition",
@@ -113,6 +60,24 @@ class Options(ConnectionOptions):
         "opaque",
         "`transactional` replays a batch identically or stops, `opaque` goes on with what is left, "
         "`nontransactional` is at least once.",
+    )
+    ack_mode: str = option(
+        "ackMode",
+        values.choice("batch", "explicit"),
+        "batch",
+        "When a record is done: with its `batch`, or once `Acks` has acked it, from any process (docs/acks.md).",
+    )
+    message_timeout: float = option(
+        "messageTimeout",
+        values.timeout,
+        "30s",
+        "`ackMode=explicit` only: how long after its batch a record waits for its ack; then it fails.",
+    )
+    max_inflight_records: int = option(
+        "maxInflightRecords",
+        values.count(1),
+        "10000",
+        "`ackMode=explicit` only: records of a shard that are read and not done; at the bound it reads nothing new.",
     )
     retry_limit: int = option(
         "retryLimit",
@@ -315,25 +280,6 @@ class Options(ConnectionOptions):
         check(found, batch=True)
         found.setdefault("startingPosition", str(TRIM_HORIZON))
         return cls(**by_field(cls, found))
-
-    @property
-    def zookeeper(self) -> ZooKeeperConfig:
-        """How to reach ZooKeeper."""
-        tls = sasl = None
-        if self.zookeeper_tls_ca or self.zookeeper_tls_cert or not self.zookeeper_tls_verify:
-            tls = Tls(
-                self.zookeeper_tls_ca,
-                self.zookeeper_tls_cert,
-                self.zookeeper_tls_key,
-                self.zookeeper_tls_verify,
-            )
-        if self.zookeeper_sasl_username and self.zookeeper_sasl_password:
-            sasl = Sasl(
-                self.zookeeper_sasl_username, self.zookeeper_sasl_password, self.zookeeper_sasl_mechanism
-            )
-        return ZooKeeperConfig(
-            self.zookeeper_hosts, self.zookeeper_session_timeout, tls, sasl, self.zookeeper_digest
-        )
 
 
 def _table() -> Iterator[Option]:

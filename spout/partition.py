@@ -25,7 +25,7 @@ class ShardTurn:
 
     `shard` is its name in the layout, `index` its place in the plan. `due` holds the runs taken up again in shard
     order, each with True where it is exhausted and goes to the dead letter; `read` says whether new records are read
-    from `start` (a position in text form).
+    from `start` (a position in text form), at most `limit` of them.
     """
 
     shard: str
@@ -33,6 +33,7 @@ class ShardTurn:
     start: str
     read: bool
     due: tuple[tuple[Run, bool], ...] = ()
+    limit: int | None = None
 
 
 class TurnsPartition(InputPartition):
@@ -49,7 +50,6 @@ class TurnsPartition(InputPartition):
         txid: int,
         plan: str,
         epoch: int,
-        limit: int | None,
         limit_bytes: int | None,
         replay: bool,
         turns: Sequence[ShardTurn],
@@ -62,7 +62,6 @@ class TurnsPartition(InputPartition):
         self.txid = txid
         self.plan = plan
         self.epoch = epoch
-        self.limit = limit
         self.limit_bytes = limit_bytes
         self.replay = replay
         self.turns = tuple(turns)
@@ -107,6 +106,9 @@ def tasks_of(
             start=plan.positions[shard],
             read=shard in plan.read,
             due=tuple(merged_due(plan, shard)),
+            limit=min(
+                (most for most in (plan.limit, plan.room.get(shard)) if most is not None), default=None
+            ),
         )
         for index, shard in enumerate(plan.shards)
     ]
@@ -117,7 +119,6 @@ def tasks_of(
             txid=plan.txid,
             plan=plan.plan,
             epoch=epoch,
-            limit=plan.limit,
             limit_bytes=plan.limitBytes,
             replay=replay,
             turns=part,

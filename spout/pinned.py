@@ -11,6 +11,7 @@ import xxhash
 from checkpoint.nodes import Pin
 from spout.deadletter import Letter
 from spout.rows import TurnRows
+from tracker.keys import pack_in_parts
 from tracker.records import RecordPosition, Run
 
 __all__ = ["holds_all_of", "left_of", "reach", "served_part"]
@@ -62,6 +63,7 @@ def left_of(
         fresh=rows.count - sum(retried.values()),
         digest=rows.digest(),
         xor=rows.xor(),
+        positions=pack_in_parts(rows.keys()) if pin.positions else (),
         served=tuple(served),
         missing=tuple(sorted(missing)),
         lost=pin.lost + pin.count - rows.count - expired,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from checkpoint.nodes import CheckpointNode, InflightNode, Plan
-from spout.positions import Position, parse_position
-from tracker.records import RecordPosition, Run
+from spout.positions import At, Position, parse_position
+from tracker.keys import Keys, position_of
+from tracker.records import PendingRun, RecordPosition, Run
 
 __all__ = [
     "MAX_DUE_RUNS",
@@ -28,11 +29,15 @@ MAX_DUE_RUNS = 1000
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """What settling left behind for one shard: the two nodes, and where it starts when it has none yet."""
+    """What settling left behind for one shard: the two nodes, and where it starts when it has none yet.
+
+    `turns`: the positions of the rows of the batches that `inflight` names, by txid.
+    """
 
     start: Position
     checkpoint: CheckpointNode | None = None
     inflight: InflightNode | None = None
+    turns: Mapping[int, Keys] = field(default_factory=dict, compare=False)
 
     @property
     def position(self) -> Position:
@@ -56,6 +61,33 @@ class ShardState:
         return self.inflight.dead if self.inflight else ()
 
     @property
+    def pending(self) -> tuple[PendingRun, ...]:
+        """The records that nobody has acked yet."""
+        return self.inflight.pending if self.inflight else ()
+
+    @property
+    def unacked(self) -> int:
+        """How many records nobody has acked yet."""
+        return sum(run.count for run in self.pending)
+
+    @property
+    def held(self) -> int:
+        """How many records are read and not done."""
+        return self.unacked + sum(run.count for run in _all(self))
+
+    @property
+    def resume(self) -> RecordPosition | None:
+        """The first record that nobody has acked yet; None when there is none."""
+        return min(
+            (
+                position_of(self.turns[run.txid][run.open[0]])
+                for run in self.pending
+                if run.txid in self.turns
+            ),
+            default=None,
+        )
+
+    @property
     def blocked(self) -> str:
         """Why the shard reads nothing new, or the empty string."""
         return self.inflight.blocked if self.inflight else ""
@@ -69,6 +101,7 @@ def starting_plan(txid: int, streams: Mapping[str, int], states: Mapping[str, Sh
         streams=dict(streams),
         positions={shard: str(state.position) for shard, state in sorted(states.items())},
         notDone={shard: _all(state) for shard, state in sorted(states.items()) if _all(state)},
+        resume=_resumed(states),
     )
 
 
@@ -82,15 +115,21 @@ def make_plan(
     now: int,
     max_records: int | None,
     max_bytes: int | None = None,
+    max_inflight: int | None = None,
 ) -> Plan | None:
     """The plan of the next batch, or None when there is nothing to do.
 
     `plan` is the random mark of this plan; `read` names the shards that have new records to read; `now` is in epoch
-    milliseconds; `max_records` bounds the new records of all shards together, `max_bytes` their payload.
+    milliseconds; `max_records` bounds the new records of all shards together, `max_bytes` their payload, `max_inflight`
+    the records of a shard that are read and not done.
     """
     retries = {shard: _due(state, now) for shard, state in sorted(states.items()) if _due(state, now)}
     dead = {shard: state.dead[:MAX_DUE_RUNS] for shard, state in sorted(states.items()) if state.dead}
     wanted = sorted(shard for shard in read if not states[shard].blocked)
+    room: dict[str, int] = {}
+    if max_inflight is not None:
+        room = {shard: max_inflight - states[shard].held for shard in wanted}
+        wanted = [shard for shard in wanted if room[shard] > 0]
     limit, chosen = per_shard_limit(wanted, max_records, txid)
     limit_bytes, chosen = per_shard_limit(chosen, max_bytes, txid)
     if not (chosen or retries or dead):
@@ -105,19 +144,20 @@ def make_plan(
         dead=dead,
         limit=limit,
         limitBytes=limit_bytes,
+        room={shard: room[shard] for shard in chosen if shard in room},
     )
     return waiting_besides(made, states)
 
 
 def waiting_besides(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
-    """The plan with what waits for a later batch: all runs of the shards that the plan does not take up."""
+    """The plan with what waits besides: for a later batch, all runs that it does not take up, and for acks."""
     left = {}
     for shard, state in sorted(states.items()):
         taken = {run.last for run in (*plan.retries.get(shard, ()), *plan.dead.get(shard, ()))}
         rest = tuple(run for run in _all(state) if run.last not in taken)
         if rest:
             left[shard] = rest
-    return msgspec.structs.replace(plan, notDone=left)
+    return msgspec.structs.replace(plan, notDone=left, resume=_resumed(states))
 
 
 def per_shard_limit(shards: list[str], most: int | None, txid: int) -> tuple[int | None, list[str]]:
@@ -143,6 +183,11 @@ def merged_due(plan: Plan, shard: str) -> list[tuple[Run, bool]]:
         *((run, True) for run in plan.dead.get(shard, ())),
     )
     return sorted(runs, key=lambda pair: pair[0].last_position)
+
+
+def _resumed(states: Mapping[str, ShardState]) -> dict[str, str]:
+    first = {shard: state.resume for shard, state in sorted(states.items())}
+    return {shard: str(At(position)) for shard, position in first.items() if position is not None}
 
 
 def _due(state: ShardState, now: int) -> tuple[Run, ...]:

@@ -22,6 +22,7 @@ def progress_of(state: SourceState) -> dict[str, Any]:
         name_of(shard): {
             "checkpoint": node.checkpoint.checkpoint if node.checkpoint else None,
             "behindMs": node.checkpoint.behind_ms if node.checkpoint else None,
+            "unacked": node.unacked,
             "retrying": sum(run.count for run in node.waiting),
             "dead": sum(run.count for run in node.dead),
             "deadLettered": letters[shard].count if shard in letters else 0,
@@ -34,8 +35,10 @@ def progress_of(state: SourceState) -> dict[str, Any]:
     return {
         "txid": state.settled,
         "behindMs": max((node.behind_ms for node in nodes), default=0),
-        "inflight": retrying + sum(run.count for runs in state.dead.values() for run in runs),
+        "inflight": sum(node.held for node in state.active.values()),
+        "unacked": state.unacked,
         "retrying": retrying,
         "deadLettered": sum(node.count for node in letters.values()),
+        **({"acks": state.tally._asdict()} if any(state.tally) else {}),
         "shards": shards,
     }

@@ -143,7 +143,8 @@ class Reconciler:
 
     def _take_over(self, end: Plan) -> bool:
         """Adopt the plan of a batch in hand; False where ZooKeeper has got beyond it, so that it cannot be settled."""
-        further = self._state.stands_further(end)
+        # What waited for acks before it is read again, so the rows of the batch come once more too, with a later one.
+        further = self._state.stands_further(end) or bool(end.resume)
         self._state.adopt(end, settled=end.txid if further else end.txid - 1)
         self._compared = True
         return not further

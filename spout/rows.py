@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from tracker.ids import roots, tuple_ids
+from tracker.keys import Keys, keys_of
 
 __all__ = [
     "ANCHORS",
@@ -137,6 +138,16 @@ class TurnRows:
             value ^= np.bitwise_xor.reduce(ids, initial=np.int64(0))
         return int(value)
 
+    def keys(self) -> Keys:
+        """The positions of all rows, in order."""
+        batches = [batch for batch, _, _ in self._numbered() if batch.num_rows]
+        return keys_of(
+            np.concatenate([np.empty(0, object), *(_numpy(batch, "sequenceNumber") for batch in batches)]),
+            np.concatenate(
+                [np.empty(0, np.int64), *(_numpy(batch, "subSequenceNumber") for batch in batches)]
+            ),
+        )
+
     def digest(self) -> str:
         """A digest of the positions of all rows, in order."""
         return digest_of(batch for batch, _, _ in self._numbered())
@@ -190,6 +201,11 @@ def _rows(
         anchors.cast(ARROW_SCHEMA.field(ANCHORS).type),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+
+
+def _numpy(batch: pa.RecordBatch, column: str) -> np.ndarray:
+    found: np.ndarray = batch.column(column).to_numpy(zero_copy_only=False)
+    return found
 
 
 def digest_of(batches: Iterable[pa.RecordBatch]) -> str:

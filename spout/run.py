@@ -208,7 +208,7 @@ class SourceRun:
                     return plan
                 if (
                     self._draining
-                    and not self._state.waiting
+                    and not (self._state.waiting or self._state.unacked)
                     and self._tip.all_ended(self._state.positions())
                 ):
                     return None
@@ -258,7 +258,7 @@ class SourceRun:
             if self._state.untidy or self._state.settled >= self._purged + _PURGE_EVERY:
                 self._purged, self._state.untidy = self._state.settled, False
                 left = {shard: (*at.waiting, *at.dead) for shard, at in self._state.shards.items()}
-                self._cleaner.submit(self._purge, self._purged, left)
+                self._cleaner.submit(self._purge, self._purged, left, self._state.turns_in_use)
 
     def report(self) -> dict[str, Any]:
         """What the query's progress shows: lag, in-flight, retrying and dead-lettered records."""
@@ -271,9 +271,9 @@ class SourceRun:
         self._client.stop()
         self._client.close()
 
-    def _purge(self, settled: int, left: Mapping[str, Sequence[Run]]) -> None:
+    def _purge(self, settled: int, left: Mapping[str, Sequence[Run]], keep: frozenset[int]) -> None:
         try:
-            self._store.purge(settled, self._epoch)
+            self._store.purge(settled, self._epoch, keep)
             if self._spool is not None:
                 self._spool.clean(settled, left)
         except (CheckpointError, SpoolError) as error:
@@ -286,9 +286,14 @@ class SourceRun:
     def _plan(self, max_records: int | None) -> Plan | None:
         state, options, now = self._state, self._options, self._now()
         self._refresh_shards()
-        if self._requested:
+        timeout = state.next_timeout
+        timed_out = timeout is not None and timeout <= now
+        # An ack that came in time must not lose against the news of it.
+        if self._requested or timed_out:
             self._requested = False
             state.take_in_requests(now)
+        if timed_out:
+            state.time_out(now)
         if options.on_exhausted == "fail":
             self._raise_if_exhausted()
         read = self._shards_to_read(now)
@@ -301,6 +306,7 @@ class SourceRun:
             now=now,
             max_records=max_records,
             max_bytes=self._options.max_bytes_per_trigger,
+            max_inflight=options.max_inflight_records if options.ack_mode == "explicit" else None,
         )
 
     def _shards_to_read(self, now: int) -> list[str]:
@@ -333,8 +339,9 @@ class SourceRun:
         """Wait until something may be due, or somebody wakes this run."""
         next_due = min((run.due for run in self._state.waiting), default=None)
         until = self._tip.next_look(self._state.positions(), self._now())
-        if next_due is not None:
-            until = min(until, next_due)
+        for due in (next_due, self._state.next_timeout):
+            if due is not None:
+                until = min(until, due)
         seconds = until / 1000 - self._clock()
         if not self._draining:
             seconds = min(seconds, deadline - self._clock())

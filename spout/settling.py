@@ -7,27 +7,43 @@ the plan, the turn's pin and the outcome, and gives the shard's two nodes.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from checkpoint.nodes import CheckpointNode, DeadLetterRecord, InflightNode, NotDone, Pin, Plan
 from spout.planning import ShardState, merged_due
 from spout.positions import After, ShardEnd, parse_position
-from tracker.inflight import InflightRecordTracker
+from tracker.explicit import ExplicitTracker
+from tracker.keys import Keys, unpack
 from tracker.records import RecordPosition, Run
 from tracker.retry import RetryPolicy
 
-__all__ = ["SettledShard", "settle_shard", "tracker_of"]
+__all__ = ["Explicit", "SettledShard", "inflight_of", "settle_shard", "tracker_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Explicit:
+    """How long records that were read with `ackMode=explicit` wait for their acks, in milliseconds.
+
+    `max_inflight`: how many records of a shard may be read and not done; None for no bound, with `ackMode=batch`.
+    """
+
+    timeout: int
+    max_inflight: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SettledShard:
-    """One shard after a batch: its nodes, and the runs that were dead-lettered (or skipped) in it."""
+    """One shard after a batch: its nodes, and the runs that were dead-lettered (or skipped) in it.
+
+    `turns`: the positions of the rows of the batches that `inflight` names, by txid.
+    """
 
     checkpoint: CheckpointNode
     inflight: InflightNode
     dead_lettered: tuple[DeadLetterRecord, ...] = ()
     drained: bool = False
+    turns: Mapping[int, Keys] = field(default_factory=dict)
 
 
 def settle_shard(
@@ -42,12 +58,13 @@ def settle_shard(
     max_retrying: int,
     now: int,
     rng: random.Random,
+    explicit: Explicit | None = None,
 ) -> SettledShard:
     """Settle one shard of a batch.
 
     `state` is the shard before the batch; `source` is how its message ids begin, `shard` its name in the plan; `pin`
     is None where nothing ran (an empty turn: position and due retries stay); `not_done` is the outcome; `now` is in
-    epoch milliseconds.
+    epoch milliseconds. With `explicit`, what is not in the outcome waits for its ack.
 
     Raises:
         ValueError: the outcome names records that the turn did not hold.
@@ -56,20 +73,20 @@ def settle_shard(
     tracker = tracker_of(state, policy)
     letters: list[DeadLetterRecord] = []
     if pin is not None:
-        fresh_failed, buried = _settle_due(tracker, merged_due(plan, shard), pin, not_done, now=now, rng=rng)
+        given = _Given.of(plan.txid, pin, explicit, now)
+        due = merged_due(plan, shard)
+        fresh_failed, buried = _settle_due(tracker, due, pin, not_done, given, now=now, rng=rng)
         letters = [
             _letter(run, source, count, reached, txid=plan.txid, now=now) for run, count, reached in buried
         ]
-        if pin.last is not None:
+        if given is not None:
+            tracker.give(given.txid, given.keys, given.row, given.deadline)
+            # What a replay no longer found cannot come again.
+            tracker.fail_given(given.txid, not_done, now, rng)
+        elif pin.last is not None:
             # What a replay no longer found was delivered once, and the outcome may name it.
             count = max(pin.fresh + pin.lost, 1)
             tracker.delivered(RecordPosition.parse(pin.last), count, fresh_failed, now, rng)
-    blocked = ""
-    if tracker.retrying >= max_retrying:
-        blocked = (
-            f"{tracker.retrying} failed runs of records wait for a retry, the bound maxRetryingRecords is "
-            f"{max_retrying}: the shard reads nothing new until some are done"
-        )
     checkpoint = tracker.checkpoint
     looked = pin if pin is not None and shard in plan.read and _saw_something(pin) else before
     return SettledShard(
@@ -83,22 +100,67 @@ def settle_shard(
             behind_ms=looked.behind_ms if looked else 0,
             read=(before.read if before else 0) + (pin.fresh if pin else 0),
         ),
-        inflight=InflightNode(txid=plan.txid, waiting=tracker.waiting, dead=tracker.dead, blocked=blocked),
+        inflight=inflight_of(tracker, plan.txid, max_retrying, explicit),
         dead_lettered=tuple(letters),
         drained=pin is not None and pin.closed,
+        turns=tracker.turns_in_use,
     )
 
 
-def tracker_of(state: ShardState, policy: RetryPolicy) -> InflightRecordTracker:
+def inflight_of(
+    tracker: ExplicitTracker, txid: int, max_retrying: int, explicit: Explicit | None
+) -> InflightNode:
+    """What is not done, as it is stored, and whether the shard may read on."""
+    blocked = ""
+    if tracker.retrying >= max_retrying:
+        blocked = (
+            f"{tracker.retrying} failed runs of records wait for a retry, the bound maxRetryingRecords is "
+            f"{max_retrying}: the shard reads nothing new until some are done"
+        )
+    elif explicit is not None and explicit.max_inflight is not None and tracker.held >= explicit.max_inflight:
+        blocked = (
+            f"{tracker.held} records are read and not done, the bound maxInflightRecords is "
+            f"{explicit.max_inflight}: the shard reads nothing new until some are acked"
+        )
+    return InflightNode(
+        txid=txid,
+        waiting=tracker.waiting,
+        dead=tracker.dead,
+        blocked=blocked,
+        pending=tracker.unacked,
+        turns=tuple(sorted(tracker.turns_in_use)),
+    )
+
+
+def tracker_of(state: ShardState, policy: RetryPolicy) -> ExplicitTracker:
     """The tracker of a shard as its nodes describe it."""
     position = state.position
-    return InflightRecordTracker.restore(
+    return ExplicitTracker.of(
         state.safe,
         state.waiting,
         state.dead,
+        state.pending,
+        state.turns,
         policy,
         through=position.record if isinstance(position, After | ShardEnd) else None,
     )
+
+
+@dataclass(slots=True)
+class _Given:
+    """The rows of a turn on their way into the tracker: `row` is the next one."""
+
+    txid: int
+    keys: Keys
+    deadline: int
+    row: int = 0
+
+    @classmethod
+    def of(cls, txid: int, pin: Pin, explicit: Explicit | None, now: int) -> _Given | None:
+        """None where records are done with their batch: what counts is the `ackMode` that they were read with."""
+        if explicit is None or not pin.positions:
+            return None
+        return cls(txid, unpack(*pin.positions), now + explicit.timeout)
 
 
 def _saw_something(pin: Pin) -> bool:
@@ -107,10 +169,11 @@ def _saw_something(pin: Pin) -> bool:
 
 
 def _settle_due(
-    tracker: InflightRecordTracker,
+    tracker: ExplicitTracker,
     due: Sequence[tuple[Run, bool]],
     pin: Pin,
     not_done: Sequence[NotDone],
+    given: _Given | None,
     *,
     now: int,
     rng: random.Random,
@@ -143,7 +206,18 @@ def _settle_due(
         found: Run | None = run
         if gone:
             found = tracker.expired(run, served, now)
-        if found is not None:
+        if found is not None and given is not None:
+            tracker.give_again(
+                found,
+                served,
+                reached,
+                txid=given.txid,
+                keys=given.keys,
+                start=given.row,
+                deadline=given.deadline,
+            )
+            given.row += served
+        elif found is not None:
             tracker.redelivered(found, served, reached, mine, now, rng)
     return rest, buried
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
+from checkpoint.errors import StateMissingError
 from checkpoint.layout import ShardKey
 from checkpoint.nodes import (
     Acks,
     DeadLetterRecord,
     DeadLettersNode,
-    InflightNode,
     Plan,
     SettledNode,
     ShardLineage,
@@ -23,16 +24,19 @@ from checkpoint.nodes import (
 from checkpoint.store import SourceStore
 from spout.adoption import adopted_nodes, is_beyond
 from spout.errors import DataLossError
+from spout.external import Tally, take_in
 from spout.kinesis import Shard
 from spout.options import Options
 from spout.places import Places
 from spout.planning import ShardState
 from spout.positions import TRIM_HORIZON, AtTimestamp, Position, ShardEnd, parse_position
 from spout.probe import Look
-from spout.settling import SettledShard, settle_shard, tracker_of
+from spout.settling import Explicit, SettledShard, inflight_of, settle_shard, tracker_of
 from spout.shards import adopted, drained, first_listing, listed_again, readable
 from spout.streams import Streams
-from tracker.records import RecordPosition, Run
+from tracker.explicit import TIMEOUT, ExplicitTracker
+from tracker.keys import Keys, unpack
+from tracker.records import Run
 from tracker.retry import Backoff, RetryPolicy
 
 __all__ = ["SourceState"]
@@ -43,6 +47,9 @@ _SEEN_PERIOD_MS = 10 * 60 * 1000
 
 _FEW_SHARDS = 500
 """Up to here a plan is one node, and what a settled batch leaves is removed in the multi that settles it."""
+
+_REQUESTS_AT_A_TIME = 1_000
+"""Nodes of other processes that are taken in, and removed, in one multi: more would not fit."""
 
 _LAST_LETTERS = 20
 """Dead letters kept in ZooKeeper a shard, to look at; the records themselves are in the dead letter."""
@@ -78,6 +85,9 @@ class SourceState:
         self.shards: dict[str, ShardState] = {}
         self.dead_letters: dict[str, DeadLettersNode] = {}
         self._stored_seen: dict[str, int] = {}
+        bound = options.max_inflight_records if options.ack_mode == "explicit" else None
+        self._explicit = Explicit(round(options.message_timeout * 1000), bound)
+        self.tally = Tally()
 
     def load(self) -> None:
         """Read everything from ZooKeeper; the very first time, list the shards and settle where they start."""
@@ -96,7 +106,8 @@ class SourceState:
         checkpoints, inflight = self._store.checkpoints(), self._store.inflight()
         for shard in {*self.lineage, *inflight}:
             start = parse_position(self.lineage[shard].start) if shard in self.lineage else TRIM_HORIZON
-            self.shards[shard] = ShardState(start, checkpoints.get(shard), inflight.get(shard))
+            turns = self._positions(shard, inflight[shard].turns) if shard in inflight else {}
+            self.shards[shard] = ShardState(start, checkpoints.get(shard), inflight.get(shard), turns)
         self._parked = frozenset(shard for shard in self.shards if self.streams.info_of(shard) is None)
         self.dead_letters = self._store.dead_letters()
 
@@ -124,7 +135,7 @@ class SourceState:
         for shard in lineage.keys() - self.shards.keys():
             self.shards[shard] = ShardState(parse_position(lineage[shard].start))
         for shard in self.lineage.keys() - lineage.keys():
-            if not (self.shards[shard].waiting or self.shards[shard].dead):
+            if not self.shards[shard].held:
                 del self.shards[shard]
         self.lineage = lineage
 
@@ -169,7 +180,7 @@ class SourceState:
             if look.at - self._stored_seen.get(shard, node.seen or 0) >= _SEEN_PERIOD_MS:
                 self._store.amend(shard, self._epoch, checkpoint=seen)
                 self._stored_seen[shard] = look.at
-            self.shards[shard] = ShardState(state.start, seen, state.inflight)
+            self.shards[shard] = replace(state, checkpoint=seen)
 
     def settle(self, plan: Plan, now: int) -> None:
         """Settle a batch that Spark has committed: move checkpoints, queue what failed, in ZooKeeper first.
@@ -195,6 +206,7 @@ class SourceState:
                 max_retrying=self._options.max_retrying_records,
                 now=now,
                 rng=self._rng,
+                explicit=self._explicit,
             )
         ended = [shard for shard, pin in pins.items() if pin.closed]
         lineage = drained(self.lineage, ended)
@@ -203,8 +215,9 @@ class SourceState:
             for shard, result in done.items()
             if result.dead_lettered
         }
-        # A plan or an outcome of many nodes is left to a purge.
-        small = not (plan.retries or plan.dead or not_done) and len(plan.positions) < _FEW_SHARDS
+        # A plan or an outcome of many nodes is left to a purge; and pins that know where records in flight are, stay.
+        known = plan.txid in self.turns_in_use or any(plan.txid in result.turns for result in done.values())
+        small = not (plan.retries or plan.dead or not_done or known) and len(plan.positions) < _FEW_SHARDS
         self.untidy |= not small
         self._store.settle(
             {shard: (result.checkpoint, result.inflight) for shard, result in done.items()},
@@ -217,7 +230,8 @@ class SourceState:
         self.lineage = lineage
         self.dead_letters |= letters
         for shard, result in done.items():
-            self.shards[shard] = ShardState(self._of(plan, shard).start, result.checkpoint, result.inflight)
+            start = self._of(plan, shard).start
+            self.shards[shard] = ShardState(start, result.checkpoint, result.inflight, result.turns)
         self.settled, self.settled_plan = plan.txid, plan.plan
 
     def _of(self, plan: Plan, shard: str) -> ShardState:
@@ -239,32 +253,70 @@ class SourceState:
         updates = adopted_nodes(plan, self.shards, settled)
         mark = plan.plan if settled == plan.txid else ""
         lineage = ShardsNode(
-            shards=self.lineage | adopted(self._lineage_of(plan.streams), plan.positions),
+            shards=self.lineage | adopted(self._lineage_of(plan.streams), {**plan.positions, **plan.resume}),
         )
         self._store.settle(updates, {}, lineage, SettledNode(txid=settled, plan=mark), self._epoch)
         self.shards.clear()
         self.load()
 
     def take_in_requests(self, now: int) -> None:
-        """Put records that somebody asked for back as due retries with a fresh count; between two batches only."""
+        """Take in what other processes ask for: replays, acks and fails; between two batches only."""
         for shard, asked in self._store.external().items():
             state = self.shards.get(shard)
             if state is None or state.checkpoint is None:
-                log.warning("shard %s was never read: the request to replay its records is dropped", shard)
+                log.warning("shard %s was never read: what was asked of its records is dropped", shard)
                 self._store.amend(shard, self._epoch, consumed=list(asked))
                 continue
+            names = list(asked)
+            for start in range(0, len(names), _REQUESTS_AT_A_TIME):
+                some = names[start : start + _REQUESTS_AT_A_TIME]
+                tracker = tracker_of(self.shards[shard], self._policy)
+                tally = take_in(shard, tracker, [asked[name] for name in some], now, self._rng)
+                self._amend(shard, tracker, consumed=some)
+                self.tally = self.tally.plus(tally)
+
+    def time_out(self, now: int) -> None:
+        """Fail the records that nobody has acked in time; between two batches only."""
+        for shard, state in list(self.active.items()):
+            if not any(run.due <= now for run in state.pending):
+                continue
             tracker = tracker_of(state, self._policy)
-            records = [RecordPosition.parse(text) for node in asked.values() for text in node.records]
-            refused = tracker.replay(records, now)
-            if refused:
-                log.warning(
-                    "shard %s: no such records were delivered: %s", shard, ", ".join(map(str, refused))
+            late = tracker.time_out(now, self._rng)
+            log.warning("shard %s: %d records were not acked in time and fail (%s)", shard, late, TIMEOUT)
+            self._amend(shard, tracker)
+            self.tally = self.tally.plus(Tally(timed_out=late))
+
+    def _amend(self, shard: str, tracker: ExplicitTracker, consumed: Sequence[str] = ()) -> None:
+        """Store what a shard's tracker says between two batches."""
+        state = self.shards[shard]
+        assert state.checkpoint is not None, "a shard that was read has a checkpoint"
+        safe = tracker.checkpoint
+        checkpoint = msgspec.structs.replace(
+            state.checkpoint,
+            checkpoint=str(safe.sequence) if safe else None,
+            sub=safe.sub if safe else -1,
+        )
+        inflight = inflight_of(tracker, checkpoint.txid, self._options.max_retrying_records, self._explicit)
+        self._store.amend(shard, self._epoch, checkpoint=checkpoint, inflight=inflight, consumed=consumed)
+        self.shards[shard] = ShardState(state.start, checkpoint, inflight, tracker.turns_in_use)
+
+    def _positions(self, shard: str, txids: Sequence[int]) -> dict[int, Keys]:
+        """The positions of the rows of settled batches, from their pins.
+
+        Raises:
+            StateMissingError: a pin is gone.
+        """
+        found = {txid: self._store.get_pin(txid, shard) for txid in txids}
+        for txid, pin in found.items():
+            if pin is None:
+                layout = self._store.layout
+                msg = (
+                    f"{layout.pin_of(txid, shard)} does not exist, but {layout.inflight_of(shard)} names records of "
+                    "that batch which nobody has acked yet: only it knows their positions. Nothing was changed. "
+                    "Restore the node from a backup"
                 )
-            inflight = InflightNode(
-                txid=state.checkpoint.txid, waiting=tracker.waiting, dead=tracker.dead, blocked=state.blocked
-            )
-            self._store.amend(shard, self._epoch, inflight=inflight, consumed=list(asked))
-            self.shards[shard] = ShardState(state.start, state.checkpoint, inflight)
+                raise StateMissingError(msg)
+        return {txid: unpack(*pin.positions) for txid, pin in found.items() if pin is not None}
 
     def _counted(self, shard: str, letters: Sequence[DeadLetterRecord]) -> DeadLettersNode:
         before = self.dead_letters.get(shard)
@@ -297,6 +349,21 @@ class SourceState:
     def waiting(self) -> list[Run]:
         """All runs that wait for a retry."""
         return [run for state in self.active.values() for run in state.waiting]
+
+    @property
+    def unacked(self) -> int:
+        """How many records nobody has acked yet."""
+        return sum(state.unacked for state in self.active.values())
+
+    @property
+    def next_timeout(self) -> int | None:
+        """When the first record times out that nobody has acked yet; None when there is none."""
+        return min((run.due for state in self.active.values() for run in state.pending), default=None)
+
+    @property
+    def turns_in_use(self) -> frozenset[int]:
+        """The settled batches whose pins know the positions of what is in flight."""
+        return frozenset(txid for state in self.shards.values() for txid in state.turns)
 
     @property
     def dead(self) -> Mapping[str, tuple[Run, ...]]:

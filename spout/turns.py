@@ -37,6 +37,7 @@ from spout.positions import parse_position
 from spout.rows import Segment, TurnRows
 from spout.spool import spool_of
 from tracker.ids import tag
+from tracker.keys import pack_in_parts
 from tracker.records import RecordPosition, Run
 
 __all__ = ["TurnReader", "read_turns"]
@@ -193,11 +194,11 @@ class TurnReader:
             self._lose(turn)
         fetcher = self._fetcher(turn)
         served, through, missing, segments = self._take_up(turn, fetcher)
-        fresh = fetcher.fetch_new(parse_position(turn.start), self._bounds()) if turn.read else None
+        fresh = fetcher.fetch_new(parse_position(turn.start), self._bounds(turn)) if turn.read else None
         if fresh is not None and fresh.count:
             segments.append(Segment(fresh.batches, attempt=1))
         rows = self._rows(turn, segments)
-        part = self._partition
+        part, options = self._partition, self._options
         pin = Pin(
             txid=part.txid,
             plan=part.plan,
@@ -216,6 +217,7 @@ class TurnReader:
             served=served,
             missing=missing,
             through=through,
+            positions=pack_in_parts(rows.keys()) if options.ack_mode == "explicit" else (),
         )
         return rows, pin
 
@@ -332,12 +334,12 @@ class TurnReader:
             turn.shard,
         )
 
-    def _bounds(self) -> Bounds:
+    def _bounds(self, turn: ShardTurn) -> Bounds:
         options = self._options
         records = options.max_fetch_records_per_shard
         size = min(options.max_fetch_bytes_per_shard, options.max_fetch_bytes_per_task)
-        if self._partition.limit is not None:
-            records = min(records, self._partition.limit)
+        if turn.limit is not None:
+            records = min(records, turn.limit)
         if self._partition.limit_bytes is not None:
             size = min(size, self._partition.limit_bytes)
         return Bounds(

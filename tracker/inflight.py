@@ -185,9 +185,13 @@ class InflightRecordTracker(Ordinals, Turns):
             OrderError: runs overlap each other or the checkpoint, or one has no beginning.
         """
         tracker = cls(policy, checkpoint)
-        entries = [Entry.of(run, State.WAITING) for run in waiting] + [
-            Entry.of(run, State.DEAD) for run in dead
-        ]
+        entries = [Entry.of(run, State.WAITING) for run in waiting]
+        tracker._place([*entries, *(Entry.of(run, State.DEAD) for run in dead)], through)
+        return tracker
+
+    def _place(self, entries: Sequence[Entry], through: RecordPosition | None) -> None:
+        """Link what is not done; everything else up to `through` is."""
+        checkpoint = self._checkpoint
         end: RecordPosition | None = None
         for entry in sorted(entries, key=lambda entry: entry.last):
             low = entry.first if entry.first is not None else entry.last
@@ -200,13 +204,12 @@ class InflightRecordTracker(Ordinals, Turns):
                 raise OrderError(msg)
             end = entry.last
             if beside:
-                tracker._beside.append(entry)
+                self._beside.append(entry)
                 continue
-            high = tracker.high
+            high = self.high
             if entry.prev is not None and (high is None or entry.prev > high):
-                tracker._append_done(entry.prev)
-            tracker._entries.append(entry)
-        high = tracker.high
+                self._append_done(entry.prev)
+            self._entries.append(entry)
+        high = self.high
         if through is not None and (high is None or through > high):
-            tracker._append_done(through)
-        return tracker
+            self._append_done(through)

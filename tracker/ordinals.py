@@ -19,7 +19,7 @@ from tracker.ledger import Ledger, with_failure
 from tracker.records import RecordPosition
 from tracker.retry import RetryPolicy
 
-__all__ = ["CHUNK", "Ids", "OrdinalArray", "Ordinals"]
+__all__ = ["CHUNK", "Ids", "OrdinalArray", "Ordinals", "runs_of"]
 
 OrdinalArray = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int64] | npt.NDArray[np.uint64]
@@ -91,7 +91,7 @@ class Ordinals(Ledger):
             elif entry.state is State.PENDING:
                 self._ack(entry, offsets)
             else:
-                self._split(entry, _runs(np.unique(offsets)), Entry(entry.last))
+                self._split(entry, runs_of(np.unique(offsets)), Entry(entry.last))
 
     def fail_many(self, ordinals: OrdinalArray, now_ms: int, reason: str, rng: random.Random) -> None:
         """Records failed: they wait for a retry; with none left they are dead (done, without dead letters).
@@ -116,7 +116,7 @@ class Ordinals(Ledger):
                 fate.due = dues[entry.attempt]
             elif self._policy.dead_letter:
                 fate.state = State.DEAD
-            self._split(entry, _runs(failed), fate)
+            self._split(entry, runs_of(failed), fate)
 
     def retry_many(self, now_ms: int) -> OrdinalArray:
         """The ordinals of failed records that are due, in shard order; they count as delivered again."""
@@ -194,7 +194,7 @@ class Ordinals(Ledger):
         if not still_open:
             self._done(entry)
         elif still_open * _SPARSE <= entry.count:
-            done = _runs(np.flatnonzero(view[entry.skip :]) + entry.skip)
+            done = runs_of(np.flatnonzero(view[entry.skip :]) + entry.skip)
             self._split(entry, done, Entry(entry.last))
         elif entry is self._entries.first:
             self._advance()
@@ -204,15 +204,7 @@ class Ordinals(Ledger):
 
         A fate that is PENDING means done.
         """
-        parts: list[Entry] = []
-        end = entry.skip
-        for start, until in runs:
-            if start > end:
-                parts.append(self._part_of(entry, end, start, entry))
-            parts.append(self._part_of(entry, start, until, fate))
-            end = until
-        if end < entry.count:
-            parts.append(self._part_of(entry, end, entry.count, entry))
+        parts = self._parts(entry, runs, fate)
         cut_out = {start + entry.base for start, _ in runs}
         self._entries.replace(entry, parts)
         index = bisect_left(self._chunks, entry.base, key=lambda chunk: chunk.base)
@@ -224,6 +216,19 @@ class Ordinals(Ledger):
             else:
                 self._waits(part)
         self._advance()
+
+    def _parts(self, entry: Entry, runs: list[tuple[int, int]], fate: Entry) -> list[Entry]:
+        """An entry in pieces: those of the runs with their fate from another, and what is between them."""
+        parts: list[Entry] = []
+        end = entry.skip
+        for start, until in runs:
+            if start > end:
+                parts.append(self._part_of(entry, end, start, entry))
+            parts.append(self._part_of(entry, start, until, fate))
+            end = until
+        if end < entry.count:
+            parts.append(self._part_of(entry, end, entry.count, entry))
+        return parts
 
     @staticmethod
     def _part_of(entry: Entry, start: int, until: int, fate: Entry) -> Entry:
@@ -254,7 +259,7 @@ def _xor(ids: Ids) -> int:
     return int(np.bitwise_xor.reduce(ids)) & 0xFFFF_FFFF_FFFF_FFFF
 
 
-def _runs(offsets: OrdinalArray) -> list[tuple[int, int]]:
+def runs_of(offsets: OrdinalArray) -> list[tuple[int, int]]:
     """Sorted, distinct offsets as runs of neighbours: from, until."""
     breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
     starts = offsets[np.concatenate(([0], breaks))]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["Failure", "NotDone", "RecordPosition", "Run"]
+__all__ = ["Failure", "NotDone", "PendingRun", "RecordPosition", "Run"]
 
 
 class RecordPosition(NamedTuple):
@@ -61,6 +61,27 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def last_position(self) -> RecordPosition:
         """The position of the run's last record."""
         return RecordPosition.parse(self.last)
+
+
+class PendingRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Records of one delivery that nobody has acked or failed yet.
+
+    `txid`: of the batch that delivered them. `open`: which of its shard's turn, as ranges of their ordinals (from,
+    until, from, until, ...); the turn's pin knows their positions. `attempt`: the deliveries made so far. `due`: when
+    they time out, in epoch milliseconds. `prev`: the record just before the first of them, where known.
+    """
+
+    txid: int
+    open: tuple[int, ...]
+    attempt: int = 1
+    due: int = 0
+    prev: str | None = None
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many records."""
+        return sum(self.open[1::2]) - sum(self.open[::2])
 
 
 class NotDone(msgspec.Struct, frozen=True, array_like=True):

@@ -12,6 +12,7 @@ from checkpoint.layout import Layout
 from checkpoint.nodes import InflightNode
 from console.snapshot import Snapshot
 from console.views import VIEWS, checkpoints, dead_letters, inflight, retries, shards
+from tracker.records import PendingRun
 
 
 def test_checkpoints_count_what_is_under_way() -> None:
@@ -36,6 +37,16 @@ def test_sub_sequences_have_a_column_only_where_a_checkpoint_stands_inside_an_ag
     assert "sub" in checkpoints(SNAPSHOT, NOW).columns
     whole = {shard: msgspec.structs.replace(node, sub=-1) for shard, node in SNAPSHOT.checkpoints.items()}
     assert "sub" not in checkpoints(replace(SNAPSHOT, checkpoints=whole), NOW).columns
+
+
+def test_what_nobody_has_acked_yet_is_in_flight_until_it_times_out() -> None:
+    run = PendingRun(txid=6, open=(0, 3, 7, 9), attempt=2, due=NOW + 5_000)
+    snapshot = replace(SNAPSHOT, inflight={CHILD: InflightNode(txid=7, pending=(run,), turns=(6,))})
+    (row,) = [row for row in inflight(snapshot, NOW).rows if row["state"] == "not acked"]
+    assert (row["first"], row["last"], row["count"]) == ("row 0 of txid 6", "row 8", 5)
+    assert (row["attempts"], row["due_at"]) == (2, NOW + 5_000)
+    rows = {row["shard"]: row for row in checkpoints(snapshot, NOW).rows}
+    assert rows[CHILD]["inflight"] == 5 + 10
 
 
 def test_a_blocked_shard_gets_a_column_that_says_why() -> None:

@@ -7,7 +7,8 @@ not committed is started over with `partitions` first, and `latest` is called on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -43,10 +44,15 @@ class Query:
     """One life of a query: a planning process over a Spark checkpoint, with one connection to ZooKeeper."""
 
     def __init__(
-        self, options: Options, kinesis: Kinesis, client: object, checkpoint: SparkCheckpoint
+        self,
+        options: Options,
+        kinesis: Kinesis,
+        client: object,
+        checkpoint: SparkCheckpoint,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.checkpoint = checkpoint
-        self.run = SourceRun(options, kinesis, client)
+        self.run = SourceRun(options, kinesis, client, clock=clock)
         self.kinesis = kinesis
         self.store = SourceStore(client, self.run.layout)  # type: ignore[arg-type]
         self._initial: Plan | None = None

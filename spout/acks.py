@@ -1,0 +1,206 @@
+"""`Acks`: acks and fails records from any process, for sinks that confirm later (`ackMode=explicit`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkpoint.client import connect
+from checkpoint.layout import ShardKey
+from checkpoint.nodes import ExternalNode
+from checkpoint.session import Session
+from checkpoint.store import SourceStore, find_applications, find_layouts, streams_of
+from spout.connection_options import by_field, options_of, read_options
+from spout.errors import AckError
+from spout.option_rules import by_name
+from spout.options import TABLE
+from spout.zookeeper_options import ZooKeeperOptions
+from tracker.keys import Keys, joined, keys_of, pack_in_parts
+
+__all__ = ["Acks"]
+
+_MESSAGE_ID = r"^(?P<stream>[^/]+)/(?P<shard>[^/:]+):(?P<sequence>[0-9]{1,129})(?P<sub>:[0-9]{1,9})?$"
+_REASON_LENGTH = 256
+
+
+class Acks:
+    """Acks and fails records of one application by their `messageId`, from any process that reaches its ZooKeeper.
+
+        with Acks("orders-job", {"zookeeper.hosts": "localhost:2181"}) as acks:
+            acks.ack(confirmed)
+            acks.fail(refused, "the warehouse said no")
+
+    What is told is durable when a call returns; the query takes it in between two micro-batches, in the order of the
+    calls. Ids are taken in bulk: some ten thousand fit one node, and each call writes at least one. Ids that are done
+    already, or were never delivered, change nothing: the query's progress counts them. Thread-safe.
+
+    Args:
+        application: the option `applicationName` of the query.
+        options: the options of the source; all but those of ZooKeeper are ignored.
+
+    Raises:
+        OptionsError: an unknown option, or `zookeeper.hosts` is missing.
+        CheckpointError: ZooKeeper cannot be reached, or refuses the login.
+        AckError: no query of this application has read a stream yet.
+    """
+
+    def __init__(self, application: str, options: Mapping[str, str]) -> None:
+        found = read_options(by_name(TABLE), {**options, "applicationName": application})
+        known = {line.key for line in options_of(ZooKeeperOptions).values()}
+        mine = {key: value for key, value in found.items() if key in known}
+        if "zookeeper.hosts" not in mine:
+            msg = "Acks needs the option zookeeper.hosts, as the source has it"
+            raise AckError(msg)
+        self._options = ZooKeeperOptions(**by_field(ZooKeeperOptions, mine))
+        self._client = connect(self._options.zookeeper)
+        self._homes: dict[str, _Home] = {}
+        try:
+            self._look()
+        except BaseException:
+            self.close()
+            raise
+
+    def ack(self, message_ids: Iterable[str]) -> int:
+        """These records are done: they hold the checkpoint back no more, and do not come again.
+
+        A record that waits for a retry meanwhile is done too, and is not delivered again if the query learns of it
+        before. `message_ids`: texts, or an Arrow array of them. Returns how many different records were named.
+
+        Raises:
+            AckError: an id is none, or is of another stream or shard than the application reads; nothing was acked.
+            CheckpointError: ZooKeeper does not answer; some of them may be acked.
+        """
+        return self._tell(message_ids, "ack", "")
+
+    def fail(self, message_ids: Iterable[str], reason: str) -> int:
+        """These records failed: they come back in a later micro-batch, or go to the dead letter.
+
+        As `ack`; `reason` is kept, at most 256 characters of it. Records that are done, or failed before, stay so.
+        """
+        text = reason.encode("utf-8", "replace").decode()[:_REASON_LENGTH]
+        return self._tell(message_ids, "fail", text or "failed by Acks.fail")
+
+    def close(self) -> None:
+        """End the connection."""
+        self._client.stop()
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _tell(self, message_ids: Iterable[str], op: str, reason: str) -> int:
+        named = dict(_by_shard(_array(message_ids)))
+        self._check(list(named))
+        for (stream, shard), keys in named.items():
+            home = self._homes[stream]
+            for positions in pack_in_parts(keys):
+                node = ExternalNode(op="ack" if op == "ack" else "fail", positions=positions, reason=reason)
+                home.store.add_external(home.name_of(stream, shard), node)
+        return sum(map(len, named.values()))
+
+    def _check(self, named: list[tuple[str, str]]) -> None:
+        if not all(self._knows(stream, shard) for stream, shard in named):
+            # Shards are split and merged, and an application may begin another stream.
+            self._look()
+        for stream, shard in named:
+            if self._knows(stream, shard):
+                continue
+            what = f"stream {stream!r}; the application reads {', '.join(sorted(self._homes))}"
+            if stream in self._homes:
+                what = f"shard {shard!r}, which the application has not met in stream {stream!r}"
+            msg = (
+                f"application {self._options.application_name!r}: message ids are of {what}. Nothing was told"
+            )
+            raise AckError(msg)
+
+    def _knows(self, stream: str, shard: str) -> bool:
+        home = self._homes.get(stream)
+        return home is not None and home.name_of(stream, shard) in home.shards
+
+    def _look(self) -> None:
+        """Read which streams and shards the application knows; of a stream made again, those of the last run."""
+        options = self._options
+        session = Session(self._client, options.zookeeper_session_timeout)
+        layouts = find_layouts(session, options.zookeeper_root, options.application_name)
+        if not layouts:
+            known = ", ".join(find_applications(session, options.zookeeper_root)) or "none at all"
+            msg = (
+                f"there is no application {options.application_name!r} below {options.zookeeper_root} in ZooKeeper at "
+                f"{options.zookeeper_hosts}; there is {known}. Check the names, or start the query first"
+            )
+            raise AckError(msg)
+        stores = [SourceStore(self._client, one, options.zookeeper_session_timeout) for one in layouts]
+        # A stream may have been read alone and together with others: the last run of it counts.
+        started = [(run[1].since if (run := store.newest_run()) else 0, i) for i, store in enumerate(stores)]
+        for _, i in sorted(started):
+            home = _Home.of(stores[i])
+            self._homes |= dict.fromkeys(home.created, home)
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """Where the state of some streams (name to creation time) stands, and the names of their shards there."""
+
+    store: SourceStore
+    created: Mapping[str, int]
+    shards: frozenset[str]
+
+    @classmethod
+    def of(cls, store: SourceStore) -> _Home:
+        lineage = store.lineage()
+        return cls(
+            store, streams_of(store), frozenset((*store.checkpoints(), *(lineage.shards if lineage else ())))
+        )
+
+    def name_of(self, stream: str, shard: str) -> str:
+        """A shard's name there."""
+        return self.store.layout.name_of(ShardKey(stream, self.created[stream], shard))
+
+
+def _array(message_ids: Iterable[str]) -> pa.Array:
+    if isinstance(message_ids, str):
+        msg = f"expected message ids, got one text: give [{message_ids!r}]"
+        raise AckError(msg)
+    if isinstance(message_ids, pa.ChunkedArray):
+        message_ids = message_ids.combine_chunks()
+    try:
+        return pc.cast(
+            message_ids if isinstance(message_ids, pa.Array) else pa.array(message_ids), pa.string()
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        msg = f"message ids are texts, as the column messageId has them: {error}"
+        raise AckError(msg) from error
+
+
+def _by_shard(ids: pa.Array) -> Iterator[tuple[tuple[str, str], Keys]]:
+    """The records named, each once, by stream and shard."""
+    parts = pc.extract_regex(ids, _MESSAGE_ID)
+    wrong = np.flatnonzero(pc.is_null(parts).to_numpy(zero_copy_only=False))
+    if len(wrong):
+        msg = (
+            f"{ids[int(wrong[0])].as_py()!r} is not a message id (stream/shardId:sequence[:sub]), and so are "
+            f"{len(wrong) - 1} others of {len(ids)}. Nothing was told"
+        )
+        raise AckError(msg)
+    if not len(ids):
+        return
+    streams, shards, sequences, subs = (parts.field(name) for name in ("stream", "shard", "sequence", "sub"))
+    texts = sequences.to_numpy(zero_copy_only=False)
+    inside = pc.cast(pc.if_else(pc.equal(subs, ""), ":-1", subs), pa.string())
+    numbers = pc.cast(pc.utf8_slice_codeunits(inside, 1), pa.int64()).to_numpy(zero_copy_only=False)
+    groups = pc.binary_join_element_wise(streams, shards, "/").dictionary_encode()
+    for index, name in enumerate(groups.dictionary.to_pylist()):
+        mine = np.flatnonzero(groups.indices.to_numpy() == index)
+        stream, _, shard = name.partition("/")
+        yield (stream, shard), joined([keys_of(texts[mine], numbers[mine])])

@@ -1,0 +1,370 @@
+"""Records acked and failed by name after their batch, over restarts, on a real ZooKeeper."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from by_hand import Query, Row, SparkCheckpoint
+from tenacity import Retrying, retry_if_result, stop_after_delay
+
+from checkpoint.client import ZooKeeperConfig, connect
+from checkpoint.embedded import EmbeddedZooKeeper
+from checkpoint.errors import StateMissingError
+from spout.acks import Acks
+from spout.deadletter import read_dead_letters
+from spout.errors import AckError, CheckpointMismatchError, OptionsError
+from spout.options import Options
+from spout.testing import MemoryKinesis
+from tracker.explicit import TIMEOUT
+
+A, B = "shardId-000000000000", "shardId-000000000001"
+TIMEOUT_SECONDS = 30
+
+
+class Job:
+    """An application over several lives; its clock goes on as real time does, and further when told."""
+
+    def __init__(self, hosts: str, app: str) -> None:
+        self.hosts, self.app = hosts, app
+        self.kinesis = MemoryKinesis(shards=2)
+        self.checkpoint = SparkCheckpoint()
+        self.ahead = 0.0
+        self.lives: list[Query] = []
+        self.told: list[Acks] = []
+
+    def now(self) -> float:
+        return time.time() + self.ahead
+
+    def put(self, numbers: range) -> None:
+        for number in numbers:
+            self.kinesis.put((A, B)[number % 2], str(number).encode())
+
+    def start(self, **given: str) -> Query:
+        """A new life; the one before is gone as by a kill."""
+        options = Options.parse(
+            {
+                "streamName": "orders",
+                "region": "us-east-1",
+                "applicationName": self.app,
+                "zookeeper.hosts": self.hosts,
+                "startingPosition": "TRIM_HORIZON",
+                "ackMode": "explicit",
+                "messageTimeout": f"{TIMEOUT_SECONDS}s",
+                "retryBackoff": "0ms..0ms x1",
+                "retryLimit": "1",
+                "onExhausted": "skip",
+                "minFetchPeriod": "0ms",
+            }
+            | given
+        )
+        self.end()
+        self.lives.append(
+            Query(options, self.kinesis, connect(options.zookeeper), self.checkpoint, clock=self.now)
+        )
+        return self.lives[-1]
+
+    def acks(self) -> Acks:
+        self.told.append(Acks(self.app, {"zookeeper.hosts": self.hosts}))
+        return self.told[-1]
+
+    def end(self) -> None:
+        for life in self.lives:
+            life.end()
+        for one in self.told:
+            one.close()
+        self.lives, self.told = [], []
+
+
+@pytest.fixture
+def job(zookeeper: EmbeddedZooKeeper, app: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    # How long a plan waits for something to do.
+    monkeypatch.setattr("spout.run._HOLD", 0.05)
+    made = Job(zookeeper.hosts, app)
+    yield made
+    made.end()
+
+
+def numbers(rows: list[Row]) -> list[int]:
+    return sorted(row[0] for row in rows)
+
+
+def ids(rows: list[Row], *wanted: int) -> list[str]:
+    return [row[1] for row in rows if not wanted or row[0] in wanted]
+
+
+def until(query: Query, **wanted: int) -> None:
+    """Wait until the query has taken in what it was told, and says so; there is nothing to read meanwhile."""
+
+    def said() -> bool:
+        assert query.plan() is None
+        report = query.run.report()
+        found = {**report, **report.get("acks", {})}
+        return {name: found.get(name, 0) for name in wanted} == wanted
+
+    Retrying(stop=stop_after_delay(20), retry=retry_if_result(lambda answer: not answer))(said)
+
+
+def test_what_is_acked_is_done_and_the_rest_comes_back_after_a_restart_and_its_time(job: Job) -> None:
+    job.put(range(10))
+    query = job.start()
+    rows = query.batch()
+    assert numbers(rows) == list(range(10))
+    until(query, unacked=10)
+    with job.acks() as acks:
+        assert acks.ack(ids(rows, 0, 1, 2, 5)) == 4
+        assert acks.ack(pa.chunked_array([ids(rows, 6), ids(rows, 6)])) == 1
+    query = job.start()
+    until(query, unacked=5)
+    checkpoints = query.store.checkpoints()
+    assert checkpoints[A].checkpoint == ids(rows, 2)[0].rpartition(":")[2]
+    assert checkpoints[B].checkpoint == ids(rows, 1)[0].rpartition(":")[2]
+    job.ahead += TIMEOUT_SECONDS
+    again = query.batch()
+    assert numbers(again) == [3, 4, 7, 8, 9]
+    assert {row[2] for row in again} == {2}
+    assert query.run.report()["acks"] == dict.fromkeys(["failed", "late", "done", "unknown"], 0) | {
+        "acked": 5,
+        "timed_out": 5,
+    }
+    job.acks().ack(ids(again))
+    until(query, inflight=0)
+    assert {node.checkpoint for node in query.store.checkpoints().values()} == {
+        id_.rpartition(":")[2] for id_ in ids(rows, 8, 9)
+    }
+
+
+def test_acks_before_the_batch_is_committed_count(job: Job) -> None:
+    job.put(range(4))
+    query = job.start()
+    query.planned()
+    rows = query.rows()
+    job.acks().ack(ids(rows, 0, 1, 2))
+    query = job.start()
+    assert query.rows() == rows
+    query.publish(row for row in rows if row[0] == 3)
+    query.commit()
+    query.planned()
+    assert numbers(query.rows()) == [3]
+
+
+def test_the_bound_stops_reading_until_records_are_acked(job: Job) -> None:
+    job.put(range(40))
+    query = job.start(maxInflightRecords="6")
+    rows = query.batch()
+    assert numbers(rows) == list(range(12))
+    until(query, unacked=12, inflight=12)
+    report = query.run.report()
+    for shard in (A, B):
+        assert report["shards"][shard]["blocked"].startswith(
+            "6 records are read and not done, the bound maxInflight"
+        )
+    job.acks().ack(ids(rows, 0, 2, 5))
+    more = query.batch()
+    assert numbers(more) == [12, 13, 14]
+    job.acks().ack([*ids(rows, *range(1, 12)), *ids(more)])
+    assert numbers(query.batch()) == list(range(15, 27))
+
+
+def test_nobody_acks_so_records_time_out_and_end_in_the_dead_letter(job: Job, tmp_path: Path) -> None:
+    job.put(range(4))
+    query = job.start(onExhausted="deadLetter", deadLetter=str(tmp_path / "letters"))
+    rows = query.batch()
+    job.acks().fail(ids(rows, 3), "the warehouse said no")
+    given = Counter(numbers(rows))
+    while query.plan() is not None or query.run.report()["inflight"]:
+        if query.in_hand is None:
+            job.ahead += TIMEOUT_SECONDS
+        else:
+            given.update(numbers(query.batch()))
+    assert given == dict.fromkeys(range(4), 2)
+    letters = {
+        int(letter.data or b""): [each.reason for each in letter.reasons]
+        for letter in read_dead_letters(str(tmp_path / "letters"))
+    }
+    assert letters == {
+        0: [TIMEOUT] * 2,
+        1: [TIMEOUT] * 2,
+        2: [TIMEOUT] * 2,
+        3: ["the warehouse said no", TIMEOUT],
+    }
+
+
+def test_an_ack_of_what_waits_for_a_retry_keeps_it_from_coming(job: Job) -> None:
+    job.put(range(6))
+    query = job.start(retryBackoff="1h..1h x1")
+    rows = query.batch()
+    acks = job.acks()
+    acks.fail(ids(rows, 0, 2, 4), "slow")
+    until(query, retrying=3)
+    acks.ack(ids(rows))
+    acks.ack(["orders/" + A + ":" + "9" * 60])
+    until(query, acked=3, failed=3, late=3, done=0, unknown=1, timed_out=0)
+    acks.fail(ids(rows, 1), "too late")
+    until(query, done=1, inflight=0)
+
+
+def test_batches_whose_records_are_in_flight_are_kept_and_the_others_go(job: Job) -> None:
+    query = job.start()
+    rows: list[Row] = []
+    for first in range(0, 8, 2):
+        job.put(range(first, first + 2))
+        rows += query.batch()
+    until(query, unacked=8)
+    query.run.purge()
+    job.acks().ack(ids(rows, 0, 1, 2, 4, 5, 6, 7))
+    until(query, unacked=1)
+    query = job.start()
+    until(query, unacked=1)
+    query.run.purge()
+    # Ends once what is left over is removed.
+    query.end()
+    query = job.start()
+    assert query.store.batches() == [2]
+    until(query, unacked=1)
+
+
+def test_draining_ends_when_nothing_is_in_flight(job: Job) -> None:
+    job.put(range(4))
+    query = job.start(messageTimeout="100ms")
+    assert Counter(numbers(query.drain())) == dict.fromkeys(range(4), 2)
+    assert not query.run.report()["inflight"]
+
+
+def test_wrong_ids_are_refused_and_nothing_is_told(job: Job, app: str) -> None:
+    with pytest.raises(AckError, match=f"there is no application '{app}'"):
+        job.acks()
+    job.put(range(2))
+    query = job.start()
+    rows = query.batch()
+    acks = job.acks()
+    good = ids(rows)
+    wrong = {
+        "of stream 'other'; the application reads orders": f"other/{A}:7",
+        "shard 'shardId-7', which the application has not met": "orders/shardId-7:7",
+        "'orders:7' is not a message id": "orders:7",
+        "is not a message id": f"orders/{A}:7:x",
+    }
+    for message, id_ in wrong.items():
+        with pytest.raises(AckError, match=message):
+            acks.ack([*good, id_])
+    with pytest.raises(AckError, match="got one text"):
+        acks.ack(good[0])
+    with pytest.raises(AckError, match=r"zookeeper\.hosts"):
+        Acks(app, {})
+    with pytest.raises(OptionsError, match=r"did you mean zookeeper\.hosts"):
+        Acks(app, {"zookeper.hosts": job.hosts})
+    assert acks.ack([]) == 0
+    until(query, unacked=2)
+
+
+def test_explicit_acks_do_not_go_with_a_transactional_spout(job: Job) -> None:
+    with pytest.raises(OptionsError, match="ackMode=explicit does not go with spout=transactional"):
+        job.start(spout="transactional")
+
+
+def test_what_is_in_flight_outlives_a_change_of_the_mode(job: Job) -> None:
+    job.put(range(4))
+    rows = job.start().batch()
+    query = job.start(ackMode="batch")
+    job.put(range(4, 6))
+    assert numbers(query.batch()) == [4, 5]
+    job.acks().ack(ids(rows, 0, 1))
+    until(query, unacked=2)
+    job.ahead += TIMEOUT_SECONDS
+    assert numbers(query.batch()) == [2, 3]
+    until(query, inflight=0)
+
+
+def test_a_lost_pin_of_records_in_flight_stops_the_start(job: Job) -> None:
+    job.put(range(2))
+    query = job.start()
+    query.batch()
+    until(query, unacked=2)
+    client = connect(ZooKeeperConfig(job.hosts))
+    client.delete(query.store.layout.pin_of(1, A))
+    client.stop()
+    client.close()
+    with pytest.raises(
+        StateMissingError, match=f"batches/1/{A} does not exist, but .*inflight/{A} names records"
+    ):
+        job.start()
+
+
+@pytest.mark.parametrize("in_hand", [False, True])
+def test_without_zookeepers_data_the_offset_brings_unacked_records_back(
+    job: Job, app: str, in_hand: bool
+) -> None:
+    job.put(range(6))
+    query = job.start()
+    rows = query.batch()
+    job.acks().ack(ids(rows, 0, 1, 2))
+    until(query, acked=3)
+    job.put(range(6, 8))
+    query.batch()
+    if in_hand:
+        job.put(range(8, 10))
+        query.planned()
+    job.app = f"{app}-lost"
+    with pytest.raises(CheckpointMismatchError):
+        (job.start().rows if in_hand else job.start().plan)()
+    query = job.start(onCheckpointMismatch="continue")
+    found = []
+    if in_hand:
+        assert query.rows() == []
+        query.commit()
+    found += numbers(query.batch())
+    assert set(range(10 if in_hand else 8)) - set(found) == {0, 1, 2}
+
+
+def test_random_lives_end_with_every_record_done_and_none_acked_delivered_again(job: Job) -> None:
+    r = random.Random(7)
+    query = job.start(maxInflightRecords="15", retryLimit="2")
+    given: dict[str, Row] = {}
+    acked: set[str] = set()
+    put = 0
+    for _ in range(25):
+        put += 4
+        job.put(range(put - 4, put))
+        if query.in_hand is not None or query.plan() is not None:
+            rows = query.rows()
+            assert not acked & set(ids(rows))
+            given |= {row[1]: row for row in rows}
+            if r.random() < 0.8:
+                query.publish(row for row in rows if row[0] % 11 == 0 and row[2] == 1)
+                query.commit()
+        if r.random() < 0.2:
+            query = job.start(maxInflightRecords="15", retryLimit="2")
+        some = r.sample(sorted(given), len(given) // 3)
+        if query.in_hand is None:
+            (job.acks().fail if r.random() < 0.2 else _acking(job, acked))(some, "no")
+        job.ahead += r.choice([0, 0, TIMEOUT_SECONDS])
+    for _ in range(200):
+        if query.in_hand is not None or query.plan() is not None:
+            rows = query.batch()
+            assert not acked & set(ids(rows))
+            given |= {row[1]: row for row in rows}
+        _acking(job, acked)(sorted(given), "")
+        if len(given) == put and query.plan() is None and not query.run.report()["inflight"]:
+            break
+    assert sorted(row[0] for row in given.values()) == list(range(put))
+    assert query.run.report()["inflight"] == 0
+    assert {node.checkpoint for node in query.store.checkpoints().values()} == {
+        max((id_ for id_ in given if shard in id_), key=lambda id_: int(id_.rpartition(":")[2])).rpartition(
+            ":"
+        )[2]
+        for shard in (A, B)
+    }
+
+
+def _acking(job: Job, acked: set[str]) -> Callable[[list[str], str], object]:
+    def ack(some: list[str], _reason: str) -> None:
+        job.acks().ack(some)
+        acked.update(some)
+
+    return ack

@@ -1,0 +1,65 @@
+"""Positions as keys: their order, looking them up, and as texts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracker.errors import OrderError
+from tracker.keys import KeyPositions, Keys, above, find, joined, key_of, keys_of, pack, pack_in_parts, unpack
+from tracker.records import RecordPosition
+
+NUMBERS = st.one_of(st.integers(0, 30), st.integers(10**54, 10**56), st.integers(0, 10**129 - 1))
+POSITIONS = st.builds(RecordPosition, NUMBERS, st.one_of(st.just(-1), st.integers(0, 2**31 - 1)))
+SEVERAL = st.lists(POSITIONS, unique=True, max_size=20).map(sorted)
+
+
+def made(positions: list[RecordPosition]) -> Keys:
+    return keys_of(
+        [str(position.sequence) for position in positions], [position.sub for position in positions]
+    )
+
+
+@given(SEVERAL)
+def test_keys_stand_for_positions_and_compare_as_they_do(positions: list[RecordPosition]) -> None:
+    keys = made(positions)
+    assert list(KeyPositions(keys)) == positions
+    assert sorted(keys.tolist()) == keys.tolist()
+
+
+@given(SEVERAL, SEVERAL)
+def test_find_names_those_that_are_there_whatever_the_widths(
+    here: list[RecordPosition], wanted: list[RecordPosition]
+) -> None:
+    at, found = find(made(here), made(wanted))
+    assert [here[i] for i in at] == [position for position in wanted if position in here]
+    assert found.tolist() == [position in here for position in wanted]
+    both = joined([made(here), made(wanted)])
+    assert list(KeyPositions(both)) == sorted({*here, *wanted})
+    for position in wanted[:1]:
+        assert above(made(here), position) == sum(each > position for each in here)
+
+
+@given(SEVERAL, SEVERAL)
+def test_packed_keys_come_back(one: list[RecordPosition], other: list[RecordPosition]) -> None:
+    texts = [pack(made(one)), pack(made(other))]
+    assert list(KeyPositions(unpack(*texts))) == [*one, *other]
+
+
+def test_packed_parts_hold_all_and_fit_a_node() -> None:
+    r = np.random.default_rng(7)
+    digits = r.integers(0, 10, (45_000, 129), dtype=np.uint8) + ord("0")
+    worst = np.sort(np.ascontiguousarray(digits).view("S129").reshape(-1))
+    parts = pack_in_parts(keys_of(worst))
+    assert max(map(len, parts)) <= 512 * 1024
+    assert np.array_equal(unpack(*parts), keys_of(worst))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "3", "1x11:", "1x11:%%%", "2x11:eJwzMDSCAQAHLgGH", f"9{pack(key_of(RecordPosition(5)))}"]
+)
+def test_what_is_not_packed_keys_is_an_error(text: str) -> None:
+    with pytest.raises(OrderError, match="packed positions"):
+        unpack(text)
