@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from trident.errors import ForeignValueError, StateError, StateOptionsError, StoreError, StoreUnavailableError
@@ -129,7 +129,7 @@ class RedisByteStore(ByteStore):
         """See `ByteStore.get_many`; a version is the bytes themselves."""
         command = ("HMGET", self._hash) if self._hash else ("MGET",)
         found: list[bytes | None] = []
-        for answer in self._pipelined([(*command, *keys[part]) for part in _chunks(len(keys))], keys):
+        for answer in self._pipelined(((*command, *keys[part]) for part in _chunks(len(keys))), keys):
             found += answer
         return found, list(found)
 
@@ -140,10 +140,10 @@ class RedisByteStore(ByteStore):
         written: list[Version] = list(values)
         parts = _chunks(len(keys))
         names = list(map(str.encode, keys))
-        commands = [
+        commands = (
             self._script(_COMPARE_AND_SET, _pack(names[part]), _pack(versions[part]), _pack(values[part]))
             for part in parts
-        ]
+        )
         for part, lost in zip(parts, self._pipelined(commands, keys), strict=True):
             for i in lost:
                 written[part.start + i - 1] = LOST
@@ -153,22 +153,51 @@ class RedisByteStore(ByteStore):
         """See `ByteStore.set_many`."""
         names = list(map(str.encode, keys))
         parts = _chunks(len(keys))
-        list(
-            self._pipelined(
-                [self._script(_SET, _pack(names[part]), _pack(values[part])) for part in parts], keys
-            )
-        )
+        commands: Iterator[tuple[Any, ...]]
+        if self._hash or self._expire != "0" or None in values:
+            commands = (self._script(_SET, _pack(names[part]), _pack(values[part])) for part in parts)
+        else:
+            commands = (("MSET", *chain.from_iterable(zip(names[p], values[p], strict=True))) for p in parts)
+        for _ in self._pipelined(commands, keys):
+            pass
 
     def _script(self, source: str, *packed: bytes) -> tuple[Any, ...]:
         # Redis knows a script again by its text; so a restarted server needs nothing from us.
         return "EVAL", source, 0, b"".join(packed), self._expire, self._hash
 
-    def _pipelined(self, commands: Sequence[tuple[Any, ...]], keys: Sequence[str]) -> Iterator[Any]:
-        for start in range(0, len(commands), _COMMANDS):
-            pipeline = self._client.pipeline(transaction=False)
-            for command in commands[start : start + _COMMANDS]:
-                pipeline.execute_command(*command)  # type: ignore[no-untyped-call]
-            yield from self._asked(pipeline.execute, keys)
+    def _pipelined(self, commands: Iterator[tuple[Any, ...]], keys: Sequence[str]) -> Iterator[Any]:
+        """The answers to commands, of which some are under way at a time."""
+        while burst := self._asked(lambda: self._burst(islice(commands, _COMMANDS)), keys):
+            yield from burst
+
+    def _burst(self, commands: Iterable[tuple[Any, ...]]) -> list[Any]:
+        """Send each command as soon as it is made, so that Redis works on it while the next one is made."""
+        from redis.exceptions import ResponseError
+
+        connection = self._client.connection_pool.get_connection()
+        try:
+            sent = 0
+            for command in commands:
+                connection.send_command(*command)  # type: ignore[no-untyped-call]
+                sent += 1
+            answers: list[Any] = []
+            refused: ResponseError | None = None
+            for _ in range(sent):
+                try:
+                    answers.append(connection.read_response())
+                except ResponseError as error:
+                    # The other answers are still to come, and would be taken for those of the next burst.
+                    refused = refused or error
+            if refused is not None:
+                raise refused
+            return answers
+        except ResponseError:
+            raise
+        except BaseException:
+            connection.disconnect()  # type: ignore[no-untyped-call]
+            raise
+        finally:
+            self._client.connection_pool.release(connection)
 
     def _asked(self, request: Callable[[], Any], keys: Sequence[str]) -> Any:
         from redis import exceptions
