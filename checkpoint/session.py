@@ -208,7 +208,8 @@ class Session:
         return ZooKeeperUnavailableError(
             f"ZooKeeper at {hosts} did not answer within {self.timeout:g} s for {where}. Look whether the "
             "servers run and have a quorum (a write under way may have happened); the option "
-            "zookeeper.sessionTimeout sets how long to wait"
+            "zookeeper.sessionTimeout sets how long to wait. Servers whose data was wiped or restored from an older "
+            "copy refuse clients that have seen newer data: restart the query then"
         )
 
     def _count(self, requests: int) -> None:

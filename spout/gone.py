@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from spout.kinesis import AccessDeniedError, Kinesis, KinesisError, Page, Shard, StreamInfo, ThrottledError
-from spout.kinesis import Unavailable as UnavailableError
+from spout.kinesis import (
+    Kinesis,
+    KinesisError,
+    Page,
+    Shard,
+    ShardMissingError,
+    StreamInfo,
+    StreamMissingError,
+)
 from spout.pages import PAGE_SCHEMA
 
 __all__ = ["GoneShard", "is_gone"]
-
-_ELSE = (AccessDeniedError, ThrottledError, UnavailableError)
 
 
 def is_gone(kinesis: Kinesis, stream: str, shard: str, error: KinesisError) -> bool:
     """Whether a read was refused because the shard is no longer there, though its stream is.
 
-    Kinesis answers ResourceNotFoundException for both, so the listing decides.
+    Kinesis answers ResourceNotFoundException for both, and only the text tells them apart: so the listing decides.
 
     Raises:
         KinesisError: the stream is not there either, or cannot be listed.
     """
-    if isinstance(error, _ELSE):
+    if not isinstance(error, ShardMissingError | StreamMissingError):
         return False
     return all(listed.id != shard for listed in kinesis.list_shards(stream))
 

@@ -8,6 +8,9 @@ from spout.state import SourceState
 
 __all__ = ["progress_of"]
 
+_LAST = 5
+"""Losses that the progress spells out."""
+
 
 def progress_of(state: SourceState) -> dict[str, Any]:
     """The report as JSON values: for all shards together, and for each by name. Times are in milliseconds."""
@@ -40,5 +43,10 @@ def progress_of(state: SourceState) -> dict[str, Any]:
         "retrying": retrying,
         "deadLettered": sum(node.count for node in letters.values()),
         **({"acks": state.tally._asdict()} if any(state.tally) else {}),
+        **(
+            {"losses": len(state.losses), "lastLosses": list(state.losses.values())[-_LAST:]}
+            if state.losses
+            else {}
+        ),
         "shards": shards,
     }

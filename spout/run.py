@@ -89,7 +89,7 @@ class SourceRun:
         self._planned: Plan | None = None
         self._made = ""
         self._draining = False
-        self._described = 0.0
+        self._list_next = 0.0
 
         infos = describe_streams(kinesis, options.streams)
         created = {name: info.created for name, info in infos.items()}
@@ -323,9 +323,10 @@ class SourceRun:
             return self._tip.shards_to_read(self._state.positions(), now)
 
     def _refresh_shards(self) -> None:
-        if self._clock() - self._described < self._options.describe_shard_interval:
+        if self._clock() < self._list_next:
             return
-        self._described = self._clock()
+        # Queries that were started together do not list together for ever.
+        self._list_next = self._clock() + self._options.describe_shard_interval * self._rng.uniform(0.8, 1.2)
         try:
             self._state.streams.describe_again()
             self._state.list_shards()

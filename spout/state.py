@@ -84,6 +84,7 @@ class SourceState:
         self.lineage: dict[str, ShardLineage] = {}
         self.shards: dict[str, ShardState] = {}
         self.dead_letters: dict[str, DeadLettersNode] = {}
+        self.losses: dict[str, str] = {}
         self._stored_seen: dict[str, int] = {}
         bound = options.max_inflight_records if options.ack_mode == "explicit" else None
         self._explicit = Explicit(round(options.message_timeout * 1000), bound)
@@ -124,10 +125,17 @@ class SourceState:
         for shard in self.lineage.keys() - lineage.keys():
             info = self.streams.info_of(shard)
             if self.lineage[shard].state != "drained" and info is not None:
+                node = self.shards[shard].checkpoint
+                read = (
+                    f"whose last record arrived {_age(info.server_time - node.arrival)} ago"
+                    if node is not None and node.arrival
+                    else "with no record read"
+                )
                 self._loss(
                     f"stream {info.name!r}: shard {self.key_of(shard).shard} is no longer listed and was read "
-                    f"only to {self.shards[shard].position}; what came after is past the retention of "
-                    f"{info.retention_hours} h"
+                    f"only to {self.shards[shard].position}, {read}; what came after is past the retention of "
+                    f"{info.retention_hours} h",
+                    shard,
                 )
         if lineage == self.lineage:
             return
@@ -161,7 +169,8 @@ class SourceState:
                 self._loss(
                     f"stream {info.name!r}, shard {self.key_of(shard).shard}: reading stands at "
                     f"{state.position}, whose last record arrived {_age(info.server_time - known)} ago, but the stream "
-                    f"keeps only {info.retention_hours} h: records may have expired unread"
+                    f"keeps only {info.retention_hours} h: records may have expired unread",
+                    shard,
                 )
 
     def seen_at_tip(self, looks: Mapping[str, Look]) -> None:
@@ -208,6 +217,12 @@ class SourceState:
                 rng=self._rng,
                 explicit=self._explicit,
             )
+        for shard, pin in pins.items():
+            if pin.lost:
+                self.losses[f"{shard} txid {plan.txid}"] = (
+                    f"{self.key_of(shard).source}, txid {plan.txid}: {pin.lost} records had left the stream when the "
+                    "batch was replayed"
+                )
         ended = [shard for shard, pin in pins.items() if pin.closed]
         lineage = drained(self.lineage, ended)
         letters = {
@@ -391,7 +406,8 @@ class SourceState:
         for shard in sorted(set(places.named(stream)) - set(names)):
             self._loss(
                 f"stream {stream!r}: startingPosition names shard {shard}, which is not listed: it is past retention, "
-                "or of another stream"
+                "or of another stream",
+                f"{stream}/{shard}",
             )
         plain = [
             Shard(shard, tuple(self.key_of(parent).shard for parent in held.parents), held.closed)
@@ -400,14 +416,18 @@ class SourceState:
         found = places.of(stream, plain, latest)
         return {names[shard]: position for shard, position in found.items()}
 
-    def _loss(self, what: str) -> None:
+    def _loss(self, what: str, shard: str) -> None:
         if self._options.fail_on_data_loss:
             msg = (
                 f"{what}. Raise the stream's retention or read more often; to go on with what is left, set "
                 "failOnDataLoss=false"
             )
             raise DataLossError(msg)
-        log.error("%s; going on with what is left (failOnDataLoss=false)", what)
+        # Until the shard is read on, each look at the retention finds the same loss.
+        place = f"{shard} {self.shards[shard].position}" if shard in self.shards else shard
+        if place not in self.losses:
+            self.losses[place] = what
+            log.error("%s; going on with what is left (failOnDataLoss=false)", what)
 
 
 def _outcome(acks: Acks | None, plan: Plan) -> Mapping[str, Sequence]:  # type: ignore[type-arg]

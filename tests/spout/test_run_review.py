@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -222,10 +223,30 @@ def unread_shard_is_gone(start: Start, kinesis: MemoryKinesis, **given: str) -> 
 def test_a_shard_gone_unread_is_a_loss(start: Start) -> None:
     kinesis = MemoryKinesis()
     query = unread_shard_is_gone(start, kinesis)
-    with pytest.raises(DataLossError, match=f"{A} is no longer listed"):
+    said = rf"{A} is no longer listed and was read only to AFTER_.* \d+, whose last record arrived .* h ago"
+    with pytest.raises(DataLossError, match=said):
         start(kinesis, query.checkpoint, describeShardInterval="1h").plan()
     again = start(kinesis, query.checkpoint, describeShardInterval="1h", failOnDataLoss="false")
     assert numbers(again.drain()) == [3]
+    report = again.run.report()
+    assert report["losses"] == 1
+    assert re.search(said, report["lastLosses"][0])
+
+
+def test_a_parent_that_goes_before_it_was_ever_read_is_a_loss(start: Start) -> None:
+    kinesis = MemoryKinesis()
+    query = start(kinesis)
+    query.run.initial()
+    query.end()
+    put(kinesis, A, 1)
+    left, _ = kinesis.split(A)
+    put(kinesis, left, 2)
+    kinesis.forget(A)
+    with pytest.raises(DataLossError, match=f"{A} is no longer listed .* TRIM_HORIZON, with no record read"):
+        start(kinesis, query.checkpoint).plan()
+    again = start(kinesis, query.checkpoint, failOnDataLoss="false")
+    assert numbers(again.drain()) == [2]
+    assert again.run.report()["losses"] == 1
 
 
 def test_a_shard_that_goes_between_two_listings_is_a_loss_too(start: Start) -> None:

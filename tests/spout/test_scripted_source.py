@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -359,6 +360,7 @@ def test_an_opaque_batch_goes_on_with_what_is_left_and_says_so(
     again.commit()
     later = stream.put(12)
     assert numbers(again.drain()) == later
+    assert "records had left the stream when the batch was replayed" in again.run.report()["lastLosses"][0]
 
 
 def test_a_due_retry_that_has_expired_is_dead_lettered_without_its_payload(
@@ -394,7 +396,13 @@ def test_records_that_expired_unread(start: Start, stream: Stream, caplog: pytes
         start(life.checkpoint)
     again = start(life.checkpoint, failOnDataLoss="false")
     assert numbers(again.drain()) == left
-    assert "going on with what is left (failOnDataLoss=false)" in caplog.text
+    # Said once for each shard, however often it is looked at.
+    said = [line for line in caplog.messages if "going on with what is left (failOnDataLoss=false)" in line]
+    losses = again.run.report()["lastLosses"]
+    assert sorted(said) == sorted(
+        f"{loss}; going on with what is left (failOnDataLoss=false)" for loss in losses
+    )
+    assert len(losses) == again.run.report()["losses"] == 2
 
 
 def test_a_stream_that_is_idle_for_longer_than_its_retention_has_lost_nothing(
@@ -437,15 +445,18 @@ def test_a_stream_that_is_recreated_under_a_planned_batch_gives_no_rows(start: S
         start(life.checkpoint).rows()
 
 
-def test_what_the_endpoint_was_asked_is_counted(
+def test_an_idle_source_asks_a_shard_once_a_second_and_plans_nothing(
     start: Start, stream: Stream, server: ScriptedKinesis
 ) -> None:
-    """An idle source asks for a shard at most once a second."""
-    stream.put(12)
+    written = stream.put(12)
     query = start(describeShardInterval="1h")
-    query.batch()
-    before = server.calls.copy()
-    assert query.plan() is None
+    assert numbers(query.batch()) == written
+    before, began = server.calls.copy(), time.monotonic()
+    plans = [query.plan() for _ in range(3)]
+    seconds = time.monotonic() - began
+    assert plans == [None] * 3
     asked = server.calls - before
+    for shard in server.shards("orders"):
+        assert 1 <= asked["GetRecords", shard] <= seconds + 1
+        assert asked["GetShardIterator", shard] <= 1
     assert {call for call, _ in asked} <= {"GetRecords", "GetShardIterator"}
-    assert max(asked.values()) <= 2
