@@ -12,6 +12,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from servers import MemcachedServer, PostgresServer, RedisServer
 
+from trident.maps import CachedMap, MicroBatchBackingMap
 from trident.stores import MapStateFactory, StateType, StoreMap
 from trident.stores.dynamodb import DynamoDBState
 from trident.stores.files import FileByteStore
@@ -37,6 +38,15 @@ class TestMemory(BackingMapConformance):
     def connect(self, request: pytest.FixtureRequest) -> Connect:
         store = MemoryByteStore("memory")
         return lambda kind: StoreMap(store, request.param(kind))
+
+
+class TestCached(BackingMapConformance):
+    """Each connection with a cache of its own, smaller than what it reads; and requests of odd sizes."""
+
+    @pytest.fixture
+    def connect(self) -> Connect:
+        store = MemoryByteStore("memory")
+        return lambda kind: MicroBatchBackingMap(CachedMap(StoreMap(store, JsonSerializer(kind)), 30), 7, 3)
 
 
 class TestFiles(BackingMapConformance):

@@ -95,13 +95,9 @@ class StoreMap(VersionedBackingMap[Any]):
 
         Raises:
             ForeignValueError: what stands under a key is not a value of this state.
-            FencedError: a newer attempt has begun.
         """
         names = self._names(keys)
         raws, versions = self._ask(self._store.get_many, names)
-        if self._mark is not None:
-            # After the read: who raised the fence before it is seen, who raises it later changes what was read.
-            self._compare(self._ask(self._store.get_many, [self._prefix + FENCE])[0][0])
         try:
             return self._serializer.deserialize_many(raws), versions
         except Exception:
@@ -118,7 +114,13 @@ class StoreMap(VersionedBackingMap[Any]):
     def multi_compare_and_set(
         self, keys: Sequence[Key], values: Sequence[Any], versions: Sequence[Version]
     ) -> list[Version]:
-        """See `VersionedBackingMap.multi_compare_and_set`."""
+        """See `VersionedBackingMap.multi_compare_and_set`.
+
+        Raises:
+            ValueTooLargeError: for the store; nothing was written.
+            SerializationError: a value cannot be stored; nothing was written.
+            FencedError: a newer attempt has begun.
+        """
         raws: list[bytes | None]
         if None in values:
             kept = [i for i, value in enumerate(values) if value is not None]
@@ -129,6 +131,9 @@ class StoreMap(VersionedBackingMap[Any]):
                 raws[i] = raw
         else:
             raws = [*self._serialized(keys, values)]
+        if self._mark is not None:
+            # After the read: who raised the fence before it is seen, who raises it later changes what was read.
+            self._compare(self._ask(self._store.get_many, [self._prefix + FENCE])[0][0])
         return self._ask(self._store.compare_and_set_many, self._names(keys), raws, versions)
 
     def end_batch(self, txid: int | None) -> None:
