@@ -26,7 +26,6 @@ from trident.errors import (
     StoreUnavailableError,
     ValueTooLargeError,
 )
-from trident.maps import MicroBatchBackingMap
 from trident.state import Key
 from trident.stores import JsonSerializer, MapStateFactory, MemoryMapState, Serializer, StateType
 from trident.stores.dynamodb import DynamoDBState
@@ -285,32 +284,6 @@ def test_a_missing_package_names_the_extra() -> None:
 )
 def test_secrets_are_not_shown(url: str, shown: str) -> None:
     assert without_secrets(url) == shown
-
-
-@pytest.mark.parametrize("size", [0, 3])
-def test_values_expire(size: int) -> None:
-    """By the store's clock; an expired key counts from nothing."""
-    from trident.maps import OpaqueMap
-    from trident.stores import StoreMap
-    from trident.stores.memory import MemoryByteStore
-    from trident.stores.sql import SqlByteStore
-
-    now = [0.0]
-    import sqlalchemy as sa
-
-    engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
-    stores = [
-        MemoryByteStore("memory", 10, clock=lambda: now[0]),
-        SqlByteStore(engine, "sqlite", "t", expire=10, clock=lambda: now[0]),
-    ]
-    for store in stores:
-        now[0] = 0
-        state = OpaqueMap[int](MicroBatchBackingMap(StoreMap(store, JsonSerializer(StateType.OPAQUE)), size))
-        for txid, at, expected in [(1, 0, 1), (2, 9, 2), (3, 18, 3), (4, 29, 1)]:
-            now[0] = at
-            state.begin_commit(txid)
-            assert state.multi_combine([("a",)], operator.add, [1]) == [expected]
-            state.commit(txid)
 
 
 def test_a_folder_is_read_again_after_a_crash(tmp_path: Path) -> None:

@@ -113,6 +113,22 @@ class BackingMapConformance:
         backing.multi_put([("a",)], [3])
         assert backing.multi_get([("a",)]) == [3]
 
+    def test_what_a_map_removed_is_dropped_in_the_next_batch(self, connect: Connect) -> None:
+        """Until then a replay needs what was there."""
+        keys: list[Key] = [("gone",), ("set again",), ("stays",)]
+        state = OpaqueMap[int](connect(StateType.OPAQUE))
+        with _batch(state, 1):
+            state.multi_put(keys, [1, 2, 3])
+        with _batch(state, 2):
+            state.multi_remove(keys[:2])
+            assert state.multi_get(keys) == [None, None, 3]
+            state.multi_put(keys[1:2], [4])
+        assert connect(StateType.OPAQUE).multi_get(keys[:1]) == [OpaqueValue(2, None, 1)]
+        with _batch(state, 3):
+            assert state.multi_get(keys) == [None, 4, 3]
+        kept = connect(StateType.OPAQUE).multi_get(keys)
+        assert kept == [None, OpaqueValue(2, 4, 2), OpaqueValue(1, 3, None)]
+
     def test_a_replay_with_other_records_counts_once_in_an_opaque_state(self, connect: Connect) -> None:
         """Each attempt on a new connection, as after a crash."""
         truth: dict[Key, int] = {}
