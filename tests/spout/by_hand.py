@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_none
 
+from checkpoint.client import connect
 from checkpoint.nodes import Acks, NotDone, Plan
 from checkpoint.store import SourceStore
 from spout.kinesis import Kinesis
@@ -22,7 +23,7 @@ from spout.options import Options
 from spout.run import SourceRun
 from spout.turns import TurnReader
 
-__all__ = ["Query", "Row", "SparkCheckpoint"]
+__all__ = ["Lives", "Query", "Row", "SparkCheckpoint"]
 
 Row = tuple[int, str, int, int]
 """What a record says, its messageId, its attempt, its txid."""
@@ -151,3 +152,41 @@ class Query:
 
     def _at(self, count: int) -> Plan:
         return plan_from_offset(json.loads(self.checkpoint.offsets[count - 1]))
+
+
+class Lives:
+    """The lives of one application over Kinesis in memory, one after the other or side by side."""
+
+    def __init__(self, hosts: str, application: str, **options: str) -> None:
+        self._options = {
+            "streamName": "orders",
+            "endpointUrl": "http://localhost:1",
+            "region": "us-east-1",
+            "applicationName": application,
+            "zookeeper.hosts": hosts,
+            "startingPosition": "TRIM_HORIZON",
+            "retryBackoff": "1ms..1ms x1",
+            "retryLimit": "1",
+            "onExhausted": "skip",
+            "minFetchPeriod": "0ms",
+            "describeShardInterval": "1ms",
+        } | options
+        self._begun: list[Query] = []
+
+    def begin(self, kinesis: Kinesis, checkpoint: SparkCheckpoint | None = None, **options: str) -> Query:
+        """A life of the query; with a new checkpoint unless one is given."""
+        parsed = Options.parse(self._options | options)
+        client = connect(parsed.zookeeper)
+        try:
+            query = Query(parsed, kinesis, client, checkpoint or SparkCheckpoint())
+        except BaseException:
+            client.stop()
+            client.close()
+            raise
+        self._begun.append(query)
+        return query
+
+    def end(self) -> None:
+        """End all of them."""
+        for query in self._begun:
+            query.end()

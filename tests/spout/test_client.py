@@ -156,6 +156,26 @@ def test_a_stream_of_another_account_is_called_by_its_arn(
     assert page.records.num_rows == 1
 
 
+def test_several_streams_are_each_called_by_their_own_arn(
+    client: BotoKinesis, kinesis_server: EmbeddedKinesis, make_stream: Callable[..., str]
+) -> None:
+    arns = [client.describe(make_stream()).arn for _ in range(2)]
+    given = {"streamARN": ", ".join(arns), "applicationName": "app", "zookeeper.hosts": "zk:2181"}
+    options = Options.parse({**given, "endpointUrl": kinesis_server.endpoint_url})
+    both = BotoKinesis(options)
+    asked: list[str] = []
+    both._reads.meta.events.register(
+        "provide-client-params.kinesis.GetRecords", lambda params, **_: asked.append(params["StreamARN"])
+    )
+    for name in options.streams:
+        both.put_records(name, [(name.encode(), "k")])
+        page = both.get_records(both.iterator(name, both.list_shards(name)[0].id, "TRIM_HORIZON"), 10)
+        assert page.records.column("data").to_pylist() == [name.encode()]
+        assert page.next_iterator is not None
+        both.get_records(page.next_iterator, 10)
+    assert asked == [arns[0], arns[0], arns[1], arns[1]]
+
+
 def test_shards_are_listed_page_by_page_without_the_name_beside_the_token(scripted: Scripted) -> None:
     client = BotoKinesis(options_for(scripted.url))
     pages = iter(

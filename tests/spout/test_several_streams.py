@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from by_hand import Query, SparkCheckpoint
+from by_hand import Lives, Query, SparkCheckpoint
 
-from checkpoint.client import connect
+from checkpoint.client import ZooKeeperConfig, connect
 from checkpoint.embedded import EmbeddedZooKeeper
 from checkpoint.errors import FencedError, HomeError
 from checkpoint.store import SourceStore
-from spout.errors import DataLossError, StreamChangedError
+from spout.errors import CheckpointMismatchError, DataLossError, StreamChangedError
 from spout.kinesis import Page, Shard, StreamInfo, StreamMissingError
-from spout.options import Options
 from spout.testing import MemoryKinesis
 
 Start = Callable[..., Query]
@@ -66,38 +65,13 @@ class MemoryStreams:
 @pytest.fixture
 def start(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Start]:
     """`start(kinesis, streams, checkpoint=None, **options)`: a life of the query; a new checkpoint by default."""
-    started: list[Query] = []
+    lives = Lives(zookeeper.hosts, app)
 
-    def begin(kinesis: Any, streams: str, checkpoint: SparkCheckpoint | None = None, **given: str) -> Query:
-        options = Options.parse(
-            {
-                "streamName": streams,
-                "endpointUrl": "http://localhost:1",
-                "region": "us-east-1",
-                "applicationName": app,
-                "zookeeper.hosts": zookeeper.hosts,
-                "startingPosition": "TRIM_HORIZON",
-                "retryBackoff": "1ms..1ms x1",
-                "retryLimit": "1",
-                "onExhausted": "skip",
-                "minFetchPeriod": "0ms",
-                "describeShardInterval": "1ms",
-            }
-            | given
-        )
-        client = connect(options.zookeeper)
-        try:
-            query = Query(options, kinesis, client, checkpoint or SparkCheckpoint())
-        except BaseException:
-            client.stop()
-            client.close()
-            raise
-        started.append(query)
-        return query
+    def begin(kinesis: Any, streams: str, checkpoint: SparkCheckpoint | None = None, **options: str) -> Query:
+        return lives.begin(kinesis, checkpoint, streamName=streams, **options)
 
     yield begin
-    for query in started:
-        query.end()
+    lives.end()
 
 
 def said(rows: list[Any]) -> list[tuple[str, int, int]]:
@@ -229,3 +203,34 @@ def test_a_named_shard_that_is_not_there_is_data_loss(start: Start) -> None:
     place = json.dumps({"orders": {"shardId-000000000009": "TRIM_HORIZON"}, "*": "LATEST"})
     with pytest.raises(DataLossError, match="startingPosition names shard shardId-000000000009"):
         start(kinesis, "orders,payments", startingPosition=place)
+
+
+def test_what_zookeeper_has_lost_is_read_again_from_the_offset_of_all_streams(
+    start: Start, zookeeper: EmbeddedZooKeeper
+) -> None:
+    kinesis = MemoryStreams("orders", "payments", "refunds")
+    kinesis.put("orders", 1)
+    kinesis.put("payments", 1)
+    query = start(kinesis, "orders,payments")
+    query.batch()
+    kinesis.put("payments", 2)
+    assert said(query.batch()) == [("payments", 2, 1)]
+    query.end()
+    client = connect(ZooKeeperConfig(zookeeper.hosts))
+    client.delete(query.store.layout.base, recursive=True)
+    client.stop()
+    client.close()
+    kinesis.put("orders", 3)
+    kinesis.put("refunds", 4)
+    fifth = kinesis.held["refunds"].put(A, b"5")
+    place = json.dumps({"refunds": {A: f"AT_SEQUENCE_NUMBER {fifth}"}, "*": "TRIM_HORIZON"})
+    options = {
+        "streams": "orders,payments,refunds",
+        "checkpoint": query.checkpoint,
+        "startingPosition": place,
+    }
+    with pytest.raises(CheckpointMismatchError):
+        start(kinesis, **options).plan()
+    again = start(kinesis, **options, onCheckpointMismatch="continue")
+    # Of the streams in the offset, what its batch began with; the new one begins where it was told to.
+    assert said(again.drain()) == [("orders", 3, 1), ("payments", 2, 1), ("refunds", 5, 1)]

@@ -1,0 +1,88 @@
+"""What the query's progress shows, and that a query with an end comes to it, whatever became of its shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from by_hand import Lives, Row
+
+from checkpoint.embedded import EmbeddedZooKeeper
+from spout.testing import FakeTime, MemoryKinesis
+
+A = "shardId-000000000000"
+
+
+@pytest.fixture
+def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
+    held = Lives(zookeeper.hosts, app)
+    yield held
+    held.end()
+
+
+def numbers(rows: list[Row]) -> list[tuple[int, int]]:
+    """(number, attempt) of each row, sorted."""
+    return sorted((row[0], row[2]) for row in rows)
+
+
+def test_progress_shows_lag_and_what_is_in_flight_retried_and_dead_lettered(lives: Lives) -> None:
+    time = FakeTime()
+    kinesis = MemoryKinesis(clock=time.milliseconds)
+    for number in range(4):
+        kinesis.put(A, str(number).encode())
+        time.sleep(1)
+    query = lives.begin(kinesis, maxFetchRecordsPerShard="2", retryLimit="1")
+    assert query.run.report()["shards"][A]["checkpoint"] is None
+    query.batch(failing=[0])
+    query.planned()
+    report = query.run.report()
+    assert (report["txid"], report["inflight"], report["retrying"], report["deadLettered"]) == (1, 1, 1, 0)
+    # The second of four records, one second apart: the turn ended there, and knows what it left.
+    assert report["behindMs"] == report["shards"][A]["behindMs"] > 0
+    while (0, 2) not in numbers(query.batch(failing=[0])):
+        pass
+    query.planned()
+    report = query.run.report()
+    # Exhausted now, on its way to the dead letter: in flight, but not retried.
+    assert (report["inflight"], report["retrying"], report["shards"][A]["dead"]) == (1, 0, 1)
+    assert (0, 3) not in numbers(query.batch() + query.drain())
+    report = query.run.report()
+    assert (report["inflight"], report["retrying"], report["deadLettered"], report["behindMs"]) == (
+        0,
+        0,
+        1,
+        0,
+    )
+    assert report["shards"][A]["deadLettered"] == 1
+
+
+def test_a_query_with_an_end_reads_closed_shards_their_children_and_all_retries(lives: Lives) -> None:
+    kinesis = MemoryKinesis()
+    kinesis.put(A, b"0")
+    kinesis.put(A, b"1")
+    left, right = kinesis.split(A)
+    kinesis.put(left, b"2")
+    kinesis.put(right, b"3")
+    child = kinesis.merge(left, right)
+    kinesis.put(child, b"4")
+    query = lives.begin(kinesis, retryLimit="2")
+    query.run.drain_and_end()
+    rows: list[Row] = []
+    failing = {0: 2, 2: 1, 4: 1}
+    split = False
+    while query.in_hand is not None or query.plan() is not None:
+        bad = [number for number, times in failing.items() if times > 0]
+        came = query.batch(failing=bad)
+        for row in came:
+            if failing.get(row[0], 0) > 0:
+                failing[row[0]] -= 1
+        rows += came
+        if not split and any(row[0] == 4 for row in came):
+            # Resharded while it comes to its end: the children hold nothing yet.
+            kinesis.split(child)
+            split = True
+    assert numbers(rows) == [(0, 1), (0, 2), (0, 3), (1, 1), (2, 1), (2, 2), (3, 1), (4, 1), (4, 2)]
+    assert query.run.report()["inflight"] == 0
+    kinesis.put(kinesis.open_shards[0], b"5")
+    after = lives.begin(kinesis, query.checkpoint)
+    assert numbers(after.drain()) == [(5, 1)]
