@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kazoo.client import KazooClient
+from msgspec.structs import replace
 
 from checkpoint.errors import HomeError
 from checkpoint.layout import Layout, ShardKey
@@ -42,7 +43,7 @@ def move_in(home: SourceStore, epoch: int, alone: SourceStore, host: str, pid: i
     be repeated after a crash; what stands at the old place stays there and is not looked at again.
 
     Raises:
-        HomeError: a batch of the stream is not settled.
+        HomeError: a batch of the stream is not settled, or records of it are not acked (`ackMode=explicit`).
         FencedError: a newer run has taken over.
     """
     theirs = alone.settled()
@@ -59,42 +60,35 @@ def move_in(home: SourceStore, epoch: int, alone: SourceStore, host: str, pid: i
             "spout.stop(query), which settles its last batch; then read it together with others"
         )
         raise HomeError(msg)
+    inflight = alone.inflight()
+    unacked = sum(run.count for node in inflight.values() for run in node.pending)
+    if unacked:
+        msg = (
+            f"stream {alone.layout.stream!r} was read alone until now, and {unacked} records of it are not acked "
+            f"({alone.layout.inflight}). Start the query once more with this stream alone, ack or fail them, and end "
+            "it with spout.stop(query); then read it together with others"
+        )
+        raise HomeError(msg)
     ours = home.settled()
     settled = ours or theirs or SettledNode(txid=0, plan="")
     names = {
         shard: home.layout.name_of(ShardKey(alone.layout.stream, alone.layout.created, shard))
-        for shard in {*lineage.shards, *alone.checkpoints(), *alone.inflight()}
+        for shard in {*lineage.shards, *alone.checkpoints(), *inflight}
     }
-    inflight = alone.inflight()
     updates: dict[str, tuple[CheckpointNode, InflightNode | None]] = {}
     for shard, node in alone.checkpoints().items():
         held = inflight.get(shard)
         updates[names[shard]] = (
-            _stamped(node, settled.txid),
-            InflightNode(txid=settled.txid, waiting=held.waiting, dead=held.dead, blocked=held.blocked)
-            if held
-            else None,
+            replace(node, txid=settled.txid),
+            replace(held, txid=settled.txid) if held else None,
         )
     known = home.lineage()
     merged = dict(known.shards) if known else {}
     for shard, place in lineage.shards.items():
         parents = tuple(names.get(parent, parent) for parent in place.parents)
-        merged[names[shard]] = type(place)(parents, place.state, place.start)
+        merged[names[shard]] = replace(place, parents=parents)
     letters = {
         names[shard]: node for shard, node in alone.dead_letters().items() if names.get(shard) in updates
     }
     home.settle(updates, letters, ShardsNode(shards=merged), settled, epoch)
     return True
-
-
-def _stamped(node: CheckpointNode, txid: int) -> CheckpointNode:
-    return CheckpointNode(
-        checkpoint=node.checkpoint,
-        sub=node.sub,
-        txid=txid,
-        position=node.position,
-        arrival=node.arrival,
-        seen=node.seen,
-        behind_ms=node.behind_ms,
-        read=node.read,
-    )

@@ -141,9 +141,12 @@ class Acks:
             )
             raise AckError(msg)
         stores = [SourceStore(self._client, one, options.zookeeper_session_timeout) for one in layouts]
-        # A stream may have been read alone and together with others: the last run of it counts.
-        started = [(run[1].since if (run := store.newest_run()) else 0, i) for i, store in enumerate(stores)]
-        for _, i in sorted(started):
+        # What was once read together with others has its home with them; else the last run of a stream counts.
+        started = [
+            (store.layout.several, run[1].since if (run := store.newest_run()) else 0, i)
+            for i, store in enumerate(stores)
+        ]
+        for _, _, i in sorted(started):
             home = _Home.of(stores[i])
             self._homes |= dict.fromkeys(home.created, home)
 

@@ -55,4 +55,6 @@ def in_home(plan: Plan, layout: Layout) -> Plan:
         retries={name(shard): runs for shard, runs in plan.retries.items()},
         dead={name(shard): runs for shard, runs in plan.dead.items()},
         notDone={name(shard): runs for shard, runs in plan.notDone.items()},
+        room={name(shard): room for shard, room in plan.room.items()},
+        resume={name(shard): position for shard, position in plan.resume.items()},
     )

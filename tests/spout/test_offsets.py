@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoint.layout import Layout
 from checkpoint.nodes import Plan
 from spout.errors import OffsetError
-from spout.offsets import offset_from_plan, plan_from_offset
+from spout.offsets import in_home, offset_from_plan, plan_from_offset
 from tracker.records import Failure, Run
 
 SHARDS = st.sampled_from(["shardId-000000000000", "shardId-000000000001"])
@@ -75,3 +77,20 @@ def test_what_is_not_exactly_an_offset_is_refused(wrong: dict[str, Any]) -> None
     with pytest.raises(OffsetError, match="not ours"):
         plan_from_offset(wrong)
     assert plan_from_offset(offset()).txid == 3
+
+
+def test_a_plan_of_a_stream_read_alone_names_its_shards_as_the_home_of_several_does() -> None:
+    by_shard = [
+        field.name
+        for field in msgspec.structs.fields(Plan)
+        if field.name != "streams" and getattr(field.type, "__origin__", None) is dict
+    ]
+    assert {"positions", "retries"} < set(by_shard)
+    alone = Plan(txid=1, plan="p", streams={"orders": 7}, positions={})
+    filled = msgspec.structs.replace(alone, read=("s1",), **{name: {"s1": "x"} for name in by_shard})
+    home = Layout("/", "app")
+    moved = in_home(filled, home)
+    assert moved.read == ("orders@7/s1",)
+    assert {shard for name in by_shard for shard in getattr(moved, name)} == {"orders@7/s1"}
+    assert in_home(moved, home) == moved
+    assert in_home(filled, Layout("/", "app", "orders", 7)) == filled

@@ -13,6 +13,7 @@ from checkpoint.client import ZooKeeperConfig, connect
 from checkpoint.embedded import EmbeddedZooKeeper
 from checkpoint.errors import FencedError, HomeError
 from checkpoint.store import SourceStore
+from spout.acks import Acks
 from spout.errors import CheckpointMismatchError, DataLossError, StreamChangedError
 from spout.kinesis import Page, Shard, StreamInfo, StreamMissingError
 from spout.testing import MemoryKinesis
@@ -234,3 +235,28 @@ def test_what_zookeeper_has_lost_is_read_again_from_the_offset_of_all_streams(
     again = start(kinesis, **options, onCheckpointMismatch="continue")
     # Of the streams in the offset, what its batch began with; the new one begins where it was told to.
     assert said(again.drain()) == [("orders", 3, 1), ("payments", 2, 1), ("refunds", 5, 1)]
+
+
+def test_records_of_a_stream_read_alone_are_acked_before_it_joins_others(
+    start: Start, zookeeper: EmbeddedZooKeeper, app: str
+) -> None:
+    kinesis = MemoryStreams("orders", "payments")
+    kinesis.put("orders", 1)
+    alone = start(kinesis, "orders", ackMode="explicit")
+    ids = [row[1] for row in alone.batch()]
+    alone.run.settle_finished(alone.committed)
+    with pytest.raises(HomeError, match="1 records of it are not acked"):
+        start(kinesis, "orders,payments", alone.checkpoint, ackMode="explicit")
+    again = start(kinesis, "orders", alone.checkpoint, ackMode="explicit")
+    with Acks(app, {"zookeeper.hosts": zookeeper.hosts}) as acks:
+        assert acks.ack(ids) == 1
+        assert again.drain() == []
+        kinesis.put("payments", 2)
+        both = start(kinesis, "orders,payments", again.checkpoint, ackMode="explicit")
+        kinesis.put("orders", 3)
+        more = {row[1]: row[0] for row in both.batch()}
+        assert sorted(more.values()) == [2, 3]
+    with Acks(app, {"zookeeper.hosts": zookeeper.hosts}) as acks:
+        assert acks.ack(more) == 2
+    assert both.drain() == []
+    assert both.run.report()["inflight"] == 0
