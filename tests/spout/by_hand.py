@@ -17,9 +17,12 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_none
 from checkpoint.client import connect
 from checkpoint.nodes import Acks, NotDone, Plan
 from checkpoint.store import SourceStore
+from spout.client import BotoKinesis
+from spout.consumers import ready_consumers
 from spout.kinesis import Kinesis
 from spout.offsets import offset_from_plan, plan_from_offset
 from spout.options import Options
+from spout.partition import TurnsPartition
 from spout.run import SourceRun
 from spout.turns import TurnReader
 
@@ -53,7 +56,11 @@ class Query:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.checkpoint = checkpoint
-        self.run = SourceRun(options, kinesis, client, clock=clock)
+        self._subscriber = (
+            kinesis if isinstance(kinesis, BotoKinesis) and options.consumer_mode == "efo" else None
+        )
+        consumers = ready_consumers(self._subscriber, options) if self._subscriber else None
+        self.run = SourceRun(options, kinesis, client, clock=clock, consumers=consumers)
         self.kinesis = kinesis
         self.store = SourceStore(client, self.run.layout)  # type: ignore[arg-type]
         self._initial: Plan | None = None
@@ -98,17 +105,23 @@ class Query:
         """Do the batch in hand: its rows, sorted."""
         end = self.in_hand
         assert end is not None
-        found = []
+        found: list[Row] = []
         for part in self.run.partitions(self.committed, end):
-            reader = TurnReader(part, self.kinesis, self.store, look_first=part.replay)
-            for batch in reader.rows():
-                columns = [
-                    batch.column(name).to_pylist() for name in ("data", "messageId", "attempt", "txid")
-                ]
-                found += [
-                    (int(data), id_, attempt, txid) for data, id_, attempt, txid in zip(*columns, strict=True)
-                ]
+            found += self.task(part)
         return sorted(found)
+
+    def task(self, part: TurnsPartition) -> list[Row]:
+        """Run one task: its rows."""
+        reader = TurnReader(
+            part, self.kinesis, self.store, look_first=part.replay, subscriber=self._subscriber
+        )
+        found: list[Row] = []
+        for batch in reader.rows():
+            columns = [batch.column(name).to_pylist() for name in ("data", "messageId", "attempt", "txid")]
+            found += [
+                (int(data), id_, attempt, txid) for data, id_, attempt, txid in zip(*columns, strict=True)
+            ]
+        return found
 
     def publish(self, rows: Iterable[Row] = ()) -> None:
         """Publish the outcome: these rows are not done."""

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from spout.testing import Cut, Quotas, Refuse, ScriptedKinesis
 Start = Callable[..., Query]
 KEYS = 12
 HOUR = 3600
+BOTH_MODES = pytest.mark.parametrize("mode", ["polling", "efo"])
 
 
 class Stream:
@@ -64,7 +66,13 @@ def stream(server: ScriptedKinesis) -> Stream:
 
 
 @pytest.fixture
-def start(zookeeper: EmbeddedZooKeeper, server: ScriptedKinesis, app: str) -> Iterator[Start]:
+def mode() -> str:
+    """The `consumerMode` of all queries of a test."""
+    return "polling"
+
+
+@pytest.fixture
+def start(zookeeper: EmbeddedZooKeeper, server: ScriptedKinesis, app: str, mode: str) -> Iterator[Start]:
     """`start(checkpoint=None, **options)`: a life of the query; a new checkpoint by default."""
     started: list[Query] = []
 
@@ -81,6 +89,7 @@ def start(zookeeper: EmbeddedZooKeeper, server: ScriptedKinesis, app: str) -> It
                 "onExhausted": "skip",
                 "minFetchPeriod": "0ms",
                 "describeShardInterval": "1ms",
+                "consumerMode": mode,
             }
             | given
         )
@@ -141,6 +150,7 @@ def until(query: Query, wanted: Sequence[int], failing: Iterable[int] = ()) -> l
     return rows
 
 
+@BOTH_MODES
 def test_splits_and_merges_under_load(start: Start, stream: Stream, server: ScriptedKinesis) -> None:
     written: list[int] = []
     troubles: list[BaseException] = []
@@ -191,6 +201,7 @@ def test_closed_shards_are_read_first_from_the_trim_horizon(
     check_children_after_parents(rows, server)
 
 
+@BOTH_MODES
 def test_a_reshard_while_the_query_is_down_loses_nothing_with_latest(start: Start, stream: Stream) -> None:
     stream.put(10)
     life = start(startingPosition="LATEST")
@@ -212,6 +223,7 @@ def test_a_reshard_while_the_query_is_down_loses_nothing_with_latest(start: Star
     check_order([*rows, *later])
 
 
+@BOTH_MODES
 def test_failed_records_of_a_closed_shard_come_back_after_its_children_were_opened(
     start: Start, stream: Stream
 ) -> None:
@@ -314,6 +326,63 @@ def test_faults_and_cut_answers_lose_nothing(
     assert attempts == list(range(1, len(attempts) + 1))
     assert len(attempts) > 1
     assert server.faults_left == 0
+
+
+@pytest.mark.parametrize("mode", ["efo"])
+@pytest.mark.parametrize(
+    ("call", "fault"),
+    [
+        ("SubscribeToShard", Refuse("ResourceInUseException")),
+        ("SubscribeToShard", Cut()),
+        ("SubscribeToShardEvent", Cut()),
+        ("SubscribeToShardEvent", Refuse("InternalFailureException")),
+        ("SubscribeToShardEvent", Refuse("ResourceInUseException")),
+        ("SubscribeToShardEvent", Refuse("KMSThrottlingException")),
+    ],
+)
+def test_faults_of_subscriptions_lose_nothing(
+    start: Start, stream: Stream, server: ScriptedKinesis, call: str, fault: Any
+) -> None:
+    written = stream.put(36)
+    query = start()
+    for skip in (0, 2, 2):
+        server.script(call, fault, skip=skip)
+    rows = until(query, written, failing={5})
+    # Until the script is used up; each batch has a subscription, at least.
+    while server.faults_left:
+        later = stream.put(12)
+        written += later
+        rows += until(query, later)
+    rows += query.drain()
+    assert numbers(row for row in rows if row[0] != 5) == [number for number in written if number != 5]
+    attempts = [row[2] for row in rows if row[0] == 5]
+    assert attempts == list(range(1, len(attempts) + 1))
+    assert len(attempts) > 1
+
+
+@BOTH_MODES
+def test_tasks_that_read_the_same_turns_give_the_same_rows(start: Start, stream: Stream, mode: str) -> None:
+    written = stream.put(40)
+    query = start()
+    end = query.planned()
+    tasks = query.run.partitions(query.committed, end)
+    read = 4 * tasks
+    with ThreadPoolExecutor(len(read) + 1) as pool:
+        # Side by side as speculative tasks are, while more records come.
+        more = pool.submit(stream.put, 40)
+        found = list(pool.map(query.task, read))
+        written += more.result()
+    # And after all of them, as a task that is tried again.
+    found += map(query.task, tasks)
+    by_task = [found[index :: len(tasks)] for index in range(len(tasks))]
+    assert all(rows == same[0] for same in by_task for rows in same)
+    rows = query.batch()
+    assert rows == sorted(row for same in by_task for row in same[0])
+    assert numbers([*rows, *query.drain()]) == written
+    calls = stream.server.calls
+    assert any(calls["SubscribeToShard", shard] for shard in stream.server.shards("orders")) == (
+        mode == "efo"
+    )
 
 
 def test_empty_answers_behind_the_tip_are_walked_through(
