@@ -257,7 +257,7 @@ def test_a_throttle_ends_the_turn_of_its_shard_and_not_the_task(
 ) -> None:
     written = stream.put(60)
     first, second = server.shards("orders")
-    query = start(maxRecordsPerFetch="5", maxPartitions="1")
+    query = start(maxRecordsPerFetch="5", maxPartitions="1", maxFetchTime="60s")
     query.planned()
     server.script("GetRecords", Refuse.throttled(), shard=first, skip=2, times=None)
     rows = query.batch()
