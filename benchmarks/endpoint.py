@@ -17,6 +17,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-__all__ = ["PreparedEndpoint", "Records"]
+__all__ = ["PreparedEndpoint", "Records", "pages"]
 
 ROOT = Path(__file__).resolve().parents[1]
 _PREFIX = "49590338271490256608559692538361571095"
@@ -110,6 +111,13 @@ class _Pages:
         behind = 0 if start + count >= self._held.total else 1000
         tail = f'],"MillisBehindLatest":{behind},"NextShardIterator":"{self._shard}:{start + count}"}}'
         return b"".join((b'{"Records":[', rows.reshape(-1)[:-1].data if count else b"", tail.encode()))
+
+
+def pages(held: Records, count: int) -> Iterator[bytes]:
+    """The first GetRecords bodies of the first shard."""
+    shard = _Pages(held, 0)
+    for number in range(count):
+        yield shard.body(number * held.page, held.page)
 
 
 class _Service:

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.endpoint import PreparedEndpoint, Records
 from benchmarks.fetch import read_boto3
 from benchmarks.filestore import FileSource
+from benchmarks.ready import ReadySource, write_batches
 from benchmarks.report import Section, publish
 from bolt import reliable
 from checkpoint.embedded import EmbeddedZooKeeper
@@ -50,6 +51,7 @@ def session(folder: Path) -> SparkSession:
         .getOrCreate()
     )
     spark.dataSource.register(FileSource)
+    spark.dataSource.register(ReadySource)
     return spark
 
 
@@ -91,11 +93,22 @@ def packets(hosts: str) -> int:
     return int(next(line.split()[1] for line in text.splitlines() if line.startswith("zk_packets_received")))
 
 
+def spark_rate(spark: SparkSession, folder: Path, source: str, given: dict[str, str], held: Records) -> float:
+    """Records a second of a query that reads them all, in its second run."""
+    # The first run warms the JVM up.
+    for _ in range(2):
+        done = progress(spark, folder, source, given | {"applicationName": uuid.uuid4().hex})
+    records = sum(one["numInputRows"] for one in done)
+    assert records == held.shards * held.total, records
+    return float(records / sum(one["durationMs"]["triggerExecution"] / 1000 for one in done))
+
+
 def throughput(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]:
     """Rows of the first table: records a second, by record size."""
     rows = []
     for size in (200, 1024):
-        with PreparedEndpoint(Records(shards=2, pages=PAGES, size=size)) as endpoint:
+        held = Records(shards=2, pages=PAGES, size=size)
+        with PreparedEndpoint(held) as endpoint:
             began = perf_counter()
             loop = read_boto3(endpoint.url, 5) / (perf_counter() - began)
             given = options(
@@ -107,15 +120,20 @@ def throughput(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]
                 maxFetchBytesPerTask="1200MiB",
                 maxFetchTime="60s",
             )
-            # The first run warms the JVM up.
-            progress(spark, folder, "kinesis-trident", {**given, "applicationName": uuid.uuid4().hex})
-            done = progress(spark, folder, "kinesis-trident", given)
-        records = sum(one["numInputRows"] for one in done)
-        assert records == 2 * PAGES * 10_000, records
-        rate = records / sum(one["durationMs"]["triggerExecution"] / 1000 for one in done)
-        rows.append([f"{size} B: boto3, get_records in a loop", f"{loop / 1000:,.0f} k", ""])
+            rate = spark_rate(spark, folder, "kinesis-trident", given, held)
+        with tempfile.TemporaryDirectory(dir=folder) as name:
+            ready = spark_rate(spark, folder, "ready-batches", write_batches(Path(name), held), held)
+        rows.append([f"{size} B: boto3, get_records in a loop", f"{loop / 1000:,.0f} k", "", ""])
         rows.append(
-            [f"{size} B: through Spark to a noop sink", f"{rate / 1000:,.0f} k", f"{rate / loop:.1f} x"]
+            [
+                f"{size} B: through Spark to a noop sink",
+                f"{rate / 1000:,.0f} k",
+                f"{rate / loop:.1f} x",
+                f"{rate / ready:.0%}",
+            ]
+        )
+        rows.append(
+            [f"{size} B: ready-made Arrow batches of the same rows", f"{ready / 1000:,.0f} k", "", "100%"]
         )
     return rows
 
@@ -219,7 +237,7 @@ def main() -> None:
                 name="source",
                 title="Through Spark",
                 command="python -m benchmarks.source",
-                columns=["2 shards, 2 tasks, local[2]", "records/s", "to boto3"],
+                columns=["2 shards, 2 tasks, local[2]", "records/s", "to boto3", "to ready-made"],
                 rows=throughput(spark, folder, zookeeper.hosts),
                 note="Whole micro-batches: planning, pinning in ZooKeeper, Spark's logs. The shard's limits are "
                 "lifted: Kinesis itself gives a shard 2 MB/s.",
