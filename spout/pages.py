@@ -17,9 +17,7 @@ import pyarrow as pa
 from botocore.exceptions import IncompleteReadError
 from botocore.parsers import JSONParser, ResponseParser, ResponseParserError, ResponseParserFactory
 
-from spout.json_columns import columns_of
 from spout.kinesis import Page
-from spout.slices import payload_size
 
 __all__ = [
     "EVENTS",
@@ -93,7 +91,7 @@ def page_of(body: bytes, answered: int | None = None) -> Page:
     Raises:
         msgspec.MsgspecError: the body is not the JSON of a GetRecords answer.
     """
-    return _page_in(body, _decoder, answered)
+    return _page(_decoder.decode(body), answered)
 
 
 def page_of_event(payload: bytes, answered: int | None = None) -> Page:
@@ -102,7 +100,7 @@ def page_of_event(payload: bytes, answered: int | None = None) -> Page:
     Raises:
         msgspec.MsgspecError: the payload is not the JSON of such an event.
     """
-    return _page_in(payload, _event_decoder, answered)
+    return _page(_event_decoder.decode(payload), answered)
 
 
 def page_from_response(response: Mapping[str, Any], answered: int | None = None) -> Page:
@@ -119,18 +117,6 @@ def page_from_response(response: Mapping[str, Any], answered: int | None = None)
     return _page(
         _Answer(records, response.get("NextShardIterator"), response.get("MillisBehindLatest")), answered
     )
-
-
-def _page_in(
-    body: bytes, decoder: msgspec.json.Decoder[_Answer] | msgspec.json.Decoder[_Event], answered: int | None
-) -> Page:
-    found = columns_of(body)
-    if found is None:
-        return _page(decoder.decode(body), answered)
-    answer = decoder.decode(found.rest)
-    columns = [found.key, found.data, found.sequence, _timestamps(found.arrival)]
-    batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
-    return Page(batch, answer.next or None, answer.behind or 0, payload_size(batch), answered)
 
 
 def _page(answer: _Answer | _Event, answered: int | None) -> Page:

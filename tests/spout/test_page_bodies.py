@@ -1,0 +1,74 @@
+"""GetRecords bodies in all the notations that servers have: the same records as botocore's parser finds."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from botocore.parsers import ResponseParserFactory
+from botocore.session import get_session
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spout.pages import page_from_response, page_of
+
+SHAPE = get_session().get_service_model("kinesis").operation_model("GetRecords").output_shape
+PLAIN = ResponseParserFactory().create_parser("json")
+
+NAMES = ["Data", "PartitionKey", "SequenceNumber", "ApproximateArrivalTimestamp"]
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+TIMES = {
+    "decimal": lambda ms: f"{ms // 1000}.{ms % 1000:03}",
+    "exponent": lambda ms: f"{ms // 10**12}.{ms % 10**12:012}E9",
+    "integer": lambda ms: f"{ms // 1000}",
+}
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> bytes:
+    """Bodies as servers write them: in an order and notation of the server's own."""
+    names = draw(st.permutations([*NAMES, "EncryptionType"]))
+    encryption = draw(st.sampled_from(['"NONE"', '"KMS"', "null"]))
+    time = TIMES[draw(st.sampled_from(sorted(TIMES)))]
+    ascii_only = draw(st.booleans())
+    records = []
+    for data, key, sequence, arrival in draw(
+        st.lists(
+            st.tuples(
+                st.binary(max_size=8),
+                TEXT,
+                st.integers(0, 10**56),
+                st.integers(10**12, 3 * 10**12),
+            ),
+            max_size=8,
+        )
+    ):
+        values = {
+            "Data": f'"{base64.b64encode(data).decode()}"',
+            "PartitionKey": json.dumps(key, ensure_ascii=ascii_only),
+            "SequenceNumber": f'"{sequence:056}"',
+            "ApproximateArrivalTimestamp": time(arrival),
+            "EncryptionType": encryption,
+        }
+        records.append("{" + ",".join(f'"{name}":{values[name]}' for name in names) + "}")
+    tail = {
+        "NextShardIterator": json.dumps(draw(TEXT), ensure_ascii=ascii_only),
+        "MillisBehindLatest": str(draw(st.integers(0, 10**9))),
+        "ChildShards": json.dumps(
+            [
+                {"ShardId": f"s{n}", "ParentShards": ["a"], "HashKeyRange": {"x": "y", "z": "w"}}
+                for n in range(draw(st.integers(0, 3)))
+            ],
+            separators=(",", ":"),
+        ),
+    }
+    parts = draw(st.permutations([*tail.items(), ("Records", f"[{','.join(records)}]")]))
+    return ("{" + ",".join(f'"{name}":{value}' for name, value in parts) + "}").encode()
+
+
+@settings(deadline=None)
+@given(bodies())
+def test_any_body_gives_the_records_that_botocore_finds(body: bytes) -> None:
+    response = {"body": body, "headers": {}, "status_code": 200, "context": {"operation_name": "GetRecords"}}
+
+    assert page_of(body) == page_from_response(PLAIN.parse(response, SHAPE))
