@@ -48,6 +48,11 @@ class SourceStore(BatchStore, ShardStore, Stopping):
         """
         self._move([Unit({self.layout.streams: node})], epoch)
 
+    def start(self, stream: str, created: int) -> StartNode | None:
+        """What a stream's LATEST was resolved to; None before it was."""
+        found = self._fetch(self.layout.start_of(stream, created), StartNode)
+        return found.node if found else None
+
     def put_start(self, stream: str, created: int, node: StartNode, epoch: int) -> StartNode:
         """Store what a stream's LATEST is resolved to, once; whoever comes later gets the first one's answer.
 
@@ -63,9 +68,9 @@ class SourceStore(BatchStore, ShardStore, Stopping):
                     raise
             else:
                 return node
-            found = self._fetch(path, StartNode)
+            found = self.start(stream, created)
             if found is not None:
-                return found.node
+                return found
         msg = f"{path} comes and goes: somebody else deletes it"
         raise CheckpointError(msg)
 

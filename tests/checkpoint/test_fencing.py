@@ -56,7 +56,7 @@ def test_many_starts_at_once_get_different_epochs(
 
 WRITES: dict[str, Callable[[SourceStore, int], Any]] = {
     "check_epoch": lambda s, e: s.check_epoch(e),
-    "put_start": lambda s, e: s.put_start(StartNode(timestamp=1), e),
+    "put_start": lambda s, e: s.put_start("orders", 1, StartNode(timestamp=1), e),
     "put_lineage": lambda s, e: s.put_lineage(ShardsNode(shards={}), e),
     "put_batch": lambda s, e: s.put_batch(samples.plan(2), e),
     "adopt_batch": lambda s, e: s.put_batch(samples.plan(1), e),

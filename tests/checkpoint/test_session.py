@@ -39,7 +39,7 @@ def behind(proxy: LossyProxy, make_client: Callable[..., KazooClient], layout: L
 
 
 WRITES: dict[str, Callable[[SourceStore, int], Any]] = {
-    "put_start": lambda s, e: s.put_start(StartNode(timestamp=1), e),
+    "put_start": lambda s, e: s.put_start("orders", 1, StartNode(timestamp=1), e),
     "put_lineage": lambda s, e: s.put_lineage(ShardsNode(shards={}), e),
     "put_batch": lambda s, e: s.put_batch(samples.plan(2), e),
     "create_pin": lambda s, e: s.create_pin(SHARD, samples.pin(e), e)[1],

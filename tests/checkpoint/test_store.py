@@ -10,22 +10,23 @@ from checkpoint.session import Session
 from checkpoint.store import SourceStore, find_applications, find_layouts
 
 NOW = 1_700_000_000_000
+WHOSE = "orders", 1_600_000_000_000
 
 
 def test_the_start_is_resolved_once(store: SourceStore, older: SourceStore) -> None:
     epoch = older.raise_epoch("alpha", 11, NOW)
-    assert older.start() is None
-    assert older.put_start(StartNode(timestamp=5), epoch) == StartNode(timestamp=5)
+    assert older.start(*WHOSE) is None
+    assert older.put_start(*WHOSE, StartNode(timestamp=5), epoch) == StartNode(timestamp=5)
     newer = store.raise_epoch("beta", 22, NOW)
-    assert store.put_start(StartNode(timestamp=9), newer) == StartNode(timestamp=5)
-    assert store.start() == StartNode(timestamp=5)
+    assert store.put_start(*WHOSE, StartNode(timestamp=9), newer) == StartNode(timestamp=5)
+    assert store.start(*WHOSE) == StartNode(timestamp=5)
 
 
 def test_a_bad_start_is_not_resolved_again(store: SourceStore, client: KazooClient) -> None:
     epoch = store.raise_epoch("alpha", 11, NOW)
     client.create(store.layout.start, b'{"v":1}')
     with pytest.raises(CorruptNodeError, match=store.layout.start):
-        store.put_start(StartNode(timestamp=9), epoch)
+        store.put_start(*WHOSE, StartNode(timestamp=9), epoch)
 
 
 def test_nothing_is_asked_of_an_application_that_never_ran(store: SourceStore) -> None:

@@ -283,7 +283,7 @@ def test_latest_is_resolved_once(start: Start, stream: Stream) -> None:
     """A query that dies before its first batch has not forgotten what came since."""
     life = start(startingPosition="LATEST")
     assert life.plan() is None
-    at = life.store.start()
+    at = life.store.start(life.store.layout.stream, life.store.layout.created)
     life.end()
     assert at is not None
     since = stream.put(5)
