@@ -1,9 +1,10 @@
 """Whether reports cover a batch: pure sums over what operators took and made, against the pins and each other.
 
 An operator has judged a shard when, in one run of it, the anchors that it took are those that were there for it: the
-pin's for an operator on the source's rows, else what its inputs made. A run is one stage: its tasks' reports are
-added up. One report alone may do too, where one task had the whole shard. Nothing needs to be known of how often the
-user's function made Spark compute a stage.
+pin's for an operator on the source's rows, else what its inputs made. (Of an operator behind a function of the user's
+nothing can be said: there, what it made is only held against what was taken further down.) A run is one stage: its
+tasks' reports are added up. One report alone may do too, where one task had the whole shard. Nothing needs to be known
+of how often the user's function made Spark compute a stage.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from itertools import product
 
 from bolt.reports import FailedRun, ReportKey, Reports, merged
 
-__all__ = ["SOURCE", "Total", "Wiring", "failures", "intervals", "uncovered"]
+__all__ = ["OPEN", "SOURCE", "Total", "Wiring", "failures", "intervals", "uncovered"]
 
 SOURCE = ""
 """The name of the source among the inputs of an operator."""
+
+OPEN = "?"
+"""In the place of an input whose tuples went through a function of the user's: what came out of it is not known."""
 
 Total = tuple[int, int]
 """Number of anchors, XOR of their edges."""
@@ -33,9 +37,10 @@ def uncovered(wiring: Wiring, reports: Reports, turns: Mapping[int, Total]) -> l
     for shard, total in turns.items():
         made: dict[str, set[Total]] = {SOURCE: {total}}
         for operator, inputs in wiring.items():
-            wanted = {_sum(parts) for parts in product(*(made[name] for name in inputs))}
-            found = {out for taken, out in runs[operator, shard] if taken in wanted}
-            if (0, 0) in wanted:
+            wanted = {_sum(parts) for parts in product(*(made.get(name, ()) for name in inputs))}
+            open_ = OPEN in inputs
+            found = {out for taken, out in runs[operator, shard] if open_ or taken in wanted}
+            if open_ or (0, 0) in wanted:
                 found.add((0, 0))
             if not found:
                 missing.append((operator, shard))

@@ -10,6 +10,7 @@ __all__ = [
     "NotOfThisBatchError",
     "OperatorError",
     "StaleBatchError",
+    "TopologyError",
 ]
 
 
@@ -39,3 +40,7 @@ class StaleBatchError(BoltError):
 
 class NotOfThisBatchError(BoltError):
     """A row was failed that the batch did not hold."""
+
+
+class TopologyError(BoltError):
+    """A topology cannot be built as it was described."""

@@ -24,6 +24,7 @@ from bolt.record import Columns, Record
 
 __all__ = [
     "FAILED",
+    "ROW",
     "ArrowStep",
     "Judged",
     "PandasStep",
@@ -36,6 +37,9 @@ __all__ = [
 
 FAILED = "__failed"
 """A column of strings that a vectorised function may add: where it is not null, the record failed for that reason."""
+
+ROW = "__row"
+"""A column of numbers that an Arrow function may add: from which input row each row comes, ascending from 0."""
 
 _REASON_LENGTH = 256
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -177,7 +181,7 @@ class PandasStep:
 
 @dataclass(frozen=True, slots=True)
 class ArrowStep:
-    """A function from RecordBatch to RecordBatch with the same number of rows in the same order."""
+    """A function from RecordBatch to RecordBatch: one row for each, in order, or with the column `__row`."""
 
     function: Callable[[pa.RecordBatch], Any]
     schema: pa.Schema
@@ -191,19 +195,24 @@ class ArrowStep:
         if isinstance(result, pa.Table):
             whole = result.combine_chunks().to_batches()
             result = whole[0] if whole else batch_of([], result.schema)
-        if not isinstance(result, pa.RecordBatch) or result.num_rows != batch.num_rows:
+        source = np.arange(batch.num_rows, dtype=np.int64)
+        if isinstance(result, pa.RecordBatch) and ROW in result.schema.names:
+            source = _rows_named(result, batch.num_rows)
+        elif not isinstance(result, pa.RecordBatch) or result.num_rows != batch.num_rows:
             got = f"{result.num_rows} rows" if isinstance(result, pa.RecordBatch) else type(result).__name__
             msg = (
                 f"the function took {batch.num_rows} rows and returned {got}: an Arrow function returns a "
-                f"RecordBatch with one row for each, in order (name failed ones in a column {FAILED!r})"
+                f"RecordBatch with one row for each, in order, or says in a column {ROW!r} from which row each comes "
+                f"(name failed ones in a column {FAILED!r})"
             )
             raise OperatorError(msg)
-        source = np.arange(batch.num_rows, dtype=np.int64)
         failed: dict[int, str] = {}
         if FAILED in result.schema.names:
             reasons = result.column(FAILED)
             good = np.asarray(reasons.is_null())
-            failed = {int(row): str(reasons[int(row)])[:_REASON_LENGTH] for row in np.flatnonzero(~good)}
+            failed = {int(source[at]): str(reasons[int(at)])[:_REASON_LENGTH] for at in np.flatnonzero(~good)}
+            # Where one of the rows that came from an input row failed, all that came from it are of no use.
+            good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
             result, source = result.filter(pa.array(good)), source[good]
         columns = []
         for field in self.schema:
@@ -212,6 +221,19 @@ class ArrowStep:
                 raise OperatorError(msg)
             columns.append(result.column(field.name).cast(field.type))
         return Judged(checked(columns, self.schema), source, failed)
+
+
+def _rows_named(result: pa.RecordBatch, count: int) -> np.ndarray:
+    rows = result.column(ROW).to_numpy(zero_copy_only=False)
+    if not (
+        np.issubdtype(rows.dtype, np.integer)
+        and (rows[1:] >= rows[:-1]).all()
+        and (not len(rows) or (rows[0] >= 0 and rows[-1] < count))
+    ):
+        msg = f"the column {ROW!r} must hold whole numbers from 0 to {count - 1}, ascending: the rows of the input"
+        raise OperatorError(msg)
+    numbers: np.ndarray = rows.astype(np.int64)
+    return numbers
 
 
 def step_for(function: Callable[..., Any], schema: StructType | str) -> Step:

@@ -148,7 +148,7 @@ class Ledger:
                         before = int(places[at - 1]) if at else None
                         self._fail_record(turn, row, before, taken.roots, message_ids, failed[row])
             last = int(places[-1])
-            turn.seen = (_ordinal(taken.roots, last), _position(message_ids, last))
+            turn.seen = (_ordinal(taken.roots, last), _position(message_ids[last]))
 
     def reports(self, stage: int = 0, partition: int = 0) -> Reports:
         """What is to be said now that the input is exhausted; `stage` and `partition` are the task's."""
@@ -188,14 +188,14 @@ class Ledger:
     def _fail_record(
         turn: _Turn, row: int, before: int | None, roots: np.ndarray, message_ids: pa.Array, reason: str
     ) -> None:
-        ordinal, here = _ordinal(roots, row), _position(message_ids, row)
+        ordinal, here = _ordinal(roots, row), _position(message_ids[row])
         last = turn.failed[-1] if turn.failed else None
         if last is not None and last.last_ordinal == ordinal - 1 and last.reason == reason:
             turn.failed[-1] = last._replace(last_ordinal=ordinal, last=here)
             return
         seen = turn.seen
         if before is not None:
-            seen = (_ordinal(roots, before), _position(message_ids, before))
+            seen = (_ordinal(roots, before), _position(message_ids[before]))
         prev = seen[1] if seen is not None and seen[0] == ordinal - 1 else None
         turn.failed.append(FailedRun(ordinal, ordinal, here, here, prev, reason))
 
@@ -208,6 +208,6 @@ def _ordinal(roots: np.ndarray, row: int) -> int:
     return int(ordinal_of(roots[row : row + 1])[0])
 
 
-def _position(message_ids: pa.Array, row: int) -> str:
+def _position(message_id: pa.Scalar) -> str:
     """`sequence[:sub]` of a message id, `stream/shardId:sequence[:sub]`."""
-    return str(message_ids[row]).rpartition("/")[2].partition(":")[2]
+    return str(message_id).rpartition("/")[2].partition(":")[2]

@@ -29,7 +29,7 @@ from pyspark.sql.types import StructField, StructType
 
 from bolt.batch import BatchInHand
 from bolt.carrier import Carrier
-from bolt.coverage import SOURCE, intervals
+from bolt.coverage import OPEN, SOURCE, intervals
 from bolt.errors import OperatorError
 from bolt.functions import Step
 from bolt.operator import Finder, StepOperator, Tag, Verdict
@@ -57,9 +57,15 @@ class Tracked:
         """The same tuples in another frame: moved, with other columns, cached; none lost, none doubled."""
         return replace(self, frame=frame)
 
+    def changed(self, frame: DataFrame) -> Tracked:
+        """Other tuples, made of these by the user: some dropped, some doubled. These are acked as they leave."""
+        return Tracked(frame, (OPEN,))
+
     def union(self, other: Tracked) -> Tracked:
-        """The tuples of both, which have the same columns."""
-        return Tracked(self.frame.unionByName(other.frame), (*self.producers, *other.producers))
+        """The tuples of both; columns that only one has are null in the other's."""
+        return Tracked(
+            self.frame.unionByName(other.frame, allowMissingColumns=True), (*self.producers, *other.producers)
+        )
 
 
 class Tracking:
@@ -77,6 +83,7 @@ class Tracking:
         self._carrier = carrier
         self._wiring: dict[str, tuple[str, ...]] = {}
         self._frames: dict[str, DataFrame] = {}
+        self._kept: list[DataFrame] = []
         self.final = batch.verdict is not None
         self.verdict = batch.verdict if self.final else verdict
         self.source = Tracked(rows, (SOURCE,))
@@ -146,6 +153,8 @@ class Tracking:
         missing = batch.uncovered(self._wiring, reports, pins)
         if missing:
             # The user's function took only part of the rows, or none: judge the others too.
+            # A cached frame would not run its operator.
+            self.release()
             for name in self._last({operator for operator, _ in missing}):
                 _run(self._frames[name])
             pins, reports = batch.pins(), self._heard()
@@ -158,6 +167,16 @@ class Tracking:
             batch.require_covered(_FINDING, reports, pins)
             failed = batch.failed(_FINDING, reports, pins)
         return batch.outcome(failed, pins, refused or {})
+
+    def shared(self, tuples: Tracked) -> Tracked:
+        """The same tuples, kept for several operators that take them, until `release`."""
+        self._kept.append(tuples.frame.persist())
+        return tuples.on(self._kept[-1])
+
+    def release(self) -> None:
+        """Let go of what is kept."""
+        while self._kept:
+            self._kept.pop().unpersist()
 
     def _heard(self) -> Reports:
         return self._batch.reports(self._carrier.reports)

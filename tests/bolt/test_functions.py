@@ -17,7 +17,7 @@ from pyspark.sql import Row
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from bolt.errors import OperatorError
-from bolt.functions import FAILED, ArrowStep, Judged, PandasStep, RowStep, chain, reason_of, step_for
+from bolt.functions import FAILED, ROW, ArrowStep, Judged, PandasStep, RowStep, chain, reason_of, step_for
 from bolt.record import Record
 
 NUMBER = StructType([StructField("number", LongType())])
@@ -348,3 +348,30 @@ def test_a_reason_is_class_and_message_and_short() -> None:
     assert reason_of(ValueError()) == "ValueError"
     assert len(reason_of(ValueError("x" * 1000))) == 256
     assert reason_of(SilentError()) == "SilentError"
+
+
+def by_rows(rows: list[int], failed: list[str | None]) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    columns = {
+        "number": list(range(len(rows))),
+        ROW: pa.array(rows, pa.int32()),
+        FAILED: pa.array(failed, pa.string()),
+    }
+    return lambda _: pa.RecordBatch.from_pydict(columns)
+
+
+def test_an_arrow_function_may_name_the_rows_that_its_rows_come_from() -> None:
+    function = by_rows([0, 0, 2, 2], [None, None, None, "no"])
+    judged = ArrowStep(function, pa.schema([("number", pa.int64())]))(batch("a", "b", "c"))
+    assert judged.rows.to_pydict() == {"number": [0, 1]}
+    assert judged.source.tolist() == [0, 0]
+    # One row of c failed, so c did, and its other row does not come out; b was dropped.
+    assert judged.failed == {2: "no"}
+
+
+@pytest.mark.parametrize("rows", [[1, 0], [-1], [0, 3], [0.5]])
+def test_an_arrow_function_that_names_rows_that_there_are_not_is_stopped(rows: list[Any]) -> None:
+    def function(_: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict({"number": [0] * len(rows), ROW: rows})
+
+    with pytest.raises(OperatorError, match="'__row' must hold whole numbers from 0 to 2, ascending"):
+        ArrowStep(function, pa.schema([("number", pa.int64())]))(batch("a", "b", "c"))

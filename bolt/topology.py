@@ -1,0 +1,299 @@
+"""`TopologyBuilder`: spouts, bolts and groupings, after Apache Storm's class of that name.
+
+builder = TopologyBuilder(spark)
+builder.set_spout("sentences", KinesisSpout(streamName="lines", ..., scheme=string_scheme("sentence")))
+builder.set_bolt("split", SplitSentence(), 10).shuffle_grouping("sentences")
+builder.set_bolt("count", WordCount(), 20).fields_grouping("split", "word")
+query = builder.start(checkpointLocation=...)
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from bolt.errors import TopologyError
+from bolt.process import Process
+from bolt.running import (
+    ALL,
+    FIELDS,
+    GLOBAL,
+    LOCAL,
+    SHUFFLE,
+    AnyBolt,
+    BoltPart,
+    Grouping,
+    Input,
+    Part,
+    Run,
+    SpoutPart,
+    TransformPart,
+)
+from bolt.storm import ArrowBolt, BasicBolt, Bolt
+from spout.discover import options_of
+from spout.rows import ANCHORS, SCHEMA
+
+__all__ = ["BoltDeclarer", "KinesisSpout", "TopologyBuilder", "string_scheme"]
+
+
+def string_scheme(field_name: str = "str") -> dict[str, str]:
+    """The record's data as text, in one field: Storm's StringScheme."""
+    return {field_name: "CAST(data AS STRING)"}
+
+
+class KinesisSpout:
+    """The source as a spout. `options` are those of the format `kinesis-trident`.
+
+    `scheme` adds fields to the columns of the source: names, each with an SQL expression over the columns.
+    `tracking=False`: its tuples are unanchored, so what fails is not replayed.
+    """
+
+    def __init__(
+        self, *, scheme: Mapping[str, str] | None = None, tracking: bool = True, **options: object
+    ) -> None:
+        self.options = {
+            name.replace("__", "."): value if isinstance(value, str) else _text(value)
+            for name, value in options.items()
+        }
+        self.scheme = dict(scheme or {})
+        self.tracking = tracking
+
+
+@dataclass
+class BoltDeclarer:
+    """What `set_bolt` returns, to say which tuples the bolt takes: call one grouping for each component."""
+
+    name: str
+    bolt: AnyBolt
+    parallelism: int | None
+    groupings: list[Grouping] = field(default_factory=list)
+
+    def shuffle_grouping(self, component: str) -> BoltDeclarer:
+        """Spread the component's tuples over the tasks."""
+        return self._add(Grouping(component, SHUFFLE))
+
+    def fields_grouping(self, component: str, *fields: str) -> BoltDeclarer:
+        """Tuples with the same values of these fields come to the same task.
+
+        Raises:
+            TopologyError: no field is given.
+        """
+        if not fields:
+            msg = f"bolt {self.name!r}: fields_grouping({component!r}) needs at least one field"
+            raise TopologyError(msg)
+        return self._add(Grouping(component, FIELDS, fields))
+
+    def all_grouping(self, component: str) -> BoltDeclarer:
+        """Every task gets each of the component's tuples."""
+        return self._add(Grouping(component, ALL))
+
+    def global_grouping(self, component: str) -> BoltDeclarer:
+        """All tuples of the component come to one task."""
+        return self._add(Grouping(component, GLOBAL))
+
+    def local_or_shuffle_grouping(self, component: str) -> BoltDeclarer:
+        """Tuples stay where they are made; there are as many tasks as there are of the component."""
+        return self._add(Grouping(component, LOCAL))
+
+    def _add(self, grouping: Grouping) -> BoltDeclarer:
+        self.groupings.append(grouping)
+        return self
+
+
+class TopologyBuilder:
+    """Builds a topology and starts it as one streaming query.
+
+    `ackers=0` turns tracking off, as in Storm: a record is done when its batch ran, whatever the bolts say of it.
+    """
+
+    def __init__(self, spark: SparkSession, ackers: int | None = None) -> None:
+        self._spark = spark
+        self._ackers = ackers
+        self._spouts: dict[str, KinesisSpout] = {}
+        self._bolts: dict[str, BoltDeclarer] = {}
+        self._transforms: dict[str, tuple[str, Callable[[DataFrame], DataFrame]]] = {}
+
+    def set_spout(self, name: str, spout: KinesisSpout) -> None:
+        """Name the source.
+
+        Raises:
+            TopologyError: the name is taken, or there is a spout already: a query has one source.
+        """
+        self._free(name)
+        if self._spouts:
+            msg = (
+                f"spout {name!r}: there is {next(iter(self._spouts))!r} already, and a topology has one spout"
+            )
+            raise TopologyError(msg)
+        self._spouts[name] = spout
+
+    def set_bolt(self, name: str, bolt: object, parallelism: int | None = None) -> BoltDeclarer:
+        """Add a bolt with so many tasks; as many as Spark's default parallelism if nothing is said.
+
+        Raises:
+            TopologyError: the name is taken, `bolt` is no bolt, or `parallelism` is below 1.
+        """
+        self._free(name)
+        if not isinstance(bolt, Bolt | BasicBolt | ArrowBolt):
+            what = type(bolt).__name__
+            msg = f"bolt {name!r}: {what} is neither a Bolt, a BasicBolt nor an ArrowBolt: derive it from one"
+            raise TopologyError(msg)
+        if parallelism is not None and parallelism < 1:
+            msg = f"bolt {name!r}: its parallelism is {parallelism}; give 1 or more"
+            raise TopologyError(msg)
+        self._bolts[name] = BoltDeclarer(name, bolt, parallelism)
+        return self._bolts[name]
+
+    def transform(self, name: str, component: str, function: Callable[[DataFrame], DataFrame]) -> None:
+        """Put plain DataFrame operations behind a component; other bolts take the result under `name`.
+
+        The component's tuples are acked as they go in. What comes out is tracked again by the column `__anchors`: rows
+        that the function drops are done, rows that it doubles are two tuples. If it drops `__anchors` (an aggregation),
+        what follows is unanchored.
+
+        Raises:
+            TopologyError: the name is taken.
+        """
+        self._free(name)
+        self._transforms[name] = (component, function)
+
+    def start(
+        self,
+        *,
+        checkpointLocation: str,
+        queryName: str | None = None,
+        trigger: Mapping[str, Any] | None = None,
+        batch_retries: int = 3,
+    ) -> StreamingQuery:
+        """Start the topology; the parameters are those of `ReliableSink.start` and `Reliable.for_each_batch`.
+
+        Raises:
+            TopologyError: no spout; a name that nobody has; a cycle; a bolt without a grouping; a field to group by
+                that its component does not have; fields that cannot be read.
+        """
+        run, stream = self.build()
+        process = Process(options_of(stream), run, batch_retries)
+        out = stream.writeStream.foreachBatch(process).option("checkpointLocation", checkpointLocation)
+        if queryName is not None:
+            out = out.queryName(queryName)
+        if trigger is not None:
+            out = out.trigger(**trigger)
+        return out.start()
+
+    def build(self) -> tuple[Run, DataFrame]:
+        """Check the topology: what processes its batches, and the stream.
+
+        Raises:
+            TopologyError: as `start`.
+        """
+        if not self._spouts:
+            msg = "the topology has no spout: call set_spout(name, KinesisSpout(...))"
+            raise TopologyError(msg)
+        if not self._bolts:
+            msg = "the topology has no bolt: call set_bolt(name, bolt).shuffle_grouping(...)"
+            raise TopologyError(msg)
+        spout_name, spout = next(iter(self._spouts.items()))
+        tracked = spout.tracking and self._ackers != 0
+        parts: dict[str, Part] = {spout_name: SpoutPart(spout.scheme, self._spout_fields(spout_name, spout))}
+        for name in self._ordered():
+            if name in self._transforms:
+                parts[name] = self._transform_part(name, parts, tracked)
+            elif name in self._bolts:
+                parts[name] = self._bolt_part(self._bolts[name], parts)
+        stream = self._spark.readStream.format("kinesis-trident").options(**spout.options).load()
+        return Run(parts, tracked, self._spark.sparkContext.defaultParallelism), stream
+
+    def _free(self, name: str) -> None:
+        if name in self._spouts or name in self._bolts or name in self._transforms:
+            msg = f"component {name!r} is there already: each needs a name of its own"
+            raise TopologyError(msg)
+        if not name or name.startswith("__"):
+            msg = f"component {name!r}: give it a name that does not begin with '__'"
+            raise TopologyError(msg)
+
+    def _ordered(self) -> list[str]:
+        graph: dict[str, list[str]] = {name: [] for name in self._spouts}
+        graph |= {name: [one.component for one in bolt.groupings] for name, bolt in self._bolts.items()}
+        graph |= {name: [component] for name, (component, _) in self._transforms.items()}
+        for name, above in graph.items():
+            if not above and name not in self._spouts:
+                msg = f"bolt {name!r} takes no tuples: name a component with shuffle_grouping(...) or another grouping"
+                raise TopologyError(msg)
+            for component in above:
+                if component not in graph:
+                    msg = f"{name!r} takes tuples of {component!r}, which there is not; there are {', '.join(graph)}"
+                    raise TopologyError(msg)
+        try:
+            return list(TopologicalSorter(graph).static_order())
+        except CycleError as error:
+            msg = f"the topology goes in a circle: {' <- '.join(error.args[1])}"
+            raise TopologyError(msg) from None
+
+    def _spout_fields(self, name: str, spout: KinesisSpout) -> StructType:
+        empty = self._spark.createDataFrame([], SCHEMA)
+        try:
+            schema = empty.selectExpr(*(f"{sql} AS `{one}`" for one, sql in spout.scheme.items()), "*").schema
+        except Exception as error:
+            msg = f"spout {name!r}: its scheme {spout.scheme} cannot be used: {error}"
+            raise TopologyError(msg) from error
+        return StructType([one for one in schema.fields if one.name != ANCHORS])
+
+    def _bolt_part(self, declared: BoltDeclarer, parts: Mapping[str, Part]) -> BoltPart:
+        try:
+            parsed: object = (
+                StructType.fromDDL(declared.bolt.fields) if declared.bolt.fields else StructType()
+            )
+            if not isinstance(parsed, StructType):
+                raise TypeError(type(parsed).__name__)
+            fields = parsed
+        except Exception as error:
+            msg = (
+                f"bolt {declared.name!r}: its fields {declared.bolt.fields!r} cannot be read: write them as "
+                "'word string, count long'"
+            )
+            raise TopologyError(msg) from error
+        ours = [name for name in fields.fieldNames() if name.startswith("__")]
+        if ours:
+            msg = f"bolt {declared.name!r}: names that begin with '__' are taken, such as its {ours[0]!r}"
+            raise TopologyError(msg)
+        for grouping in declared.groupings:
+            known = parts[grouping.component].fields
+            if not known.fields:
+                msg = f"bolt {declared.name!r} takes tuples of {grouping.component!r}, which has no fields to emit"
+                raise TopologyError(msg)
+            for name in grouping.fields:
+                if name not in known.fieldNames():
+                    msg = (
+                        f"bolt {declared.name!r} groups {grouping.component!r} by {name!r}, which it does not emit; it "
+                        f"emits {', '.join(known.fieldNames())}"
+                    )
+                    raise TopologyError(msg)
+        inputs = [
+            Input(grouping, parts[grouping.component].fields.fieldNames()) for grouping in declared.groupings
+        ]
+        return BoltPart(declared.bolt, declared.parallelism, tuple(inputs), fields)
+
+    def _transform_part(self, name: str, parts: Mapping[str, Part], tracked: bool) -> TransformPart:
+        component, function = self._transforms[name]
+        fields = [*parts[component].fields.fields, *([SCHEMA[ANCHORS]] if tracked else [])]
+        out = function(self._spark.createDataFrame([], StructType(fields))).schema
+        kept = ANCHORS in out.fieldNames()
+        if tracked and not kept:
+            msg = (
+                f"transform {name!r} drops the column {ANCHORS!r}, as aggregations do: what follows is unanchored, so "
+                "a failure there brings no record back"
+            )
+            warnings.warn(msg, stacklevel=4)
+        rest = StructType([one for one in out.fields if one.name != ANCHORS])
+        return TransformPart(component, function, rest, kept)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,148 @@
+"""What is wrong with a topology is said when it is built, and names the component."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from bolt import BasicBolt, KinesisSpout, TopologyBuilder, TopologyError, string_scheme
+from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+
+Build = Callable[[TopologyBuilder], object]
+
+
+class Split(BasicBolt):
+    fields = "word string"
+
+
+class Silent(BasicBolt):
+    pass
+
+
+class Unreadable(BasicBolt):
+    fields = "word strange"
+
+
+class Taken(BasicBolt):
+    fields = "__anchors string"
+
+
+def spout(**options: object) -> KinesisSpout:
+    return KinesisSpout(
+        streamName="lines",
+        applicationName="a",
+        zookeeper__hosts="localhost:1",
+        scheme=string_scheme(),
+        **options,
+    )
+
+
+def unknown(builder: TopologyBuilder) -> None:
+    builder.set_bolt("split", Split()).shuffle_grouping("sentence")
+
+
+def circle(builder: TopologyBuilder) -> None:
+    builder.set_bolt("a", Split()).shuffle_grouping("lines").shuffle_grouping("b")
+    builder.set_bolt("b", Split()).shuffle_grouping("a")
+
+
+def no_such_field(builder: TopologyBuilder) -> None:
+    builder.set_bolt("split", Split()).shuffle_grouping("lines")
+    builder.set_bolt("count", Silent()).fields_grouping("split", "words")
+
+
+def twice(builder: TopologyBuilder) -> None:
+    builder.set_bolt("split", Split()).shuffle_grouping("lines")
+    builder.set_bolt("split", Split())
+
+
+def of_nothing(builder: TopologyBuilder) -> None:
+    builder.set_bolt("silent", Silent()).shuffle_grouping("lines")
+    builder.set_bolt("count", Silent()).shuffle_grouping("silent")
+
+
+WRONG: dict[str, tuple[Build, str]] = {
+    "unknown component": (
+        unknown,
+        "'split' takes tuples of 'sentence', which there is not; there are lines, split",
+    ),
+    "cycle": (circle, "the topology goes in a circle: .*a.*b"),
+    "unknown field": (no_such_field, "bolt 'count' groups 'split' by 'words', .*; it emits word"),
+    "duplicate name": (twice, "component 'split' is there already"),
+    "the spout's name": (lambda b: b.set_bolt("lines", Split()), "component 'lines' is there already"),
+    "a second spout": (
+        lambda b: b.set_spout("more", spout()),
+        "there is 'lines' already, and a topology has one",
+    ),
+    "no grouping": (lambda b: b.set_bolt("split", Split()), "bolt 'split' takes no tuples"),
+    "no fields": (of_nothing, "takes tuples of 'silent', which has no fields"),
+    "no bolt": (lambda b: None, "the topology has no bolt"),
+    "not a bolt": (lambda b: b.set_bolt("split", Split), "'split': type is neither"),
+    "parallelism": (lambda b: b.set_bolt("split", Split(), 0), "its parallelism is 0"),
+    "our name": (lambda b: b.set_bolt("__x", Split()), "does not begin with '__'"),
+    "fields": (
+        lambda b: b.set_bolt("split", Unreadable()).shuffle_grouping("lines"),
+        "'split': its fields 'word strange' cannot be read",
+    ),
+    "our fields": (lambda b: b.set_bolt("split", Taken()).shuffle_grouping("lines"), "'__anchors'"),
+    "fields of nothing": (
+        lambda b: b.set_bolt("split", Split()).fields_grouping("lines"),
+        "needs at least one field",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_topology_is_refused_by_name(spark: SparkSession, what: str) -> None:
+    build, said = WRONG[what]
+    builder = TopologyBuilder(spark)
+    builder.set_spout("lines", spout())
+
+    def start() -> None:
+        build(builder)
+        builder.start(checkpointLocation="/nowhere")
+
+    with pytest.raises(TopologyError, match=said):
+        start()
+
+
+def test_a_topology_needs_a_spout(spark: SparkSession) -> None:
+    builder = TopologyBuilder(spark)
+    builder.set_bolt("split", Split()).shuffle_grouping("lines")
+    with pytest.raises(TopologyError, match="the topology has no spout"):
+        builder.start(checkpointLocation="/nowhere")
+
+
+def test_a_scheme_that_cannot_be_used_is_refused(spark: SparkSession) -> None:
+    builder = TopologyBuilder(spark)
+    builder.set_spout("lines", KinesisSpout(streamName="lines", scheme={"x": "nothing + 1"}))
+    builder.set_bolt("split", Split()).shuffle_grouping("lines")
+    with pytest.raises(TopologyError, match=r"spout 'lines': its scheme .* cannot be used"):
+        builder.start(checkpointLocation="/nowhere")
+
+
+def test_a_function_that_drops_the_anchors_is_warned_of(
+    spark: SparkSession,
+    zookeeper: EmbeddedZooKeeper,
+    kinesis_server: EmbeddedKinesis,
+    make_stream: Callable[..., str],
+) -> None:
+    builder = TopologyBuilder(spark)
+    options = {
+        "streamName": make_stream(),
+        "applicationName": "a",
+        "endpointUrl": kinesis_server.endpoint_url,
+        "zookeeper__hosts": zookeeper.hosts,
+    }
+    builder.set_spout("lines", KinesisSpout(scheme=string_scheme(), **options))
+
+    def counted(rows: DataFrame) -> DataFrame:
+        return rows.groupBy("str").agg(F.count("*").alias("n"))
+
+    builder.transform("counted", "lines", counted)
+    builder.set_bolt("end", Silent()).fields_grouping("counted", "n")
+    with pytest.warns(UserWarning, match="transform 'counted' drops the column '__anchors'"):
+        builder.build()
