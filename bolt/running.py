@@ -154,7 +154,7 @@ class Run:
         tracking = Tracking(rows, batch, process.carrier)
         try:
             _Frames(self, batch, tracking, tracking.source).run()
-            return tracking.not_done()
+            return tracking.not_done(ran=True)
         finally:
             tracking.release()
 

@@ -139,10 +139,14 @@ class Tracking:
         self._frames[name] = frame
         return Tracked(frame, (name,))
 
-    def not_done(self, refused: Mapping[str, str] | None = None) -> dict[str, tuple[NotDone, ...]]:
+    def not_done(
+        self, refused: Mapping[str, str] | None = None, *, ran: bool = False
+    ) -> dict[str, tuple[NotDone, ...]]:
         """Make sure that every tuple has been judged, and what is not done of the batch, by shard.
 
-        `refused` names records, by message id, that a sink could not take, with the reasons.
+        `refused` names records, by message id, that a sink could not take, with the reasons. `ran` says that every
+        operator was run to its end: else one behind a function of the user's that took nothing is run again, because
+        that cannot be told from one that was not run.
 
         Raises:
             NotCoveredError: an operator has not seen all its input, not even when run again.
@@ -150,12 +154,15 @@ class Tracking:
         """
         batch = self._batch
         pins, reports = batch.pins(), self._heard()
-        missing = batch.uncovered(self._wiring, reports, pins)
+        missing = {operator for operator, _ in batch.uncovered(self._wiring, reports, pins)}
+        if not ran:
+            heard = {key.operator for key in reports}
+            missing |= {name for name, inputs in self._wiring.items() if OPEN in inputs and name not in heard}
         if missing:
             # The user's function took only part of the rows, or none: judge the others too.
             # A cached frame would not run its operator.
             self.release()
-            for name in self._last({operator for operator, _ in missing}):
+            for name in self._last(missing):
                 _run(self._frames[name])
             pins, reports = batch.pins(), self._heard()
             batch.require_covered(self._wiring, reports, pins)
