@@ -19,7 +19,7 @@ from bolt.functions import ArrowStep, Judged, Step
 from bolt.operator import StepOperator
 from bolt.process import Process
 from bolt.storm import ArrowBolt, BasicBolt, Bolt
-from bolt.task import COMPONENT, BoltOperator
+from bolt.task import COMPONENT, TASK, BoltOperator
 from bolt.tracking import Operator, Tracked, Tracking
 from checkpoint.nodes import NotDone
 from spout.rows import ANCHORS, SCHEMA
@@ -42,8 +42,6 @@ __all__ = [
 
 SHUFFLE, FIELDS, ALL, GLOBAL, LOCAL = "shuffle", "fields", "all", "global", "local"
 AnyBolt = Bolt | BasicBolt | ArrowBolt
-
-_TASK = "__task"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +104,7 @@ class Replicate:
         source = np.repeat(np.arange(batch.num_rows), self.tasks)
         task = pa.array(np.tile(np.arange(self.tasks, dtype=np.int32), batch.num_rows))
         columns = {name: column.take(pa.array(source)) for name, column in _columns(batch).items()}
-        return Judged(pa.RecordBatch.from_pydict(columns | {_TASK: task}), source, {})
+        return Judged(pa.RecordBatch.from_pydict(columns | {TASK: task}), source, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +259,7 @@ class _Frames:
         tuples = reduce(Tracked.union, taken)
         if stays:
             return tuples, False
-        return tuples.on(tuples.frame.repartitionById(tasks, _TASK).drop(_TASK)), True
+        return tuples.on(tuples.frame.repartitionById(tasks, TASK)), True
 
     def _addressed(self, name: str, grouping: Grouping, tuples: Tracked, tasks: int) -> Tracked:
         """Tuples with the number of the task that they go to, in `__task`."""
@@ -269,16 +267,16 @@ class _Frames:
         if grouping.kind == ALL:
             if self._tracking is None:
                 every = F.explode(F.sequence(F.lit(0), F.lit(tasks - 1)))
-                return tuples.on(frame.withColumn(_TASK, every))
+                return tuples.on(frame.withColumn(TASK, every))
             fields = [one for one in frame.schema.fields if one.name != ANCHORS]
-            schema = StructType([*fields, StructField(_TASK, IntegerType(), nullable=False)])
+            schema = StructType([*fields, StructField(TASK, IntegerType(), nullable=False)])
             return self._tracking.steps(
                 f"{grouping.component} to all of {name}",
                 tuples,
                 (Replicate(tasks, to_arrow_schema(schema, timezone="UTC")),),
                 schema,
             )
-        return tuples.on(frame.withColumn(_TASK, _task(grouping, frame, tasks)))
+        return tuples.on(frame.withColumn(TASK, _task(grouping, frame, tasks)))
 
 
 _NOTHING = StructType([StructField("nothing", IntegerType())])

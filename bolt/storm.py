@@ -1,7 +1,7 @@
 """What a bolt is made of: `Bolt` and `BasicBolt`, the tuples that they take, the collector that they emit to.
 
 After Apache Storm's API of the same names. A bolt works on one micro-batch at a time: each of its tasks is prepared,
-executes the tuples of the batch that come to it, and is cleaned up.
+executes the tuples of the batch that come to it, and is cleaned up. One that no tuple comes to is not made.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ class FailedException(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TopologyContext:
-    """Where a task of a bolt stands: its component, its number among that component's tasks, the batch's txid."""
+    """Where a task of a bolt stands: its component, its number among that component's tasks, the batch's txid.
+
+    Where tuples stay where they are made, `task` is the number of Spark's partition.
+    """
 
     component: str
     task: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,13 @@ from bolt.reports import Ledger
 from bolt.storm import BasicBolt, BasicOutputCollector, Bolt, TopologyContext, Tuple
 from spout.rows import ANCHORS, MESSAGE_ID
 
-__all__ = ["COMPONENT", "NOT_ACKED", "BoltOperator"]
+__all__ = ["COMPONENT", "NOT_ACKED", "TASK", "BoltOperator"]
 
 COMPONENT = "__component"
 """The column that says who emitted a row, where a bolt takes tuples of several components."""
+
+TASK = "__task"
+"""The column that says to which of a bolt's tasks a row was sent."""
 
 NOT_ACKED = "NOT_ACKED"
 _FLUSH = 10_000
@@ -48,11 +52,19 @@ class BoltOperator:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """What the bolt emits."""
         ledger = Ledger(self.component, self.txid)
+        given = (batch for batch in batches if batch.num_rows)
+        first = next(given, None)
+        if first is not None:
+            yield from self._run(first, given, ledger)
+        if self.tag is not None:
+            send(self.tag, ledger)
+
+    def _run(
+        self, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], ledger: Ledger
+    ) -> Iterator[pa.RecordBatch]:
         collector = _Collector(self, ledger)
-        context = TaskContext.get()
-        place = TopologyContext(self.component, context.partitionId() if context else 0, self.txid)
-        execute = _prepared(self.bolt, place, collector)
-        for batch in batches:
+        execute = _prepared(self.bolt, TopologyContext(self.component, _task_of(first), self.txid), collector)
+        for batch in chain([first], rest):
             for tup in self._tuples(batch, collector):
                 collector.attempt(tup, execute)
                 if len(collector.emitted) >= _FLUSH:
@@ -60,12 +72,8 @@ class BoltOperator:
             collector.end_batch()
         collector.clean_up(self.bolt)
         yield from collector.flush()
-        if self.tag is not None:
-            send(self.tag, ledger)
 
     def _tuples(self, batch: pa.RecordBatch, collector: _Collector) -> Iterator[Tuple]:
-        if not batch.num_rows:
-            return
         given = _Given(batch, self.tag is not None)
         collector.begin_batch(given)
         several = len(self.inputs) > 1
@@ -276,6 +284,14 @@ def _prepared(bolt: Bolt | BasicBolt, context: TopologyContext, collector: _Coll
         collector.ack(tup)
 
     return execute
+
+
+def _task_of(batch: pa.RecordBatch) -> int:
+    """The task that runs here: where rows were sent to, else the number of Spark's partition."""
+    if TASK in batch.schema.names:
+        return int(batch.column(TASK)[0].as_py())
+    context = TaskContext.get()
+    return int(context.partitionId()) if context is not None else 0
 
 
 def _named(reason: str, component: str) -> str:

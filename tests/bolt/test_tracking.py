@@ -15,10 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from bolt import Bolt, OutputCollector, TopologyContext, Tuple
 from bolt.batch import BatchInHand
 from bolt.carrier import AccumulatorCarrier
 from bolt.errors import NotCoveredError, OperatorError
 from bolt.functions import step_for
+from bolt.task import BoltOperator
 from bolt.tracking import Tracked, Tracking
 from checkpoint.client import ZooKeeperConfig, connect
 from checkpoint.embedded import EmbeddedZooKeeper
@@ -226,3 +228,47 @@ def test_each_operator_has_a_name_of_its_own(
             OperatorError, match="each needs a name of its own; there are decode, split, judge"
         ):
             tracking.steps(name, tracking.source, (), TEXT)
+
+
+class Together(Bolt):
+    """One tuple of all whose text ends alike, emitted when all have come; those that end with 2 are never acked."""
+
+    fields = "text string"
+
+    def prepare(self, context: TopologyContext, collector: OutputCollector) -> None:
+        self.collector = collector
+        self.held: dict[str, list[Tuple]] = {}
+
+    def execute(self, tup: Tuple) -> None:
+        self.held.setdefault(tup["text"][-1], []).append(tup)
+
+    def cleanup(self) -> None:
+        for last, held in self.held.items():
+            self.collector.emit([last], held)
+            for tup in held:
+                if last != "2":
+                    self.collector.ack(tup)
+
+
+def test_a_tuple_of_several_records_fails_them_all_and_what_is_not_acked_fails(
+    in_hand: tuple[DataFrame, BatchInHand], carrier: AccumulatorCarrier
+) -> None:
+    tracking = Tracking(*in_hand, carrier)
+    texts = tracking.steps("decode", tracking.source, (step_for(decode, TEXT),), TEXT)
+    inputs, schema = {"decode": ["text"]}, pa.schema([("text", pa.string())])
+    together = BoltOperator("together", 7, Together(), inputs, schema, tracking.tag("together"))
+    joined = tracking.operator("together", texts.on(texts.frame.repartition(1)), together, TEXT)
+    spread = joined.on(joined.frame.repartition(2, "text"))
+    last = tracking.steps("judge", spread, (step_for(partial(judge, bad=("0",)), TEXT),), TEXT)
+    last.frame.collect()
+    found = tracking.not_done()
+    reasons = {
+        (shard, number): run.reason
+        for shard, runs in found.items()
+        for run in runs
+        for number in range(int(run.first), int(run.last) + 1)
+    }
+    wanted = {0: "ValueError: 0", 2: "NOT_ACKED (bolt together)"}
+    assert reasons == {
+        (shard, n): wanted[n % 4] for shard in SHARDS for n in range(1, EACH + 1) if n % 4 in wanted
+    }
