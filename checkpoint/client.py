@@ -177,7 +177,7 @@ def _client(config: ZooKeeperConfig) -> KazooClient:
     if config.digest is not None:
         user, colon, password = config.digest.partition(":")
         if not (user and colon and password):
-            msg = "zookeeper.digest is not of the form user:password"
+            msg = "zookeeper.digest.password is not of the form user:password"
             raise ZooKeeperConfigError(msg)
         settings["auth_data"] = [("digest", config.digest)]
         settings["default_acl"] = [make_digest_acl(user, password, all=True)]

@@ -220,5 +220,5 @@ class Session:
 def _no_access(paths: Sequence[str], error: Exception) -> ZooKeeperAccessError:
     return ZooKeeperAccessError(
         f"ZooKeeper gives no access to {paths[0] if paths else '/'} ({type(error).__name__}): set "
-        "zookeeper.digest or zookeeper.sasl.* to the credentials that made the node"
+        "zookeeper.digest.password or zookeeper.sasl.* to the credentials that made the node"
     )

@@ -62,7 +62,7 @@ class ZooKeeperOptions:
         "zookeeper.sasl.mechanism", values.text, "DIGEST-MD5", "The mechanism of the SASL login."
     )
     zookeeper_digest: str | None = option(
-        "zookeeper.digest",
+        "zookeeper.digest.password",
         values.text,
         None,
         "`user:password`: log in with it, and give only that user access to the nodes made.",

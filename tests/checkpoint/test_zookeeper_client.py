@@ -77,7 +77,7 @@ def test_a_dead_host_among_good_ones_is_passed_over(zookeeper: EmbeddedZooKeeper
         (ZooKeeperConfig("localhost:notaport"), "zookeeper.hosts 'localhost:notaport'"),
         (
             ZooKeeperConfig("localhost:1", digest="nocolon"),
-            "zookeeper.digest is not of the form user:password",
+            "zookeeper.digest.password is not of the form user:password",
         ),
         (
             ZooKeeperConfig("localhost:1", tls=Tls(ca="/no/such.pem")),

@@ -19,7 +19,7 @@ SECRETS = {
     "awsAccessKeyId": "AKIDSECRET",
     "awsSecretAccessKey": "KEYSECRET",
     "sessionToken": "TOKENSECRET",
-    "zookeeper.digest": "user:DIGESTSECRET",
+    "zookeeper.digest.password": "user:DIGESTSECRET",
     "zookeeper.sasl.username": "me",
     "zookeeper.sasl.password": "SASLSECRET",
 }
@@ -252,6 +252,14 @@ def test_secrets_are_shown_nowhere() -> None:
     with pytest.raises(OptionsError) as error:
         parse(SECRETS | {"awsSecretKey": "OTHERSECRET"})
     assert "SECRET" not in str(error.value)
+
+
+def test_spark_knows_every_secret_by_its_name() -> None:
+    """Spark shows options in its plans, but those whose names match `spark.redaction.regex`: this is its default."""
+    known = re.compile("(?i)secret|password|token|access[.]?key")
+    names = [name for option in TABLE if option.secret for name in (option.key, *option.aliases)]
+    assert names
+    assert [name for name in names if not known.search(name)] == []
 
 
 def test_they_travel_and_compare() -> None:
