@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -26,10 +25,10 @@ import pyarrow as pa
 from pyarrow import fs, ipc
 
 from trident.errors import FencedError, ForeignValueError, StateOptionsError, StoreUnavailableError
-from trident.maps.backing import LOST, Version
 from trident.stores.bytestore import ByteStore
 from trident.stores.extras import without_secrets
 from trident.stores.factory import MapStateFactory
+from trident.stores.memory import MemoryByteStore
 from trident.stores.options import MapOptions
 
 __all__ = ["FileByteStore", "FileOptions", "FileState"]
@@ -49,7 +48,7 @@ class FileOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
     snapshot_interval: int = 100
 
 
-class FileByteStore(ByteStore):
+class FileByteStore(MemoryByteStore):
     """Bytes in memory, and in a folder what they can be read from again.
 
     Args:
@@ -70,50 +69,12 @@ class FileByteStore(ByteStore):
         snapshot_interval: int = 100,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._where = f"folder {without_secrets(folder)}"
-        self._expire = expire
+        super().__init__(f"folder {without_secrets(folder)}", expire, clock=clock)
         self._interval = max(snapshot_interval, 1)
-        self._clock = clock
-        self._lock = threading.RLock()
         self._changed: dict[str, None] = {}
         self._system, self._root = _filesystem(folder)
-        self._values: dict[str, Entry] = {}
         self._generation, self._number, self._since = 1, 0, 0
         self._reached(self._open)
-
-    @property
-    def where(self) -> str:
-        """See `ByteStore.where`."""
-        return self._where
-
-    def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
-        """See `ByteStore.get_many`; a version is the bytes themselves."""
-        with self._lock:
-            now = self._clock()
-            found = [self._get(key, now) for key in keys]
-        return found, list(found)
-
-    def compare_and_set_many(
-        self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version]
-    ) -> list[Version]:
-        """See `ByteStore.compare_and_set_many`; durable after `end_batch`."""
-        with self._lock:
-            now = self._clock()
-            written: list[Version] = []
-            for key, value, version in zip(keys, values, versions, strict=True):
-                if self._get(key, now) == version:
-                    self._set(key, value, now)
-                    written.append(value)
-                else:
-                    written.append(LOST)
-            return written
-
-    def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
-        """See `ByteStore.set_many`; durable after `end_batch`."""
-        with self._lock:
-            now = self._clock()
-            for key, value in zip(keys, values, strict=True):
-                self._set(key, value, now)
 
     def end_batch(self, txid: int | None) -> None:
         """Write what has changed since the last batch as one file; a snapshot, when it is time for one."""
@@ -128,15 +89,8 @@ class FileByteStore(ByteStore):
             if self._since >= self._interval:
                 self._reached(self._snapshot)
 
-    def _get(self, key: str, now: float) -> bytes | None:
-        entry = self._values.get(key)
-        return None if entry is None or (entry[1] and entry[1] <= now) else entry[0]
-
     def _set(self, key: str, value: bytes | None, now: float) -> None:
-        if value is None:
-            self._values.pop(key, None)
-        else:
-            self._values[key] = (value, now + self._expire if self._expire else 0.0)
+        super()._set(key, value, now)
         self._changed[key] = None
 
     def _open(self) -> None:
@@ -167,7 +121,7 @@ class FileByteStore(ByteStore):
             entries = list(zip(columns["key"], columns["value"], columns["expires"], strict=True))
         except (pa.ArrowInvalid, KeyError) as error:
             msg = (
-                f"{self._where}: {path} is no file of a state ({error}); nothing was changed. Restore it from a "
+                f"{self.where}: {path} is no file of a state ({error}); nothing was changed. Restore it from a "
                 "backup, or use another folder"
             )
             raise ForeignValueError(msg) from None
@@ -179,7 +133,8 @@ class FileByteStore(ByteStore):
 
     def _snapshot(self) -> None:
         now = self._clock()
-        self._values = {key: entry for key, entry in self._values.items() if not entry[1] or entry[1] > now}
+        for key in [key for key, entry in self._values.items() if entry[1] and entry[1] <= now]:
+            del self._values[key]
         old = self._names()
         self._write("snapshot", self._values)
         self._since = 0
@@ -224,7 +179,7 @@ class FileByteStore(ByteStore):
         newest = max(name[0] for name in self._names())
         if newest > self._generation:
             msg = (
-                f"another process has opened {self._where} since (generation {newest}, this one is "
+                f"another process has opened {self.where} since (generation {newest}, this one is "
                 f"{self._generation}): this one writes nothing any more. A folder belongs to one query"
             )
             raise FencedError(msg)
@@ -234,7 +189,7 @@ class FileByteStore(ByteStore):
             action()
         except OSError as error:
             msg = (
-                f"{self._where} cannot be reached ({error}): check that it is there, its rights and its space"
+                f"{self.where} cannot be reached ({error}): check that it is there, its rights and its space"
             )
             raise StoreUnavailableError(msg) from None
 

@@ -82,7 +82,7 @@ class MemoryByteStore(ByteStore):
         entry = self._values.get(key)
         if entry is None:
             return None
-        if self._expire and entry[1] <= now:
+        if entry[1] and entry[1] <= now:
             del self._values[key]
             return None
         if self._max_size:
@@ -93,7 +93,7 @@ class MemoryByteStore(ByteStore):
         if value is None:
             self._values.pop(key, None)
             return
-        self._values[key] = (value, now + self._expire)
+        self._values[key] = (value, now + self._expire if self._expire else 0.0)
         if self._max_size:
             self._values.move_to_end(key)
             if len(self._values) > self._max_size:
