@@ -8,10 +8,12 @@ from functools import cached_property
 
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
+from pyspark.sql.utils import is_remote
 
 from bolt.batch import BatchInHand, open_store
 from bolt.carrier import AccumulatorCarrier, Carrier
 from bolt.errors import BatchFailedError, StaleBatchError
+from bolt.report_nodes import NodeCarrier
 from checkpoint.nodes import NotDone
 from checkpoint.store import SourceStore
 from spout.options import Options
@@ -44,6 +46,8 @@ class Process:
     @cached_property
     def carrier(self) -> Carrier:
         """How reports come to this driver; made when it is first needed."""
+        if is_remote():
+            return NodeCarrier(self._store, self._options.zookeeper)
         return AccumulatorCarrier()
 
     def __call__(self, rows: DataFrame, _batch_id: int) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
+import xxhash
+
+from checkpoint.codec import encode
 from checkpoint.errors import BatchMissingError, PlanConflictError
 from checkpoint.fencing import RACES, too_many_races
 from checkpoint.large import owner_of
-from checkpoint.nodes import Acks, Batch, Pin, Plan
+from checkpoint.nodes import Acks, Batch, Pin, Plan, ReportNode
 from checkpoint.nodestore import NodeStore
-from checkpoint.ops import EXISTS, MISSING, OTHER_VERSION, Create, Delete, Op, Refused, Write, size_of
+from checkpoint.ops import EXISTS, MISSING, OTHER_VERSION, Check, Create, Delete, Op, Refused, Write, size_of
 
 __all__ = ["PACK_SIZE", "BatchStore", "packed"]
 
@@ -145,6 +149,48 @@ class BatchStore(NodeStore):
         """The outcome of a batch, None when none was published."""
         found = self._fetch(self.layout.acks_of(txid), Acks)
         return found.node if found else None
+
+    def add_report(self, txid: int, attempt: str, node: ReportNode) -> None:
+        """Leave a task's report for the driver's `attempt` at a batch; the same one again is the same node.
+
+        Not fenced: a report says which run and plan it is of, and the driver leaves out those of others.
+
+        Raises:
+            BatchMissingError: the batch is settled, or was never planned.
+        """
+        folder, data = self.layout.reports_of(txid), encode(node)
+        path = f"{folder}/{attempt}-{xxhash.xxh3_128_hexdigest(data)}"
+        guard = Check(self.layout.batch_of(txid))
+        for _ in range(RACES):
+            try:
+                self._session.commit([guard, Create(path, data)])
+            except Refused as refused:
+                if refused.kind is EXISTS:
+                    return
+                if refused.op is guard:
+                    raise _no_batch(self.layout.batch_of(txid)) from None
+            else:
+                return
+            with suppress(Refused):
+                self._session.commit([guard, Create(folder)])
+        raise too_many_races(folder)
+
+    def reports(self, attempt: str) -> list[tuple[int, ReportNode]]:
+        """The reports to one attempt at a batch: txid and node."""
+        folders = self._children(self.layout.reports)
+        listed = self._session.children(list(folders.values()))
+        paths = {
+            f"{folder}/{name}": int(txid)
+            for (txid, folder), names in zip(folders.items(), listed, strict=True)
+            for name in names or []
+            if name.startswith(f"{attempt}-")
+        }
+        found = self._fetch_many(list(paths), ReportNode)
+        return [
+            (txid, stored.node)
+            for txid, stored in zip(paths.values(), found, strict=True)
+            if stored is not None
+        ]
 
     def finished(self, txid: int, shards: Sequence[str]) -> tuple[dict[str, Pin], Acks | None]:
         """What settling a batch needs: the pins of those shards that have one, and the outcome; one round trip."""

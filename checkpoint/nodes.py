@@ -28,12 +28,14 @@ __all__ = [
     "OwnerNode",
     "Pin",
     "Plan",
+    "ReportNode",
     "SettledNode",
     "ShardLineage",
     "ShardsNode",
     "StartNode",
     "StopNode",
     "StreamsNode",
+    "TaskReport",
 ]
 
 VERSION = 1
@@ -220,6 +222,27 @@ class Acks(Node, frozen=True, kw_only=True):
     plan: str
     epoch: int
     not_done: dict[str, tuple[NotDone, ...]] = {}
+
+
+class TaskReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """What one operator saw of one shard in one task, and what failed: the fields of `bolt.reports`."""
+
+    tag: int
+    operator: str
+    shard: int
+    rows: int
+    consumed: int
+    emitted: int
+    produced: int
+    stage: int
+    partition: int
+    failed: tuple[tuple[int, int, str, str, str | None, str], ...] = ()
+
+
+class ReportNode(Node, frozen=True, kw_only=True):
+    """`reports/<txid>/<attempt>-<digest>`: what a task reports where there is no SparkContext."""
+
+    reports: tuple[TaskReport, ...]
 
 
 class SettledNode(Node, frozen=True, kw_only=True):

@@ -22,6 +22,8 @@ def options_of(stream: DataFrame) -> Options:
     Raises:
         NotOurSourceError: it does not read `kinesis-trident`, or more than one of it.
     """
+    if not hasattr(stream, "_jdf"):
+        return Options.parse(_connect_options(stream))
     found = [leaf for leaf in _leaves(_analyzed(stream)) if _is_ours(leaf)]
     if len(found) != 1:
         what = "does not read" if not found else f"reads {len(found)} sources of"
@@ -32,6 +34,8 @@ def options_of(stream: DataFrame) -> Options:
 
 def is_bare(stream: DataFrame) -> bool:
     """Whether a streaming DataFrame is the source itself, with all its rows and columns."""
+    if not hasattr(stream, "_jdf"):
+        return _connect_source(stream) is stream._plan
     plan = _analyzed(stream)
     while plan.nodeName() in _KEEPING_ROWS and plan.children().size() == 1:
         plan = plan.children().apply(0)
@@ -44,6 +48,9 @@ def options_of_query(query: StreamingQuery) -> Options:
     Raises:
         NotOurSourceError: it does not read `kinesis-trident`, or more than one of it, or has not begun.
     """
+    if not hasattr(query, "_jsq"):
+        msg = "a query under Spark Connect: its plan cannot be read here; use a classic SparkSession"
+        raise NotOurSourceError(msg)
     plan = query._jsq.streamingQuery().logicalPlan()
     found = []
     for leaf in _leaves(plan):
@@ -58,10 +65,29 @@ def options_of_query(query: StreamingQuery) -> Options:
 
 
 def _analyzed(stream: DataFrame) -> Any:
-    if not hasattr(stream, "_jdf"):
-        msg = "a Spark Connect DataFrame: its plan cannot be read here; use a classic SparkSession"
-        raise NotOurSourceError(msg)
     return stream._jdf.queryExecution().analyzed()
+
+
+def _connect_source(stream: Any) -> Any:
+    """The source below a DataFrame of Spark Connect, whose plan is not analyzed yet; None where there is none.
+
+    Found below anything with one input: joins and unions are not looked into.
+    """
+    plan = stream._plan
+    while plan is not None and getattr(plan, "_format", None) != _FORMAT:
+        plan = getattr(plan, "_child", None)
+    return plan if getattr(plan, "_is_streaming", False) else None
+
+
+def _connect_options(stream: Any) -> dict[str, str]:
+    source = _connect_source(stream)
+    if source is None:
+        msg = (
+            f"the DataFrame does not read {_FORMAT!r}: give the one that readStream.format({_FORMAT!r}).load() "
+            "returned (under Spark Connect, joins and unions of it are not looked into)"
+        )
+        raise NotOurSourceError(msg)
+    return dict(source._options or {})
 
 
 def _leaves(plan: Any) -> list[Any]:

@@ -1,0 +1,78 @@
+"""Reports as nodes in ZooKeeper: for Spark Connect, where there is no SparkContext and so no accumulator."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bolt.reports import FailedRun, ReportKey, ReportParam, Reports
+from checkpoint.client import ZooKeeperConfig, shared_client
+from checkpoint.layout import Layout
+from checkpoint.nodes import ReportNode, TaskReport
+from checkpoint.store import SourceStore
+
+__all__ = ["NodeCarrier", "NodeSender"]
+
+_RUNS_A_NODE = 500
+"""Runs of failed records in a node: with their reasons some 200 KB."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSender:
+    """The end in the tasks: `attempt` is the driver's attempt at the batch that the reports are for."""
+
+    config: ZooKeeperConfig
+    layout: Layout
+    attempt: str
+
+    def add(self, reports: Reports) -> None:
+        """Write a task's reports, once its input is exhausted.
+
+        A task that then fails has reported nevertheless, and so has the slower one of two speculative tasks: reports
+        are keyed by what they say, so the same again adds nothing, and a record that failed in any of them has failed.
+
+        Raises:
+            BatchMissingError: the batch is settled.
+        """
+        store = SourceStore(shared_client(self.config), self.layout)
+        for key, failed in reports.items():
+            for some in _sliced(failed):
+                report = TaskReport(*key[1:], failed=some)
+                store.add_report(key.txid, self.attempt, ReportNode(reports=(report,)))
+
+
+class NodeCarrier:
+    """The end in the driver. The nodes of a batch are removed with its plan."""
+
+    def __init__(self, store: SourceStore, config: ZooKeeperConfig) -> None:
+        self._store = store
+        self._config = config
+        self._attempt = ""
+        self.clear()
+
+    @property
+    def sender(self) -> NodeSender:
+        """What operators of this attempt are given."""
+        return NodeSender(self._config, self._store.layout, self._attempt)
+
+    @property
+    def reports(self) -> Reports:
+        """All that has come since `clear`."""
+        found: Reports = {}
+        param = ReportParam()
+        for txid, node in self._store.reports(self._attempt):
+            for report in node.reports:
+                *key, failed = (getattr(report, name) for name in report.__struct_fields__)
+                runs = tuple(FailedRun(*run) for run in failed)
+                param.addInPlace(found, {ReportKey(txid, *key): runs})
+        return found
+
+    def clear(self) -> None:
+        """Take no more of what is sent to the attempts before."""
+        self._attempt = uuid.uuid4().hex
+
+
+def _sliced(failed: tuple[FailedRun, ...]) -> Iterator[tuple[FailedRun, ...]]:
+    for start in range(0, max(len(failed), 1), _RUNS_A_NODE):
+        yield failed[start : start + _RUNS_A_NODE]
