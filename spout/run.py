@@ -288,8 +288,9 @@ class SourceRun:
         self._refresh_shards()
         timeout = state.next_timeout
         timed_out = timeout is not None and timeout <= now
+        due = options.ack_mode == "explicit" and any(run.due <= now for run in state.waiting)
         # An ack that came in time must not lose against the news of it.
-        if self._requested or timed_out:
+        if self._requested or timed_out or due:
             self._requested = False
             state.take_in_requests(now)
         if timed_out:
