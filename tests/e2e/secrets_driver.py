@@ -1,0 +1,71 @@
+"""A job that shows all that Spark shows of a query, at log level INFO, and then fails: a test looks through it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bolt import reliable
+from checkpoint.java import ensure_java
+
+
+def main() -> None:
+    asked = json.loads(Path(sys.argv[1]).read_text())
+    os.environ["JAVA_HOME"] = str(ensure_java())
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "INFO")
+        .config("spark.python.authenticate.socketTimeout", "120s")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.local.dir", f"{asked['folder']}/local")
+        .getOrCreate()
+    )
+    stream = spark.readStream.format("kinesis-trident").options(**asked["options"]).load()
+
+    def fails(record):  # type: ignore[no-untyped-def]
+        if record.data == b"bad":
+            raise ValueError(repr(record))
+        return (record.data.decode(),)
+
+    def write(rows: DataFrame, txid: int) -> None:
+        print(f"batch {txid}: {rows.count()} rows")
+        for mode in ("simple", "extended", "formatted", "codegen", "cost"):
+            rows.explain(mode)
+
+    for mode in ("extended", "formatted"):
+        stream.explain(mode)
+    query = (
+        reliable(stream)
+        .map(fails, "text string")
+        .for_each_batch(write)
+        .start(checkpointLocation=f"{asked['folder']}/checkpoint", trigger={"availableNow": True})
+    )
+    with suppress(Exception):
+        query.awaitTermination(300)
+    print("query", query, query._jsq.toString(), query.exception())
+    query.explain(True)
+    for progress in query.recentProgress:
+        print("progress", json.dumps(dict(progress), default=str))
+    for more in ({"endpointUrl": "http://127.0.0.1:1"}, {"zookeeper.hosts": "127.0.0.1:1"}, {"no": "such"}):
+        try:
+            broken = spark.readStream.format("kinesis-trident").options(**asked["options"] | more).load()
+            out = broken.writeStream.format("noop").option(
+                "checkpointLocation", f"{asked['folder']}/{len(more)}x"
+            )
+            again = out.trigger(availableNow=True).start()
+            again.awaitTermination(120)
+        except Exception as error:
+            print("error", error)
+    print("the end")
+
+
+if __name__ == "__main__":
+    main()
