@@ -167,6 +167,11 @@ class Stage:
         """The application in ZooKeeper."""
         return SourceStore(self.zookeeper, self.layout)
 
+    def started(self) -> bool:
+        """Whether LATEST of the stream has been resolved."""
+        layout = self.layout
+        return self.store.start(layout.stream, layout.created) is not None
+
     @property
     def settled(self) -> int:
         """The newest settled txid, 0 for none."""

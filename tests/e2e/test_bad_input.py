@@ -120,7 +120,7 @@ def with_state(stage: Stage) -> None:
     query = stage.start(
         stage.parsed(parse, retryLimit=0, onExhausted="skip", startingPosition="LATEST"), write
     )
-    stage.until(stage.store.start, "the start")
+    stage.until(stage.started, "the start")
     stage.put(["good", "bad"])
     assert "RuntimeError: no" in error_of(query)
 

@@ -51,7 +51,7 @@ def test_latest_takes_what_comes_after_the_first_start(stage: Stage) -> None:
     stage.put(["before"])
     later_than(stage, time.time())
     query = stage.start_plain(text_of(stage.load(startingPosition="LATEST")))
-    stage.until(stage.store.start, "the start position")
+    stage.until(stage.started, "the start position")
     query.stop()
     assert stage.settled == 0
 
