@@ -40,9 +40,9 @@ class Length(ArrowBolt):
 
     def execute(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """One row for each."""
-        number = pc.cast(batch.column("sequenceNumber"), pa.decimal128(38))
+        number = pc.cast(pc.utf8_slice_codeunits(batch.column("sequenceNumber"), -9), pa.int64())
         return pa.RecordBatch.from_pydict(
-            {"length": pc.binary_length(batch.column("data")), "number": pc.cast(number, pa.int64())}
+            {"length": pc.binary_length(batch.column("data")), "number": number}
         )
 
 
