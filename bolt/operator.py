@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from bolt.anchors import anchors_of, groups_of, salt_of
@@ -32,19 +34,22 @@ class Verdict:
     def excluded(self, batch: pa.RecordBatch) -> np.ndarray:
         """Which rows of a batch the verdict leaves out, as booleans."""
         out = np.zeros(batch.num_rows, dtype=bool)
-        shards = batch.column("shardId").dictionary_encode()
         sequence, sub = batch.column("sequenceNumber"), batch.column("subSequenceNumber")
-        for index, shard in enumerate(shards.dictionary.to_pylist()):
-            runs = [
-                (RecordPosition.parse(piece.first), RecordPosition.parse(piece.last))
-                for piece in self.not_done.get(shard, ())
-            ]
-            if not runs:
-                continue
-            rows = np.flatnonzero(shards.indices.to_numpy() == index)
-            for row in rows.tolist():
+        for name, pieces in self.not_done.items():
+            # `checkpoint.layout` names the shards of several streams `stream@created/shardId`.
+            home, _, shard = name.rpartition("/")
+            inside = pc.equal(batch.column("shardId"), shard)
+            if home:
+                inside = pc.and_(inside, pc.equal(batch.column("stream"), home.partition("@")[0]))
+            runs = sorted(
+                (RecordPosition.parse(piece.first), RecordPosition.parse(piece.last)) for piece in pieces
+            )
+            firsts = [first for first, _ in runs]
+            for row in np.flatnonzero(inside.to_numpy(zero_copy_only=False)).tolist():
                 here = RecordPosition(int(sequence[row].as_py()), sub[row].as_py())
-                out[row] = any(first <= here <= last for first, last in runs)
+                # The runs are disjoint, and as many as records failed: a record is in the last that begins before it.
+                at = bisect_right(firsts, here) - 1
+                out[row] = at >= 0 and here <= runs[at][1]
         return out
 
 

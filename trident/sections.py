@@ -22,7 +22,7 @@ from trident.steps import Pipeline, ProjectStep
 
 __all__ = ["IDENTITY", "Sections"]
 
-IDENTITY = ("shardId", "sequenceNumber", "subSequenceNumber", MESSAGE_ID, ANCHORS)
+IDENTITY = ("stream", "shardId", "sequenceNumber", "subSequenceNumber", MESSAGE_ID, ANCHORS)
 """The columns of the source by which an operator on it knows a record."""
 
 
