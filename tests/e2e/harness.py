@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 HERE = Path(__file__).resolve().parent
-PATIENCE = 120.0
+PATIENCE = 300.0
 A_LIFE = 40
 RETRY_LIMIT = 2
 
