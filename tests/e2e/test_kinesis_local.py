@@ -168,7 +168,7 @@ def test_a_reshard_while_a_query_from_latest_is_down(reshard_stage: Stage) -> No
     source.put(2)
     stream = reshard_stage.load(startingPosition="LATEST", describeShardInterval="200ms")
     query = reshard_stage.start_plain(stream, seen)
-    reshard_stage.until(reshard_stage.store.start, "LATEST is resolved")
+    reshard_stage.until(reshard_stage.started, "LATEST is resolved")
     source.put(3)
     reshard_stage.until(lambda: seen.count >= 3 * len(KEYS), "what came after the start")
     query.stop()
