@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import uuid
@@ -22,6 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
+from benchmarks.memory import peak
 from benchmarks.report import Section, publish
 from checkpoint.client import connect
 from checkpoint.embedded import EmbeddedZooKeeper
@@ -68,12 +68,6 @@ def measured_apart(shards: int, hosts: str) -> Cost:
     command = [sys.executable, "-m", "benchmarks.planning", "--shards", str(shards), "--zookeeper", hosts]
     done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE)
     return msgspec.json.decode(done.stdout, type=Cost)
-
-
-def peak() -> int:
-    """The most memory that this process has had, in bytes."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
 
 
 def measured(

@@ -1,0 +1,23 @@
+"""The most memory that a process has had."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+__all__ = ["peak"]
+
+_STATUS = Path("/proc/self/status")
+
+
+def peak() -> int:
+    """The most memory that this process has had resident, in bytes.
+
+    On Linux as VmHWM: `ru_maxrss` counts what the parent had when it started this process, too.
+    """
+    if _STATUS.exists():
+        line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
