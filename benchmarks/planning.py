@@ -49,8 +49,9 @@ class Cost(msgspec.Struct, frozen=True):
 
     `start`: until the run stands: listing, lineage stored, and state read back. `first`: the first plan, as many
     shards looked at as it has time for. `cut`: the plan stored and cut into tasks. `settle`: a batch settled, every
-    shard's checkpoint moved, and the next one planned. `plan`: the part of that which is the plan. `offset`:
-    characters of the plan as Spark logs it. `base`: memory before there was a run.
+    shard's checkpoint moved, and the next one planned. `plan`: the part of that which is the plan. `reads`: the shards
+    that it reads, as many as were looked at in time. `offset`: characters of the plan as Spark logs it. `base`: memory
+    before there was a run.
     """
 
     start: float
@@ -58,6 +59,7 @@ class Cost(msgspec.Struct, frozen=True):
     cut: float
     settle: float
     plan: float
+    reads: int
     offset: int
     base: int
     peak: int
@@ -115,7 +117,8 @@ def measured(
         timed("plan", lambda before=before: planned(run, before))
     size = len(json.dumps(offset_from_plan(end)))
     run.close()
-    return Cost(**{name: min(found) for name, found in times.items()}, offset=size, base=base, peak=peak())
+    least = {name: min(found) for name, found in times.items()}
+    return Cost(**least, reads=len(end.read), offset=size, base=base, peak=peak())
 
 
 def planned(run: SourceRun, before: Plan) -> Plan:
@@ -175,6 +178,7 @@ def main() -> None:
         [what, *(f"{getattr(cost, name) * 1000:,.0f} ms" for cost in costs.values())]
         for what, name in steps.items()
     ]
+    rows.append(["shards that the further plan reads", *(f"{cost.reads:,}" for cost in costs.values())])
     rows.append(["the plan as Spark logs it", *(f"{cost.offset / 1024:,.0f} KiB" for cost in costs.values())])
     rows.append(["peak memory of the process", *(f"{cost.peak / 2**20:,.0f} MiB" for cost in costs.values())])
     publish(
