@@ -8,6 +8,7 @@ throttled, and iterators do not expire. `spout.testing` covers those.
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -166,6 +167,8 @@ def test_closed_shards_are_read_before_their_children_from_the_horizon(reshard_s
 def test_a_reshard_while_a_query_from_latest_is_down(reshard_stage: Stage) -> None:
     source, seen = Resharded(reshard_stage.client, reshard_stage.stream), Seen()
     source.put(2)
+    put = int(time.time())
+    reshard_stage.until(lambda: int(time.time()) > put, "LATEST is a whole second, that of the put is over")
     stream = reshard_stage.load(startingPosition="LATEST", describeShardInterval="200ms")
     query = reshard_stage.start_plain(stream, seen)
     reshard_stage.until(reshard_stage.started, "LATEST is resolved")
