@@ -14,6 +14,7 @@ from bolt.batch import BatchInHand
 from checkpoint.fencing import TAKEOVERS
 from checkpoint.store import SourceStore
 from spout import stop
+from spout.options import Options
 
 PATIENCE = 120
 
@@ -78,10 +79,10 @@ def test_a_driver_that_slept_changes_nothing(
 ) -> None:
     read_plan = BatchInHand.newest
 
-    def newest(store: SourceStore) -> BatchInHand:
+    def newest(store: SourceStore, options: Options) -> BatchInHand:
         if place == "before the plan is read":
             pause()
-        found = read_plan(store)
+        found = read_plan(store, options)
         if place == "after the plan is read":
             pause()
         return found
