@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,11 @@ class _FileStore:
 
 
 class _FileRun(SourceRun):
-    def _open_store(self, layout: Layout) -> Any:
-        return _FileStore(_folder(self._options), layout)
+    def _open_store(self, created: Mapping[str, int]) -> Any:
+        options = self._options
+        [(stream, at)] = created.items()
+        layout = Layout(options.zookeeper_root, options.application_name, stream, at)
+        return _FileStore(_folder(options), layout)
 
 
 class _NoClient:

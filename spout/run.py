@@ -93,10 +93,9 @@ class SourceRun:
 
         infos = describe_streams(kinesis, options.streams)
         created = {name: info.created for name, info in infos.items()}
-        layout = find_home(client, options.zookeeper_root, options.application_name, created)
-        self._layout = layout
+        self._store = self._open_store(created)
+        self._layout = layout = self._store.layout
         self._spool = spool_of(options, layout)
-        self._store = self._open_store(layout)
         self._epoch = self._store.raise_epoch(socket.gethostname(), os.getpid(), self._now())
         known = self._settle_in(created) if layout.several else created
         streams = Streams(kinesis, layout, infos)
@@ -137,8 +136,11 @@ class SourceRun:
             client.close()
             raise
 
-    def _open_store(self, layout: Layout) -> SourceStore:
-        return SourceStore(self._client, layout)
+    def _open_store(self, created: Mapping[str, int]) -> SourceStore:
+        """The store of these streams, name to creation time."""
+        options = self._options
+        home = find_home(self._client, options.zookeeper_root, options.application_name, created)
+        return SourceStore(self._client, home)
 
     def _settle_in(self, created: Mapping[str, int]) -> dict[str, int]:
         """See that all streams have their home with each other; the creation times of those that have."""
