@@ -87,11 +87,11 @@ def _batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionStep:
-    """`each` with a function: the new columns beside those that there were, or in their place."""
+class _EachStep:
+    """What a step of a function holds: columns `added` to those `kept`, from the `inputs`."""
 
     operation: str
-    function: Function
+    function: Function | ArrowFunction
     inputs: tuple[str, ...]
     added: pa.Schema
     kept: pa.Schema
@@ -108,6 +108,13 @@ class FunctionStep:
     def cleanup(self) -> None:
         """Let the function clean up."""
         self.function.cleanup()
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionStep(_EachStep):
+    """`each` with a function: the new columns beside those that there were, or in their place."""
+
+    function: Function
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Call the function for each row."""
@@ -120,27 +127,10 @@ class FunctionStep:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrowStep:
+class ArrowStep(_EachStep):
     """`each` with a function over Arrow batches; where it raises, it is called on halves."""
 
-    operation: str
     function: ArrowFunction
-    inputs: tuple[str, ...]
-    added: pa.Schema
-    kept: pa.Schema
-
-    @property
-    def schema(self) -> pa.Schema:
-        """What was kept, then what is new."""
-        return pa.schema([*self.kept, *self.added])
-
-    def prepare(self, conf: Mapping[str, Any]) -> None:
-        """Prepare the function."""
-        self.function.prepare(conf)
-
-    def cleanup(self) -> None:
-        """Let the function clean up."""
-        self.function.cleanup()
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Call the function on the batch."""
