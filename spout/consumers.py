@@ -55,7 +55,7 @@ def ready_consumers(
     sleep: Callable[[float], None] = time.sleep,
     rng: random.Random | None = None,
 ) -> dict[str, str]:
-    """The ARNs, by stream, of the consumers that `options` name, all active.
+    """The ARNs, by stream in the options' order, of the consumers that `options` name, all active.
 
     With `consumerLifecycle=managed` one that is missing is registered. None is ever deregistered here: a newer run
     may read through it already, and the next one will want it.
@@ -71,14 +71,14 @@ def ready_consumers(
     ready: dict[str, str] = {}
     while True:
         waiting = {}
-        for stream in arns.keys() - ready.keys():
+        for stream in [stream for stream in arns if stream not in ready]:
             found = _find(calls, arns[stream], name, register=options.consumer_lifecycle == "managed")
             if found is not None and found.status == "ACTIVE":
                 ready[stream] = found.arn
             else:
                 waiting[stream] = found.status if found else "CREATING"
         if not waiting:
-            return ready
+            return {stream: ready[stream] for stream in arns}
         if clock() > given_up:
             states = ", ".join(f"{status} on {stream!r}" for stream, status in sorted(waiting.items()))
             msg = f"consumer {name!r} is {states}, and was not ACTIVE within {_PATIENCE:g} s: try again later"

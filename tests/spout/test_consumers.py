@@ -99,6 +99,8 @@ def test_a_full_stream_says_what_to_do(server: ScriptedKinesis, ready: Callable[
 
 
 def test_each_stream_has_a_consumer_of_that_name(server: ScriptedKinesis, ready: Callable[..., str]) -> None:
-    server.create_stream("returns")
-    assert "stream/returns/consumer/app:" in ready(streamName="orders,returns")
+    more = ["returns", "carts", "visits", "alerts"]
+    for stream in more:
+        server.create_stream(stream)
+    assert "stream/alerts/consumer/app:" in ready(streamName=",".join(["orders", *more]))
     assert consumers(server) == ["app"]
