@@ -17,7 +17,7 @@ import xxhash
 from spout.rows import ANCHORS, ARROW_SCHEMA
 from tracker.ids import mix64, of_turn, turn_of
 
-__all__ = ["Anchors", "anchors_of", "child_edges", "groups_of", "salt_of"]
+__all__ = ["Anchors", "anchors_of", "child_edges", "groups_of", "places_of", "salt_of"]
 
 _TYPE = ARROW_SCHEMA.field(ANCHORS).type
 
@@ -84,12 +84,17 @@ def groups_of(roots: np.ndarray) -> Iterator[tuple[tuple[int, int], np.ndarray]]
     """The tag and shard index of roots, each with where its roots stand, ascending."""
     if not len(roots):
         return
-    keys = turn_of(roots)
+    for key, places in places_of(turn_of(roots)):
+        yield of_turn(key), places
+
+
+def places_of(keys: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """The different keys, each with where it stands, ascending; there is at least one."""
     if (keys == keys[0]).all():
-        yield of_turn(int(keys[0])), np.arange(len(roots))
+        yield int(keys[0]), np.arange(len(keys))
         return
     unique, inverse = np.unique(keys, return_inverse=True)
     order = np.argsort(inverse, kind="stable")
     bounds = np.searchsorted(inverse[order], np.arange(1, len(unique)))
     for key, places in zip(unique, np.split(order, bounds), strict=True):
-        yield of_turn(int(key)), places
+        yield int(key), places

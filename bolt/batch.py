@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NoReturn
 
 from bolt.coverage import SOURCE, Total, Wiring, failures, uncovered
 from bolt.errors import NotCoveredError, StaleBatchError
 from bolt.operator import Verdict
 from bolt.outcomes import outcome
 from bolt.reports import FailedRun, Reports, merged
+from bolt.spans import Spans
 from checkpoint.client import shared_client
 from checkpoint.home import find_home
 from checkpoint.nodes import Acks, Batch, NotDone, Pin
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
 from spout.options import Options
+from spout.planning import merged_due
 from spout.spool import spool_of
 from spout.streams import describe_streams
 from tracker.ids import tag
@@ -126,6 +129,25 @@ class BatchInHand:
             *((operator, shards[index]) for operator, index in missing),
         ]
 
+    def spans(self, missing: Iterable[tuple[str, str]], pins: Mapping[str, Pin]) -> Spans:
+        """The records of the shards of which operators have not seen everything, as `uncovered` says, one by one.
+
+        Raises:
+            NotCoveredError: a shard's rows were not read at all.
+        """
+        concerned = {shard for _, shard in missing}
+        if not concerned <= pins.keys():
+            self._not_covered(sorted(missing))
+        plan = self._plan
+        # Ordinals skip one between two segments of a turn, of which there are at most two for a run that is due.
+        return Spans.over(
+            {
+                index: [(0, 2 * (pins[shard].count + len(merged_due(plan, shard)) + 1))]
+                for index, shard in enumerate(plan.shards)
+                if shard in concerned
+            }
+        )
+
     def require_covered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> None:
         """Make sure every record was judged.
 
@@ -134,13 +156,7 @@ class BatchInHand:
         """
         missing = self.uncovered(wiring, reports, pins)
         if missing:
-            shards = ", ".join(dict.fromkeys(shard for _, shard in missing))
-            operators = ", ".join(dict.fromkeys(operator for operator, _ in missing))
-            msg = (
-                f"batch {self.txid}: not every record of {shards} was seen by the operator {operators} although "
-                "it was run to its end; nothing is acked, and the batch is read again"
-            )
-            raise NotCoveredError(msg)
+            self._not_covered(missing)
 
     def failed(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> dict[int, list[FailedRun]]:
         """What operators failed, by the shard's index in the plan: the union over all their runs."""
@@ -158,6 +174,15 @@ class BatchInHand:
         pieces = {shards[index]: [run.not_done() for run in merged(runs)] for index, runs in failed.items()}
         sources = {self._store.layout.key_of(shard).source: shard for shard in shards}
         return outcome(self._plan, sources, pins, pieces, refused)
+
+    def _not_covered(self, missing: Sequence[tuple[str, str]]) -> NoReturn:
+        shards = ", ".join(dict.fromkeys(shard for _, shard in missing))
+        operators = ", ".join(dict.fromkeys(operator for operator, _ in missing))
+        msg = (
+            f"batch {self.txid}: not every record of {shards} was seen by the operator {operators} although "
+            "it was run to its end; nothing is acked, and the batch is read again"
+        )
+        raise NotCoveredError(msg)
 
     def _turns(self, pins: Mapping[str, Pin]) -> dict[int, Total]:
         """What the pinned turns hold, by the shard's index in the plan."""

@@ -14,8 +14,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
 from bolt.reports import FailedRun, ReportKey, Reports, merged
+from bolt.spans import WHOLE
 
-__all__ = ["OPEN", "SOURCE", "Total", "Wiring", "failures", "intervals", "uncovered"]
+__all__ = [
+    "OPEN",
+    "SOURCE",
+    "Total",
+    "Wiring",
+    "failures",
+    "intervals",
+    "lost",
+    "spans_of",
+    "uncovered",
+    "whole",
+]
 
 SOURCE = ""
 """The name of the source among the inputs of an operator."""
@@ -26,24 +38,69 @@ OPEN = "?"
 Total = tuple[int, int]
 """Number of anchors, XOR of their edges."""
 
+Part = tuple[int, int]
+"""A shard's index, and a span of its turn (`bolt.spans`)."""
+
 Wiring = Mapping[str, Sequence[str]]
 """Operators in an order in which each comes after its inputs, with the names of those."""
 
 
 def uncovered(wiring: Wiring, reports: Reports, turns: Mapping[int, Total]) -> list[tuple[str, int]]:
     """The (operator, shard index) whose input was not judged to its end; `turns` has the pins' totals by shard."""
+    wholes = {(shard, WHOLE): total for shard, total in turns.items()}
+    return [(operator, shard) for operator, (shard, _) in _missing(wiring, reports, wholes)]
+
+
+def lost(wiring: Wiring, reports: Reports, spans: Mapping[Part, Total]) -> dict[Part, str]:
+    """The spans whose sums disagree, each with the first operator that did not take what was made for it.
+
+    `spans` has what the source gave of each.
+    """
+    found: dict[Part, str] = {}
+    for operator, part in _missing(wiring, reports, spans):
+        found.setdefault(part, operator)
+    return found
+
+
+def spans_of(reports: Reports, operator: str) -> dict[Part, Total]:
+    """What an operator took of each span."""
+    found: dict[Part, Total] = {}
+    for key in reports:
+        if key.operator == operator:
+            part = key.shard, key.span
+            found[part] = _sum([found.get(part, (0, 0)), (key.rows, key.consumed)])
+    return found
+
+
+def whole(reports: Reports) -> Reports:
+    """Reports of spans, added up to those of whole turns."""
+    found: Reports = {}
+    sums: dict[ReportKey, tuple[Total, Total]] = {}
+    for key in reports:
+        of = key._replace(rows=0, consumed=0, emitted=0, produced=0, span=WHOLE)
+        taken, made = sums.get(of, ((0, 0), (0, 0)))
+        sums[of] = (
+            _sum([taken, (key.rows, key.consumed)]),
+            _sum([made, (key.emitted, key.produced)]),
+        )
+    for of, ((rows, consumed), (emitted, produced)) in sums.items():
+        found[of._replace(rows=rows, consumed=consumed, emitted=emitted, produced=produced)] = ()
+    return found
+
+
+def _missing(wiring: Wiring, reports: Reports, totals: Mapping[Part, Total]) -> list[tuple[str, Part]]:
     runs = _runs(reports)
     missing = []
-    for shard, total in turns.items():
+    for part, total in totals.items():
         made: dict[str, set[Total]] = {SOURCE: {total}}
         for operator, inputs in wiring.items():
             wanted = {_sum(parts) for parts in product(*(made.get(name, ()) for name in inputs))}
             open_ = OPEN in inputs
-            found = {out for taken, out in runs[operator, shard] if open_ or taken in wanted}
+            found = {out for taken, out in runs[operator, part] if open_ or taken in wanted}
             if open_ or (0, 0) in wanted:
                 found.add((0, 0))
             if not found:
-                missing.append((operator, shard))
+                missing.append((operator, part))
             made[operator] = found
     return missing
 
@@ -73,18 +130,18 @@ def intervals(runs: Iterable[FailedRun]) -> list[FailedRun]:
     return list(merged(run._replace(first="", last="", prev=None) for run in runs))
 
 
-def _runs(reports: Reports) -> Mapping[tuple[str, int], set[tuple[Total, Total]]]:
-    """What complete runs may have taken and made, by operator and shard index: stages summed up, and single tasks."""
-    stages: dict[tuple[str, int, int], list[ReportKey]] = defaultdict(list)
+def _runs(reports: Reports) -> Mapping[tuple[str, Part], set[tuple[Total, Total]]]:
+    """What complete runs may have taken and made, by operator and part: stages summed up, and single tasks."""
+    stages: dict[tuple[str, Part, int], list[ReportKey]] = defaultdict(list)
     for key in reports:
-        stages[key.operator, key.shard, key.stage].append(key)
-    found: dict[tuple[str, int], set[tuple[Total, Total]]] = defaultdict(set)
-    for (operator, shard, _), keys in stages.items():
+        stages[key.operator, (key.shard, key.span), key.stage].append(key)
+    found: dict[tuple[str, Part], set[tuple[Total, Total]]] = defaultdict(set)
+    for (operator, part, _), keys in stages.items():
         pairs = [((key.rows, key.consumed), (key.emitted, key.produced)) for key in keys]
-        found[operator, shard].update(pairs)
+        found[operator, part].update(pairs)
         # A task that ran twice and did not say the same both times: no sum of this stage can be trusted.
         if len({key.partition for key in keys}) == len(keys):
-            found[operator, shard].add((_sum(taken for taken, _ in pairs), _sum(made for _, made in pairs)))
+            found[operator, part].add((_sum(taken for taken, _ in pairs), _sum(made for _, made in pairs)))
     return found
 
 

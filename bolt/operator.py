@@ -16,6 +16,7 @@ from bolt.carrier import Sender
 from bolt.errors import BatchFailedError
 from bolt.functions import Judged, Step, chain
 from bolt.reports import FailedRun, Ledger
+from bolt.spans import PROPERTY, Spans
 from checkpoint.nodes import NotDone
 from spout.rows import ANCHORS, ARROW_SCHEMA, MESSAGE_ID
 from spout.spool import RetrySpool
@@ -62,8 +63,10 @@ class Tag:
     sender: Sender
 
     def ledger(self) -> Ledger:
-        """A new ledger for one task."""
-        return Ledger(self.operator, self.txid)
+        """A new ledger for the task that runs here."""
+        context = TaskContext.get()
+        asked = context.getLocalProperty(PROPERTY) if context is not None else None
+        return Ledger(self.operator, self.txid, Spans.parse(asked) if asked else None)
 
 
 def send(tag: Tag, ledger: Ledger) -> None:

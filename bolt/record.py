@@ -58,7 +58,8 @@ class Columns:
         found = self._lists.get(name)
         if found is None:
             if name not in self._batch.schema.names:
-                msg = f"no column {name!r}; there are {', '.join(self.names)}"
+                known = ", ".join(one for one in self.names if not one.startswith("__"))
+                msg = f"no column {name!r}; there are {known}"
                 raise KeyError(msg)
             found = self._lists[name] = self._batch.column(name).to_pylist()
         return found

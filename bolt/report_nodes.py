@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from bolt.reports import FailedRun, ReportKey, ReportParam, Reports
 from checkpoint.client import ZooKeeperConfig, shared_client
@@ -15,7 +17,7 @@ from checkpoint.store import SourceStore
 __all__ = ["NodeCarrier", "NodeSender"]
 
 _RUNS_A_NODE = 500
-"""Runs of failed records in a node: with their reasons some 200 KB."""
+"""Runs of failed records in a node, or reports without one: with their reasons some 200 KB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +38,14 @@ class NodeSender:
             BatchMissingError: the batch is settled.
         """
         store = SourceStore(shared_client(self.config), self.layout)
-        for key, failed in reports.items():
-            for some in _sliced(failed):
-                report = TaskReport(*key[1:], failed=some)
-                store.add_report(key.txid, self.attempt, ReportNode(reports=(report,)))
+        pieces = [
+            (key.txid, TaskReport(*key[1:], failed=some))
+            for key, failed in reports.items()
+            for some in _sliced(failed)
+        ]
+        for txid, some in groupby(pieces, key=itemgetter(0)):
+            for node in _nodes(report for _, report in some):
+                store.add_report(txid, self.attempt, node)
 
 
 class NodeCarrier:
@@ -71,6 +77,21 @@ class NodeCarrier:
     def clear(self) -> None:
         """Take no more of what is sent to the attempts before."""
         self._attempt = uuid.uuid4().hex
+
+
+def _nodes(reports: Iterable[TaskReport]) -> Iterator[ReportNode]:
+    """As many reports to a node as fit."""
+    held: list[TaskReport] = []
+    size = 0
+    for report in reports:
+        more = max(len(report.failed), 1)
+        if held and size + more > _RUNS_A_NODE:
+            yield ReportNode(reports=tuple(held))
+            held, size = [], 0
+        held.append(report)
+        size += more
+    if held:
+        yield ReportNode(reports=tuple(held))
 
 
 def _sliced(failed: tuple[FailedRun, ...]) -> Iterator[tuple[FailedRun, ...]]:

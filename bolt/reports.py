@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.accumulators import AccumulatorParam
 
-from bolt.anchors import Anchors, groups_of
+from bolt.anchors import Anchors, groups_of, places_of
+from bolt.spans import WHOLE, Spans
 from checkpoint.nodes import NotDone
 from tracker.ids import of_turn, ordinal_of, turn_of
 
@@ -44,7 +45,8 @@ class ReportKey(NamedTuple):
     """What a report is about, and what its operator saw and made: the content is part of the key.
 
     `stage` and `partition` are Spark's, of the task. `rows` and `consumed` are the number of anchors that came in on
-    this shard, and the XOR of their edges; `emitted` and `produced` the same of what went out.
+    this shard, and the XOR of their edges; `emitted` and `produced` the same of what went out. `span` says of which
+    records, where these are summed up in parts (`bolt.spans`).
     """
 
     txid: int
@@ -57,6 +59,7 @@ class ReportKey(NamedTuple):
     produced: int = 0
     stage: int = 0
     partition: int = 0
+    span: int = WHOLE
 
 
 Reports = dict[ReportKey, tuple[FailedRun, ...]]
@@ -108,13 +111,15 @@ class _Turn:
 class Ledger:
     """Counts and XORs what one operator takes and makes in one task, shard by shard, over whole batches.
 
-    `consume` first, then `produce` and `fail`, in any number; `reports` when the input is exhausted.
+    `consume` first, then `produce` and `fail`, in any number; `reports` when the input is exhausted. Where `spans`
+    are asked for, it sums up the records of each by themselves.
     """
 
-    def __init__(self, operator: str, txid: int) -> None:
+    def __init__(self, operator: str, txid: int, spans: Spans | None = None) -> None:
         self._operator = operator
         self._txid = txid
-        self._turns: dict[tuple[int, int], _Turn] = {}
+        self._spans = spans
+        self._turns: dict[tuple[int, int, int], _Turn] = {}
         self._failed: dict[int, str] = {}
 
     def consume(self, taken: Anchors) -> None:
@@ -137,8 +142,14 @@ class Ledger:
     def consume_records(self, taken: Anchors, message_ids: pa.Array, failed: Mapping[int, str]) -> None:
         """Rows of the source came in, one anchor each; `failed` maps rows to reasons.
 
-        The failures so reported carry their positions, so nobody needs to look them up.
+        The failures so reported carry their positions, so nobody needs to look them up; but not those of spans, which
+        do not see a record's neighbours.
         """
+        if self._spans is not None:
+            self.consume(taken)
+            for row, reason in failed.items():
+                self.fail([int(taken.roots[row])], reason)
+            return
         for turn, places in self._turns_of(taken.roots):
             turn.rows += len(places)
             turn.consumed ^= _xor(taken.edges, places)
@@ -152,10 +163,12 @@ class Ledger:
 
     def reports(self, stage: int = 0, partition: int = 0) -> Reports:
         """What is to be said now that the input is exhausted; `stage` and `partition` are the task's."""
-        unplaced: dict[tuple[int, int], list[FailedRun]] = {}
+        unplaced: dict[tuple[int, int, int], list[FailedRun]] = {}
         roots = np.array(sorted(self._failed), dtype=np.int64)
         for root, turn, ordinal in zip(roots, turn_of(roots), ordinal_of(roots).tolist(), strict=True):
-            runs = unplaced.setdefault(of_turn(int(turn)), [])
+            tag, shard = of_turn(int(turn))
+            span = WHOLE if self._spans is None else int(self._spans.of(shard, np.array([ordinal]))[0])
+            runs = unplaced.setdefault((tag, shard, span), [])
             reason = self._failed[int(root)]
             if runs and runs[-1].last_ordinal == ordinal - 1 and runs[-1].reason == reason:
                 runs[-1] = runs[-1]._replace(last_ordinal=ordinal)
@@ -173,16 +186,25 @@ class Ledger:
                 turn.produced,
                 stage,
                 partition,
-            ): (*turn.failed, *unplaced.get((tag, shard), ()))
-            for (tag, shard), turn in self._turns.items()
+                span,
+            ): (*turn.failed, *unplaced.get((tag, shard, span), ()))
+            for (tag, shard, span), turn in self._turns.items()
         }
 
     def _turns_of(self, roots: np.ndarray) -> Iterator[tuple[_Turn, np.ndarray]]:
-        for key, places in groups_of(roots):
-            turn = self._turns.get(key)
-            if turn is None:
-                turn = self._turns[key] = _Turn()
-            yield turn, places
+        for (tag, shard), places in groups_of(roots):
+            if self._spans is None:
+                yield self._turn(tag, shard, WHOLE), places
+                continue
+            for span, inside in places_of(self._spans.of(shard, ordinal_of(roots[places]))):
+                yield self._turn(tag, shard, span), places[inside]
+
+    def _turn(self, *key: int) -> _Turn:
+        tag, shard, span = key
+        turn = self._turns.get((tag, shard, span))
+        if turn is None:
+            turn = self._turns[tag, shard, span] = _Turn()
+        return turn
 
     @staticmethod
     def _fail_record(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -15,11 +15,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from bolt.batch import BatchInHand
+from bolt.errors import OperatorError
 from bolt.functions import ArrowStep, Judged, Step
 from bolt.operator import StepOperator
 from bolt.process import Process
 from bolt.storm import ArrowBolt, BasicBolt, Bolt
-from bolt.task import COMPONENT, TASK, BoltOperator
+from bolt.task import COMPONENT, TASK, BoltOperator, named
 from bolt.tracking import Operator, Tracked, Tracking
 from checkpoint.nodes import NotDone
 from spout.rows import ANCHORS, SCHEMA
@@ -105,6 +106,28 @@ class Replicate:
         task = pa.array(np.tile(np.arange(self.tasks, dtype=np.int32), batch.num_rows))
         columns = {name: column.take(pa.array(source)) for name, column in _columns(batch).items()}
         return Judged(pa.RecordBatch.from_pydict(columns | {TASK: task}), source, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A bolt's step: what fails, and what is wrong with it, is told with the bolt's name."""
+
+    component: str
+    step: Step
+
+    @property
+    def schema(self) -> pa.Schema:
+        """That of the step."""
+        return self.step.schema
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Judge a batch."""
+        try:
+            judged = self.step(batch)
+        except OperatorError as error:
+            msg = f"bolt {self.component!r}: {error}"
+            raise OperatorError(msg) from error
+        return replace(judged, failed={row: named(why, self.component) for row, why in judged.failed.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +251,9 @@ class _Frames:
             inputs = {one.grouping.component: one.fields for one in part.inputs}
             emits = schema if taken else None
             operator = BoltOperator(name, self._batch.txid, part.bolt, inputs, emits, tag, placed)
-        elif tag is None:
-            operator = Untracked(ArrowStep(part.bolt.execute, schema))
         else:
-            operator = StepOperator(tag, (ArrowStep(part.bolt.execute, schema),), placed, anchored=taken)
+            step = Named(name, ArrowStep(part.bolt.execute, schema))
+            operator = Untracked(step) if tag is None else StepOperator(tag, (step,), placed, anchored=taken)
         if not taken:
             return self._put(name, tuples, Sunk(operator), _NOTHING, anchored=False)
         return self._put(name, tuples, operator, part.fields, anchored=True)

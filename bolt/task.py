@@ -21,7 +21,7 @@ from bolt.reports import Ledger
 from bolt.storm import BasicBolt, BasicOutputCollector, Bolt, TopologyContext, Tuple
 from spout.rows import ANCHORS, MESSAGE_ID
 
-__all__ = ["COMPONENT", "NOT_ACKED", "TASK", "BoltOperator"]
+__all__ = ["COMPONENT", "NOT_ACKED", "TASK", "BoltOperator", "named"]
 
 COMPONENT = "__component"
 """The column that says who emitted a row, where a bolt takes tuples of several components."""
@@ -51,7 +51,7 @@ class BoltOperator:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """What the bolt emits."""
-        ledger = Ledger(self.component, self.txid)
+        ledger = self.tag.ledger() if self.tag is not None else Ledger(self.component, self.txid)
         given = (batch for batch in batches if batch.num_rows)
         first = next(given, None)
         if first is not None:
@@ -146,6 +146,13 @@ class _Collector:
         """Emit a tuple."""
         if self._width is None:
             return
+        given: object = values
+        if isinstance(given, Tuple):
+            msg = (
+                f"bolt {self._operator.component!r} emitted a tuple as the values: give the values first, then the "
+                "anchors, as in emit([word], tup); to pass a tuple on, emit(list(tup), tup)"
+            )
+            raise OperatorError(msg)
         if isinstance(values, str | bytes) or len(values) != self._width:
             assert self._operator.schema is not None
             msg = (
@@ -155,6 +162,7 @@ class _Collector:
             raise OperatorError(msg)
         tree: dict[int, int] = {}
         for parent in (anchors,) if isinstance(anchors, Tuple) else anchors:
+            self._require_tuple(parent, "an anchor")
             assert isinstance(parent, _Held)
             roots, edges = parent.given.anchors_at(parent.row)
             numbers = np.full(len(roots), parent.children)
@@ -167,12 +175,14 @@ class _Collector:
 
     def ack(self, tup: Tuple) -> None:
         """The tuple is processed."""
+        self._require_tuple(tup, "what it acked")
         assert isinstance(tup, _Held)
         tup.answered = True
         self._pending.pop(id(tup), None)
 
     def fail(self, tup: Tuple, reason: str = "FAILED") -> None:
         """The tuple failed."""
+        self._require_tuple(tup, "what it failed")
         assert isinstance(tup, _Held)
         if tup.answered:
             return
@@ -180,7 +190,7 @@ class _Collector:
         operator = self._operator
         if operator.tag is None:
             return
-        reason = _named(reason, operator.component)
+        reason = named(reason, operator.component)
         if operator.of_source and tup.given is self._batch:
             tup.given.failed[tup.row] = reason
         else:
@@ -223,7 +233,11 @@ class _Collector:
             raise
         except Exception as error:
             if isinstance(bolt, BasicBolt):
-                raise
+                msg = (
+                    f"bolt {self._operator.component!r}: cleanup() raised {reason_of(error)}. Its tuples are acked by "
+                    "then, so the batch fails as a whole, and is read again when the query is started again"
+                )
+                raise OperatorError(msg) from error
             reason = reason_of(error)
         for tup in list(self._pending.values()):
             self.fail(tup, reason)
@@ -259,17 +273,32 @@ class _Collector:
         self._ledger.produce(made)
         yield pa.RecordBatch.from_arrays([*rows.columns, made.column()], names=[*schema.names, ANCHORS])
 
+    def _require_tuple(self, given: object, what: str) -> None:
+        if not isinstance(given, _Held):
+            msg = (
+                f"bolt {self._operator.component!r}: {what} is {type(given).__name__}, expected a tuple that execute "
+                "was given"
+            )
+            raise OperatorError(msg)
+
     def _unfit(self, tree: dict[int, int], reason: str) -> None:
         if self._operator.tag is not None:
-            self._ledger.fail(tree, _named(reason, self._operator.component))
+            self._ledger.fail(tree, named(reason, self._operator.component))
 
 
 def _prepared(bolt: Bolt | BasicBolt, context: TopologyContext, collector: _Collector) -> Any:
     """Prepare a bolt: what executes one tuple."""
-    if isinstance(bolt, Bolt):
-        bolt.prepare(context, collector)
-        return bolt.execute
-    bolt.prepare(context)
+    try:
+        if isinstance(bolt, Bolt):
+            bolt.prepare(context, collector)
+            return bolt.execute
+        bolt.prepare(context)
+    except Exception as error:
+        msg = (
+            f"bolt {context.component!r}: prepare() raised {reason_of(error)} in task {context.task}. No tuple was "
+            "executed; the batch is read again when the query is started again"
+        )
+        raise OperatorError(msg) from error
     basic = BasicOutputCollector(collector)
 
     def execute(tup: Tuple) -> None:
@@ -294,6 +323,7 @@ def _task_of(batch: pa.RecordBatch) -> int:
     return int(context.partitionId()) if context is not None else 0
 
 
-def _named(reason: str, component: str) -> str:
+def named(reason: str, component: str) -> str:
+    """A reason with the bolt's name, at most 256 characters."""
     suffix = f" (bolt {component})"
     return reason[: 256 - len(suffix)] + suffix

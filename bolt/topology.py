@@ -15,11 +15,14 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
+from pyspark.sql.utils import is_remote
 
 from bolt.errors import TopologyError
+from bolt.functions import reason_of
 from bolt.process import Process
 from bolt.running import (
     ALL,
@@ -85,8 +88,11 @@ class BoltDeclarer:
         Raises:
             TopologyError: no field is given.
         """
-        if not fields:
-            msg = f"bolt {self.name!r}: fields_grouping({component!r}) needs at least one field"
+        if not fields or not all(isinstance(one, str) for one in fields):
+            msg = (
+                f"bolt {self.name!r}: fields_grouping({component!r}) needs at least one field, each a name: "
+                f"fields_grouping({component!r}, 'word', 'country')"
+            )
             raise TopologyError(msg)
         return self._add(Grouping(component, FIELDS, fields))
 
@@ -120,13 +126,16 @@ class TopologyBuilder:
         self._bolts: dict[str, BoltDeclarer] = {}
         self._transforms: dict[str, tuple[str, Callable[[DataFrame], DataFrame]]] = {}
 
-    def set_spout(self, name: str, spout: KinesisSpout) -> None:
+    def set_spout(self, name: str, spout: object) -> None:
         """Name the source.
 
         Raises:
-            TopologyError: the name is taken, or there is a spout already: a query has one source.
+            TopologyError: the name is taken, `spout` is none, or there is one already: a query has one source.
         """
         self._free(name)
+        if not isinstance(spout, KinesisSpout):
+            msg = f"spout {name!r}: {type(spout).__name__} is no KinesisSpout: give KinesisSpout(streamName=..., ...)"
+            raise TopologyError(msg)
         if self._spouts:
             msg = (
                 f"spout {name!r}: there is {next(iter(self._spouts))!r} already, and a topology has one spout"
@@ -135,16 +144,30 @@ class TopologyBuilder:
         self._spouts[name] = spout
 
     def set_bolt(self, name: str, bolt: object, parallelism: int | None = None) -> BoltDeclarer:
-        """Add a bolt with so many tasks; as many as Spark's default parallelism if nothing is said.
+        """Add a bolt with so many tasks.
+
+        If nothing is said: as many as Spark's default parallelism; under Spark Connect, as it has shuffle partitions.
 
         Raises:
-            TopologyError: the name is taken, `bolt` is no bolt, or `parallelism` is below 1.
+            TopologyError: the name is taken, `bolt` is no bolt, has no `execute` or cannot be pickled, or
+                `parallelism` is below 1.
         """
         self._free(name)
         if not isinstance(bolt, Bolt | BasicBolt | ArrowBolt):
             what = type(bolt).__name__
             msg = f"bolt {name!r}: {what} is neither a Bolt, a BasicBolt nor an ArrowBolt: derive it from one"
             raise TopologyError(msg)
+        if any(type(bolt).execute is kind.execute for kind in (Bolt, BasicBolt, ArrowBolt)):
+            msg = f"bolt {name!r}: {type(bolt).__name__} has no execute(): define what it does with a tuple"
+            raise TopologyError(msg)
+        try:
+            cloudpickle.dumps(bolt)  # type: ignore[no-untyped-call]
+        except Exception as error:
+            msg = (
+                f"bolt {name!r}: {type(bolt).__name__} cannot be pickled to its tasks ({reason_of(error)}): make "
+                "connections, locks and open files in prepare(), not in __init__()"
+            )
+            raise TopologyError(msg) from error
         if parallelism is not None and parallelism < 1:
             msg = f"bolt {name!r}: its parallelism is {parallelism}; give 1 or more"
             raise TopologyError(msg)
@@ -208,7 +231,13 @@ class TopologyBuilder:
             elif name in self._bolts:
                 parts[name] = self._bolt_part(self._bolts[name], parts)
         stream = self._spark.readStream.format("kinesis-trident").options(**spout.options).load()
-        return Run(parts, tracked, self._spark.sparkContext.defaultParallelism), stream
+        return Run(parts, tracked, self._parallelism()), stream
+
+    def _parallelism(self) -> int:
+        if is_remote():
+            # A client of Spark Connect does not see the cluster.
+            return int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        return self._spark.sparkContext.defaultParallelism
 
     def _free(self, name: str) -> None:
         if name in self._spouts or name in self._bolts or name in self._transforms:
@@ -259,6 +288,11 @@ class TopologyBuilder:
                 "'word string, count long'"
             )
             raise TopologyError(msg) from error
+        names = [name.lower() for name in fields.fieldNames()]
+        twice = [name for name in fields.fieldNames() if names.count(name.lower()) > 1]
+        if twice:
+            msg = f"bolt {declared.name!r}: its fields {declared.bolt.fields!r} name {twice[0]!r} more than once"
+            raise TopologyError(msg)
         ours = [name for name in fields.fieldNames() if name.startswith("__")]
         if ours:
             msg = f"bolt {declared.name!r}: names that begin with '__' are taken, such as its {ours[0]!r}"
@@ -283,7 +317,14 @@ class TopologyBuilder:
     def _transform_part(self, name: str, parts: Mapping[str, Part], tracked: bool) -> TransformPart:
         component, function = self._transforms[name]
         fields = [*parts[component].fields.fields, *([SCHEMA[ANCHORS]] if tracked else [])]
-        out = function(self._spark.createDataFrame([], StructType(fields))).schema
+        try:
+            out = function(self._spark.createDataFrame([], StructType(fields))).schema
+        except Exception as error:
+            msg = (
+                f"transform {name!r}: its function fails on the rows of {component!r}, whose columns are "
+                f"{', '.join(one.name for one in fields)}: {reason_of(error)}"
+            )
+            raise TopologyError(msg) from error
         kept = ANCHORS in out.fieldNames()
         if tracked and not kept:
             msg = (

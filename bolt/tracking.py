@@ -14,12 +14,15 @@ of its input: `consume` the anchors of every tuple that comes in, `produce` thos
 roots of what fails.
 
 `not_done` adds the reports up (`bolt.coverage`). An operator whose reports do not cover its input is run once more to a
-noop sink. There is no Spark job besides while everything was run and nothing failed below the first operators; where
-something did, one job over the source's rows finds where those records stand.
+noop sink. Where the sums disagree even then, all is run once more with sums of spans of records (`bolt.spans`), down to
+single ones: those whose own sums disagree are not done, with the reason `LOST`; the others are. There is no Spark job
+besides while everything was run and nothing failed below the first operators; where something did, one job over the
+source's rows finds where those records stand.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -29,20 +32,28 @@ from pyspark.sql.types import StructField, StructType
 
 from bolt.batch import BatchInHand
 from bolt.carrier import Carrier
-from bolt.coverage import OPEN, SOURCE, intervals
+from bolt.coverage import OPEN, SOURCE, intervals, lost, spans_of, whole
 from bolt.errors import OperatorError
 from bolt.functions import Step
 from bolt.operator import Finder, StepOperator, Tag, Verdict
-from bolt.reports import Reports
-from checkpoint.nodes import NotDone
+from bolt.reports import FailedRun, Reports
+from bolt.spans import PROPERTY, WHOLE, Range, Spans
+from checkpoint.nodes import NotDone, Pin
 from spout.rows import ANCHORS, MESSAGE_ID, SCHEMA
 
-__all__ = ["Operator", "Tracked", "Tracking"]
+__all__ = ["LOST", "Operator", "Tracked", "Tracking"]
+
+log = logging.getLogger(__name__)
+
+LOST = "LOST"
+"""The reason of records whose tuples did not all come from one operator to the next, or came twice."""
 
 Operator = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _FINDER = "__finder"
 _FINDING = {_FINDER: (SOURCE,)}
+_TAP = "__source"
+_TAPPING = {_TAP: (SOURCE,)}
 _ANCHORS = SCHEMA[ANCHORS]
 
 
@@ -149,24 +160,29 @@ class Tracking:
         that cannot be told from one that was not run.
 
         Raises:
-            NotCoveredError: an operator has not seen all its input, not even when run again.
+            NotCoveredError: rows of a shard were not read at all, not even when the operators were run again.
             NotOfThisBatchError: `refused` names a record that the batch did not hold.
         """
         batch = self._batch
         pins, reports = batch.pins(), self._heard()
-        missing = {operator for operator, _ in batch.uncovered(self._wiring, reports, pins)}
+        unheard = {operator for operator, _ in batch.uncovered(self._wiring, reports, pins)}
         if not ran:
             heard = {key.operator for key in reports}
-            missing |= {name for name, inputs in self._wiring.items() if OPEN in inputs and name not in heard}
-        if missing:
+            unheard |= {name for name, inputs in self._wiring.items() if OPEN in inputs and name not in heard}
+        if unheard:
             # The user's function took only part of the rows, or none: judge the others too.
             # A cached frame would not run its operator.
             self.release()
-            for name in self._last(missing):
+            for name in self._last(unheard):
                 _run(self._frames[name])
             pins, reports = batch.pins(), self._heard()
-            batch.require_covered(self._wiring, reports, pins)
         failed = batch.failed(self._wiring, reports, pins)
+        missing = batch.uncovered(self._wiring, reports, pins)
+        if missing:
+            lost = self._lost(missing, pins)
+            failed = batch.failed(self._wiring, self._heard(), pins)
+            for shard, runs in lost.items():
+                failed.setdefault(shard, []).extend(runs)
         if any(not run.first for runs in failed.values() for run in runs):
             finder = Finder(self.tag(_FINDER), {shard: intervals(runs) for shard, runs in failed.items()})
             _run(self.source.frame.mapInArrow(finder, StructType([SCHEMA[MESSAGE_ID]])))
@@ -184,6 +200,51 @@ class Tracking:
         """Let go of what is kept."""
         while self._kept:
             self._kept.pop().unpersist()
+
+    def _lost(self, missing: list[tuple[str, str]], pins: Mapping[str, Pin]) -> dict[int, list[FailedRun]]:
+        """The records whose trees do not come to zero, by shard index, in a run that sums up each by itself."""
+        batch = self._batch
+        spans = batch.spans(missing, pins)
+        tap = self.source.frame.mapInArrow(Finder(self.tag(_TAP), {}), StructType([SCHEMA[MESSAGE_ID]]))
+        while True:
+            reports = self._summed(spans, [tap, *(self._frames[name] for name in self._last(self._wiring))])
+            given = spans_of(reports, _TAP)
+            batch.require_covered(_TAPPING, whole(reports), pins)
+            found = {
+                part: name for part, name in lost(self._wiring, reports, given).items() if part[1] != WHOLE
+            }
+            ranges: dict[int, list[Range]] = {}
+            for shard, span in found:
+                ranges.setdefault(shard, []).append(spans.range_of(shard, span))
+            finer = Spans.over(ranges)
+            if spans.size <= finer.size or not found:
+                break
+            spans = finer
+        log.warning(
+            "batch %d: tuples were lost or doubled before %s; %d records (in spans of %d) are not done",
+            batch.txid,
+            ", ".join(dict.fromkeys(found.values())),
+            len(found) * spans.size,
+            spans.size,
+        )
+        failed: dict[int, list[FailedRun]] = {}
+        for (shard, span), name in sorted(found.items()):
+            first, until = spans.range_of(shard, span)
+            reason = f"{LOST}: its tuples did not all come to {name}, or came twice"
+            failed.setdefault(shard, []).append(FailedRun(first, until - 1, "", "", None, reason))
+        return failed
+
+    def _summed(self, spans: Spans, frames: Iterable[DataFrame]) -> Reports:
+        """What operators say of spans of records when these frames are run."""
+        before = self._heard().keys()
+        settings = self.source.frame.sparkSession.conf
+        settings.set(PROPERTY, spans.text())
+        try:
+            for frame in frames:
+                _run(frame)
+        finally:
+            settings.unset(PROPERTY)
+        return {key: failed for key, failed in self._heard().items() if key not in before}
 
     def _heard(self) -> Reports:
         return self._batch.reports(self._carrier.reports)

@@ -236,6 +236,7 @@ class TaskReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_
     produced: int
     stage: int
     partition: int
+    span: int
     failed: tuple[tuple[int, int, str, str, str | None, str], ...] = ()
 
 
@@ -262,11 +263,11 @@ class StopNode(Node, frozen=True, kw_only=True):
 class ExternalNode(Node, frozen=True, kw_only=True):
     """`external/<shard>/<id>`: asked for by another process, consumed between two batches.
 
-    `op`: `replay` of the `records`, or `ack` or `fail` (for `reason`) of those at the `positions`, which are packed by
-    `tracker.keys`.
+    `op`: `replay` of the `records`; or `ack`, `fail` (for `reason`) or `reset` (of the timeout) of those at the
+    `positions`, which are packed by `tracker.keys`.
     """
 
-    op: Literal["replay", "ack", "fail"]
+    op: Literal["replay", "ack", "fail", "reset"]
     records: tuple[str, ...] = ()
     positions: str = ""
     reason: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -86,6 +86,13 @@ class Acks:
         text = reason.encode("utf-8", "replace").decode()[:_REASON_LENGTH]
         return self._tell(message_ids, "fail", text or "failed by Acks.fail")
 
+    def reset_timeout(self, message_ids: Iterable[str]) -> int:
+        """These records take longer: they have another `messageTimeout`, from when the query learns of it.
+
+        As `ack`. Records that are done, or failed before, stay so.
+        """
+        return self._tell(message_ids, "reset", "")
+
     def close(self) -> None:
         """End the connection."""
         self._client.stop()
@@ -99,13 +106,13 @@ class Acks:
     ) -> None:
         self.close()
 
-    def _tell(self, message_ids: Iterable[str], op: str, reason: str) -> int:
+    def _tell(self, message_ids: Iterable[str], op: Literal["ack", "fail", "reset"], reason: str) -> int:
         named = dict(_by_shard(_array(message_ids)))
         self._check(list(named))
         for (stream, shard), keys in named.items():
             home = self._homes[stream]
             for positions in pack_in_parts(keys):
-                node = ExternalNode(op="ack" if op == "ack" else "fail", positions=positions, reason=reason)
+                node = ExternalNode(op=op, positions=positions, reason=reason)
                 home.store.add_external(home.name_of(stream, shard), node)
         return sum(map(len, named.values()))
 

@@ -38,9 +38,14 @@ class Tally(NamedTuple):
 
 
 def take_in(
-    shard: str, tracker: ExplicitTracker, asked: Iterable[ExternalNode], now: int, rng: random.Random
+    shard: str,
+    tracker: ExplicitTracker,
+    asked: Iterable[ExternalNode],
+    now: int,
+    rng: random.Random,
+    timeout: int = 0,
 ) -> Tally:
-    """Do what was asked, in order. `now` is in epoch milliseconds."""
+    """Do what was asked, in order. `now` is in epoch milliseconds, `timeout` what a reset gives from now on."""
     tally = Tally()
     for node in asked:
         if node.op == "replay":
@@ -54,6 +59,9 @@ def take_in(
         if node.op == "ack":
             told = tracker.ack_keys(keys)
             tally = tally.plus(Tally(told.changed, 0, told.late, told.known, told.unknown))
+        elif node.op == "reset":
+            told = tracker.reset_keys(keys, now + timeout)
+            tally = tally.plus(Tally(done=told.known, unknown=told.unknown))
         else:
             told = tracker.fail_keys(keys, now, node.reason, rng)
             tally = tally.plus(Tally(0, told.changed, told.late, told.known, told.unknown))

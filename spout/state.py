@@ -286,7 +286,8 @@ class SourceState:
             for start in range(0, len(names), _REQUESTS_AT_A_TIME):
                 some = names[start : start + _REQUESTS_AT_A_TIME]
                 tracker = tracker_of(self.shards[shard], self._policy)
-                tally = take_in(shard, tracker, [asked[name] for name in some], now, self._rng)
+                requests = [asked[name] for name in some]
+                tally = take_in(shard, tracker, requests, now, self._rng, self._explicit.timeout)
                 self._amend(shard, tracker, consumed=some)
                 self.tally = self.tally.plus(tally)
 

@@ -7,7 +7,7 @@ arrays of records: acks come as keys (`tracker.keys`) and are looked up in the t
 from __future__ import annotations
 
 import random
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -195,6 +195,38 @@ class ExplicitTracker(InflightRecordTracker):
             if len(at):
                 self._fail(turn, at, now_ms, reason, rng)
         return self._told(wanted, before[0] - self._counted()[0], 0)
+
+    def reset_keys(self, wanted: Keys, deadline: int) -> Told:
+        """Pending records have until `deadline`, in epoch milliseconds; all others are left as they are."""
+        wanted = joined([wanted])
+        changed = 0
+        for turn in self._turns.values():
+            at, _ = find(turn.keys, wanted)
+            if len(at):
+                changed += sum(
+                    self._put_off(entry, at - entry.start, deadline)
+                    for entry in list(self._all())
+                    if entry.state is State.PENDING and entry.positions is turn.positions
+                )
+        return self._told(wanted, changed, 0)
+
+    def _put_off(self, entry: Entry, offsets: OrdinalArray, deadline: int) -> int:
+        """Give those of an entry's records that are open another deadline; returns how many."""
+        offsets = np.intersect1d(offsets, _still_open(entry))
+        if not len(offsets):
+            return 0
+        fate = Entry(entry.last, attempt=entry.attempt, due=deadline, failures=entry.failures)
+        parts = self._parts(entry, runs_of(offsets), fate)
+        if any(one is entry for one in self._beside):
+            self._beside.replace(entry, parts)
+        else:
+            self._entries.replace(entry, parts)
+            index = bisect_left(self._chunks, entry.base, key=lambda chunk: chunk.base)
+            self._chunks[index : index + 1] = parts
+            for part in parts:
+                if part.bits is not None and part.bits.find(0) < 0:
+                    self._done(part)
+        return len(offsets)
 
     def time_out(self, now_ms: int, rng: random.Random) -> int:
         """Fail what nobody has acked in time, with the reason `TIMEOUT`; returns how many records."""

@@ -80,6 +80,14 @@ def test_very_many_failures_go_into_several_nodes(store: SourceStore, config: Zo
     assert carrier.reports == {KEY: runs}
 
 
+def test_reports_of_many_spans_share_nodes(store: SourceStore, config: ZooKeeperConfig) -> None:
+    carrier = NodeCarrier(store, config)
+    reports = {KEY._replace(span=span): (failed(span),) if span % 7 == 0 else () for span in range(2_000)}
+    carrier.sender.add(reports)
+    assert carrier.reports == reports
+    assert len(store.reports(carrier.sender.attempt)) < 10
+
+
 def test_reports_are_removed_with_their_batch_and_late_ones_refused(
     store: SourceStore, config: ZooKeeperConfig
 ) -> None:

@@ -229,6 +229,60 @@ def test_a_wrong_number_of_values_names_the_bolt(values: Any) -> None:
         run(Wrong(), sentences("a"))
 
 
+def test_a_tuple_in_the_place_of_the_values_says_how_it_is_written() -> None:
+    """Storm has the anchors first."""
+    bolt = Rich(lambda bolt, tup: bolt.collector.emit(tup, ["word"]))
+    with pytest.raises(
+        OperatorError, match=r"bolt 'split' emitted a tuple as the values: .* emit\(\[word\], tup\)"
+    ):
+        run(bolt, sentences("a"))
+
+
+@pytest.mark.parametrize(
+    ("execute", "said"),
+    [
+        (lambda bolt, tup: bolt.collector.emit(["word"], ["a"]), "an anchor is str"),
+        (lambda bolt, tup: bolt.collector.ack(None), "what it acked is NoneType"),
+        (lambda bolt, tup: bolt.collector.fail("a"), "what it failed is str"),
+    ],
+)
+def test_what_is_no_tuple_is_refused_with_the_name_of_the_bolt(
+    execute: Callable[..., None], said: str
+) -> None:
+    with pytest.raises(OperatorError, match=f"bolt 'split': {said}, expected a tuple that execute was given"):
+        run(Rich(execute), sentences("a"))
+
+
+class Broken(BasicBolt):
+    """Cannot be prepared, or cleaned up."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def prepare(self, context: TopologyContext) -> None:
+        if self.where == "prepare":
+            raise ConnectionRefusedError("the store is down")
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        pass
+
+    def cleanup(self) -> None:
+        if self.where == "cleanup":
+            raise ConnectionRefusedError("the store is down")
+
+
+@pytest.mark.parametrize("where", ["prepare", "cleanup"])
+def test_a_bolt_that_cannot_be_prepared_or_cleaned_up_fails_the_batch_by_name(where: str) -> None:
+    said = rf"bolt 'split': {where}\(\) raised ConnectionRefusedError: the store is down.*read again"
+    with pytest.raises(OperatorError, match=said):
+        run(Broken(where), sentences("a"))
+
+
+def test_a_field_that_there_is_not_fails_the_tuple_and_says_which_there_are() -> None:
+    _, heard = run(Rich(lambda bolt, tup: bolt.collector.ack(tup["word"])), sentences("a"))
+    assert heard.failed == {0: "KeyError: \"no column 'word'; there are sentence\" (bolt split)"}
+
+
 def test_nothing_is_reported_of_an_input_that_was_not_taken_to_its_end() -> None:
     heard = Heard()
     operator = BoltOperator("split", 7, Split(), {"sentences": ["sentence"]}, WORDS, Tag("split", 7, heard))

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bolt import BasicBolt, KinesisSpout, TopologyBuilder, TopologyError, string_scheme
+from bolt import BasicBolt, KinesisSpout, TopologyBuilder, TopologyError, Tuple, string_scheme
 from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 
 Build = Callable[[TopologyBuilder], object]
 
 
-class Split(BasicBolt):
+class Silent(BasicBolt):
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        pass
+
+
+class Split(Silent):
     fields = "word string"
 
 
-class Silent(BasicBolt):
-    pass
-
-
-class Unreadable(BasicBolt):
+class Unreadable(Silent):
     fields = "word strange"
 
 
-class Taken(BasicBolt):
+class Taken(Silent):
     fields = "__anchors string"
+
+
+class Twice(Silent):
+    fields = "word string, Word int"
+
+
+class Idle(BasicBolt):
+    pass
+
+
+class Locked(Silent):
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
 
 
 def spout(**options: object) -> KinesisSpout:
@@ -64,6 +80,11 @@ def of_nothing(builder: TopologyBuilder) -> None:
     builder.set_bolt("count", Silent()).shuffle_grouping("silent")
 
 
+def missing_column(builder: TopologyBuilder) -> None:
+    builder.set_bolt("split", Split()).shuffle_grouping("lines")
+    builder.transform("long", "split", lambda rows: rows.where("length > 3"))
+
+
 WRONG: dict[str, tuple[Build, str]] = {
     "unknown component": (
         unknown,
@@ -81,6 +102,24 @@ WRONG: dict[str, tuple[Build, str]] = {
     "no fields": (of_nothing, "takes tuples of 'silent', which has no fields"),
     "no bolt": (lambda b: None, "the topology has no bolt"),
     "not a bolt": (lambda b: b.set_bolt("split", Split), "'split': type is neither"),
+    "nothing to execute": (lambda b: b.set_bolt("split", Idle()), r"'split': Idle has no execute\(\)"),
+    "not to be pickled": (
+        lambda b: b.set_bolt("split", Locked()),
+        r"'split': Locked cannot be pickled to its tasks \(TypeError: .*lock.*\): make connections",
+    ),
+    "not a spout": (lambda b: b.set_spout("more", "lines"), "'more': str is no KinesisSpout"),
+    "a list of fields": (
+        lambda b: b.set_bolt("split", Split()).fields_grouping("lines", ["str"]),
+        "each a name: fields_grouping",
+    ),
+    "a field twice": (
+        lambda b: b.set_bolt("split", Twice()).shuffle_grouping("lines"),
+        "'split': its fields .* name 'word' more than once",
+    ),
+    "a function that fails": (
+        missing_column,
+        "transform 'long': its function fails on the rows of 'split', whose columns are word, .*: .*length",
+    ),
     "parallelism": (lambda b: b.set_bolt("split", Split(), 0), "its parallelism is 0"),
     "our name": (lambda b: b.set_bolt("__x", Split()), "does not begin with '__'"),
     "fields": (

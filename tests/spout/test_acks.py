@@ -195,6 +195,25 @@ def test_nobody_acks_so_records_time_out_and_end_in_the_dead_letter(job: Job, tm
     }
 
 
+def test_a_record_whose_timeout_is_reset_is_acked_and_one_without_has_failed(job: Job) -> None:
+    """Storm's test of resetTimeout: after as long as two timeouts."""
+    job.put(range(4))
+    query = job.start()
+    rows = query.batch()
+    until(query, unacked=4)
+    for _ in range(4):
+        job.ahead += TIMEOUT_SECONDS / 2
+        assert job.acks().reset_timeout(ids(rows, 1, 2)) == 2
+        while query.store.external():
+            if query.plan() is not None:
+                assert numbers(query.batch()) == [0, 3]
+    until(query, unacked=4, inflight=4, timed_out=2)
+    job.acks().ack(ids(rows))
+    until(query, inflight=0, acked=4)
+    job.ahead += 10 * TIMEOUT_SECONDS
+    assert query.plan() is None
+
+
 def test_an_ack_of_what_waits_for_a_retry_keeps_it_from_coming(job: Job) -> None:
     job.put(range(6))
     query = job.start(retryBackoff="1h..1h x1")

@@ -56,7 +56,8 @@ class Life:
 
     def step(self) -> None:
         self.now += self.r.choice([0, 1, 900, 4_000])
-        steps = [self.batch, self.batch, self.ack, self.ack, self.fail, self.time_out, self.restart]
+        told = [self.ack, self.ack, self.fail, self.reset]
+        steps = [self.batch, self.batch, *told, self.time_out, self.restart]
         self.r.choice([*steps, self.replay] if self.replays else steps)()
         self.check()
 
@@ -135,6 +136,16 @@ class Life:
         pending = [each for each in named if each.state == "pending"]
         assert told == Told(len(pending), 0, len(named) - len(pending), len(beyond))
         self.failed(pending, "refused")
+
+    def reset(self) -> None:
+        """Somebody needs longer."""
+        named, beyond = self.told()
+        deadline = self.now + self.r.choice([1, 5_000, 60_000])
+        told = self.tracker.reset_keys(made(self.shuffled(named, beyond)), deadline)
+        pending = [each for each in named if each.state == "pending"]
+        assert told == Told(len(pending), 0, len(named) - len(pending), len(beyond))
+        for each in pending:
+            each.due = deadline
 
     def shuffled(self, named: Sequence[Held], beyond: Sequence[RecordPosition]) -> list[RecordPosition]:
         """In any order, some twice."""

@@ -1,0 +1,79 @@
+"""Which records are concerned when the sums of a batch disagree: its turns in parts, each summed up by itself.
+
+A *span* is some neighbouring ordinals of a turn, named by the first of them. The driver asks the tasks of one job for
+spans by a setting of the session, which Spark hands to each task; none is asked for as long as the sums agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+__all__ = ["PROPERTY", "WHOLE", "Range", "Spans"]
+
+PROPERTY = "spark.kinesisTrident.spans"
+"""The setting of Spark's session in which spans are asked for."""
+
+WHOLE = -1
+"""In the place of a span: the whole turn, or what of it is in none."""
+
+Range = tuple[int, int]
+"""Ordinals: the first, and the one after the last."""
+
+_LIMIT = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Spans of `size` ordinals within `ranges`, by the shard's index in the plan: disjoint, ascending."""
+
+    size: int
+    ranges: Mapping[int, tuple[Range, ...]]
+
+    @classmethod
+    def over(cls, ranges: Mapping[int, Iterable[Range]], limit: int = _LIMIT) -> Spans:
+        """As fine as `limit` spans in all allow."""
+        joined = {shard: tuple(_joined(some)) for shard, some in ranges.items()}
+        ordinals = sum(until - first for some in joined.values() for first, until in some)
+        return cls(max(1, -(-ordinals // limit)), joined)
+
+    def of(self, shard: int, ordinals: np.ndarray) -> np.ndarray:
+        """The spans of ordinals of a shard, as int64; WHOLE for those in none."""
+        ranges = self.ranges.get(shard)
+        if not ranges:
+            return np.full(len(ordinals), WHOLE, dtype=np.int64)
+        firsts, untils = np.array(ranges, dtype=np.int64).T
+        at = np.searchsorted(firsts, ordinals, side="right") - 1
+        first = firsts[at]
+        inside = (at >= 0) & (ordinals < untils[at])
+        return np.where(inside, first + (ordinals - first) // self.size * self.size, WHOLE)
+
+    def range_of(self, shard: int, span: int) -> Range:
+        """The ordinals of a span."""
+        until = next(until for first, until in self.ranges[shard] if first <= span < until)
+        return span, min(span + self.size, until)
+
+    def text(self) -> str:
+        """As the setting has it."""
+        return msgspec.json.encode([self.size, self.ranges]).decode()
+
+    @classmethod
+    def parse(cls, text: str) -> Spans:
+        """Read the setting."""
+        return cls(*msgspec.json.decode(text, type=tuple[int, dict[int, tuple[Range, ...]]]))
+
+
+def _joined(ranges: Iterable[Range]) -> Iterator[Range]:
+    held: Range | None = None
+    for first, until in sorted(ranges):
+        if held is not None and first <= held[1]:
+            held = held[0], max(held[1], until)
+            continue
+        if held is not None:
+            yield held
+        held = first, until
+    if held is not None:
+        yield held

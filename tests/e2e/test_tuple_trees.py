@@ -1,0 +1,200 @@
+"""Storm's own integration cases (TopologyIntegrationTest), on Spark: branching, aggregation, self anchors, timeouts.
+
+A tree is decided when its micro-batch ends, so what Storm's tests see as "not yet acked" is here a record that comes
+back: with the reason NOT_ACKED, in the next batch. All cases run in one topology; a record's text begins with its case.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stage import AVAILABLE_NOW, Stage
+
+from bolt import (
+    BasicBolt,
+    Bolt,
+    FailedException,
+    KinesisSpout,
+    OutputCollector,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+    string_scheme,
+)
+
+AGGREGATED = {"acking": 3, "branch": 4, "joined": 3}
+"""How many tuples of a case are aggregated to one."""
+
+
+class Cases(Bolt):
+    """The first bolt of all cases. Notes each delivery of a record in `seen`."""
+
+    fields = "case string, text string, id string, attempt int"
+
+    def __init__(self, seen: Path) -> None:
+        self.seen = seen
+
+    def prepare(self, context: TopologyContext, collector: OutputCollector) -> None:
+        self.collector = collector
+        self.deliveries: list[list[Any]] = []
+
+    def execute(self, tup: Tuple) -> None:
+        case, _, how = tup["text"].partition(" ")
+        self.deliveries.append([tup["messageId"], tup["attempt"]])
+        # Storm's BranchingBolt makes 2, 4 or 1; its AckingSelfAnchor anchors one to the same tuple twice.
+        anchors = {"self": [tup, tup], "loose": []}.get(case, [tup])
+        for _ in range(int(how[0]) if case == "acking" else 1):
+            self.collector.emit([case, tup["text"], tup["messageId"], tup["attempt"]], anchors)
+        self.collector.reset_timeout(tup)
+        if case != "silent" or tup["attempt"] > 1:
+            self.collector.ack(tup)
+
+    def cleanup(self) -> None:
+        note(self.seen, self.deliveries)
+
+
+class Aside(BasicBolt):
+    """One of the two paths that the case "branch" takes."""
+
+    fields = Cases.fields
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        if tup["case"] == "branch":
+            collector.emit(list(tup))
+
+
+class Aggregate(Bolt):
+    """Storm's AggBolt: two tuples for each so many, anchored to them all. Notes in `left` whom the end left over."""
+
+    fields = Cases.fields
+
+    def __init__(self, left: Path) -> None:
+        self.left = left
+
+    def prepare(self, context: TopologyContext, collector: OutputCollector) -> None:
+        self.collector = collector
+        self.held: dict[str, list[Tuple]] = {case: [] for case in AGGREGATED}
+
+    def execute(self, tup: Tuple) -> None:
+        case = tup["case"]
+        if case not in AGGREGATED or (case == "branch") != (tup.component in ("left", "right")):
+            self.collector.ack(tup)
+            return
+        held = self.held[case]
+        held.append(tup)
+        if len(held) == AGGREGATED[case]:
+            flaky = next((one for one in held if "flaky" in one["text"]), tup)
+            for _ in range(2):
+                self.collector.emit(list(flaky), held)
+            for one in held:
+                self.collector.ack(one)
+            held.clear()
+
+    def cleanup(self) -> None:
+        note(self.left, [[tup["id"], tup["attempt"]] for held in self.held.values() for tup in held])
+
+
+class Ends(BasicBolt):
+    """Fails what says so at its first delivery, and what is never to succeed each time."""
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        if tup.component == "cases" and tup["case"] in AGGREGATED:
+            return
+        if "never" in tup["text"] or ("flaky" in tup["text"] and tup["attempt"] == 1):
+            raise FailedException(tup["text"])
+
+
+def note(folder: Path, rows: list[list[Any]]) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / uuid.uuid4().hex).write_text(json.dumps(rows))
+
+
+def noted(folder: Path) -> set[tuple[str, int]]:
+    return {tuple(row) for path in folder.iterdir() for row in json.loads(path.read_text())}
+
+
+def builder_of(stage: Stage, *, ackers: int | None = None, tracking: bool = True) -> TopologyBuilder:
+    """A builder with the stage's stream as the spout "records", one retry, and a dead letter."""
+    builder = TopologyBuilder(stage.spark, ackers=ackers)
+    options = stage.options(retryLimit=1, retryBackoff="0ms..1ms x1", deadLetter=stage.at("letters"))
+    builder.set_spout("records", KinesisSpout(scheme=string_scheme("text"), tracking=tracking, **options))
+    return builder
+
+
+def drained(stage: Stage, builder: TopologyBuilder) -> None:
+    query = builder.start(checkpointLocation=stage.at("spark"), trigger=AVAILABLE_NOW)
+    stage.queries.append(query)
+    assert query.awaitTermination(240), "the query does not end"
+
+
+def set_bolts(builder: TopologyBuilder, stage: Stage) -> None:
+    builder.set_bolt("cases", Cases(stage.folder / "seen")).local_or_shuffle_grouping("records")
+    aggregate = builder.set_bolt("aggregate", Aggregate(stage.folder / "left"), 1).global_grouping("cases")
+    for path in ("left", "right"):
+        builder.set_bolt(path, Aside()).local_or_shuffle_grouping("cases")
+        aggregate.global_grouping(path)
+    builder.set_bolt("ends", Ends(), 2).shuffle_grouping("cases").shuffle_grouping("aggregate")
+
+
+def test_storms_integration_cases(stage: Stage) -> None:
+    texts = [
+        # 2 + 4 + 1 + 1 tuples, aggregated by 3: 2 are left over.
+        *("acking 2", "acking 4", "acking 1 a", "acking 1 b"),
+        # Two paths, aggregated by 4: of 3 records 2 tuples are left over.
+        *("branch a", "branch b", "branch c"),
+        *("self", "self flaky", "self never"),
+        *("joined a", "joined flaky", "joined c"),
+        *("silent", "other"),
+        *("loose", "loose never"),
+    ]
+    names = stage.put(texts, 0)
+    builder = builder_of(stage)
+    set_bolts(builder, stage)
+    drained(stage, builder)
+
+    seen, left = noted(stage.folder / "seen"), noted(stage.folder / "left")
+    text_of = dict(zip(names, texts, strict=True))
+    assert {name for name, attempt in seen if attempt == 1} == set(names)
+    again = {text_of[name] for name, attempt in seen if attempt == 2}
+    letters = {
+        text_of[letter.message_id]: [each.reason for each in letter.reasons] for letter in stage.letters()
+    }
+    without = [{text_of[name] for name, at in left if at == attempt} for attempt in (1, 2)]
+    assert {text.split()[0] for text in without[0]} == {"acking", "branch"}
+    # Whoever was not in a whole aggregation comes back; of all others, those whose tree failed or was not acked:
+    # the three whose common tuple failed, and one that was anchored to itself as any other is.
+    # Nothing comes back for what failed without an anchor.
+    assert again == {
+        *without[0],
+        *("self flaky", "self never"),
+        *("joined a", "joined flaky", "joined c"),
+        "silent",
+    }
+    # Some were acked together with the others of their aggregation.
+    for case in ("acking", "branch"):
+        assert {text for text in texts if text.startswith(case)} - without[0] - without[1]
+    assert letters == {
+        "self never": ["FailedException: self never (bolt ends)"] * 2,
+        **{text: ["NOT_ACKED (bolt aggregate)"] * 2 for text in without[1]},
+    }
+    assert not any(node.waiting for node in stage.store.inflight().values())
+
+
+@pytest.mark.parametrize("off", [{"ackers": 0}, {"tracking": False}], ids=["no ackers", "spout untracked"])
+def test_without_tracking_a_record_is_done_when_it_was_emitted(
+    make_stage: Callable[..., Stage], off: dict[str, Any]
+) -> None:
+    stage = make_stage()
+    names = stage.put(["self", "self flaky", "self never", "silent", "branch", "loose"], 0)
+    builder = builder_of(stage, **off)
+    set_bolts(builder, stage)
+    drained(stage, builder)
+    assert noted(stage.folder / "seen") == {(name, 1) for name in names}
+    assert stage.checkpoint_of().checkpoint == names[-1].rpartition(":")[2]
+    assert stage.letters() == []
+    assert not any(node.waiting for node in stage.store.inflight().values())
