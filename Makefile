@@ -1,5 +1,6 @@
 # demo, test, lint, bench: each prepares .venv with what it needs, again only when pyproject.toml has changed.
 # ARGS goes to the program that is run: make test ARGS="tests/tracker -x".
+# WORKERS is how many processes share the tests, a file at a time; with a path in ARGS one, without pytest-xdist.
 
 SHELL := /bin/sh
 VENV := .venv
@@ -10,6 +11,7 @@ PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
 # As modules: run as files, benchmarks/tracker.py would stand before the package that it measures.
 BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.source benchmarks.planning benchmarks.states benchmarks.acker benchmarks.bolts
 ARGS ?=
+WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,2)
 
 # Spark starts its workers, the discovery of formats among them, with this.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
@@ -29,7 +31,7 @@ demo: $(VENV)/.ready-demo java
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: $(VENV)/.ready-test java servers
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/.ready-lint
 	@$(BIN)/ruff check

@@ -72,7 +72,8 @@ def free_port() -> int:
     Raises:
         EmbeddedServerError: a hundred random ports were all taken.
     """
-    for port in random.sample(range(15_000, 32_000), 100):
+    # Not from the generator that everything shares: two processes that seed it alike would race for the same ports.
+    for port in random.SystemRandom().sample(range(15_000, 32_000), 100):
         if _is_free(port):
             return port
     msg = f"no free port on {LOOPBACK} between 15000 and 32000: stop other servers, or name a port"

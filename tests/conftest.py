@@ -1,8 +1,12 @@
-"""Real servers and a real Spark for all tests: each is started once a session, and only when a test asks."""
+"""Real servers and a real Spark for all tests: each is started once a session, and only when a test asks.
+
+Each worker of pytest-xdist is a session of its own: nothing here has a fixed name, port or folder.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -25,6 +29,12 @@ ROOT = Path(__file__).resolve().parent.parent
 REGION = "us-east-1"
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Whole queries first where pytest-xdist shares the files: a long one begun last would be waited for."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: "e2e" not in item.path.parts)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _environment() -> Iterator[None]:
     """Dummy credentials, and nothing of the developer's own AWS set-up; children inherit it."""
@@ -39,6 +49,17 @@ def _environment() -> Iterator[None]:
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
         # Spark's Python workers import the packages of this checkout, installed or not.
         patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _dice_of_kazoo() -> Iterator[None]:
+    """A generator of its own for the jitter in kazoo's threads.
+
+    Hypothesis seeds the one of `random`, and takes a change of it while a strategy draws for the strategy's.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kazoo.protocol.connection.random", random.Random())
         yield
 
 
