@@ -3,23 +3,23 @@
 Source: "Guaranteeing Message Processing" of Apache Storm. A root's value is the XOR of the ids of all tuples created
 and acked in its tree: each id comes once when its tuple is made and once when it is acked, so zero means done. What
 differs from Storm's own: fail wins over zero; a second init of a root is ignored; and a root that was answered is
-remembered until it rotates out, so that late messages do not make an entry of a tree that nobody waits for.
+remembered for another timeout, so that late messages do not make an entry of a tree that nobody waits for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from enum import Enum
 
 import numpy as np
-import numpy.typing as npt
 
 from tracker.errors import OrderError
+from tracker.runs import Bools, Int64s, Runs
 from tracker.treeblock import TreeBlock
 
 __all__ = ["Acker", "TreeOutcome", "acker_of"]
 
-Int64s = npt.NDArray[np.int64]
+_NONE: Int64s = np.empty(0, dtype=np.int64)
 
 
 class TreeOutcome(Enum):
@@ -29,16 +29,24 @@ class TreeOutcome(Enum):
     FAILED = "failed"
 
 
-class _Entry:
-    """A root that came alone. `known`: its init came; `answered`: its outcome was told."""
+_ACKED, _FAILED = TreeOutcome.ACKED, TreeOutcome.FAILED
 
-    __slots__ = ("answered", "failed", "known", "value")
+
+class _Bucket:
+    """What came within one timeout, as in Storm's RotatingMap.
+
+    `trees`: roots that came alone, with their values; 0 once answered, as the value of an open tree never is.
+    `early`: roots whose init has not come, with the XOR of what has; None once one of its tuples failed.
+    `blocks`: roots that came in arrays. `gone`: roots of blocks that were dropped, all of them answered.
+    """
+
+    __slots__ = ("blocks", "early", "gone", "trees")
 
     def __init__(self) -> None:
-        self.value = 0
-        self.known = False
-        self.failed = False
-        self.answered = False
+        self.trees: dict[int, int] = {}
+        self.early: dict[int, int | None] = {}
+        self.blocks: list[TreeBlock] = []
+        self.gone: list[Runs] = []
 
 
 class Acker:
@@ -46,35 +54,40 @@ class Acker:
 
     A tree that is neither acked nor failed times out between `timeout` and twice that after its init, or after its
     last `reset_timeout`; acks alone do not put that off. Roots may come one at a time or as arrays; `init_many` keeps
-    at most 17 bytes for each, 9 where the roots are consecutive.
+    at most 21 bytes for each, 9 where the roots are consecutive.
     """
 
     def __init__(self, timeout: int = 30_000, now: int = 0) -> None:
         self._timeout = timeout
         self._turned = now
-        self._young: dict[int, _Entry] = {}
-        self._old: dict[int, _Entry] = {}
-        self._young_blocks: list[TreeBlock] = []
-        self._old_blocks: list[TreeBlock] = []
+        self._young = _Bucket()
+        self._old = _Bucket()
 
     @property
     def pending(self) -> int:
         """How many roots wait for an answer."""
-        singles = [*self._young.values(), *self._old.values()]
-        return sum(entry.known and not entry.answered for entry in singles) + sum(
-            block.pending for block in self._blocks()
+        return sum(
+            sum(map(bool, bucket.trees.values())) + sum(block.pending for block in bucket.blocks)
+            for bucket in (self._young, self._old)
         )
 
     def init(self, root: int, value: int) -> TreeOutcome | None:
         """A root was emitted: `value` is the XOR of the ids of its first tuples, 0 when nobody consumes it."""
-        if self._block_of(root) is not None:
+        young, old = self._young, self._old
+        if root in young.trees or root in old.trees:
             return None
-        entry = self._entry(root)
-        if entry.known or entry.answered:
+        if (young.blocks or old.blocks or young.gone or old.gone) and self._in_arrays(root):
             return None
-        entry.known = True
-        entry.value ^= value
-        return self._decided(entry)
+        if young.early or old.early:
+            for bucket in (young, old):
+                if root in bucket.early:
+                    early = bucket.early.pop(root)
+                    if early is None:
+                        young.trees[root] = 0
+                        return _FAILED
+                    value ^= early
+        young.trees[root] = value
+        return None if value else _ACKED
 
     def ack(self, root: int, value: int) -> TreeOutcome | None:
         """A tuple was acked: `value` is its id XOR the ids of the tuples anchored to it. It may come before init.
@@ -82,38 +95,42 @@ class Acker:
         Returns:
             The tree's outcome, the one time that it is decided.
         """
-        block = self._block_of(root)
-        if block is not None:
-            return TreeOutcome.ACKED if block.ack_one(root, value) else None
-        entry = self._entry(root)
-        if entry.answered:
+        trees = self._young.trees
+        held = trees.get(root)
+        if held is None:
+            return self._ack_elsewhere(root, value)
+        if not held:
             return None
-        entry.value ^= value
-        return self._decided(entry)
+        trees[root] = held = held ^ value
+        return None if held else _ACKED
 
     def fail(self, root: int) -> TreeOutcome | None:
         """A tuple failed: so does its tree, at once, or at its init when that comes later."""
-        block = self._block_of(root)
-        if block is not None:
-            return TreeOutcome.FAILED if len(block.fail(np.array([root], dtype=np.int64))) else None
-        entry = self._entry(root)
-        if entry.answered:
-            return None
-        entry.failed = True
-        return self._decided(entry)
+        for bucket in (self._young, self._old):
+            held = bucket.trees.get(root)
+            if held is not None:
+                return self._answered(root, bucket, _FAILED) if held else None
+        found = self._found(root)
+        if found is not None:
+            block, place = found
+            return _FAILED if len(block.answer(np.array([root]), np.array([place]))) else None
+        if not self._is_gone(root):
+            self._early_of(root)[root] = None
+        return None
 
     def reset_timeout(self, root: int) -> None:
         """The tree's time begins anew. A root that is not known, or answered, is left alone."""
-        block = self._block_of(root)
-        if block is not None:
-            value = block.remove(root)
-            if value is not None:
-                entry = self._young[root] = _Entry()
-                entry.value, entry.known = value, True
+        young, old = self._young.trees, self._old.trees
+        if root in young:
             return
-        found = self._old.get(root)
-        if found is not None and not found.answered:
-            self._young[root] = self._old.pop(root)
+        if root in old:
+            if old[root]:
+                young[root] = old.pop(root)
+            return
+        found = self._found(root)
+        value = found[0].remove(found[1]) if found is not None else None
+        if value is not None:
+            young[root] = value
 
     def tick(self, now: int) -> list[int]:
         """Time has passed.
@@ -126,11 +143,13 @@ class Acker:
         if turns > 0:
             self._turned += (now - self._turned) // self._timeout * self._timeout
         for _ in range(turns):
-            late += [root for root, entry in self._old.items() if entry.known and not entry.answered]
-            for block in self._old_blocks:
+            expired, self._old, self._young = self._old, self._young, _Bucket()
+            alone = [root for root, value in expired.trees.items() if value]
+            self._young.trees = dict.fromkeys(alone, 0)
+            self._young.gone = [block.roots for block in expired.blocks]
+            late += alone
+            for block in expired.blocks:
                 late += block.open_roots().tolist()
-            self._old, self._young = self._young, {}
-            self._old_blocks, self._young_blocks = self._young_blocks, []
         return late
 
     def init_many(self, roots: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
@@ -146,39 +165,43 @@ class Acker:
             msg = f"init_many takes ascending, distinct roots; got {len(roots)} that are not"
             raise OrderError(msg)
         known = self._known(roots)
+        if known is None:
+            return self._begun(roots, values), _NONE
         acked: list[int] = []
         failed: list[int] = []
         for root, value in zip(roots[known].tolist(), values[known].tolist(), strict=True):
             outcome = self.init(root, value)
             if outcome is not None:
-                (acked if outcome is TreeOutcome.ACKED else failed).append(root)
-        if not known.all():
-            block = TreeBlock(roots[~known], values[~known])
-            self._young_blocks.append(block)
-            acked += block.zeros().tolist()
-        return np.array(acked, dtype=np.int64), np.array(failed, dtype=np.int64)
+                (acked if outcome is _ACKED else failed).append(root)
+        begun = self._begun(roots[~known], values[~known])
+        return np.concatenate([np.array(acked, dtype=np.int64), begun]), np.array(failed, dtype=np.int64)
 
     def ack_many(self, roots: Int64s, values: Int64s) -> Int64s:
         """Many tuples were acked, in any order, a root as often as it has tuples.
 
+        The sums are looked at when all values are in. So an ack that comes twice in one call keeps its tree from
+        being done, even where `ack` would have taken the second as late; the tree times out.
+
         Returns:
             The roots that are done by that, ascending.
         """
+        roots, values = _one_each(roots, values)
         done: list[Int64s] = []
-        left = np.ones(len(roots), dtype=bool)
-        for block in self._blocks():
-            inside = block.holds(roots)
-            if inside.all():
-                return block.ack(roots, values)
+        for block in self._blocks_about(roots):
+            places, inside = block.find(roots)
+            if inside is None:
+                done.append(block.ack(roots, places, values))
+                roots = values = _NONE
+                break
             if inside.any():
-                done.append(block.ack(roots[inside], values[inside]))
-                left &= ~inside
+                done.append(block.ack(roots[inside], places[inside], values[inside]))
+                roots, values = roots[~inside], values[~inside]
         alone = [
             root
-            for root, value in zip(roots[left].tolist(), values[left].tolist(), strict=True)
+            for root, value in zip(roots.tolist(), values.tolist(), strict=True)
             if self.ack(root, value) is not None
         ]
-        return np.sort(np.concatenate([*done, np.array(alone, dtype=np.int64)]))
+        return _together(done, alone)
 
     def fail_many(self, roots: Int64s) -> Int64s:
         """Tuples of many roots failed.
@@ -186,45 +209,140 @@ class Acker:
         Returns:
             The roots that failed by that, ascending.
         """
+        roots, _ = _one_each(roots, roots)
         done: list[Int64s] = []
-        left = np.ones(len(roots), dtype=bool)
-        for block in self._blocks():
-            inside = block.holds(roots)
-            done.append(block.fail(roots[inside]))
-            left &= ~inside
-        alone = [root for root in roots[left].tolist() if self.fail(root) is not None]
-        return np.sort(np.concatenate([*done, np.array(alone, dtype=np.int64)]))
+        for block in self._blocks_about(roots):
+            places, inside = block.find(roots)
+            if inside is None:
+                done.append(block.answer(roots, places))
+                roots = _NONE
+                break
+            if inside.any():
+                done.append(block.answer(roots[inside], places[inside]))
+                roots = roots[~inside]
+        return _together(done, [root for root in roots.tolist() if self.fail(root) is not None])
 
-    def _blocks(self) -> Sequence[TreeBlock]:
-        return [*self._young_blocks, *self._old_blocks]
+    def _begun(self, roots: Int64s, values: Int64s) -> Int64s:
+        """Keep roots that nothing is known of; those of them that nobody consumes."""
+        if not len(roots):
+            return roots
+        block = TreeBlock(roots, values)
+        self._young.blocks.append(block)
+        return block.answer_zeros()
 
-    def _block_of(self, root: int) -> TreeBlock | None:
-        if not self._young_blocks and not self._old_blocks:
-            return None
-        return next((block for block in self._blocks() if block.has(root)), None)
+    def _ack_elsewhere(self, root: int, value: int) -> TreeOutcome | None:
+        old = self._old
+        held = old.trees.get(root)
+        if held is not None:
+            if not held:
+                return None
+            old.trees[root] = held = held ^ value
+            return None if held else self._answered(root, old, _ACKED)
+        found = self._found(root)
+        if found is not None:
+            return _ACKED if found[0].ack_one(found[1], value) else None
+        if not self._is_gone(root):
+            early = self._early_of(root)
+            before = early.get(root, 0)
+            early[root] = None if before is None else before ^ value
+        return None
 
-    def _known(self, roots: Int64s) -> npt.NDArray[np.bool_]:
+    def _answered(self, root: int, bucket: _Bucket, outcome: TreeOutcome) -> TreeOutcome:
+        """Remember for another timeout that a root was answered."""
+        del bucket.trees[root]
+        self._young.trees[root] = 0
+        return outcome
+
+    def _early_of(self, root: int) -> dict[int, int | None]:
+        """Where the messages of a root wait for its init."""
+        return self._old.early if root in self._old.early else self._young.early
+
+    def _found(self, root: int) -> tuple[TreeBlock, int] | None:
+        """The block that has a root, and the place there."""
+        for bucket in (self._young, self._old):
+            for block in bucket.blocks:
+                place = block.place(root)
+                if place is not None:
+                    return block, place
+        return None
+
+    def _is_gone(self, root: int) -> bool:
+        return any(
+            runs.place(root) is not None for bucket in (self._young, self._old) for runs in bucket.gone
+        )
+
+    def _in_arrays(self, root: int) -> bool:
+        return self._found(root) is not None or self._is_gone(root)
+
+    def _blocks_about(self, roots: Int64s) -> Iterator[TreeBlock]:
+        """The blocks that may have some of these ascending roots."""
+        if not len(roots):
+            return
+        low, high = int(roots[0]), int(roots[-1])
+        for bucket in (self._young, self._old):
+            for block in bucket.blocks:
+                if block.roots.first <= high and low <= block.roots.last:
+                    yield block
+
+    def _known(self, roots: Int64s) -> Bools | None:
+        """Which of ascending roots something is known of; None where that is none."""
         known = np.zeros(len(roots), dtype=bool)
-        for block in self._blocks():
-            known |= block.holds(roots)
-        if self._young or self._old:
-            known |= np.isin(roots, np.fromiter((*self._young, *self._old), dtype=np.int64))
-        return known
-
-    def _entry(self, root: int) -> _Entry:
-        entry = self._young.get(root) or self._old.get(root)
-        if entry is None:
-            entry = self._young[root] = _Entry()
-        return entry
-
-    @staticmethod
-    def _decided(entry: _Entry) -> TreeOutcome | None:
-        if not entry.known or (entry.value and not entry.failed):
-            return None
-        entry.answered = True
-        return TreeOutcome.FAILED if entry.failed else TreeOutcome.ACKED
+        for bucket in (self._young, self._old):
+            for runs in (*(block.roots for block in bucket.blocks), *bucket.gone):
+                if len(roots) and runs.first <= roots[-1] and roots[0] <= runs.last:
+                    inside = runs.find(roots)[1]
+                    known |= True if inside is None else inside
+            for one in (bucket.trees, bucket.early):
+                if len(one) > len(roots):
+                    known |= np.fromiter((root in one for root in roots.tolist()), bool, len(roots))
+                elif one:
+                    known |= np.isin(roots, np.fromiter(one, dtype=np.int64))
+        return known if known.any() else None
 
 
 def acker_of(root: int, ackers: int) -> int:
     """Which of several ackers a root belongs to, from 0: all messages of a tree meet in one. Arrays work too."""
     return root % ackers
+
+
+def _one_each(roots: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
+    """The roots ascending, each once, with the XOR of its values."""
+    rises = roots[1:] > roots[:-1]
+    if rises.all():
+        return roots, values
+    if not _ascending(roots):
+        order = _order(roots)
+        roots, values = roots[order], values[order]
+        rises = roots[1:] > roots[:-1]
+        if rises.all():
+            return roots, values
+    starts = np.concatenate([[0], np.flatnonzero(rises) + 1])
+    return roots[starts], np.bitwise_xor.reduceat(values, starts)
+
+
+def _order(roots: Int64s) -> Int64s:
+    """What sorts roots. One number each is sorted, the root's distance from the lowest and its index: no argsort."""
+    low = roots.min()
+    index_bits = len(roots).bit_length()
+    shift = max(0, (int(roots.max()) - int(low)).bit_length() + index_bits - 64)
+    keys = (roots - low).view(np.uint64)
+    keys >>= np.uint64(shift)
+    keys <<= np.uint64(index_bits)
+    keys |= np.arange(len(roots), dtype=np.uint64)
+    keys.sort()
+    keys &= np.uint64((1 << index_bits) - 1)
+    order: Int64s = keys.view(np.int64)
+    if shift and not _ascending(roots[order]):
+        # Roots whose distance is alike in its higher bits.
+        order = np.argsort(roots)
+    return order
+
+
+def _ascending(roots: Int64s) -> bool:
+    return bool((roots[1:] >= roots[:-1]).all())
+
+
+def _together(done: list[Int64s], alone: list[int]) -> Int64s:
+    if len(done) == 1 and not alone:
+        return done[0]
+    return np.sort(np.concatenate([*done, np.array(alone, dtype=np.int64)]))

@@ -201,6 +201,15 @@ def test_a_reset_puts_the_timeout_off_and_acks_do_not(many: bool) -> None:
     assert acker.tick(100) == []
 
 
+def test_the_timeout_begins_with_the_init_where_an_ack_came_long_before() -> None:
+    acker = Acker(timeout=10)
+    acker.ack(1, 4)
+    assert acker.tick(10) == []
+    assert acker.init(1, 5) is None
+    assert acker.tick(20) == []
+    assert acker.ack(1, 1) is ACKED
+
+
 def test_a_long_pause_times_out_everything_once() -> None:
     acker = Acker(timeout=10)
     acker.init(1, 5)
@@ -229,11 +238,60 @@ def test_late_messages_make_no_new_entry(many: bool, end: str) -> None:
     assert acker.fail(1) is None
     assert len(acker.ack_many(np.array([1]), np.array([5]))) == 0
     assert acker.pending == 0
+    # Nor do they for another timeout after that.
+    assert acker.tick(30 if end == "timed out" else 10) == []
+    assert acker.ack(1, 3) is None
+    assert acker.fail(1) is None
+    assert acker.init(1, 3) is None
+    assert len(acker.fail_many(np.array([1]))) == 0
+    assert acker.pending == 0
     # What never had an init is forgotten without a word.
     assert acker.tick(100) == []
     acker.reset_timeout(9)
     assert acker.init(9, 4) is None
     assert acker.pending == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_arrays_over_several_blocks_are_as_single_calls(seed: int) -> None:
+    # Blocks of consecutive, of scattered and of interleaved roots, some single, over several timeouts.
+    rng = np.random.default_rng(seed)
+    blocks = [
+        np.arange(100, 400),
+        np.arange(1_000, 4_000, 3),
+        np.arange(1_001, 4_000, 3),
+        np.unique(rng.integers(-(2**63), 2**63, 300)),
+    ]
+    ones, many = Acker(timeout=10), Acker(timeout=10)
+    values = {}
+    for now, roots in enumerate(blocks, 1):
+        drawn = rng.integers(-(2**63), 2**63, len(roots))
+        values |= dict(zip(roots.tolist(), drawn.tolist(), strict=True))
+        single = [
+            root for root, value in zip(roots.tolist(), drawn.tolist(), strict=True) if ones.init(root, value)
+        ]
+        acked, failed = many.init_many(roots, drawn)
+        assert single == acked.tolist() == failed.tolist() == []
+        assert ones.tick(4 * now) == many.tick(4 * now) == []
+    moved = rng.choice(np.concatenate(blocks), 50).tolist()
+    for root in moved:
+        ones.reset_timeout(root)
+        many.reset_timeout(root)
+    everything = np.array([*values, 7, 2_002, -5], dtype=np.int64)
+    for now in range(20, 60, 4):
+        picked = rng.choice(everything, 400, replace=False)
+        # Half of them are done by that.
+        given = np.array([values.get(root, 1) for root in picked.tolist()]) * rng.integers(0, 2, len(picked))
+        said = [
+            root for root, value in zip(picked.tolist(), given.tolist(), strict=True) if ones.ack(root, value)
+        ]
+        assert sorted(said) == many.ack_many(picked, given).tolist()
+        bad = rng.choice(everything, 20)
+        said = [root for root in bad.tolist() if ones.fail(root)]
+        assert sorted(said) == many.fail_many(bad).tolist()
+        assert ones.pending == many.pending
+        assert sorted(ones.tick(now)) == sorted(many.tick(now))
+    assert ones.pending == 0
 
 
 def test_bulk_roots_must_be_ascending() -> None:
