@@ -213,11 +213,14 @@ class Tracking:
             found = {
                 part: name for part, name in lost(self._wiring, reports, given).items() if part[1] != WHOLE
             }
+            if not found:
+                # In this run nothing was lost, and it judged every record.
+                return {}
             ranges: dict[int, list[Range]] = {}
             for shard, span in found:
                 ranges.setdefault(shard, []).append(spans.range_of(shard, span))
             finer = Spans.over(ranges)
-            if spans.size <= finer.size or not found:
+            if spans.size <= finer.size:
                 break
             spans = finer
         log.warning(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,9 @@ def note(folder: Path, rows: list[list[Any]]) -> None:
     (folder / uuid.uuid4().hex).write_text(json.dumps(rows))
 
 
-def noted(folder: Path) -> set[tuple[str, int]]:
-    return {tuple(row) for path in folder.iterdir() for row in json.loads(path.read_text())}
+def noted(folder: Path) -> list[tuple[str, int]]:
+    """Rows, as often as they were noted."""
+    return [tuple(row) for path in folder.iterdir() for row in json.loads(path.read_text())]
 
 
 def builder_of(stage: Stage, *, ackers: int | None = None, tracking: bool = True) -> TopologyBuilder:
@@ -157,7 +159,7 @@ def test_storms_integration_cases(stage: Stage) -> None:
     set_bolts(builder, stage)
     drained(stage, builder)
 
-    seen, left = noted(stage.folder / "seen"), noted(stage.folder / "left")
+    seen, left = set(noted(stage.folder / "seen")), set(noted(stage.folder / "left"))
     text_of = dict(zip(names, texts, strict=True))
     assert {name for name, attempt in seen if attempt == 1} == set(names)
     again = {text_of[name] for name, attempt in seen if attempt == 2}
@@ -194,7 +196,79 @@ def test_without_tracking_a_record_is_done_when_it_was_emitted(
     builder = builder_of(stage, **off)
     set_bolts(builder, stage)
     drained(stage, builder)
-    assert noted(stage.folder / "seen") == {(name, 1) for name in names}
+    assert sorted(noted(stage.folder / "seen")) == sorted((name, 1) for name in names)
     assert stage.checkpoint_of().checkpoint == names[-1].rpartition(":")[2]
+    assert stage.letters() == []
+    assert not any(node.waiting for node in stage.store.inflight().values())
+
+
+class Burst(BasicBolt):
+    """Thousands of tuples for a record that says "big", one for any other. Notes each delivery of a record."""
+
+    fields = "text string, n int, attempt int"
+    BIG = 12_000
+
+    def __init__(self, seen: Path) -> None:
+        self.seen = seen
+
+    def prepare(self, context: TopologyContext) -> None:
+        self.deliveries: list[list[Any]] = []
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        self.deliveries.append([tup["text"], tup["attempt"]])
+        for n in range(self.BIG if tup["text"] == "big" else 1):
+            collector.emit([tup["text"], n, tup["attempt"]])
+
+    def cleanup(self) -> None:
+        note(self.seen, self.deliveries)
+
+
+class Take(BasicBolt):
+    """Notes what it takes; fails where a condition holds."""
+
+    def __init__(self, folder: Path, fails: Callable[[Tuple], bool]) -> None:
+        self.folder, self.fails = folder, fails
+
+    def prepare(self, context: TopologyContext) -> None:
+        self.rows: list[list[Any]] = []
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        self.rows.append([tup["text"], len(self.rows)])
+        if self.fails(tup):
+            raise FailedException(tup["text"])
+
+    def cleanup(self) -> None:
+        note(self.folder, self.rows)
+
+
+def test_a_tree_of_thousands_fails_as_one_and_plain_operations_stand_between_bolts(stage: Stage) -> None:
+    stage.put(["big", "good", "doubled", "dropped"], 0)
+    folders = {name: stage.folder / name for name in ("seen", "leaves", "doubled", "counted")}
+    builder = builder_of(stage)
+    builder.set_bolt("burst", Burst(folders["seen"])).local_or_shuffle_grouping("records")
+    leaves = Take(folders["leaves"], lambda tup: tup["n"] == Burst.BIG - 1 and tup["attempt"] == 1)
+    builder.set_bolt("leaves", leaves, 2).shuffle_grouping("burst")
+    # Rows that it drops are done; those that it doubles are two tuples, of which here both fail.
+    builder.transform(
+        "doubled",
+        "burst",
+        lambda rows: rows.where("text = 'doubled'").union(rows.where("text = 'doubled'")),
+    )
+    builder.set_bolt("twice", Take(folders["doubled"], lambda tup: tup["attempt"] == 1)).shuffle_grouping(
+        "doubled"
+    )
+    # What comes out of an aggregation is unanchored: its failures bring nothing back.
+    builder.transform("counted", "burst", lambda rows: rows.groupBy("text").count())
+    builder.set_bolt("never", Take(folders["counted"], lambda tup: True)).shuffle_grouping("counted")
+    with pytest.warns(UserWarning, match="transform 'counted' drops the column '__anchors'"):
+        drained(stage, builder)
+    assert sorted(noted(folders["seen"])) == [
+        *(("big", 1), ("big", 2), ("doubled", 1), ("doubled", 2)),
+        *(("dropped", 1), ("good", 1)),
+    ]
+    taken = Counter(text for text, _ in noted(folders["leaves"]))
+    assert taken == {"big": 2 * Burst.BIG, "good": 1, "doubled": 2, "dropped": 1}
+    assert Counter(text for text, _ in noted(folders["doubled"])) == {"doubled": 4}
+    assert {text for text, _ in noted(folders["counted"])} == {"big", "good", "doubled", "dropped"}
     assert stage.letters() == []
     assert not any(node.waiting for node in stage.store.inflight().values())
