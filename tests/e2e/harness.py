@@ -36,6 +36,7 @@ __all__ = [
     "look",
     "options",
     "put",
+    "run_script",
 ]
 
 HERE = Path(__file__).resolve().parent
@@ -97,6 +98,21 @@ def layout_of(kinesis: KinesisClient, stream: str) -> Layout:
     summary = kinesis.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]
     created = round(summary["StreamCreationTimestamp"].timestamp() * 1000)
     return Layout("/kinesis-trident", stream, stream, created)
+
+
+def run_script(name: str, folder: Path, asked: dict[str, Any]) -> None:
+    """Run one of the scripts beside this module to its end, with a Spark of its own; it reads what is asked of it."""
+    (folder / "asked.json").write_text(json.dumps({"folder": str(folder), **asked}))
+    with (folder / "log").open("ab") as log:
+        done = subprocess.run(
+            [sys.executable, str(HERE / name), str(folder / "asked.json")],
+            stdout=log,
+            stderr=log,
+            timeout=PATIENCE,
+            check=False,
+            env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        )
+    assert done.returncode == 0, (folder / "log").read_text(errors="replace")[-4000:]
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import run_script
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, ended
 
@@ -23,7 +21,6 @@ from spout.options import Options
 from spout.run import SourceRun
 from spout.turns import read_turns
 
-HERE = Path(__file__).resolve().parent
 PATIENCE = 180
 
 
@@ -67,18 +64,7 @@ def test_a_failed_task_sees_the_same_rows_again(make_stage: Callable[..., Stage]
     stage = make_stage(2)
     put = stage.put(range(20))
     shard = stage.shard(0)
-    asked = {"folder": str(tmp_path), "shard": shard, "options": stage.options()}
-    (tmp_path / "asked.json").write_text(json.dumps(asked))
-    with (tmp_path / "log").open("wb") as log:
-        done = subprocess.run(
-            [sys.executable, str(HERE / "attempts_driver.py"), str(tmp_path / "asked.json")],
-            stdout=log,
-            stderr=log,
-            timeout=PATIENCE,
-            check=False,
-            env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
-        )
-    assert done.returncode == 0, (tmp_path / "log").read_text(errors="replace")[-4000:]
+    run_script("attempts_driver.py", tmp_path, {"shard": shard, "options": stage.options()})
     first, second = (json.loads((tmp_path / "read" / f"{shard}-{n}.json").read_text()) for n in (0, 1))
     assert first
     assert second == first

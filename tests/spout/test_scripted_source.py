@@ -15,6 +15,7 @@ from by_hand import Query, Row, SparkCheckpoint
 
 from checkpoint.client import connect
 from checkpoint.embedded import EmbeddedZooKeeper
+from spout.acks import Acks
 from spout.client import BotoKinesis
 from spout.deadletter import read_dead_letters
 from spout.errors import DataLossError, PinnedRecordsGoneError, StreamChangedError
@@ -529,3 +530,29 @@ def test_an_idle_source_asks_a_shard_once_a_second_and_plans_nothing(
         assert 1 <= asked["GetRecords", shard] <= seconds + 1
         assert asked["GetShardIterator", shard] <= 1
     assert {call for call, _ in asked} <= {"GetRecords", "GetShardIterator"}
+
+
+@BOTH_MODES
+def test_explicit_acks_over_a_split_and_a_restart(
+    start: Start, server: ScriptedKinesis, stream: Stream, app: str, zookeeper: EmbeddedZooKeeper
+) -> None:
+    """Read by either consumer: what was acked is not read again, what was not is, whichever shard it is of by then."""
+    before = stream.put(12)
+    query = start(ackMode="explicit", messageTimeout="1h", onExhausted="skip")
+    rows = query.batch()
+    stream.split()
+    after = stream.put(12)
+    while len(rows) < len(before) + len(after):
+        rows += query.batch()
+    assert sorted(row[0] for row in rows) == [*before, *after]
+    with Acks(app, {"zookeeper.hosts": zookeeper.hosts}) as acks:
+        acks.ack([row[1] for row in rows if row[0] % 3])
+        acks.fail([row[1] for row in rows if row[0] % 3 == 0], "not yet")
+        again = start(query.checkpoint, ackMode="explicit", messageTimeout="1h", onExhausted="skip")
+        found: list[Row] = []
+        while len(found) < 8:
+            found += again.batch()
+        assert sorted((row[0], row[2]) for row in found) == [(n, 2) for n in (*before, *after) if n % 3 == 0]
+        acks.ack([row[1] for row in found])
+        assert again.drain() == []
+    assert again.run.report()["inflight"] == 0
