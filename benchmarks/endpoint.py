@@ -32,16 +32,26 @@ ROOT = Path(__file__).resolve().parents[1]
 _PREFIX = "49590338271490256608559692538361571095"
 _SHARD_DIGITS, _ORDINAL_DIGITS = 6, 12
 _LIMIT = 10_000
+_SETTINGS = ("shards", "pages", "page", "size", "words")
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What the endpoint holds: `shards` shards of `pages` pages of `page` records of `size` bytes."""
+    """What the endpoint holds: `shards` shards of `pages` pages of `page` records.
+
+    A record is `size` random bytes, or, where `words` is not 0, so many words: each word of a page stands in it twice.
+    """
 
     shards: int = 1
     pages: int = 20
     page: int = _LIMIT
     size: int = 200
+    words: int = 0
+
+    @property
+    def distinct(self) -> int:
+        """How many words there are."""
+        return self.page * self.words // 2
 
     @property
     def total(self) -> int:
@@ -59,7 +69,7 @@ class PreparedEndpoint:
     def __enter__(self) -> Self:
         held = self._records
         command = [sys.executable, "-m", "benchmarks.endpoint"]
-        for name in ("shards", "pages", "page", "size"):
+        for name in _SETTINGS:
             command += [f"--{name}", str(getattr(held, name))]
         self._process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -83,14 +93,15 @@ class _Pages:
         self._shard = shard
         rng = random.Random(shard)
         arrival = f"{int(time.time())}.000"
-        parts = [self._record(rng, arrival, index) for index in range(held.page)]
+        payloads = _sentences(held, rng) if held.words else _noise(held, rng)
+        parts = [self._record(payload, arrival, index) for index, payload in enumerate(payloads)]
         stride = len(parts[0])
         self._template = np.frombuffer(b"".join(parts), dtype=np.uint8).reshape(held.page, stride)
         at = parts[0].index(_PREFIX.encode()) + len(_PREFIX) + _SHARD_DIGITS
         self._digits = slice(at, at + _ORDINAL_DIGITS)
 
-    def _record(self, rng: random.Random, arrival: str, index: int) -> bytes:
-        data = base64.b64encode(rng.randbytes(self._held.size)).decode()
+    def _record(self, payload: bytes, arrival: str, index: int) -> bytes:
+        data = base64.b64encode(payload).decode()
         sequence = f"{_PREFIX}{self._shard:0{_SHARD_DIGITS}}{0:0{_ORDINAL_DIGITS}}"
         return (
             f'{{"SequenceNumber":"{sequence}","ApproximateArrivalTimestamp":{arrival},"Data":"{data}",'
@@ -118,6 +129,17 @@ def pages(held: Records, count: int) -> Iterator[bytes]:
     shard = _Pages(held, 0)
     for number in range(count):
         yield shard.body(number * held.page, held.page)
+
+
+def _noise(held: Records, rng: random.Random) -> Iterator[bytes]:
+    return (rng.randbytes(held.size) for _ in range(held.page))
+
+
+def _sentences(held: Records, rng: random.Random) -> Iterator[bytes]:
+    words = [*range(held.distinct)] * 2
+    rng.shuffle(words)
+    for start in range(0, len(words), held.words):
+        yield b" ".join(b"word-%06d" % word for word in words[start : start + held.words])
 
 
 class _Service:
@@ -216,11 +238,11 @@ async def _serve(held: Records, port: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Serve prepared Kinesis records on loopback.")
-    for name in ("shards", "pages", "page", "size"):
+    for name in _SETTINGS:
         parser.add_argument(f"--{name}", type=int, default=getattr(Records(), name))
     parser.add_argument("--port", type=int, default=0)
     given = parser.parse_args()
-    held = Records(given.shards, given.pages, given.page, given.size)
+    held = Records(**{name: getattr(given, name) for name in _SETTINGS})
     try:
         import uvloop
     except ImportError:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks.endpoint import PreparedEndpoint, Records
+import base64
+import json
+from collections import Counter
+
+from benchmarks.endpoint import PreparedEndpoint, Records, pages
 from spout.client import BotoKinesis
 from spout.fetch import Bounds, ShardFetcher
 from spout.limits import ShardBudget, ShardLimiter
@@ -37,3 +41,13 @@ def test_every_record_comes_once_in_order_and_then_the_tip() -> None:
         assert sequences == sorted(sequences, key=int)
         assert {len(text) for text in sequences} == {56}
         assert turn.seen is not None
+
+
+def test_each_word_stands_twice_in_a_page() -> None:
+    held = Records(pages=1, page=40, words=5)
+    [page] = pages(held, 1)
+    sentences = [base64.b64decode(record["Data"]).decode().split() for record in json.loads(page)["Records"]]
+    assert {len(words) for words in sentences} == {5}
+    counts = Counter(word for words in sentences for word in words)
+    assert len(counts) == held.distinct == 100
+    assert set(counts.values()) == {2}

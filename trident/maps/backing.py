@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from trident.state import Key
 
-__all__ = ["LOST", "BackingMap", "Version", "VersionedBackingMap", "versioned"]
+__all__ = ["LOST", "BackingMap", "Version", "VersionedBackingMap", "lost_of", "versioned"]
 
 V = TypeVar("V")
 
@@ -107,6 +107,13 @@ class _Unversioned(VersionedBackingMap[V]):
         if kept:
             self._backing.multi_put([key for key, _ in kept], [value for _, value in kept])
         return [None] * len(keys)
+
+
+def lost_of(written: Sequence[Version]) -> list[int]:
+    """The positions that were not written; nearly always none, which takes no look at each."""
+    if _Lost not in set(map(type, written)):
+        return []
+    return [i for i, version in enumerate(written) if version is LOST]
 
 
 def versioned(backing: BackingMap[V]) -> VersionedBackingMap[V]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from itertools import repeat
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from trident.maps.reads import Reads
@@ -12,6 +14,8 @@ from trident.values import OpaqueValue
 __all__ = ["OpaqueMap"]
 
 T = TypeVar("T")
+
+_TXID, _CURRENT = attrgetter("txid"), attrgetter("current")
 
 
 class OpaqueMap(TransactionMap[T]):
@@ -45,7 +49,15 @@ class OpaqueMap(TransactionMap[T]):
                 for i, (stored, base) in enumerate(zip(reads.values, bases, strict=True))
             ]
         else:
-            bases = previous = [None if stored is None else stored.get(txid) for stored in reads.values]
+            bases = previous = _before(reads.values, txid)
         news = apply(range(len(bases)), own(bases))
-        stored = [OpaqueValue(txid, new, old) for new, old in zip(news, previous, strict=True)]
-        return stored, (), news
+        return list(map(OpaqueValue, repeat(txid), news, previous)), (), news
+
+
+def _before(stored: Sequence[OpaqueValue[T] | None], txid: int | None) -> list[T | None]:
+    """What each key held before the batch; at once where all is of older ones."""
+    if type(None) not in set(map(type, stored)):
+        held: set[int | None] = set(map(_TXID, stored))
+        if txid is None or all(one is None or one < txid for one in held):
+            return list(map(_CURRENT, stored))
+    return [None if one is None else one.get(txid) for one in stored]

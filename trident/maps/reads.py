@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from trident.errors import ConflictError
-from trident.maps.backing import LOST, BackingMap, Version, versioned
+from trident.maps.backing import LOST, BackingMap, Version, lost_of, versioned
 from trident.state import Key
 
 __all__ = ["CachedBatchReadsMap", "Reads"]
@@ -34,19 +34,22 @@ class CachedBatchReadsMap(Generic[V]):
     def __init__(self, backing: BackingMap[V]) -> None:
         self._backing = versioned(backing)
         self._written: dict[Key, tuple[V | None, Version]] = {}
+        # Most batches write each key once, and read none of them again.
+        self._unread: list[tuple[Sequence[Key], Sequence[V | None], Sequence[Version]]] = []
 
     def begin_batch(self, txid: int | None) -> None:
         """Forget everything, and tell the store."""
-        self._written.clear()
+        self._forget()
         self._backing.begin_batch(txid)
 
     def end_batch(self, txid: int | None) -> None:
         """Tell the store, and forget everything."""
         self._backing.end_batch(txid)
-        self._written.clear()
+        self._forget()
 
     def multi_get(self, keys: Sequence[Key]) -> Reads[V]:
         """What stands under each key: for this batch's own from memory, for the others from the store."""
+        self._catch_up()
         if self._written:
             cached = frozenset(i for i, key in enumerate(keys) if key in self._written)
             if cached:
@@ -72,10 +75,11 @@ class CachedBatchReadsMap(Generic[V]):
             The positions that lost to another writer and are to be computed again.
         """
         written = self._backing.multi_compare_and_set(keys, values, versions)
-        if LOST not in written:
-            self._written.update(zip(keys, zip(values, written, strict=True), strict=True))
+        lost = lost_of(written)
+        if not lost:
+            self._unread.append((keys, values, written))
             return []
-        lost = [i for i, version in enumerate(written) if version is LOST]
+        self._catch_up()
         lost = self._settled(keys, values, written, lost)
         self._written.update(
             (key, (value, version))
@@ -83,6 +87,15 @@ class CachedBatchReadsMap(Generic[V]):
             if version is not LOST
         )
         return lost
+
+    def _catch_up(self) -> None:
+        for keys, values, versions in self._unread:
+            self._written.update(zip(keys, zip(values, versions, strict=True), strict=True))
+        self._unread.clear()
+
+    def _forget(self) -> None:
+        self._written.clear()
+        self._unread.clear()
 
     def _settled(
         self,

@@ -79,9 +79,14 @@ class TransactionMap(RemovableMapState[T]):
         self, keys: Sequence[Key], combine: Callable[[Any, Any], Any], partials: Sequence[Any]
     ) -> list[T | None]:
         """See `MapState.multi_combine`."""
+        if len(keys) != len(partials):
+            msg = f"multi_combine got {len(keys)} keys and {len(partials)} partial results: one for each key"
+            raise ValueError(msg)
 
         def apply(at: Sequence[int], bases: list[Any]) -> list[Any]:
             chosen = partials if len(at) == len(partials) else [partials[i] for i in at]
+            if type(None) not in set(map(type, bases)):
+                return list(map(combine, bases, chosen))
             return [
                 partial if base is None else combine(base, partial)
                 for base, partial in zip(bases, chosen, strict=True)

@@ -6,19 +6,17 @@ again.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from trident.errors import StateOptionsError, StoreError, ValueTooLargeError
-from trident.maps.backing import LOST, Version
+from trident.maps.backing import Version
 from trident.stores.bytestore import ByteStore
 from trident.stores.factory import MapStateFactory
 from trident.stores.ketama import Ketama
-from trident.stores.memcached_connection import IncompleteError, MemcachedConnection
+from trident.stores.memcached_connection import MemcachedConnection
+from trident.stores.memcached_wire import RefusedError, compare_and_sets, found, gets, sets, stored, wire_keys
 from trident.stores.options import MapOptions
 
 __all__ = ["MemcachedByteStore", "MemcachedOptions", "MemcachedState"]
@@ -26,12 +24,8 @@ __all__ = ["MemcachedByteStore", "MemcachedOptions", "MemcachedState"]
 T = TypeVar("T")
 
 _CHUNK = 1_000
-"""Keys in flight: their requests fit into the sockets' buffers, so neither side waits for the other for ever."""
+"""Keys a pipeline."""
 
-_PLAIN = re.compile(rb"(?!~)[^\x00-\x20\x7f]{1,250}")
-_ALL_PLAIN = re.compile(rb"[^\x00-\x20\x7f~]*")
-_FOUND = re.compile(rb"VA (\d+) c(\d+)\r\n([^\r]*)\r\n|EN\r\n")
-_STORED = re.compile(rb"(HD|EX|NS|NF) c(\d+)\r\n")
 _ITEM_OVERHEAD = 512
 _MONTH = 30 * 24 * 60 * 60
 
@@ -77,73 +71,57 @@ class MemcachedByteStore(ByteStore):
 
     def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
         """See `ByteStore.get_many`; a version is memcached's own cas."""
-        found = self._spread(
-            _wire(keys), lambda names, _: [b"mg " + name + b" v c\r\n" for name in names], _found
+        answers = self._spread([wire_keys(keys)], gets, found)
+        count = len(keys)
+        return (
+            _placed(count, [(at, values) for at, (values, _) in answers]),
+            _placed(count, [(at, cases) for at, (_, cases) in answers]),
         )
-        return [value for value, _ in found], [cas for _, cas in found]
 
     def compare_and_set_many(
         self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version]
     ) -> list[Version]:
         """See `ByteStore.compare_and_set_many`."""
-        ttl = self._ttl
 
-        def requests(names: Sequence[bytes], at: Sequence[int]) -> list[bytes]:
-            return [
-                _delete(name, versions[i])
-                if (value := values[i]) is None
-                else b"ms %b %d c ME%b\r\n%b\r\n" % (name, len(value), ttl, value)
-                if (cas := versions[i]) is None
-                else b"ms %b %d c C%b%b\r\n%b\r\n" % (name, len(value), cas, ttl, value)
-                for name, i in zip(names, at, strict=True)
-            ]
+        def requests(names: Sequence[bytes], ours: Sequence[bytes | None], cases: Sequence[Version]) -> bytes:
+            return compare_and_sets(names, ours, cases, self._ttl)
 
-        return self._spread(_wire(keys), requests, _stored)
+        return _placed(len(keys), self._spread([wire_keys(keys), values, versions], requests, stored))
 
     def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
         """See `ByteStore.set_many`."""
-        ttl = self._ttl
-
-        def requests(names: Sequence[bytes], at: Sequence[int]) -> list[bytes]:
-            return [
-                b"md %b\r\n" % name
-                if (value := values[i]) is None
-                else b"ms %b %d c%b\r\n%b\r\n" % (name, len(value), ttl, value)
-                for name, i in zip(names, at, strict=True)
-            ]
-
-        self._spread(_wire(keys), requests, _stored)
+        self._spread([wire_keys(keys), values], lambda names, ours: sets(names, ours, self._ttl), stored)
 
     def _spread(
         self,
-        names: Sequence[bytes],
-        requests: Callable[[Sequence[bytes], Sequence[int]], list[bytes]],
-        parse: Callable[[bytes, int], list[T]],
-    ) -> list[T]:
-        """Ask each server for its keys."""
-        results: list[Any] = [None] * len(names)
+        columns: Sequence[Sequence[Any]],
+        requests: Callable[..., bytes],
+        parse: Callable[[bytes, int], T],
+    ) -> list[tuple[Sequence[int], T]]:
+        """Ask each server about its keys, the first column, with what stands beside them.
+
+        Returns:
+            Positions and what was answered about them.
+        """
+        answers: list[tuple[Sequence[int], T]] = []
         with self._lock:
-            for server, at in self._ring.spread(names).items():
-                for start in range(0, len(at), _CHUNK):
-                    now = at[start : start + _CHUNK]
-                    found = self._asked(
-                        self._connections[server], requests([names[i] for i in now], now), parse
-                    )
-                    if len(now) == len(names):
-                        return found
-                    for i, item in zip(now, found, strict=True):
-                        results[i] = item
-        return results
+            for server, at in self._ring.spread(columns[0]).items():
+                mine = columns if isinstance(at, range) else [[column[i] for i in at] for column in columns]
+                parts = [slice(start, start + _CHUNK) for start in range(0, len(at), _CHUNK)]
+                pipelines = ((requests(*(column[part] for column in mine)), len(at[part])) for part in parts)
+                asked = self._asked(self._connections[server], pipelines, parse)
+                answers += zip((at[part] for part in parts), asked, strict=True)
+        return answers
 
     def _asked(
         self,
         connection: MemcachedConnection,
-        requests: Sequence[bytes],
-        parse: Callable[[bytes, int], list[T]],
+        pipelines: Iterable[tuple[bytes, int]],
+        parse: Callable[[bytes, int], T],
     ) -> list[T]:
         try:
-            return connection.ask(requests, parse)
-        except _Refused as refused:
+            return connection.ask(pipelines, parse)
+        except RefusedError as refused:
             if "too large" in str(refused):
                 msg = (
                     f"{self.where} refused a value ({refused}): set the option maxItemSize to the server's -I"
@@ -197,74 +175,13 @@ class MemcachedState(MapStateFactory):
         )
 
 
-class _Refused(Exception):
-    """An answer that is an error."""
-
-
-def _wire(keys: Sequence[str]) -> list[bytes]:
-    """Keys as memcached takes them: at most 250 bytes without spaces and control characters, as they are.
-
-    Others become `~b` and base64, or, when that is too long, `~h` and a hash; so does what starts with `~` itself.
-    """
-    names = list(map(str.encode, keys))
-    if max(map(len, names), default=0) <= 250 and all(names) and _ALL_PLAIN.fullmatch(b"".join(names)):
-        return names
-    plain = _PLAIN.fullmatch
-    return [name if plain(name) else _odd(name) for name in names]
-
-
-def _odd(name: bytes) -> bytes:
-    encoded = b"~b" + base64.urlsafe_b64encode(name)
-    return encoded if len(encoded) <= 250 else b"~h" + hashlib.sha256(name).hexdigest().encode()
-
-
-def _delete(name: bytes, cas: bytes | None) -> bytes:
-    # Nothing was there: an add that dies at once fails if something is there now.
-    return b"ms %b 0 c ME T-1\r\n\r\n" % name if cas is None else b"md %b C%b\r\n" % (name, cas)
-
-
-def _found(answer: bytes, count: int) -> list[tuple[bytes | None, bytes | None]]:
-    """Values and their cas. At once where no value holds a carriage return, else one by one."""
-    matches = _FOUND.findall(answer)
-    if len(matches) == count:
-        sizes, cases, values = zip(*matches, strict=True)
-        hits = count - sizes.count(b"")
-        if [int(size or 0) for size in sizes] == list(map(len, values)) and sum(map(len, sizes)) + sum(
-            map(len, cases)
-        ) + sum(map(len, values)) + 9 * hits + 4 * (count - hits) == len(answer):
-            return [(value, cas) if cas else (None, None) for cas, value in zip(cases, values, strict=True)]
-    found: list[tuple[bytes | None, bytes | None]] = []
-    at = 0
-    for _ in range(count):
-        end = answer.find(b"\r\n", at)
-        if end < 0:
-            raise IncompleteError
-        words = answer[at:end].split()
-        if words == [b"EN"]:
-            found.append((None, None))
-            at = end + 2
-        elif words[:1] == [b"VA"]:
-            start = end + 2
-            at = start + int(words[1]) + 2
-            if len(answer) < at:
-                raise IncompleteError
-            found.append((answer[start : at - 2], words[2][1:]))
+def _placed(count: int, answers: Iterable[tuple[Sequence[int], Sequence[T]]]) -> list[T]:
+    """Every item at its position."""
+    items: list[Any] = [None] * count
+    for at, answered in answers:
+        if isinstance(at, range):
+            items[at.start : at.stop] = answered
         else:
-            raise _Refused(answer[at:end].decode(errors="replace"))
-    return found
-
-
-def _stored(answer: bytes, count: int) -> list[Version]:
-    """The new cas of each key, or `LOST`."""
-    matches = _STORED.findall(answer)
-    if len(matches) == count:
-        return [cas if state == b"HD" else LOST for state, cas in matches]
-    written: list[Version] = []
-    for line in answer.split(b"\r\n")[:count]:
-        words = line.split()
-        if not words or words[0] not in {b"HD", b"EX", b"NS", b"NF"}:
-            raise _Refused(line.decode(errors="replace"))
-        # A deleted key has no cas: its version is that of nothing.
-        cas = words[1][1:] if len(words) > 1 else None
-        written.append(cas if words[0] == b"HD" else LOST)
-    return written
+            for i, item in zip(at, answered, strict=True):
+                items[i] = item
+    return items

@@ -12,6 +12,7 @@ from trident.stores.bytestore import ByteStore
 from trident.stores.extras import require, without_secrets
 from trident.stores.factory import MapStateFactory
 from trident.stores.options import MapOptions
+from trident.stores.redis_wire import command, packed
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -28,7 +29,7 @@ _UNAVAILABLE = ("LOADING", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "BUSY")
 """Errors that pass."""
 
 # Redis takes a whole script as one step. MGET reads what is no string as nothing, hence EXISTS.
-_COMPARE_AND_SET = """
+_COMPARE_AND_SET = b"""
 local keys, old, new = cmsgpack.unpack(ARGV[1])
 local ttl, hash = ARGV[2], ARGV[3]
 local now
@@ -71,7 +72,7 @@ return lost
 """
 
 # The same, whatever was there.
-_SET = """
+_SET = b"""
 local keys, new = cmsgpack.unpack(ARGV[1])
 local ttl, hash = ARGV[2], ARGV[3]
 for i = 1, #keys do
@@ -117,8 +118,9 @@ class RedisByteStore(ByteStore):
     def __init__(self, client: Redis, where: str, expire: int = 0, hash_name: str = "") -> None:
         self._client = client
         self._where = where
-        self._expire = str(expire)
+        self._ttl = b"%d" % expire
         self._hash = hash_name
+        self._encoded: tuple[Sequence[str], list[bytes]] = ((), [])
 
     @property
     def where(self) -> str:
@@ -127,11 +129,12 @@ class RedisByteStore(ByteStore):
 
     def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
         """See `ByteStore.get_many`; a version is the bytes themselves."""
-        command = ("HMGET", self._hash) if self._hash else ("MGET",)
+        words = [b"HMGET", self._hash.encode()] if self._hash else [b"MGET"]
+        names = self._names(keys)
         found: list[bytes | None] = []
-        for answer in self._pipelined(((*command, *keys[part]) for part in _chunks(len(keys))), keys):
+        for answer in self._pipelined((command([*words, *names[part]]) for part in _chunks(len(keys))), keys):
             found += answer
-        return found, list(found)
+        return found, found
 
     def compare_and_set_many(
         self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version]
@@ -139,10 +142,9 @@ class RedisByteStore(ByteStore):
         """See `ByteStore.compare_and_set_many`."""
         written: list[Version] = list(values)
         parts = _chunks(len(keys))
-        names = list(map(str.encode, keys))
+        names = self._names(keys)
         commands = (
-            self._script(_COMPARE_AND_SET, _pack(names[part]), _pack(versions[part]), _pack(values[part]))
-            for part in parts
+            self._script(_COMPARE_AND_SET, names[part], versions[part], values[part]) for part in parts
         )
         for part, lost in zip(parts, self._pipelined(commands, keys), strict=True):
             for i in lost:
@@ -151,34 +153,44 @@ class RedisByteStore(ByteStore):
 
     def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
         """See `ByteStore.set_many`."""
-        names = list(map(str.encode, keys))
+        names = self._names(keys)
         parts = _chunks(len(keys))
-        commands: Iterator[tuple[Any, ...]]
-        if self._hash or self._expire != "0" or None in values:
-            commands = (self._script(_SET, _pack(names[part]), _pack(values[part])) for part in parts)
+        if self._hash or self._ttl != b"0" or None in values:
+            commands = (self._script(_SET, names[part], values[part]) for part in parts)
         else:
-            commands = (("MSET", *chain.from_iterable(zip(names[p], values[p], strict=True))) for p in parts)
+            commands = (
+                command([b"MSET", *chain.from_iterable(zip(names[part], values[part], strict=True))])  # type: ignore[list-item]
+                for part in parts
+            )
         for _ in self._pipelined(commands, keys):
             pass
 
-    def _script(self, source: str, *packed: bytes) -> tuple[Any, ...]:
-        # Redis knows a script again by its text; so a restarted server needs nothing from us.
-        return "EVAL", source, 0, b"".join(packed), self._expire, self._hash
+    def _names(self, keys: Sequence[str]) -> list[bytes]:
+        # An update writes the keys that it has just read: a tuple cannot have changed since.
+        last, names = self._encoded
+        if keys is not last or not isinstance(keys, tuple):
+            names = list(map(str.encode, keys))
+            self._encoded = keys, names
+        return names
 
-    def _pipelined(self, commands: Iterator[tuple[Any, ...]], keys: Sequence[str]) -> Iterator[Any]:
+    def _script(self, source: bytes, *arrays: Sequence[bytes | None]) -> bytes:
+        # Redis knows a script again by its text; so a restarted server needs nothing from us.
+        return command([b"EVAL", source, b"0", b"".join(map(packed, arrays)), self._ttl, self._hash.encode()])
+
+    def _pipelined(self, commands: Iterator[bytes], keys: Sequence[str]) -> Iterator[Any]:
         """The answers to commands, of which some are under way at a time."""
         while burst := self._asked(lambda: self._burst(islice(commands, _COMMANDS)), keys):
             yield from burst
 
-    def _burst(self, commands: Iterable[tuple[Any, ...]]) -> list[Any]:
+    def _burst(self, commands: Iterable[bytes]) -> list[Any]:
         """Send each command as soon as it is made, so that Redis works on it while the next one is made."""
         from redis.exceptions import ResponseError
 
         connection = self._client.connection_pool.get_connection()
         try:
             sent = 0
-            for command in commands:
-                connection.send_command(*command)  # type: ignore[no-untyped-call]
+            for made in commands:
+                connection.send_packed_command([made])  # type: ignore[no-untyped-call]
                 sent += 1
             answers: list[Any] = []
             refused: ResponseError | None = None
@@ -269,19 +281,3 @@ class RedisState(MapStateFactory):
 
 def _chunks(count: int) -> list[slice]:
     return [slice(start, start + _CHUNK) for start in range(0, count, _CHUNK)]
-
-
-_HEADS = [b"\xd9" + bytes([size]) for size in range(256)]
-
-
-def _pack(items: Sequence[bytes | None]) -> bytes:
-    """Bytes as msgpack's raw strings, the only ones that Redis's cmsgpack reads; None as the empty one."""
-    raws = [item or b"" for item in items]
-    sizes = list(map(len, raws))
-    if max(sizes) < len(_HEADS):
-        heads = [_HEADS[size] for size in sizes]
-    else:
-        heads = [b"\xdb" + size.to_bytes(4, "big") for size in sizes]
-    return (
-        b"\xdd" + len(raws).to_bytes(4, "big") + b"".join(chain.from_iterable(zip(heads, raws, strict=True)))
-    )

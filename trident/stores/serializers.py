@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -94,8 +96,7 @@ class JsonSerializer(Serializer):
 
     def deserialize_many(self, data: Sequence[bytes | None]) -> list[Any]:
         """See `Serializer.deserialize_many`."""
-        decode = self._decoder.decode
-        return [None if item is None else decode(item) for item in data]
+        return _decoded(self._decoder.decode, data)
 
     @staticmethod
     def _takes(value: Any) -> bool:
@@ -133,22 +134,34 @@ class MsgpackSerializer(Serializer):
         _check_many(values, self._takes)
         return list(map(self._encoder.encode, values))
 
+    def deserialize_many(self, data: Sequence[bytes | None]) -> list[Any]:
+        """See `Serializer.deserialize_many`."""
+        return _decoded(self._decoder.decode, data)
+
 
 _SCALARS = frozenset({type(None), bool, int, str})
+_CURRENT, _PREVIOUS, _VALUE = attrgetter("current"), attrgetter("previous"), attrgetter("value")
 
 
 def _check_many(values: Sequence[Any], takes: Any) -> None:
     """`_check` of each, at once where all are of simple types."""
     kinds = set(map(type, values))
-    inner: list[Any] = []
+    inner: Iterable[Any] = values
     if kinds == {OpaqueValue}:
-        inner = [value.current for value in values]
-        inner += [value.previous for value in values]
+        inner = chain(map(_CURRENT, values), map(_PREVIOUS, values))
     elif kinds == {TransactionalValue}:
-        inner = [value.value for value in values]
-    if not inner or not _SCALARS.issuperset(map(type, inner)):
+        inner = map(_VALUE, values)
+    if not _SCALARS.issuperset(map(type, inner)):
         for value in values:
             _check(value, takes)
+
+
+def _decoded(decode: Callable[[bytes], Any], data: Sequence[bytes | None]) -> list[Any]:
+    """Each that is there; None stays None."""
+    found = [*filter(None, data)]
+    if len(found) == len(data):
+        return list(map(decode, found))
+    return [None if item is None else decode(item) for item in data]
 
 
 def _check(value: Any, takes: Any) -> None:

@@ -58,7 +58,7 @@ class StoreMap(VersionedBackingMap[Any]):
         self._prefix = key_prefix
         self._attempt = attempt
         self._mark: tuple[int, int] | None = None
-        self._named: tuple[tuple[Key, ...], list[str]] = ((), [])
+        self._named: tuple[tuple[Key, ...], tuple[str, ...]] = ((), ())
         self._retrying = Retrying(
             retry=retry_if_exception_type(StoreUnavailableError),
             stop=stop_after_attempt(retries + 1),
@@ -122,7 +122,7 @@ class StoreMap(VersionedBackingMap[Any]):
             FencedError: a newer attempt has begun.
         """
         raws: list[bytes | None]
-        if None in values:
+        if type(None) in set(map(type, values)):
             kept = [i for i, value in enumerate(values) if value is not None]
             raws = [None] * len(keys)
             for i, raw in zip(
@@ -143,13 +143,14 @@ class StoreMap(VersionedBackingMap[Any]):
     def _ask(self, request: Callable[..., R], *args: Any) -> R:
         return self._retrying(request, *args)
 
-    def _names(self, keys: Sequence[Key]) -> list[str]:
+    def _names(self, keys: Sequence[Key]) -> tuple[str, ...]:
         # An update writes the keys that it has just read: a tuple cannot have changed since.
         if keys is self._named[0]:
             return self._named[1]
-        names = encode_keys(keys) if self._key_factory is None else [self._key_factory(key) for key in keys]
+        factory = self._key_factory
+        names = tuple(encode_keys(keys) if factory is None else map(factory, keys))
         if self._prefix:
-            names = [self._prefix + name for name in names]
+            names = tuple(map(self._prefix.__add__, names))
         if isinstance(keys, tuple):
             self._named = (keys, names)
         return names

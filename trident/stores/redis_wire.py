@@ -1,0 +1,39 @@
+"""Commands and arrays as Redis reads them, each put together in one go: a client's packing costs more than Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+__all__ = ["command", "packed"]
+
+
+def command(words: Sequence[bytes]) -> bytes:
+    """A command of RESP, Redis's protocol: an array of strings, each after its length."""
+    return b"*%d%b\r\n" % (len(words), _headed(words, _RESP, _RESP_HEAD.__mod__))
+
+
+def packed(items: Sequence[bytes | None]) -> bytes:
+    """An array of msgpack's raw strings, the only ones that Redis's cmsgpack reads; None as the empty one."""
+    raws = [item or b"" for item in items]
+    return b"\xdd" + len(raws).to_bytes(4, "big") + _headed(raws, _RAW, _long_raw)
+
+
+def _headed(items: Sequence[bytes], heads: Sequence[bytes], other: Callable[[int], bytes]) -> bytes:
+    """Every item after the head for its length: one of `heads`, or `other` where there is none."""
+    sizes = list(map(len, items))
+    parts = [b""] * (2 * len(items))
+    if max(sizes, default=0) < len(heads):
+        parts[0::2] = map(heads.__getitem__, sizes)
+    else:
+        parts[0::2] = map(other, sizes)
+    parts[1::2] = items
+    return b"".join(parts)
+
+
+def _long_raw(size: int) -> bytes:
+    return b"\xdb" + size.to_bytes(4, "big")
+
+
+_RESP_HEAD = b"\r\n$%d\r\n"
+_RESP = [_RESP_HEAD % size for size in range(256)]
+_RAW = [b"\xd9" + bytes([size]) for size in range(256)]
