@@ -40,6 +40,7 @@ from bolt.reports import FailedRun, Reports
 from bolt.spans import PROPERTY, WHOLE, Range, Spans
 from checkpoint.nodes import NotDone, Pin
 from spout.rows import ANCHORS, MESSAGE_ID, SCHEMA
+from spout.spool import RetrySpool
 
 __all__ = ["LOST", "Operator", "Tracked", "Tracking"]
 
@@ -99,6 +100,11 @@ class Tracking:
         self.verdict = batch.verdict if self.final else verdict
         self.source = Tracked(rows, (SOURCE,))
 
+    @property
+    def spool(self) -> RetrySpool | None:
+        """Where the source's rows that fail are kept, if anywhere: with all columns of a record."""
+        return self._batch.spool
+
     def tag(self, name: str) -> Tag:
         """What an operator of this name needs to report."""
         return Tag(name, self._batch.txid, self._carrier.sender)
@@ -129,7 +135,7 @@ class Tracking:
             anchored,
             self.verdict if of_source else None,
             self.final,
-            self._batch.spool if of_source else None,
+            self.spool if of_source else None,
         )
         return self.operator(name, tuples, operator, schema, anchored=anchored)
 

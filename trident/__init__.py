@@ -14,6 +14,7 @@ from trident.errors import FailedException, OperationError, TopologyError, Tride
 from trident.guarantees import GuaranteeWarning
 from trident.operations import ArrowFunction, BaseFilter, BaseFunction, Debug, Filter, FilterNull, Function
 from trident.queries import MapGet, SnapshotGet
+from trident.state import QueryFunction, State, StateFactory, StateType, StateUpdater
 from trident.stream import GroupedStream, Stream, TridentState
 from trident.topology import RunningTopology, TridentTopology
 from trident.tuples import TridentCollector, TridentTuple
@@ -37,9 +38,14 @@ __all__ = [
     "Max",
     "Min",
     "OperationError",
+    "QueryFunction",
     "ReducerAggregator",
     "RunningTopology",
     "SnapshotGet",
+    "State",
+    "StateFactory",
+    "StateType",
+    "StateUpdater",
     "Stream",
     "Sum",
     "TopologyError",

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from bolt.errors import BatchFailedError
 from trident.aggregators import CombinerAggregator
+from trident.emitting import QueryStep
 from trident.errors import TopologyError
 from trident.frames import (
     arrow,
@@ -47,7 +48,7 @@ from trident.graph import (
 )
 from trident.grouping import GroupAggregation
 from trident.sections import Sections
-from trident.steps import QueryStep, TridentStep
+from trident.steps import TridentStep
 from trident.updating import Combined, Persisted, Reduced, StateUpdate, Work
 
 __all__ = ["Attempt", "BatchFacts"]
@@ -195,24 +196,24 @@ class Attempt:
         else:
             msg = f"{node.operation} updates no state"
             raise TopologyError(msg)
-        if node.factory.driver_local:
-            update = StateUpdate(
-                node.operation, node.factory, work, self.facts.conf, self.facts.txid, 1, arrow(node.schema)
-            )
-            emitted = list(update.run(frame.toArrow().to_batches(), 0))
-            if node.children:
-                self._updated[node] = from_arrow(frame, emitted, node.schema)
-            return
+        # Nobody reads what a state without consumers emits.
+        schema = node.schema if node.children else StructType()
+        driver_local = node.factory.driver_local
         update = StateUpdate(
             node.operation,
             node.factory,
             work,
             self.facts.conf,
             self.facts.txid,
-            partitions,
-            arrow(node.schema),
+            1 if driver_local else partitions,
+            arrow(schema),
         )
-        result = frame.mapInArrow(update, node.schema if len(node.schema) else _NOTHING)
+        if driver_local:
+            emitted = list(update.run(frame.toArrow().to_batches(), 0))
+            if node.children:
+                self._updated[node] = from_arrow(frame, emitted, node.schema)
+            return
+        result = frame.mapInArrow(update, schema if len(schema) else _NOTHING)
         if node.children:
             self._updated[node] = held(result)
         else:

@@ -10,10 +10,13 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from trident.errors import TopologyError
 
-__all__ = ["Fields", "appended", "chosen", "new_fields"]
+__all__ = ["Fields", "Names", "appended", "chosen", "new_fields"]
 
 Fields = str | Sequence[str] | StructType
 """Field names: `["word", "count"]`, or with types, `["word", "count bigint"]`; `"word, count bigint"` is the same."""
+
+Names = str | Sequence[str]
+"""Names of fields that there are: `["word", "count"]`, or `"word, count"`."""
 
 _NAME = re.compile(r"\w+")
 

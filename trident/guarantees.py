@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from trident.state import StateFactory
 
 __all__ = ["EXACTLY_ONCE", "SPOUTS", "STATES", "GuaranteeWarning", "weakness"]
 
@@ -22,10 +22,15 @@ class GuaranteeWarning(UserWarning):
     """A state may count records more than once, or not at all, when a batch is replayed."""
 
 
-def weakness(spout: str, factory: Any) -> str | None:
-    """Why a state is not exactly once with a spout; None if it is, or if the factory does not say its `kind`."""
-    kind = getattr(getattr(factory, "kind", None), "name", "").lower()
-    if kind not in STATES or (spout, kind) in EXACTLY_ONCE:
+def weakness(spout: str, factory: StateFactory) -> str | None:
+    """Why a state is not exactly once with a spout; None if it is."""
+    if factory.kind is None:
+        return (
+            "what the state promises is not known, so nobody can tell. If it makes a replayed batch count once, say so "
+            "in its factory: kind = StateType.OPAQUE or StateType.TRANSACTIONAL (from trident)"
+        )
+    kind = factory.kind.name.lower()
+    if (spout, kind) in EXACTLY_ONCE:
         return None
     if kind == "non_transactional":
         return (

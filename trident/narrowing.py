@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from trident.steps import ArrowStep, FilterStep, FunctionStep, ProjectStep, QueryStep, TridentStep
+from trident.emitting import ArrowStep, FunctionStep, QueryStep
+from trident.steps import FilterStep, ProjectStep, TridentStep
 
 __all__ = ["narrowed"]
 

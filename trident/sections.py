@@ -15,6 +15,7 @@ from bolt.coverage import SOURCE
 from bolt.operator import StepOperator
 from bolt.tracking import Operator, Tracked, Tracking
 from spout.rows import ANCHORS, MESSAGE_ID
+from spout.slices import RECORD_SCHEMA
 from trident.frames import arrow, repartitioned
 from trident.graph import Grouping, MergeNode, Node, RepartitionNode, RowNode, SpoutNode
 from trident.narrowing import narrowed
@@ -78,13 +79,18 @@ class Sections:
         assert isinstance(node, SpoutNode)
         source = self.tracking.source
         if not fields:
-            return source.on(source.frame.select(*sorted({*wanted, *IDENTITY})))
+            return source.on(source.frame.select(*self._columns(wanted)))
         if anchored or self._excluding:
             schema = StructType(list(fields))
             everything = Pipeline((ProjectStep(arrow(schema)),))
-            tuples = source.on(source.frame.select(*sorted({*wanted, *IDENTITY})))
+            tuples = source.on(source.frame.select(*self._columns(wanted)))
             return self._operator(node.operation, tuples, everything, schema, anchored=anchored)
         return source.on(source.frame.select(*wanted))
+
+    def _columns(self, wanted: set[str]) -> list[str]:
+        """Of the source: what is read, what tells records apart, and whole records where failed ones are kept."""
+        kept = RECORD_SCHEMA.names if self.tracking.spool is not None else ()
+        return sorted({*wanted, *IDENTITY, *kept})
 
     def _operator(
         self, operation: str, tuples: Tracked, pipeline: Pipeline, schema: StructType, *, anchored: bool
@@ -100,6 +106,7 @@ class Sections:
             anchored=anchored,
             verdict=tracking.verdict if of_source else None,
             final=tracking.final,
+            spool=tracking.spool if of_source else None,
         )
         prepared = Prepared(operator, pipeline, self.conf)
         return tracking.operator(name, tuples, prepared, schema, anchored=anchored)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Snapshottable",
     "State",
     "StateFactory",
+    "StateType",
     "StateUpdater",
     "ValueUpdater",
 ]
@@ -50,6 +52,14 @@ Key = tuple[Any, ...]
 
 ATTEMPT = "trident.attempt"
 """The entry of `conf` that numbers the attempts at a batch: an int that rises with each, restarts included."""
+
+
+class StateType(Enum):
+    """What a state promises, and with that what it stores. Named as the kinds of spout are."""
+
+    NON_TRANSACTIONAL = "nontransactional"
+    TRANSACTIONAL = "transactional"
+    OPAQUE = "opaque"
 
 
 class State(ABC):
@@ -87,6 +97,9 @@ class ReadOnlyState(State):
 
 class StateFactory(ABC):
     """Makes a state where a task needs it; travels to the executors, so it must pickle."""
+
+    kind: StateType | None = None
+    """What its states promise. None: nobody knows, so a topology warns, and refuses it with `strict=True`."""
 
     driver_local: ClassVar[bool] = False
     """The state lives in the driver's process: all its updates and queries run there, in one partition."""

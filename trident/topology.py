@@ -48,7 +48,7 @@ class TridentTopology:
         A batch DataFrame makes a stream outside of any transaction: its `df` is what comes of it.
 
         Raises:
-            TopologyError: the name is taken, or the DataFrame cannot be tracked.
+            TopologyError: the name is taken, the DataFrame cannot be tracked, or its option `ackMode` is `explicit`.
         """
         if name in self._spouts:
             msg = f"new_stream: there is a stream {name!r} already"
@@ -61,8 +61,16 @@ class TridentTopology:
                     "changed before could not be told from rows that were lost. Use each, filter or transform"
                 )
                 raise TopologyError(msg)
+            options = options_of(rows)
+            if options.ack_mode == "explicit":
+                msg = (
+                    f"new_stream({name!r}): ackMode=explicit is for sinks that confirm later. A topology decides in "
+                    "each batch what became of its records, before it updates a state: leave ackMode out, or use "
+                    "reliable() of bolt (docs/acks.md)"
+                )
+                raise TopologyError(msg)
             schema = StructType([field for field in SCHEMA.fields if field.name != ANCHORS])
-            node = SpoutNode(f"new_stream({name})", schema, (), name, rows, options_of(rows))
+            node = SpoutNode(f"new_stream({name})", schema, (), name, rows, options)
         else:
             node = SpoutNode(f"new_stream({name})", rows.schema, (), name, rows, None)
         self._spouts[name] = node

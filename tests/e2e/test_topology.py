@@ -26,7 +26,7 @@ from trident import (
     TridentTopology,
 )
 from trident.aggregators import CombinerAggregator
-from trident.state import ATTEMPT, State, StateFactory, StateUpdater
+from trident.state import ATTEMPT, State, StateFactory, StateType, StateUpdater
 from trident.stores import MemoryMapState
 
 
@@ -84,6 +84,7 @@ class Log(State):
 
 class LogFactory(StateFactory):
     driver_local: ClassVar[bool] = True
+    kind = StateType.OPAQUE
 
     def __init__(self) -> None:
         self.seen: list[tuple[int | None, int, list[Any]]] = []
@@ -290,8 +291,16 @@ def test_a_pair_that_is_not_exactly_once_is_refused_where_that_is_asked_for(stag
         topology.start(stage.at("spark"), strict=True)
     with pytest.raises(TopologyError, match="there is a stream 'lines' already"):
         lines(stage, topology)
+    with pytest.raises(TopologyError, match="ackMode=explicit is for sinks that confirm later"):
+        topology.new_stream("explicit", stage.load(ackMode="explicit"))
     with pytest.raises(TopologyError, match="as load\\(\\) returned it"):
         topology.new_stream("filtered", stage.load().where("attempt = 1"))
+    unknown = LogFactory()
+    unknown.kind = None  # type: ignore[assignment]
+    topology = TridentTopology(stage.spark)
+    lines(stage, topology).partition_persist(unknown, ["data"], Write())
+    with pytest.raises(TopologyError, match="what the state promises is not known"):
+        topology.start(stage.at("spark"), strict=True)
     topology = TridentTopology(stage.spark)
     lines(stage, topology)
     with pytest.raises(TopologyError, match="nothing is done with the stream 'lines'"):

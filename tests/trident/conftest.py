@@ -1,5 +1,69 @@
-"""The conformance kit's asserts show what they compare."""
+"""The conformance kit's asserts show what they compare; a state in each of the stores."""
 
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import boto3
 import pytest
+from moto.server import ThreadedMotoServer
+
+from trident.stores import MapStateFactory, MemoryMapState
+from trident.stores.dynamodb import DynamoDBState
+from trident.stores.files import FileState
+from trident.stores.memcached import MemcachedState
+from trident.stores.redis import RedisState
+from trident.stores.sql import SqlState
 
 pytest.register_assert_rewrite("trident.testing.conformance")
+
+STORES = ["memory", "files", "redis", "memcached", "sqlite", "postgres", "dynamodb"]
+
+
+@pytest.fixture(scope="session")
+def dynamodb() -> Iterator[str]:
+    """A DynamoDB of moto's: its URL."""
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def dynamodb_table(dynamodb: str) -> str:
+    """A table of this test's own."""
+    table = f"state-{uuid.uuid4().hex}"
+    boto3.client("dynamodb", endpoint_url=dynamodb, region_name="us-east-1").create_table(
+        TableName=table,
+        KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    return table
+
+
+@pytest.fixture(params=STORES)
+def every_store(request: pytest.FixtureRequest, tmp_path: Path) -> MapStateFactory:
+    """An opaque state of this test's own in each of the stores."""
+    own = uuid.uuid4().hex
+    given = request.getfixturevalue
+    makers: dict[str, Callable[[], MapStateFactory]] = {
+        "memory": MemoryMapState.opaque,
+        "files": lambda: FileState.opaque(str(tmp_path / "state")),
+        "redis": lambda: RedisState.opaque(given("redis_server").url, keyPrefix=own),
+        "memcached": lambda: MemcachedState.opaque(
+            "{}:{}".format(*given("memcached_server").address), keyPrefix=own
+        ),
+        "sqlite": lambda: SqlState.opaque(f"sqlite:///{tmp_path}/state.db"),
+        "postgres": lambda: SqlState.opaque(
+            given("postgres_server").url.replace("postgresql:", "postgresql+psycopg:"),
+            tableName=f"state_{own}",
+        ),
+        "dynamodb": lambda: DynamoDBState.opaque(
+            given("dynamodb_table"), endpointUrl=given("dynamodb"), region="us-east-1"
+        ),
+    }
+    return makers[request.param]()

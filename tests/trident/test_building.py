@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from pyspark.sql import SparkSession
 from samples_topology import a_stream, a_table
 
 from trident import (
@@ -18,10 +19,11 @@ from trident import (
     Sum,
     TopologyError,
     TridentState,
+    TridentTopology,
 )
 from trident.graph import RepartitionNode
 from trident.guarantees import EXACTLY_ONCE, SPOUTS, STATES, weakness
-from trident.state import StateUpdater
+from trident.state import StateFactory, StateUpdater
 from trident.stores import MapStateFactory, MemoryMapState, StateType
 
 
@@ -86,6 +88,8 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     "aggregate, size": (lambda s: s.aggregate(Count(), ["n", "m"]), r"aggregate\(Count\): gives one value"),
     "aggregate, what": (lambda s: s.aggregate(Split(), ["n"]), r"aggregate\(Split\): not a Combiner"),  # type: ignore[arg-type]
     "aggregate, key": (lambda s: s.group_by(["txid"]).aggregate(Count(), ["txid"]), "field 'txid' already"),
+    "min_by": (lambda s: s.min_by("word"), "min_by: there is no field 'word'"),
+    "max_by": (lambda s: s.group_by(["txid"]).max_by("txid"), "max_by: the tuples are grouped by 'txid'"),
     "partition_aggregate": (
         lambda s: s.partition_aggregate(Sum(), ["n"], inputs=["word"]),
         r"partition_aggregate\(Sum\): there is no field 'word'",
@@ -194,6 +198,17 @@ def test_new_values_are_the_group_and_its_value() -> None:
     assert a_stream().persistent_aggregate(STATE, Count(), ["count"]).new_values_stream().fields == ("count",)
 
 
+def test_the_least_and_the_greatest_tuples(spark: SparkSession) -> None:
+    rows = [("a", 2, "x"), ("b", 1, "y"), ("a", 3, "z"), ("b", None, "n")]
+    stream = TridentTopology(spark).new_stream("t", spark.createDataFrame(rows, "k string, n int, s string"))
+    found = stream.min_by("n"), stream.max_by("n"), stream.group_by("k").min_by("n")
+    assert [sorted(map(tuple, one.df.collect())) for one in found] == [
+        [("b", 1, "y")],
+        [("a", 3, "z")],
+        [("a", 2, "x"), ("b", 1, "y")],
+    ]
+
+
 @pytest.mark.usefixtures("spark")
 def test_a_join_gives_the_keys_first() -> None:
     left, right = a_table("id int, name string"), a_table("user int, place string")
@@ -218,5 +233,17 @@ def test_the_matrix(spout: str, kind: StateType) -> None:
     assert (weakness(spout, factory) is None) == ((spout, kind.name.lower()) in EXACTLY_ONCE)
 
 
-def test_a_state_of_no_known_kind_is_its_owners_matter() -> None:
-    assert weakness("opaque", object()) is None
+class OfOnesOwn(StateFactory):
+    def make_state(self, conf, partition_index, num_partitions):  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+
+class OfOnesOwnAndOpaque(OfOnesOwn):
+    kind = StateType.OPAQUE
+
+
+def test_a_state_of_ones_own_says_what_it_promises() -> None:
+    why = weakness("opaque", OfOnesOwn())
+    assert why is not None
+    assert "kind = StateType.OPAQUE" in why
+    assert weakness("opaque", OfOnesOwnAndOpaque()) is None

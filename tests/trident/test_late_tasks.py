@@ -11,31 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import MemcachedServer, RedisServer
+from servers import RedisServer
 
 from trident.errors import FencedError, StaleTransactionError
 from trident.state import ATTEMPT, ValueUpdater
-from trident.stores import MapStateFactory, MemoryMapState
+from trident.stores import MapStateFactory
 from trident.stores.files import FileByteStore
-from trident.stores.memcached import MemcachedState
 from trident.stores.redis import RedisState
-from trident.stores.sql import SqlState
-
-Make = Callable[[], MapStateFactory]
 
 
-@pytest.fixture(params=["memory", "redis", "memcached", "sqlite"])
-def factory(request: pytest.FixtureRequest, tmp_path: Path) -> MapStateFactory:
-    prefix = uuid.uuid4().hex
-    if request.param == "redis":
-        server: RedisServer = request.getfixturevalue("redis_server")
-        return RedisState.opaque(server.url, keyPrefix=prefix)
-    if request.param == "memcached":
-        memcached: MemcachedServer = request.getfixturevalue("memcached_server")
-        return MemcachedState.opaque("{}:{}".format(*memcached.address), keyPrefix=prefix)
-    if request.param == "sqlite":
-        return SqlState.opaque(f"sqlite:///{tmp_path}/state.db")
-    return MemoryMapState.opaque()
+@pytest.fixture
+def factory(every_store: MapStateFactory) -> MapStateFactory:
+    return every_store
 
 
 class Meanwhile(ValueUpdater[int]):

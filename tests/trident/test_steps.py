@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trident import ArrowFunction, Filter, FilterNull, Function, OperationError
+from trident.emitting import ArrowStep, FunctionStep, QueryStep
 from trident.narrowing import narrowed
 from trident.state import QueryFunction, State, StateFactory
-from trident.steps import ArrowStep, FilterStep, FunctionStep, Pipeline, ProjectStep, QueryStep
+from trident.steps import FilterStep, Pipeline, ProjectStep
 
 N = pa.schema([("n", pa.int64())])
 NX = pa.schema([("n", pa.int64()), ("x", pa.string())])

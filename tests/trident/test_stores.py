@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from servers import MemcachedServer, PostgresServer, RedisServer
 
 from trident.maps import CachedMap, MicroBatchBackingMap
@@ -107,27 +104,15 @@ class TestPostgres(BackingMapConformance):
         return connecting(SqlState, url, tableName=table, serializer=request.param, expireIntervalSec=1_000)
 
 
-@pytest.fixture(scope="module")
-def dynamodb() -> Iterator[str]:
-    server = ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
 class TestDynamoDB(BackingMapConformance):
     MANY = 100
 
     @pytest.fixture
-    def connect(self, dynamodb: str) -> Connect:
-        table = f"state-{uuid.uuid4().hex}"
-        boto3.client("dynamodb", endpoint_url=dynamodb, region_name="us-east-1").create_table(
-            TableName=table,
-            KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
+    def connect(self, dynamodb: str, dynamodb_table: str) -> Connect:
         return connecting(
-            DynamoDBState, table, endpointUrl=dynamodb, serializer="msgpack", expireIntervalSec=1_000
+            DynamoDBState,
+            dynamodb_table,
+            endpointUrl=dynamodb,
+            serializer="msgpack",
+            expireIntervalSec=1_000,
         )

@@ -1,9 +1,10 @@
 """Where states are kept."""
 
+from trident.state import StateType
 from trident.stores.bytestore import ByteStore
 from trident.stores.factory import MapStateFactory, map_state
 from trident.stores.memory import MemoryMapState
-from trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer, StateType
+from trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer
 from trident.stores.storemap import StoreMap
 
 __all__ = [

@@ -57,6 +57,9 @@ class DynamoDBByteStore(ByteStore):
 
     max_value_bytes = 400 * 1024 - 4 * 1024
 
+    # Of the 400 KiB of an item, its key (at most 2 KiB), its expiry and the names of its attributes take a part.
+    max_value_bytes = 400 * 1024 - 2 * 1024 - 64
+
     def __init__(
         self,
         client: DynamoDBClient,

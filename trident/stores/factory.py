@@ -20,10 +20,10 @@ from trident.maps import (
     TransactionalMap,
 )
 from trident.maps.transactions import TransactionMap
-from trident.state import ATTEMPT, StateFactory
+from trident.state import ATTEMPT, StateFactory, StateType
 from trident.stores.bytestore import ByteStore
 from trident.stores.options import MapOptions, options_of
-from trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer, StateType
+from trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer
 from trident.stores.storemap import StoreMap
 
 __all__ = ["MapStateFactory", "map_state"]
@@ -60,6 +60,7 @@ class MapStateFactory(StateFactory):
     """
 
     options_type: ClassVar[type[MapOptions]] = MapOptions
+    kind: StateType
 
     def __init__(self, kind: StateType, target: str, **options: Any) -> None:
         self.kind = kind

@@ -176,7 +176,10 @@ class FileByteStore(MemoryByteStore):
         self._system.move(part, path)
 
     def _check_newest(self) -> None:
-        newest = max(name[0] for name in self._names())
+        newest = max((name[0] for name in self._names()), default=0)
+        if newest < self._generation:
+            # Somebody has removed the files; what they held is still here.
+            self._snapshot()
         if newest > self._generation:
             msg = (
                 f"another process has opened {self.where} since (generation {newest}, this one is "

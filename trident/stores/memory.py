@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 from trident.maps.backing import LOST, Version
+from trident.state import StateType
 from trident.stores.bytestore import ByteStore
 from trident.stores.factory import MapStateFactory
 from trident.stores.options import MapOptions
-from trident.stores.serializers import StateType
 
 __all__ = ["MemoryByteStore", "MemoryMapState"]
 

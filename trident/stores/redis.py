@@ -143,13 +143,17 @@ class RedisByteStore(ByteStore):
         written: list[Version] = list(values)
         parts = _chunks(len(keys))
         names = self._names(keys)
-        commands = (
-            self._script(_COMPARE_AND_SET, names[part], versions[part], values[part]) for part in parts
-        )
+        commands = (self.compare_and_set(names[part], versions[part], values[part]) for part in parts)
         for part, lost in zip(parts, self._pipelined(commands, keys), strict=True):
             for i in lost:
                 written[part.start + i - 1] = LOST
         return written
+
+    def compare_and_set(
+        self, names: Sequence[bytes], versions: Sequence[bytes | None], values: Sequence[bytes | None]
+    ) -> bytes:
+        """The command that does it for some hundreds of keys."""
+        return self._script(_COMPARE_AND_SET, names, versions, values)
 
     def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
         """See `ByteStore.set_many`."""

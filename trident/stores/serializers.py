@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
+from trident.state import StateType
 from trident.values import OpaqueValue, TransactionalValue
 
-__all__ = ["JsonSerializer", "MsgpackSerializer", "Serializer", "StateType"]
-
-
-class StateType(Enum):
-    """What a state promises, and with that what it stores. Named as the kinds of spout are."""
-
-    NON_TRANSACTIONAL = "nontransactional"
-    TRANSACTIONAL = "transactional"
-    OPAQUE = "opaque"
+__all__ = ["JsonSerializer", "MsgpackSerializer", "Serializer"]
 
 
 _STORED: dict[StateType, Any] = {
@@ -59,18 +51,15 @@ class Serializer(ABC):
         return [None if item is None else self.deserialize(item) for item in data]
 
 
-class JsonSerializer(Serializer):
-    """Trident's JSON: `value`, `[txid, value]` or `[txid, current, previous]`, without spaces.
+class _OfMsgspec(Serializer):
+    """What the formats that msgspec knows have in common."""
 
-    Takes None, booleans, integers of any size, finite floats, strings, and lists and string-keyed dicts of them.
-    """
-
-    text = True
+    _format: Any
 
     def __init__(self, kind: StateType) -> None:
         self._kind = kind
-        self._encoder = msgspec.json.Encoder()
-        self._decoder: Any = msgspec.json.Decoder(_STORED[kind])
+        self._encoder: Any = self._format.Encoder()
+        self._decoder: Any = self._format.Decoder(_STORED[kind])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._kind,)
@@ -78,7 +67,8 @@ class JsonSerializer(Serializer):
     def serialize(self, value: Any) -> bytes:
         """See `Serializer.serialize`."""
         _check(value, self._takes)
-        return self._encoder.encode(value)
+        encoded: bytes = self._encoder.encode(value)
+        return encoded
 
     def deserialize(self, data: bytes) -> Any:
         """See `Serializer.deserialize`."""
@@ -86,17 +76,40 @@ class JsonSerializer(Serializer):
 
     def serialize_many(self, values: Sequence[Any]) -> list[bytes]:
         """See `Serializer.serialize_many`."""
-        if not values:
-            return []
         _check_many(values, self._takes)
-        # One call for all of them; JSON has no line ends inside.
-        lines = self._encoder.encode_lines(values).split(b"\n")
-        lines.pop()
-        return lines
+        return self._encoded(values)
 
     def deserialize_many(self, data: Sequence[bytes | None]) -> list[Any]:
         """See `Serializer.deserialize_many`."""
-        return _decoded(self._decoder.decode, data)
+        decode = self._decoder.decode
+        found = [*filter(None, data)]
+        if len(found) == len(data):
+            return list(map(decode, found))
+        return [None if item is None else decode(item) for item in data]
+
+    def _encoded(self, values: Sequence[Any]) -> list[bytes]:
+        return list(map(self._encoder.encode, values))
+
+    @staticmethod
+    def _takes(value: Any) -> bool:
+        """Whether a value without parts comes back as it was."""
+        raise NotImplementedError
+
+
+class JsonSerializer(_OfMsgspec):
+    """Trident's JSON: `value`, `[txid, value]` or `[txid, current, previous]`, without spaces.
+
+    Takes None, booleans, integers of any size, finite floats, strings, and lists and string-keyed dicts of them.
+    """
+
+    text = True
+    _format = msgspec.json
+
+    def _encoded(self, values: Sequence[Any]) -> list[bytes]:
+        # One call for all of them; JSON has no line ends inside.
+        lines: list[bytes] = self._encoder.encode_lines(values).split(b"\n")
+        lines.pop()
+        return lines
 
     @staticmethod
     def _takes(value: Any) -> bool:
@@ -104,39 +117,15 @@ class JsonSerializer(Serializer):
         return kind in _SCALARS or (kind is float and math.isfinite(value))
 
 
-class MsgpackSerializer(Serializer):
+class MsgpackSerializer(_OfMsgspec):
     """The same in msgpack: smaller, faster, and takes bytes and all floats; integers of 64 bits."""
 
-    def __init__(self, kind: StateType) -> None:
-        self._kind = kind
-        self._encoder = msgspec.msgpack.Encoder()
-        self._decoder: Any = msgspec.msgpack.Decoder(_STORED[kind])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._kind,)
-
-    def serialize(self, value: Any) -> bytes:
-        """See `Serializer.serialize`."""
-        _check(value, self._takes)
-        return self._encoder.encode(value)
-
-    def deserialize(self, data: bytes) -> Any:
-        """See `Serializer.deserialize`."""
-        return self._decoder.decode(data)
+    _format = msgspec.msgpack
 
     @staticmethod
     def _takes(value: Any) -> bool:
         kind = type(value)
         return kind in _SCALARS or kind is float or kind is bytes
-
-    def serialize_many(self, values: Sequence[Any]) -> list[bytes]:
-        """See `Serializer.serialize_many`."""
-        _check_many(values, self._takes)
-        return list(map(self._encoder.encode, values))
-
-    def deserialize_many(self, data: Sequence[bytes | None]) -> list[Any]:
-        """See `Serializer.deserialize_many`."""
-        return _decoded(self._decoder.decode, data)
 
 
 _SCALARS = frozenset({type(None), bool, int, str})
@@ -154,14 +143,6 @@ def _check_many(values: Sequence[Any], takes: Any) -> None:
     if not _SCALARS.issuperset(map(type, inner)):
         for value in values:
             _check(value, takes)
-
-
-def _decoded(decode: Callable[[bytes], Any], data: Sequence[bytes | None]) -> list[Any]:
-    """Each that is there; None stays None."""
-    found = [*filter(None, data)]
-    if len(found) == len(data):
-        return list(map(decode, found))
-    return [None if item is None else decode(item) for item in data]
 
 
 def _check(value: Any, takes: Any) -> None:

@@ -21,9 +21,8 @@ from typing import Any, TypeVar
 
 from trident.errors import FencedError, StaleTransactionError
 from trident.maps import LOST, BackingMap, OpaqueMap, TransactionalMap, VersionedBackingMap
-from trident.state import Key, State, ValueUpdater
+from trident.state import Key, State, StateType, ValueUpdater
 from trident.stores.factory import map_state
-from trident.stores.serializers import StateType
 from trident.values import OpaqueValue, TransactionalValue
 
 __all__ = ["BackingMapConformance", "Connect"]
