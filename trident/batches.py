@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 
 from bolt.batch import BatchInHand
+from bolt.errors import BatchFailedError
 from bolt.operator import Verdict
 from bolt.process import Process
 from bolt.tracking import Tracking
 from checkpoint.nodes import NotDone
 from tracker.records import RecordPosition
 from trident.execution import Attempt, BatchFacts
+from trident.frames import lost
 from trident.graph import Node, SpoutNode
 from trident.sections import Sections
 from trident.state import ATTEMPT
@@ -41,12 +43,24 @@ class TopologyAttempts:
     _attempts: int = field(default=0, init=False)
 
     def __call__(self, rows: DataFrame, batch: BatchInHand, process: Process) -> None:
-        """One attempt. The outcome is published before the first state is touched, so there is nothing to return."""
-        attempt = self._judged(rows, batch, process)
+        """One attempt. The outcome is published before the first state is touched, so there is nothing to return.
+
+        Raises:
+            BatchFailedError: records failed under `spout=transactional`, or an executor took rows that it held with it.
+        """
         try:
-            attempt.apply(self.nodes)
-        finally:
-            attempt.release()
+            attempt = self._judged(rows, batch, process)
+            try:
+                attempt.apply(self.nodes)
+            finally:
+                attempt.release()
+        except Exception as error:
+            if lost(error):
+                msg = (
+                    f"batch {batch.txid}: an executor is lost, and rows that it held; the batch is read again"
+                )
+                raise BatchFailedError(msg) from error
+            raise
 
     def _judged(self, rows: DataFrame, batch: BatchInHand, process: Process) -> Attempt:
         """Run what is tracked until nothing more fails, and publish the verdict, or adopt the one there is.

@@ -23,6 +23,7 @@ __all__ = [
     "held",
     "in_spark",
     "joined",
+    "lost",
     "released",
     "repartitioned",
     "run",
@@ -38,6 +39,11 @@ def held(frame: DataFrame) -> DataFrame:
     A cache would compute them again, and a function that judges differently the second time would change a state.
     """
     return frame.localCheckpoint(eager=True)
+
+
+def lost(error: Exception) -> bool:
+    """Whether an action failed because rows that were held are gone, with the executor that held them."""
+    return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error)
 
 
 def run(frame: DataFrame) -> None:
