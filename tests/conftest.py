@@ -59,7 +59,8 @@ def _dice_of_kazoo() -> Iterator[None]:
     Hypothesis seeds the one of `random`, and takes a change of it while a strategy draws for the strategy's.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kazoo.protocol.connection.random", random.Random())
+        for module in ("kazoo.protocol.connection", "kazoo.retry"):
+            patch.setattr(f"{module}.random", random.Random())
         yield
 
 

@@ -108,29 +108,32 @@ def test_chromium_renders_a_page(chromium: Path, tmp_path: Path) -> None:
     assert "made by script" in rendered.stdout
 
 
+@pytest.mark.parametrize("workers", ["0", "2"])
 @pytest.mark.parametrize(
     ("ci", "code", "said"),
     [
         (
             "",
             0,
-            ["1 passed, 2 skipped", "redis-server (make servers, or apt-get install redis-server): 2 tests"],
+            ["2 passed, 4 skipped", "redis-server (make servers, or apt-get install redis-server): 4 tests"],
         ),
-        ("true", 1, ["1 passed, 2 errors", "missing server: redis-server"]),
+        ("true", 1, ["2 passed, 4 errors", "missing server: redis-server"]),
     ],
 )
-def test_what_needs_a_missing_server_is_listed_and_fails_in_ci(
-    tmp_path: Path, ci: str, code: int, said: list[str]
+def test_what_needs_a_missing_server_is_listed_once_and_fails_in_ci(
+    tmp_path: Path, ci: str, code: int, said: list[str], workers: str
 ) -> None:
-    (tmp_path / "test_needy.py").write_text(NEEDY, encoding="utf-8")
+    for name in ("test_needy.py", "test_needy_too.py"):
+        (tmp_path / name).write_text(NEEDY, encoding="utf-8")
     without = {
         "PATH": str(tmp_path),
         "CI": ci,
         "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
     }
+    options = ["-p", "server_fixtures", "-p", "no:cacheprovider", "-n", workers, "--dist", "loadfile"]
 
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "server_fixtures", "-p", "no:cacheprovider", tmp_path],
+        [sys.executable, "-m", "pytest", *options, tmp_path],
         env=os.environ | without,
         cwd=tmp_path,
         check=False,
@@ -140,3 +143,4 @@ def test_what_needs_a_missing_server_is_listed_and_fails_in_ci(
 
     assert run.returncode == code, run.stdout
     assert all(words in run.stdout for words in said), run.stdout
+    assert run.stdout.count("missing servers") == (0 if ci else 1), run.stdout

@@ -26,10 +26,15 @@ from spout.partition import TurnsPartition
 from spout.run import SourceRun
 from spout.turns import TurnReader
 
-__all__ = ["Lives", "Query", "Row", "SparkCheckpoint"]
+__all__ = ["Lives", "Query", "Row", "SparkCheckpoint", "numbers"]
 
 Row = tuple[int, str, int, int]
 """What a record says, its messageId, its attempt, its txid."""
+
+
+def numbers(rows: Iterable[Row]) -> list[int]:
+    """What the rows say, sorted."""
+    return sorted(row[0] for row in rows)
 
 
 @dataclass
@@ -168,7 +173,7 @@ class Query:
 
 
 class Lives:
-    """The lives of one application over Kinesis in memory, one after the other or side by side."""
+    """The lives of one application, one after the other or side by side; `_` in an option's name stands for a dot."""
 
     def __init__(self, hosts: str, application: str, **options: str) -> None:
         self._options = {
@@ -183,15 +188,17 @@ class Lives:
             "onExhausted": "skip",
             "minFetchPeriod": "0ms",
             "describeShardInterval": "1ms",
-        } | options
+        } | _dotted(options)
         self._begun: list[Query] = []
 
-    def begin(self, kinesis: Kinesis, checkpoint: SparkCheckpoint | None = None, **options: str) -> Query:
-        """A life of the query; with a new checkpoint unless one is given."""
-        parsed = Options.parse(self._options | options)
+    def begin(
+        self, kinesis: Kinesis | None = None, checkpoint: SparkCheckpoint | None = None, **options: str
+    ) -> Query:
+        """A life of the query over `kinesis`, the endpoint's if none is given; with a new checkpoint by default."""
+        parsed = self.parsed(**options)
         client = connect(parsed.zookeeper)
         try:
-            query = Query(parsed, kinesis, client, checkpoint or SparkCheckpoint())
+            query = Query(parsed, kinesis or BotoKinesis(parsed), client, checkpoint or SparkCheckpoint())
         except BaseException:
             client.stop()
             client.close()
@@ -199,7 +206,15 @@ class Lives:
         self._begun.append(query)
         return query
 
+    def parsed(self, **options: str) -> Options:
+        """What a life with these options is given."""
+        return Options.parse(self._options | _dotted(options))
+
     def end(self) -> None:
         """End all of them."""
         for query in self._begun:
             query.end()
+
+
+def _dotted(options: dict[str, str]) -> dict[str, str]:
+    return {name.replace("_", "."): value for name, value in options.items()}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from by_hand import Query, Row, SparkCheckpoint
+from by_hand import Query, Row, SparkCheckpoint, numbers
 from tenacity import Retrying, retry_if_result, stop_after_delay
 
 from checkpoint.client import ZooKeeperConfig, connect
@@ -88,10 +88,6 @@ def job(zookeeper: EmbeddedZooKeeper, app: str, monkeypatch: pytest.MonkeyPatch)
     made = Job(zookeeper.hosts, app)
     yield made
     made.end()
-
-
-def numbers(rows: list[Row]) -> list[int]:
-    return sorted(row[0] for row in rows)
 
 
 def ids(rows: list[Row], *wanted: int) -> list[str]:

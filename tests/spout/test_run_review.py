@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from by_hand import Query, Row, SparkCheckpoint
+from by_hand import Lives, Query, Row, numbers
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from checkpoint.client import connect
@@ -24,7 +24,6 @@ from spout.errors import (
     StreamChangedError,
     TurnChangedError,
 )
-from spout.options import Options
 from spout.partition import TurnsPartition
 from spout.testing import MemoryKinesis
 from spout.turns import TurnReader
@@ -35,53 +34,15 @@ A = "shardId-000000000000"
 
 @pytest.fixture
 def start(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Start]:
-    """`start(kinesis, checkpoint=None, root=..., **options)`: a life of the query; a new checkpoint by default."""
-    started: list[Query] = []
-
-    def begin(kinesis: Any, checkpoint: SparkCheckpoint | None = None, **given: str) -> Query:
-        options = options_for(zookeeper, app, **given)
-        client = connect(options.zookeeper)
-        try:
-            query = Query(options, kinesis, client, checkpoint or SparkCheckpoint())
-        except BaseException:
-            client.stop()
-            client.close()
-            raise
-        started.append(query)
-        return query
-
-    yield begin
-    for query in started:
-        query.end()
-
-
-def options_for(zookeeper: EmbeddedZooKeeper, app: str, **given: str) -> Options:
-    """`_` in a name stands for a dot."""
-    return Options.parse(
-        {
-            "streamName": "orders",
-            "endpointUrl": "http://localhost:1",
-            "region": "us-east-1",
-            "applicationName": app,
-            "zookeeper.hosts": zookeeper.hosts,
-            "startingPosition": "TRIM_HORIZON",
-            "retryBackoff": "1ms..1ms x1",
-            "retryLimit": "1",
-            "onExhausted": "skip",
-            "minFetchPeriod": "0ms",
-            "describeShardInterval": "1ms",
-        }
-        | {name.replace("_", "."): value for name, value in given.items()}
-    )
+    """`start(kinesis, checkpoint=None, **options)`: a life of the query; a new checkpoint by default."""
+    lives = Lives(zookeeper.hosts, app)
+    yield lives.begin
+    lives.end()
 
 
 def put(kinesis: MemoryKinesis, shard: str, *numbers: int) -> list[int]:
     """Write numbers to a shard: their sequence numbers."""
     return [kinesis.put(shard, str(number).encode()) for number in numbers]
-
-
-def numbers(rows: list[Row]) -> list[int]:
-    return sorted(row[0] for row in rows)
 
 
 class Recreated(MemoryKinesis):

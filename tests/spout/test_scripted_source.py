@@ -7,19 +7,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from by_hand import Query, Row, SparkCheckpoint
+from by_hand import Lives, Query, Row, numbers
 
-from checkpoint.client import connect
 from checkpoint.embedded import EmbeddedZooKeeper
 from spout.acks import Acks
-from spout.client import BotoKinesis
 from spout.deadletter import read_dead_letters
 from spout.errors import DataLossError, PinnedRecordsGoneError, StreamChangedError
-from spout.options import Options
 from spout.testing import Cut, Quotas, Refuse, ScriptedKinesis
 
 Start = Callable[..., Query]
@@ -75,42 +73,9 @@ def mode() -> str:
 @pytest.fixture
 def start(zookeeper: EmbeddedZooKeeper, server: ScriptedKinesis, app: str, mode: str) -> Iterator[Start]:
     """`start(checkpoint=None, **options)`: a life of the query; a new checkpoint by default."""
-    started: list[Query] = []
-
-    def begin(checkpoint: SparkCheckpoint | None = None, **given: str) -> Query:
-        options = Options.parse(
-            {
-                "streamName": "orders",
-                "region": "us-east-1",
-                "endpointUrl": server.endpoint_url,
-                "applicationName": app,
-                "zookeeper.hosts": zookeeper.hosts,
-                "startingPosition": "TRIM_HORIZON",
-                "retryBackoff": "1ms..1ms x1",
-                "onExhausted": "skip",
-                "minFetchPeriod": "0ms",
-                "describeShardInterval": "1ms",
-                "consumerMode": mode,
-            }
-            | given
-        )
-        client = connect(options.zookeeper)
-        try:
-            query = Query(options, BotoKinesis(options), client, checkpoint or SparkCheckpoint())
-        except BaseException:
-            client.stop()
-            client.close()
-            raise
-        started.append(query)
-        return query
-
-    yield begin
-    for query in started:
-        query.end()
-
-
-def numbers(rows: Iterable[Row]) -> list[int]:
-    return sorted(row[0] for row in rows)
+    lives = Lives(zookeeper.hosts, app, endpointUrl=server.endpoint_url, consumerMode=mode, retryLimit="3")
+    yield partial(lives.begin, None)
+    lives.end()
 
 
 def place(row: Row) -> tuple[str, int]:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pyarrow as pa
 import pytest
-from by_hand import Query, SparkCheckpoint
+from by_hand import Lives, Query
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from checkpoint.client import connect
 from checkpoint.embedded import EmbeddedZooKeeper
 from checkpoint.layout import Layout, ShardKey
 from spout.deadletter import read_dead_letters
 from spout.errors import SpoolError
-from spout.options import Options
 from spout.slices import RECORD_SCHEMA
 from spout.spool import RetrySpool
 from spout.testing import MemoryKinesis
@@ -60,7 +59,8 @@ POSITIONS = st.builds(
 def test_what_was_kept_is_found_by_its_runs_once_and_in_order(
     tmp_path: Path, found: set[RecordPosition], data: st.DataObject
 ) -> None:
-    spool = RetrySpool(str(tmp_path / str(random.random())), LAYOUT)
+    # Of its own for each example: `random` is seeded anew before each, and what one left behind is not the next one's.
+    spool = RetrySpool(mkdtemp(dir=tmp_path), LAYOUT)
     ordered = sorted(found)
     kept: set[RecordPosition] = set()
     for txid in range(1, data.draw(st.integers(1, 4)) + 1):
@@ -129,28 +129,11 @@ def kinesis() -> MemoryKinesis:
 
 @pytest.fixture
 def start(zookeeper: EmbeddedZooKeeper, kinesis: MemoryKinesis, app: str, tmp_path: Path) -> Iterator[Start]:
-    started: list[Query] = []
-
-    def begin(checkpoint: SparkCheckpoint | None = None, **given: str) -> Query:
-        options = Options.parse(
-            {
-                "streamName": "orders",
-                "applicationName": app,
-                "zookeeper.hosts": zookeeper.hosts,
-                "startingPosition": "TRIM_HORIZON",
-                "retryBackoff": "1ms..1ms x1",
-                "minFetchPeriod": "0ms",
-                "retrySpool": str(tmp_path / "spool"),
-                "deadLetter": str(tmp_path / "letters"),
-                **given,
-            }
-        )
-        started.append(Query(options, kinesis, connect(options.zookeeper), checkpoint or SparkCheckpoint()))
-        return started[-1]
-
-    yield begin
-    for query in started:
-        query.end()
+    """`start(checkpoint=None, **options)`: a life of the query; a new checkpoint by default."""
+    folders = {"retrySpool": str(tmp_path / "spool"), "deadLetter": str(tmp_path / "letters")}
+    lives = Lives(zookeeper.hosts, app, retryLimit="3", onExhausted="deadLetter", **folders)
+    yield partial(lives.begin, kinesis)
+    lives.end()
 
 
 def put(kinesis: MemoryKinesis, count: int) -> int:

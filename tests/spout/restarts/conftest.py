@@ -1,0 +1,44 @@
+"""Lives of a query on a stream of moto's and the shared ZooKeeper, or one of a test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from by_hand import Lives, Query, SparkCheckpoint
+from restarting import Start, Stream
+
+from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from spout.client import kinesis_client
+
+if TYPE_CHECKING:
+    from mypy_boto3_kinesis import KinesisClient
+
+
+@pytest.fixture
+def stream(kinesis: KinesisClient, make_stream: Callable[..., str]) -> Stream:
+    return Stream(kinesis, make_stream(2))
+
+
+@pytest.fixture
+def start(
+    zookeeper: EmbeddedZooKeeper, kinesis_server: EmbeddedKinesis, stream: Stream, app: str
+) -> Iterator[Start]:
+    """`start(checkpoint=None, kinesis=..., **options)`: a life of the query; a new checkpoint by default."""
+    given = {"streamName": stream.name, "endpointUrl": kinesis_server.endpoint_url, "retryLimit": "2"}
+    lives = Lives(zookeeper.hosts, app, describeShardInterval="10s", **given)
+
+    def begin(checkpoint: SparkCheckpoint | None = None, kinesis: Any = None, **options: str) -> Query:
+        return lives.begin(kinesis or kinesis_client(lives.parsed(**options)), checkpoint, **options)
+
+    yield begin
+    lives.end()
+
+
+@pytest.fixture
+def own_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
+    """A ZooKeeper that a test may stop, wipe and restore."""
+    with EmbeddedZooKeeper(tmp_path / "zookeeper") as server:
+        yield server

@@ -1,0 +1,168 @@
+"""ZooKeeper lost, or put back from an older copy, under a Spark checkpoint that knows more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from by_hand import numbers
+from restarting import Start, Stream, backup, restore, wipe
+
+from checkpoint.embedded import EmbeddedZooKeeper
+from spout.errors import CheckpointMismatchError
+
+
+def test_zookeeper_wiped_between_two_batches(
+    start: Start,
+    stream: Stream,
+    own_zookeeper: EmbeddedZooKeeper,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Stop; with `continue` the last batch is read again and what waited still waits, with its count."""
+    first = stream.put(10)
+    given = {"zookeeper_hosts": own_zookeeper.hosts}
+    life = start(**given)
+    assert numbers(life.batch(failing={3})) == first
+    second = stream.put(10)
+    last = life.batch(failing={3})
+    life.end()
+    third = stream.put(10)
+    wipe(own_zookeeper, tmp_path)
+
+    refused = start(life.checkpoint, **given)
+    with pytest.raises(
+        CheckpointMismatchError, match=r"txid 2.*knows nothing after txid 0.*onCheckpointMismatch=continue"
+    ):
+        refused.plan()
+    refused.end()
+    going_on = start(life.checkpoint, onCheckpointMismatch="continue", **given)
+    rows = going_on.drain()
+    assert "READ AGAIN under txid 3" in caplog.text
+    assert min(txid for *_, txid in rows) == 3
+    assert numbers(rows) == sorted({*numbers(last), *second, 3, *third})
+    assert [attempt for number, _, attempt, _ in rows if number == 3] == [2]
+
+
+def test_zookeeper_wiped_under_a_batch_in_hand(
+    start: Start,
+    stream: Stream,
+    own_zookeeper: EmbeddedZooKeeper,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Stop; with `continue` the plan in Spark's offset is used, under its own txid."""
+    stream.put(10)
+    given = {"zookeeper_hosts": own_zookeeper.hosts}
+    life = start(**given)
+    life.batch(failing={3})
+    second = stream.put(10)
+    plan = life.planned()
+    rows = life.rows()
+    life.end()
+    wipe(own_zookeeper, tmp_path)
+    with pytest.raises(
+        CheckpointMismatchError, match=r"Spark starts txid 2 over.*knows nothing after txid 0"
+    ):
+        start(life.checkpoint, **given).rows()
+    going_on = start(life.checkpoint, onCheckpointMismatch="continue", **given)
+    assert going_on.rows() == rows
+    assert going_on.in_hand == plan
+    assert "may come AGAIN" in caplog.text
+    going_on.publish()
+    going_on.commit()
+    left = {3, *second} - set(numbers(rows))
+    assert set(numbers(going_on.drain())) == left
+
+
+def test_zookeeper_wiped_and_no_spark_checkpoint_is_a_new_start(
+    start: Start, stream: Stream, own_zookeeper: EmbeddedZooKeeper, tmp_path: Path
+) -> None:
+    wanted = stream.put(10)
+    given = {"zookeeper_hosts": own_zookeeper.hosts}
+    life = start(**given)
+    life.batch()
+    life.end()
+    wipe(own_zookeeper, tmp_path)
+    rows = start(**given).drain()
+    assert numbers(rows) == wanted
+    assert {txid for *_, txid in rows} == {1}
+
+
+@pytest.mark.parametrize("in_hand", [False, True])
+def test_zookeeper_restored_from_an_older_copy(
+    start: Start,
+    stream: Stream,
+    own_zookeeper: EmbeddedZooKeeper,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    in_hand: bool,
+) -> None:
+    # However many batches the failing records come in, they are not given up.
+    given = {"zookeeper_hosts": own_zookeeper.hosts, "retryLimit": "9"}
+    stream.put(10)
+    life = start(**given)
+    life.batch()
+    stream.put(10)
+    life.batch(failing={12})
+    life.end()
+    backup(own_zookeeper, tmp_path)
+    life = start(life.checkpoint, **given)
+    for _ in range(2):
+        stream.put(10)
+        life.batch(failing={12, 23})
+    if in_hand:
+        stream.put(10)
+        life.planned()
+        life.rows()
+    before = life.in_hand or life.committed
+    life.end()
+    restore(own_zookeeper, tmp_path)
+
+    refused = start(life.checkpoint, **given)
+    with pytest.raises(
+        CheckpointMismatchError, match=f"txid {before.txid}.*knows nothing after txid 1.*older copy"
+    ):
+        (refused.rows if in_hand else refused.plan)()
+    refused.end()
+    going_on = start(life.checkpoint, onCheckpointMismatch="continue", **given)
+    since = stream.put(10)
+    rows = going_on.drain()
+    assert "older copy" in caplog.text
+    # At least once from the last batch that Spark knows; nothing that was done before it comes again.
+    assert set(since) <= set(numbers(rows))
+    undone = {run.last for runs in (*before.retries.values(), *before.notDone.values()) for run in runs}
+    ids = {id_.rpartition(":")[2]: number for number, id_, *_ in rows}
+    assert undone <= ids.keys()
+    assert max(Counter(numbers(rows)).values()) == 1
+    assert all(number >= 20 or number == 12 for number in numbers(rows))
+    attempts = {number: attempt for number, _, attempt, _ in rows}
+    assert attempts[12] >= 2
+
+
+def test_zookeeper_older_by_one_settling_does_it_again(
+    start: Start, stream: Stream, own_zookeeper: EmbeddedZooKeeper, tmp_path: Path
+) -> None:
+    """Everything that it takes is in the copy: pins, outcome and plan; so nothing is lost, and nothing comes twice."""
+    given = {"zookeeper_hosts": own_zookeeper.hosts}
+    everything = stream.put(10)
+    life = start(**given)
+    done = life.batch(failing={3})
+    life.end()
+    backup(own_zookeeper, tmp_path)
+    life = start(life.checkpoint, **given)
+    everything += stream.put(10)
+    life.planned()
+    rows = life.rows()
+    life.end()
+    restore(own_zookeeper, tmp_path)
+    again = start(life.checkpoint, **given)
+    # It was read after the copy was made: a batch that nobody has seen the end of may be cut anew.
+    assert {row[0] for row in again.rows()} >= {row[0] for row in rows}
+    assert again.run.settled == 1
+    done += again.batch()
+    everything += stream.put(10)
+    done += again.drain()
+    assert numbers(done) == sorted([*everything, 3])
+    assert sorted(attempt for number, _, attempt, _ in done if number == 3) == [1, 2]
