@@ -16,12 +16,13 @@ WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,2)
 # Spark starts its workers, the discovery of formats among them, with this.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help demo test lint bench java servers clean
+.PHONY: help demo test chaos lint bench java servers clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    the whole thing on this machine: needs only Python 3.11 or newer"
 	@echo "make test    all tests, on a real ZooKeeper, a local Kinesis and Spark"
+	@echo "make chaos   each pair of spout and state killed at every step; draws docs/exactly_once.svg"
 	@echo "make servers installs the servers that the tests use and no wheel brings, as root; make test does it too"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   every benchmark; each writes its section of docs/benchmarks.md"
@@ -32,6 +33,9 @@ demo: $(VENV)/.ready-demo java
 
 test: $(VENV)/.ready-test java servers
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+chaos: $(VENV)/.ready-test java servers
+	@$(BIN)/python -m pytest tests/e2e/chaos_matrix.py $(ARGS)
 
 lint: $(VENV)/.ready-lint
 	@$(BIN)/ruff check

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import psutil
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+from lives import HERE, PATIENCE, Lives, alive, eventually
 
 from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from checkpoint.layout import Layout
@@ -39,26 +36,8 @@ __all__ = [
     "run_script",
 ]
 
-HERE = Path(__file__).resolve().parent
-PATIENCE = 300.0
 A_LIFE = 40
 RETRY_LIMIT = 2
-
-T = TypeVar("T")
-
-
-def eventually(look: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
-    """The first truthy answer of `look`; fails with `what` when there is none in time."""
-    retrying = Retrying(
-        stop=stop_after_delay(patience),
-        wait=wait_fixed(0.05),
-        retry=retry_if_result(lambda answer: not answer),
-    )
-    try:
-        return retrying(look)
-    except RetryError:
-        msg = f"not within {patience:g} s: {what}"
-        raise AssertionError(msg) from None
 
 
 def kind(number: int) -> str:
@@ -125,111 +104,39 @@ class Reached:
     pid: int
 
 
-class Job:
+class Job(Lives):
     """One job over several lives: its folder, options and Spark checkpoint stay."""
 
     def __init__(self, folder: Path, options: dict[str, str]) -> None:
-        self.folder = folder
+        super().__init__(folder, HERE / "driver.py")
         self.options = options
         self.checkpoint = folder / "spark-checkpoint"
-        self._log = folder / "job.log"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lives = 0
+        self._marker = folder / "reached"
 
     def start(
         self, point: str | None = None, after: int = 0, trigger: dict[str, object] | None = None
     ) -> None:
         """Start a life, which stops at `point` with a batch above txid `after`, or runs to the stream's end."""
-        self._lives += 1
-        asked = self.folder / f"asked-{self._lives}.json"
-        asked.write_text(
-            json.dumps(
-                {
-                    "folder": str(self.folder),
-                    "options": self.options,
-                    "checkpointLocation": str(self.checkpoint),
-                    "trigger": trigger or {"availableNow": True},
-                }
-            )
-        )
-        environment = os.environ | {
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
+        self._marker = self.folder / f"reached-{uuid.uuid4().hex}"
+        asked = {
+            "folder": str(self.folder),
+            "options": self.options,
+            "checkpointLocation": str(self.checkpoint),
+            "trigger": trigger or {"availableNow": True},
         }
-        if point is not None:
-            environment |= {
-                "KT_BLOCK_AT": point,
-                "KT_AFTER": str(after),
-                "KT_MARKER": str(self._marker),
-                "PYTHONPATH": f"{HERE / 'crash_site'}{os.pathsep}{environment['PYTHONPATH']}",
-            }
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, str(HERE / "driver.py"), str(asked)],
-                stdout=log,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-            )
+        where = (
+            {"KT_BLOCK_AT": point, "KT_AFTER": str(after), "KT_MARKER": str(self._marker)} if point else {}
+        )
+        self.launch(asked, where)
 
     def kill_at_point(self) -> Reached:
         """Wait until the point is reached, then kill everything."""
         self.until(self._marker.exists, "the point")
         reached = Reached(**json.loads(self._marker.read_text()))
-        assert _alive(reached.pid)
+        assert alive(reached.pid)
         self.kill()
-        assert not _alive(reached.pid)
+        assert not alive(reached.pid)
         return reached
-
-    def until(self, look: Callable[[], object], what: str) -> None:
-        """Wait while the job runs until `look` says something true."""
-        eventually(lambda: look() or self._code() is not None, what)
-        assert self._code() is None, f"the job ended before {what}\n{self.tail()}"
-
-    def finish(self) -> int:
-        """Wait for the end of this life: the exit code."""
-        assert self._process is not None
-        try:
-            return self._process.wait(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            msg = f"the job does not end\n{self.tail()}"
-            raise AssertionError(msg) from None
-
-    def kill(self) -> None:
-        """SIGKILL to the driver, its JVM, and every Python process below, whatever group it is in."""
-        if self._process is None or self._code() is not None:
-            return
-        root = psutil.Process(self._process.pid)
-        tree: set[psutil.Process] = set()
-        while True:
-            # Stopped ones start no others, so this comes to an end.
-            found = {root, *root.children(recursive=True)} - tree
-            if not found:
-                break
-            for process in found:
-                with suppress(psutil.NoSuchProcess):
-                    process.send_signal(signal.SIGSTOP)
-            tree |= found
-        for process in tree:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        self._process.wait()
-        eventually(
-            lambda: not any(_alive(process.pid) for process in tree), "the end of all killed processes"
-        )
-
-    def tail(self) -> str:
-        """The end of what it printed."""
-        return self._log.read_text(errors="replace")[-6000:] if self._log.exists() else ""
-
-    @property
-    def _marker(self) -> Path:
-        return self.folder / f"reached-{self._lives}"
-
-    def _code(self) -> int | None:
-        assert self._process is not None
-        return self._process.poll()
 
     def offsets(self, checkpoint: Path | None = None) -> dict[int, dict[str, Any]]:
         """The offsets in the log of a Spark checkpoint, by batch id; by default the one in use."""
@@ -274,13 +181,6 @@ class Job:
                 delivery = (said["id"], said["attempt"], said["txid"])
                 found.setdefault(delivery, set()).add(path.stem.partition("-")[0])
         return found
-
-
-def _alive(pid: int) -> bool:
-    # A dead process whose new parent has not asked for it yet still has its number.
-    with suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,16 @@
 """Imported by Python at its start where this folder is on the path: driver, planning process and workers."""
 
+import importlib
+import os
+import sys
+
 import crash_points
 
 crash_points.install()
+if "KT_GATES" in os.environ and sys.orig_argv[-1] == "pyspark.worker":
+    import gates
+
+    gates.install()
+    # The executor's workers are forked from this process: they need not import it all, each of them again.
+    for module in ("spout.turns", "trident.stores.redis", "trident.updating"):
+        importlib.import_module(module)

@@ -1,0 +1,132 @@
+"""A job that is a script of its own, over several lives: started, waited for, killed with all its processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+__all__ = ["CRASH_SITE", "HERE", "PATIENCE", "Lives", "alive", "eventually", "kill_tree"]
+
+HERE = Path(__file__).resolve().parent
+CRASH_SITE = HERE / "crash_site"
+"""On the path of a job, its `sitecustomize` prepares the places where its processes can be stopped."""
+
+PATIENCE = 300.0
+"""Seconds that a test waits for anything."""
+
+T = TypeVar("T")
+
+
+def eventually(look: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
+    """The first truthy answer of `look`; fails with `what` when there is none in time."""
+    retrying = Retrying(
+        stop=stop_after_delay(patience),
+        wait=wait_fixed(0.05),
+        retry=retry_if_result(lambda answer: not answer),
+    )
+    try:
+        return retrying(look)
+    except RetryError:
+        msg = f"not within {patience:g} s: {what}"
+        raise AssertionError(msg) from None
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process, and it is not only waiting to be asked for its end."""
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def kill_tree(root: psutil.Process) -> None:
+    """SIGKILL to a process and every one below it, whatever group it is in; returns when all are dead."""
+    tree: set[psutil.Process] = set()
+    while True:
+        # Stopped ones start no others, so this comes to an end.
+        found = {root, *root.children(recursive=True)} - tree
+        if not found:
+            break
+        for process in found:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGSTOP)
+        tree |= found
+    for process in tree:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    eventually(lambda: not any(alive(process.pid) for process in tree), "the end of all killed processes")
+
+
+class Lives:
+    """The processes of a job: its folder stays from one life to the next."""
+
+    def __init__(self, folder: Path, script: Path) -> None:
+        self.folder = folder
+        self._script = script
+        self._log = folder / "job.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lives = 0
+
+    def launch(self, asked: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+        """Start a life: the script with a file that holds `asked`."""
+        self._lives += 1
+        file = self.folder / f"asked-{self._lives}.json"
+        file.write_text(json.dumps(asked))
+        path = os.pathsep.join((str(CRASH_SITE), str(HERE), os.environ["PYTHONPATH"]))
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(self._script), str(file)],
+                stdout=log,
+                stderr=log,
+                env=os.environ
+                | {
+                    "PYSPARK_PYTHON": sys.executable,
+                    "PYSPARK_DRIVER_PYTHON": sys.executable,
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                }
+                | ({"PYTHONPATH": path} if environment else {})
+                | environment,
+                start_new_session=True,
+            )
+
+    def until(self, look: Callable[[], object], what: str) -> None:
+        """Wait while the job runs until `look` says something true."""
+        eventually(lambda: look() or self._code() is not None, what)
+        assert self._code() is None, f"the job ended before {what}\n{self.tail()}"
+
+    def finish(self) -> int:
+        """Wait for the end of this life: the exit code."""
+        assert self._process is not None
+        try:
+            return self._process.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            msg = f"the job does not end\n{self.tail()}"
+            raise AssertionError(msg) from None
+
+    def kill(self) -> None:
+        """SIGKILL to the driver, its JVM, and every process below."""
+        if self._process is not None and self._code() is None:
+            kill_tree(psutil.Process(self._process.pid))
+            self._process.wait()
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process below the driver's."""
+        assert self._process is not None
+        return psutil.Process(self._process.pid).children(recursive=True)
+
+    def tail(self) -> str:
+        """The end of what it printed."""
+        return self._log.read_text(errors="replace")[-6000:] if self._log.exists() else ""
+
+    def _code(self) -> int | None:
+        assert self._process is not None
+        return self._process.poll()

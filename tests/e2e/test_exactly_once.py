@@ -1,0 +1,50 @@
+"""The nine cells of spout and state, crashed: three of them count every record once, and the other six do not.
+
+One job goes through the deaths of its driver and of its executor at each point, one after the other. `make chaos` kills
+single Python workers, too, and draws the picture that is compared with this run.
+"""
+
+from __future__ import annotations
+
+import pytest
+from chaos import CRASHES, Cell, Chaos, Outcome, Victim, deviations
+from chaos_picture import PICTURE, draw, verdicts
+from kazoo.client import KazooClient
+from servers import RedisServer
+
+from checkpoint.embedded import EmbeddedZooKeeper
+from spout.testing import Quotas, ScriptedKinesis
+from trident.guarantees import SPOUTS, STATES
+
+# The first test waits for the whole chain of deaths.
+pytestmark = pytest.mark.timeout(1200)
+
+DEATHS = [crash for crash in CRASHES if crash.victim is not Victim.WORKER]
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    zookeeper: EmbeddedZooKeeper,
+    keeper: KazooClient,
+    redis_server: RedisServer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> list[Outcome]:
+    """What every crash has done to every cell."""
+    folder = tmp_path_factory.mktemp("chaos")
+    with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
+        return Chaos(folder, kinesis, keeper, zookeeper.hosts, redis_server.url).outcomes(DEATHS)
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("spout", SPOUTS)
+def test_a_cell_is_exact_or_shows_a_wrong_count(outcomes: list[Outcome], spout: str, state: str) -> None:
+    of_cell = [outcome for outcome in outcomes if outcome.cell == Cell(spout, state)]
+    assert len(of_cell) == len(DEATHS)
+    assert deviations(of_cell) == []
+
+
+def test_the_picture_in_the_docs_says_what_was_seen(outcomes: list[Outcome]) -> None:
+    seen = {(outcome.cell, outcome.crash): outcome.exact for outcome in outcomes}
+    drawn = verdicts(PICTURE.read_text())
+    assert {key: drawn[key] for key in seen} == seen
+    assert verdicts(draw(outcomes)) == seen
