@@ -1,36 +1,42 @@
-"""What tracking costs, against the same functions untracked, in turns: `python -m benchmarks.bolts`."""
+"""What tracking costs, against the same functions untracked: `python -m benchmarks.bolts [small] [json] [large]`.
+
+The batches of one query are processed in turns by the ways to be compared, so each has its neighbours' source, workers
+and machine; a batch's time is Spark's own, from the plan to the commit.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import statistics
+import sys
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.endpoint import PreparedEndpoint, Records
 from benchmarks.report import Section, publish
 from benchmarks.source import options, session
 from bolt import ArrowBolt, KinesisSpout, TopologyBuilder, reliable
 from bolt.functions import step_for
+from bolt.process import Process
 from bolt.running import Untracked
 from checkpoint.embedded import EmbeddedZooKeeper
+from spout.discover import options_of
 
-SHARDS, PAGES = 2, 50
-SMALL = 1_000
-ROUNDS = 5
+SHARDS = 2
+LARGE, MIDDLE, SMALL = 1_000_000, 200_000, 1_000
 DOCUMENT = json.dumps({"order_id": "o-123456", "amount": 12.5, "items": [{"sku": "a-1", "count": 3}] * 4})
 SCHEMA = "order_id string, amount double"
 
-Start = Callable[[SparkSession, dict[str, str], str], StreamingQuery]
+Handler = Callable[[DataFrame, int], None]
 
 
 class Length(ArrowBolt):
@@ -64,18 +70,14 @@ class Half(ArrowBolt):
         return pa.RecordBatch.from_pydict(columns)
 
 
-def two_bolts(*, tracked: bool, failing: bool = False) -> Start:
+def two_bolts(spark: SparkSession, given: dict[str, str], *, tracked: bool, failing: bool = False) -> Handler:
     """A topology of two Arrow bolts."""
-
-    def start(spark: SparkSession, given: dict[str, str], checkpoint: str) -> StreamingQuery:
-        builder = TopologyBuilder(spark, ackers=None if tracked else 0)
-        more: dict[str, Any] = {"retryLimit": 0, "onExhausted": "skip"} if failing else {}
-        builder.set_spout("records", KinesisSpout(**given, **more))
-        builder.set_bolt("length", Length()).local_or_shuffle_grouping("records")
-        builder.set_bolt("half", Half(failing)).local_or_shuffle_grouping("length")
-        return builder.start(checkpointLocation=checkpoint, trigger={"availableNow": True})
-
-    return start
+    builder = TopologyBuilder(spark, ackers=None if tracked else 0)
+    builder.set_spout("records", KinesisSpout(**given))
+    builder.set_bolt("length", Length()).local_or_shuffle_grouping("records")
+    builder.set_bolt("half", Half(failing)).local_or_shuffle_grouping("length")
+    run, stream = builder.build()
+    return Process(options_of(stream), run, batch_retries=0)
 
 
 def parse(record: Any) -> tuple[str, float]:
@@ -89,143 +91,165 @@ def to_nowhere(rows: DataFrame, _: int) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def parsing(*, tracked: bool) -> Start:
-    """`reliable()` with a function that parses JSON, or that function alone."""
-
-    def start(spark: SparkSession, given: dict[str, str], checkpoint: str) -> StreamingQuery:
-        stream = spark.readStream.format("kinesis-trident").options(**given).load()
-        trigger = {"availableNow": True}
-        if tracked:
-            return (
-                reliable(stream)
-                .map(parse, SCHEMA)
-                .for_each_batch(to_nowhere)
-                .start(checkpointLocation=checkpoint, trigger=trigger)
-            )
-        operator = Untracked(step_for(parse, SCHEMA))
-        return (
-            stream.writeStream.foreachBatch(
-                lambda rows, batch: to_nowhere(rows.mapInArrow(operator, SCHEMA), batch)
-            )
-            .option("checkpointLocation", checkpoint)
-            .trigger(availableNow=True)
-            .start()
-        )
-
-    return start
+def parse_untracked(rows: DataFrame, batch: int) -> None:
+    """The function that parses, alone."""
+    to_nowhere(rows.mapInArrow(Untracked(step_for(parse, SCHEMA)), SCHEMA), batch)
 
 
-def measured(
-    spark: SparkSession, folder: Path, start: Start, given: dict[str, str]
-) -> tuple[list[float], int]:
-    """The milliseconds of each batch with records, and the Spark jobs of the run."""
-    tracker = spark.sparkContext.statusTracker()
-    query = start(spark, {**given, "applicationName": uuid.uuid4().hex}, str(folder / uuid.uuid4().hex))
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A batch: the milliseconds that Spark says it took, and its Spark jobs."""
+
+    milliseconds: float
+    jobs: int
+
+
+def in_turns(
+    stream: DataFrame, folder: Path, handlers: Mapping[str, Handler], order: Sequence[str], size: int
+) -> dict[str, list[Measured]]:
+    """Process the batches of a query, of `size` records each, by these handlers in this order; by their names.
+
+    The records are to last for exactly as many batches.
+    """
+    context = stream.sparkSession.sparkContext
+    group, begun = "", []
+
+    def handle(rows: DataFrame, number: int) -> None:
+        nonlocal group
+        group = context.getLocalProperty("spark.jobGroup.id") or ""
+        begun.append(len(context.statusTracker().getJobIdsForGroup(group)))
+        # Behind the last comes one that finds the end, and no records.
+        if number < len(order):
+            handlers[order[number]](rows, number)
+
+    query = (
+        stream.writeStream.foreachBatch(handle)
+        .option("checkpointLocation", str(folder / uuid.uuid4().hex))
+        .trigger(availableNow=True)
+        .start()
+    )
     query.awaitTermination()
-    jobs = len(tracker.getJobIdsForGroup(str(query.runId)))
-    return [
-        one["durationMs"]["triggerExecution"] for one in query.recentProgress if one["numInputRows"]
-    ], jobs
+    begun.append(len(context.statusTracker().getJobIdsForGroup(group)))
+    batches = [one for one in query.recentProgress if one["batchId"] < len(order)]
+    # An operator that looks up what failed reads the source's rows once more, and Spark counts those too.
+    assert {one["numInputRows"] % size for one in batches} == {0}, batches
+    found: dict[str, list[Measured]] = {name: [] for name in order}
+    for number, (name, batch) in enumerate(zip(order, batches, strict=True)):
+        jobs = begun[number + 1] - begun[number]
+        found[name].append(Measured(batch["durationMs"]["triggerExecution"], jobs))
+    return found
 
 
-def compared(
-    spark: SparkSession, folder: Path, what: str, ours: Start, plain: Start, given: dict[str, str], bound: str
-) -> list[str]:
-    """One row: both in turns, since what else the machine does changes from minute to minute."""
-    measured(spark, folder, plain, given)
-    measured(spark, folder, ours, given)
-    with_, without, ratios, jobs = [], [], [], []
-    for _ in range(ROUNDS):
-        (one, our_jobs), (other, their_jobs) = (measured(spark, folder, it, given) for it in (ours, plain))
-        with_.append(statistics.median(one))
-        without.append(statistics.median(other))
-        ratios.append(with_[-1] / without[-1])
-        jobs.append(our_jobs - their_jobs)
+def row(what: str, ours: Sequence[Measured], plain: Sequence[Measured], bound: str) -> list[str]:
+    """A row of the table; batches at the same place are neighbours."""
+    ratios = [one.milliseconds / other.milliseconds for one, other in zip(ours, plain, strict=True)]
+    more = {one.jobs - other.jobs for one, other in zip(ours, plain, strict=True)}
     return [
         what,
-        f"{min(with_):,.0f} ms",
-        f"{min(without):,.0f} ms",
+        *(f"{statistics.median(one.milliseconds for one in side):,.0f} ms" for side in (ours, plain)),
         f"{statistics.median(ratios):.2f} x",
         bound,
-        f"{max(jobs):+d}",
+        ", ".join(f"{one:+d}" for one in sorted(more)),
     ]
 
 
+def large_batches(spark: SparkSession, folder: Path, given: dict[str, str], rounds: int) -> list[list[str]]:
+    """Two Arrow bolts over large batches: tracked and untracked, and tracked where 1 % fail."""
+    # What failed is settled in the plan of the batch behind, so what that one takes more is counted too.
+    order = ["warm"] + ["plain", "tracked", "failing", "behind"] * rounds
+    with PreparedEndpoint(Records(SHARDS, len(order) * LARGE // SHARDS // 10_000, size=200)) as endpoint:
+        given = given | {"endpointUrl": endpoint.url, "retryLimit": "0", "onExhausted": "skip"}
+        handlers = {
+            "warm": two_bolts(spark, given, tracked=True, failing=True),
+            "plain": two_bolts(spark, given, tracked=False),
+            "tracked": two_bolts(spark, given, tracked=True),
+            "failing": two_bolts(spark, given, tracked=True, failing=True),
+            "behind": two_bolts(spark, given, tracked=False),
+        }
+        stream = spark.readStream.format("kinesis-trident").options(**given).load()
+        found = in_turns(stream, folder, handlers, order, LARGE)
+    settled = [
+        Measured(one.milliseconds + behind.milliseconds - plain.milliseconds, one.jobs)
+        for one, behind, plain in zip(found["failing"], found["behind"], found["plain"], strict=True)
+    ]
+    return [
+        row(f"two Arrow bolts, {LARGE:,} records", found["tracked"], found["plain"], "1.10"),
+        row("the same with 1 % that fail in the second bolt, against none", settled, found["tracked"], "1.3"),
+    ]
+
+
+def json_batches(spark: SparkSession, folder: Path, given: dict[str, str], rounds: int) -> list[list[str]]:
+    """`reliable()` with a function that parses JSON, or that function alone."""
+    order = ["tracked", "plain"] * (rounds + 1)
+    with PreparedEndpoint(Records(SHARDS, len(order) * MIDDLE // SHARDS // 10_000, size=200)) as endpoint:
+        given = given | {"endpointUrl": endpoint.url, "maxFetchRecordsPerShard": str(MIDDLE // SHARDS)}
+        stream = spark.readStream.format("kinesis-trident").options(**given).load()
+        handlers: dict[str, Handler] = {
+            "tracked": reliable(stream).map(parse, SCHEMA).for_each_batch(to_nowhere).process(),
+            "plain": parse_untracked,
+        }
+        found = in_turns(stream, folder, handlers, order, MIDDLE)
+    return [
+        row(f"reliable() parsing JSON, {MIDDLE:,} records", found["tracked"][1:], found["plain"][1:], "1.05")
+    ]
+
+
+def small_batches(spark: SparkSession, folder: Path, given: dict[str, str], rounds: int) -> list[list[str]]:
+    """Two Arrow bolts over small batches."""
+    order = ["plain", "tracked"] * 10 * rounds
+    with PreparedEndpoint(Records(SHARDS, len(order) // SHARDS, SMALL, size=200)) as endpoint:
+        given = given | {"endpointUrl": endpoint.url, "maxRecordsPerTrigger": str(SMALL)}
+        stream = spark.readStream.format("kinesis-trident").options(**given).load()
+        handlers = {
+            "plain": two_bolts(spark, given, tracked=False),
+            "tracked": two_bolts(spark, given, tracked=True),
+        }
+        found = in_turns(stream, folder, handlers, order, SMALL)
+    # The first batches pay for imports and connections.
+    return [
+        row(f"two Arrow bolts, {SMALL:,} records", found["tracked"][5:], found["plain"][5:], "1.2"),
+    ]
+
+
+PARTS = {
+    "small": ("What tracking costs a small batch", small_batches),
+    "json": ("What tracking costs a function of one record", json_batches),
+    "large": ("What tracking and failures cost a large batch", large_batches),
+}
+
+
 def main() -> None:
-    """Measure and publish."""
+    """Measure and publish the parts that are named, else all; a number is how often large batches take turns."""
+    words = sys.argv[1:]
+    rounds = next((int(word) for word in words if word.isdecimal()), 3)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         os.environ.setdefault(name, "bench")
     os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
     with tempfile.TemporaryDirectory() as name, EmbeddedZooKeeper() as zookeeper:
         folder = Path(name)
         spark = session(folder)
-        with PreparedEndpoint(Records(shards=SHARDS, pages=PAGES, size=200)) as endpoint:
-            whole = options(
-                endpoint.url,
+        for part in [one for one in PARTS if one in words] or PARTS:
+            given = options(
+                "",
                 zookeeper.hosts,
                 "/bench",
-                maxFetchRecordsPerShard="500000",
+                maxFetchRecordsPerShard=str(LARGE // SHARDS),
                 maxFetchBytesPerShard="600MiB",
                 maxFetchBytesPerTask="1200MiB",
                 maxFetchTime="60s",
             )
-            total = SHARDS * PAGES * 10_000
-            rows = [
-                compared(
-                    spark,
-                    folder,
-                    f"two Arrow bolts, {total:,} records",
-                    two_bolts(tracked=True),
-                    two_bolts(tracked=False),
-                    whole,
-                    "1.10",
-                ),
-                compared(
-                    spark,
-                    folder,
-                    "the same, 1 % fail in the second bolt, against none",
-                    two_bolts(tracked=True, failing=True),
-                    two_bolts(tracked=True),
-                    whole,
-                    "1.3",
-                ),
-            ]
-        with PreparedEndpoint(Records(shards=SHARDS, pages=10, size=200)) as endpoint:
-            given = whole | {"endpointUrl": endpoint.url}
-            rows.append(
-                compared(
-                    spark,
-                    folder,
-                    f"reliable() parsing JSON, {SHARDS * 100_000:,} records",
-                    parsing(tracked=True),
-                    parsing(tracked=False),
-                    given,
-                    "1.05",
+            title, measure = PARTS[part]
+            publish(
+                Section(
+                    name=f"bolts-{part}",
+                    title=title,
+                    command=f"python -m benchmarks.bolts {part}",
+                    columns=["a micro-batch", "tracked", "untracked", "ratio", "bound", "Spark jobs more"],
+                    rows=measure(spark, folder, given, rounds),
+                    note="Batches of one query, processed in turns by the one and the other: medians, the ratio that "
+                    "of neighbours.",
                 )
             )
-        with PreparedEndpoint(Records(shards=SHARDS, pages=1, size=200)) as endpoint:
-            given = whole | {"endpointUrl": endpoint.url, "maxRecordsPerTrigger": str(SMALL)}
-            rows.append(
-                compared(
-                    spark,
-                    folder,
-                    f"two Arrow bolts, batches of {SMALL:,} records",
-                    two_bolts(tracked=True),
-                    two_bolts(tracked=False),
-                    given,
-                    "1.2",
-                )
-            )
-        publish(
-            Section(
-                name="bolts",
-                title="What tracking costs",
-                command="python -m benchmarks.bolts",
-                columns=["a micro-batch", "tracked", "untracked", "ratio", "bound", "Spark jobs more"],
-                rows=rows,
-                note="The shortest of five runs; the ratio is the median of pairs of neighbours.",
-            )
-        )
         spark.stop()
 
 

@@ -33,6 +33,14 @@ class Anchors:
     edges: np.ndarray
     offsets: np.ndarray | None = None
 
+    def roots_at(self, row: int) -> list[int]:
+        """The roots of one tuple."""
+        span = (
+            slice(row, row + 1) if self.offsets is None else slice(self.offsets[row], self.offsets[row + 1])
+        )
+        found: list[int] = self.roots[span].tolist()
+        return found
+
     def taken(self, rows: np.ndarray) -> Anchors:
         """The anchors of these tuples, in this order."""
         if self.offsets is None:

@@ -210,7 +210,11 @@ class ArrowStep:
         if FAILED in result.schema.names:
             reasons = result.column(FAILED)
             good = np.asarray(reasons.is_null())
-            failed = {int(source[at]): str(reasons[int(at)])[:_REASON_LENGTH] for at in np.flatnonzero(~good)}
+            texts = reasons.filter(pa.array(~good)).to_pylist()
+            failed = {
+                row: str(text)[:_REASON_LENGTH]
+                for row, text in zip(source[~good].tolist(), texts, strict=True)
+            }
             # Where one of the rows that came from an input row failed, all that came from it are of no use.
             good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
             result, source = result.filter(pa.array(good)), source[good]

@@ -133,7 +133,7 @@ class StepOperator:
         else:
             ledger.consume(anchors)
             for row, reason in failed.items():
-                ledger.fail(anchors.taken(np.array([row])).roots.tolist(), reason)
+                ledger.fail(anchors.roots_at(row), reason)
         columns = self._columns(batch, judged, taken)
         if self.anchored:
             made = anchors.children(taken[judged.source], salt)

@@ -121,6 +121,10 @@ class ReliableSink:
     writer: _Writer
     batch_retries: int = 3
 
+    def process(self) -> Process:
+        """What `start` gives to `foreachBatch`, for a query that is started by hand."""
+        return Process(self.source.options, _Mapped(self.writer, self.source.steps), self.batch_retries)
+
     def start(
         self,
         *,
@@ -133,9 +137,8 @@ class ReliableSink:
         `trigger` is what `DataStreamWriter.trigger` takes, such as `{"processingTime": "10 seconds"}` or
         `{"availableNow": True}`; by default a batch starts as soon as there is something to do.
         """
-        source = self.source
-        process = Process(source.options, _Mapped(self.writer, source.steps), self.batch_retries)
-        out = source.stream.writeStream.foreachBatch(process).option("checkpointLocation", checkpointLocation)
+        stream = self.source.stream
+        out = stream.writeStream.foreachBatch(self.process()).option("checkpointLocation", checkpointLocation)
         if queryName is not None:
             out = out.queryName(queryName)
         if trigger is not None:

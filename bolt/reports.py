@@ -7,6 +7,7 @@ merge by union, so a record that failed in any run of it has failed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 from pyspark.accumulators import AccumulatorParam
 
 from bolt.anchors import Anchors, groups_of, places_of
+from bolt.fused import current_task
 from bolt.spans import WHOLE, Spans
 from checkpoint.nodes import NotDone
 from tracker.ids import of_turn, ordinal_of, turn_of
@@ -108,6 +110,30 @@ class _Turn:
         self.seen: tuple[int, str] | None = None
 
 
+class _Records:
+    """Rows of the source with the failures among them."""
+
+    def __init__(self, roots: np.ndarray, message_ids: pa.Array, failed: dict[int, str]) -> None:
+        self.roots = roots
+        self.message_ids = message_ids
+        self.failed = failed
+
+    @cached_property
+    def _rows(self) -> dict[int, int]:
+        return {root: row for row, root in enumerate(self.roots.tolist())}
+
+    def fail(self, roots: Iterable[int], reason: str) -> list[int]:
+        """Fail those of the roots that are here, for each the first reason counts; the others."""
+        others = []
+        for root in roots:
+            row = self._rows.get(root)
+            if row is None:
+                others.append(root)
+            else:
+                self.failed.setdefault(row, reason)
+        return others
+
+
 class Ledger:
     """Counts and XORs what one operator takes and makes in one task, shard by shard, over whole batches.
 
@@ -121,6 +147,8 @@ class Ledger:
         self._spans = spans
         self._turns: dict[tuple[int, int, int], _Turn] = {}
         self._failed: dict[int, str] = {}
+        self._task = current_task()
+        self._held: _Records | None = None
 
     def consume(self, taken: Anchors) -> None:
         """Tuples came in."""
@@ -136,6 +164,8 @@ class Ledger:
 
     def fail(self, roots: Iterable[int], reason: str) -> None:
         """The trees of these roots failed; for each the first reason counts."""
+        if self._task is not None and self._task.source is not None:
+            roots = self._task.source.fail_in_hand(roots, reason)
         for root in roots:
             self._failed.setdefault(root, reason)
 
@@ -143,26 +173,41 @@ class Ledger:
         """Rows of the source came in, one anchor each; `failed` maps rows to reasons.
 
         The failures so reported carry their positions, so nobody needs to look them up; but not those of spans, which
-        do not see a record's neighbours.
+        do not see a record's neighbours. Until the next rows come, those that fail further down in the same worker are
+        taken with them.
         """
         if self._spans is not None:
             self.consume(taken)
             for row, reason in failed.items():
                 self.fail([int(taken.roots[row])], reason)
             return
-        for turn, places in self._turns_of(taken.roots):
-            turn.rows += len(places)
-            turn.consumed ^= _xor(taken.edges, places)
-            if failed:
-                for at, row in enumerate(places.tolist()):
-                    if row in failed:
-                        before = int(places[at - 1]) if at else None
-                        self._fail_record(turn, row, before, taken.roots, message_ids, failed[row])
+        self._let_go()
+        self._held = _Records(taken.roots, message_ids, dict(failed))
+        if self._task is not None:
+            self._task.source = self
+        self.consume(taken)
+
+    def fail_in_hand(self, roots: Iterable[int], reason: str) -> list[int]:
+        """Fail those of the roots that are among the rows that came last; the others."""
+        return [*roots] if self._held is None else self._held.fail(roots, reason)
+
+    def _let_go(self) -> None:
+        """Take the failures among the rows in hand into the account."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        rows = np.array(sorted(held.failed), dtype=np.int64)
+        for turn, places in self._turns_of(held.roots):
+            for at in np.flatnonzero(np.isin(places, rows)).tolist() if len(rows) else ():
+                row = int(places[at])
+                before = int(places[at - 1]) if at else None
+                self._fail_record(turn, row, before, held.roots, held.message_ids, held.failed[row])
             last = int(places[-1])
-            turn.seen = (_ordinal(taken.roots, last), _position(message_ids[last]))
+            turn.seen = (_ordinal(held.roots, last), _position(held.message_ids[last]))
 
     def reports(self, stage: int = 0, partition: int = 0) -> Reports:
         """What is to be said now that the input is exhausted; `stage` and `partition` are the task's."""
+        self._let_go()
         unplaced: dict[tuple[int, int, int], list[FailedRun]] = {}
         roots = np.array(sorted(self._failed), dtype=np.int64)
         for root, turn, ordinal in zip(roots, turn_of(roots), ordinal_of(roots).tolist(), strict=True):

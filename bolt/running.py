@@ -263,7 +263,7 @@ class _Frames:
     ) -> Tracked:
         if self._tracking is not None:
             return self._tracking.operator(name, tuples, operator, schema, anchored=anchored)
-        return tuples.on(tuples.frame.mapInArrow(operator, schema))
+        return tuples.through(operator, schema, ())
 
     def _taken(self, name: str, part: BoltPart) -> tuple[Tracked, bool]:
         """The tuples that come to a bolt, in its tasks' partitions; and whether they were moved there."""

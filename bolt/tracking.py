@@ -16,17 +16,16 @@ roots of what fails.
 `not_done` adds the reports up (`bolt.coverage`). An operator whose reports do not cover its input is run once more to a
 noop sink. Where the sums disagree even then, all is run once more with sums of spans of records (`bolt.spans`), down to
 single ones: those whose own sums disagree are not done, with the reason `LOST`; the others are. There is no Spark job
-besides while everything was run and nothing failed below the first operators; where something did, one job over the
-source's rows finds where those records stand.
+besides while everything was run and nothing failed but in operators that run in one worker with those on the source's
+rows (`bolt.fused`); where something else did, one job over the source's rows finds where those records stand.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
@@ -35,6 +34,7 @@ from bolt.carrier import Carrier
 from bolt.coverage import OPEN, SOURCE, intervals, lost, spans_of, whole
 from bolt.errors import OperatorError
 from bolt.functions import Step
+from bolt.fused import Fused, Operator
 from bolt.operator import Finder, StepOperator, Tag, Verdict
 from bolt.reports import FailedRun, Reports
 from bolt.spans import PROPERTY, WHOLE, Range, Spans
@@ -49,8 +49,6 @@ log = logging.getLogger(__name__)
 LOST = "LOST"
 """The reason of records whose tuples did not all come from one operator to the next, or came twice."""
 
-Operator = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
 _FINDER = "__finder"
 _FINDING = {_FINDER: (SOURCE,)}
 _TAP = "__source"
@@ -64,10 +62,24 @@ class Tracked:
 
     frame: DataFrame
     producers: tuple[str, ...]
+    above: tuple[DataFrame, tuple[Operator, ...]] | None = None
+    """What `frame` is made of, where it is operators on another frame."""
 
     def on(self, frame: DataFrame) -> Tracked:
         """The same tuples in another frame: moved, with other columns, cached; none lost, none doubled."""
-        return replace(self, frame=frame)
+        return Tracked(frame, self.producers)
+
+    def through(self, operator: Operator, schema: StructType, producers: tuple[str, ...]) -> Tracked:
+        """What an operator makes of the tuples, with this schema.
+
+        Where they have not been moved since another operator made them, both run in one worker.
+        """
+        base, operators = self.above or (self.frame, ())
+        operators = (*operators, operator)
+        frame = base.mapInArrow(operator if len(operators) == 1 else Fused(operators), schema)
+        # Spark gives times in the zone of its session.
+        alone = "timestamp" in schema.simpleString()
+        return Tracked(frame, producers, None if alone else (base, operators))
 
     def changed(self, frame: DataFrame) -> Tracked:
         """Other tuples, made of these by the user: some dropped, some doubled. These are acked as they leave."""
@@ -151,10 +163,10 @@ class Tracking:
             msg = f"operator {name!r}: each needs a name of its own; there are {', '.join(self._wiring) or 'none'}"
             raise OperatorError(msg)
         fields: list[StructField] = [*schema.fields, *([_ANCHORS] if anchored else [])]
-        frame = tuples.frame.mapInArrow(operator, StructType(fields))
+        made = tuples.through(operator, StructType(fields), (name,))
         self._wiring[name] = tuples.producers
-        self._frames[name] = frame
-        return Tracked(frame, (name,))
+        self._frames[name] = made.frame
+        return made
 
     def not_done(
         self, refused: Mapping[str, str] | None = None, *, ran: bool = False

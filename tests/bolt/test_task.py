@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from heard import Heard
 
 from bolt import BasicBolt, Bolt, FailedException, OutputCollector, TopologyContext, Tuple
 from bolt.anchors import Anchors, anchors_of
 from bolt.errors import OperatorError
 from bolt.operator import Tag
-from bolt.reports import Reports
 from bolt.task import BoltOperator
 from spout.rows import ANCHORS
 from tracker.acker import Acker
@@ -21,21 +21,6 @@ from tracker.ids import roots, tuple_ids
 
 WORDS = pa.schema([("word", pa.string())])
 TAG = 5
-
-
-class Heard:
-    """What a task reports."""
-
-    def __init__(self) -> None:
-        self.reports: Reports = {}
-
-    def add(self, reports: Reports) -> None:
-        self.reports |= reports
-
-    @property
-    def failed(self) -> dict[int, str]:
-        runs = [run for runs in self.reports.values() for run in runs]
-        return {n: run.reason for run in runs for n in range(run.first_ordinal, run.last_ordinal + 1)}
 
 
 def sentences(*texts: str, first: int = 0) -> pa.RecordBatch:
