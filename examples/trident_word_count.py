@@ -1,0 +1,170 @@
+"""Trident's word count: sentences from Kinesis, their words counted in a state, each record exactly once.
+
+    python examples/trident_word_count.py --stream lines --zookeeper localhost:2181 --redis redis://localhost
+
+Without `--redis` the counts are in memory. `--try` needs nothing but Python: it starts a ZooKeeper and a Kinesis, puts
+some sentences into a stream, one of which fails at first, and counts their words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from checkpoint.java import ensure_java
+from trident import Count, Function, RunningTopology, TridentCollector, TridentTopology, TridentTuple
+from trident.state import State, StateFactory, StateType, StateUpdater
+from trident.stores import MapStateFactory, MemoryMapState
+from trident.stores.redis import RedisState
+
+SENTENCES = (
+    "the cow jumped over the moon",
+    "the man went to the store and bought some candy",
+    "four score and seven years ago",
+    "how many apples can you eat",
+    "fails at first",
+)
+
+
+class Split(Function):
+    """The words of a sentence."""
+
+    def execute(self, tup: TridentTuple, collector: TridentCollector) -> None:
+        """Emit each word; the sentence that fails at first comes again in a later batch, and counts once."""
+        sentence = tup["data"].decode()
+        if sentence == "fails at first" and tup["attempt"] == 1:
+            raise ValueError(sentence)
+        for word in sentence.split():
+            collector.emit([word])
+
+
+class Newest(State):
+    """The newest count of each word, for the screen: in the driver, as a dictionary."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.counts = counts
+
+    def begin_commit(self, txid: int | None) -> None:
+        """Nothing to do."""
+
+    def commit(self, txid: int | None) -> None:
+        """Nothing to do."""
+
+
+class NewestFactory(StateFactory):
+    """Its states share one dictionary."""
+
+    driver_local = True
+    # A replay sets the same words again.
+    kind = StateType.OPAQUE
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+
+    def make_state(self, conf: Mapping[str, Any], partition_index: int, num_partitions: int) -> Newest:
+        """The same for all."""
+        return Newest(self.counts)
+
+
+class Remember(StateUpdater[Newest]):
+    """Takes the new values of the counts."""
+
+    def update_state(self, state: Newest, tuples: Sequence[TridentTuple], collector: Any) -> None:
+        """A word's newest count replaces the one before."""
+        state.counts.update((tup["word"], tup["count"]) for tup in tuples)
+
+
+def counted(
+    spark: SparkSession,
+    options: dict[str, str],
+    state: MapStateFactory,
+    newest: NewestFactory,
+    checkpoint: str,
+) -> RunningTopology:
+    """Count what is in the stream: the topology, running, and its states updated batch by batch."""
+    topology = TridentTopology(spark)
+    counts = (
+        topology.new_stream("spout1", spark.readStream.format("kinesis-trident").options(**options).load())
+        .each(["data", "attempt"], Split(), ["word"])
+        .group_by(["word"])
+        .persistent_aggregate(state, Count(), ["count"])
+        .parallelism_hint(2)
+    )
+    counts.new_values_stream().partition_persist(newest, ["word", "count"], Remember())
+    return topology.start(checkpoint, trigger={"availableNow": True}, strict=True)
+
+
+@contextmanager
+def started_here(stream: str) -> Iterator[dict[str, str]]:
+    """A ZooKeeper and a Kinesis with sentences in a stream, for as long as this lasts: the source's options."""
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        os.environ.setdefault(variable, "example")
+    with EmbeddedZooKeeper() as zookeeper, EmbeddedKinesis() as kinesis:
+        import boto3
+
+        client: Any = boto3.client("kinesis", endpoint_url=kinesis.endpoint_url, region_name="us-east-1")
+        client.create_stream(StreamName=stream, ShardCount=2)
+        client.get_waiter("stream_exists").wait(StreamName=stream, WaiterConfig={"Delay": 1})
+        records = [{"Data": text.encode(), "PartitionKey": text} for text in SENTENCES]
+        client.put_records(StreamName=stream, Records=records)
+        yield {"zookeeper.hosts": zookeeper.hosts, "endpointUrl": kinesis.endpoint_url}
+
+
+def main() -> None:
+    """Count what is in the stream, print the words that came most, and end."""
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments.add_argument("--try", action="store_true", dest="embedded", help="start all servers here")
+    arguments.add_argument("--stream", default="lines")
+    arguments.add_argument("--application", default="trident-word-count")
+    arguments.add_argument("--zookeeper", default="localhost:2181")
+    arguments.add_argument("--endpoint", help="another endpoint than AWS's")
+    arguments.add_argument("--region", default="us-east-1")
+    arguments.add_argument("--redis", help="keep the counts there: redis://host:6379/0")
+    arguments.add_argument("--checkpoint", help="Spark's checkpoint; needed where the counts are to go on")
+    arguments.add_argument("--master", default="local[2]")
+    asked = arguments.parse_args()
+
+    # Spark's workers run this Python, with the packages that are installed here.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    ensure_java()
+    options = {
+        "streamName": asked.stream,
+        "applicationName": asked.application,
+        "zookeeper.hosts": asked.zookeeper,
+        "region": asked.region,
+        "startingPosition": "TRIM_HORIZON",
+    }
+    if asked.endpoint:
+        options["endpointUrl"] = asked.endpoint
+    state: MapStateFactory = RedisState.opaque(asked.redis) if asked.redis else MemoryMapState.opaque()
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoint = asked.checkpoint or f"{folder}/checkpoint"
+        if asked.embedded:
+            with started_here(asked.stream) as here:
+                show(asked, options | here, state, checkpoint)
+        else:
+            show(asked, options, state, checkpoint)
+
+
+def show(asked: argparse.Namespace, options: dict[str, str], state: MapStateFactory, checkpoint: str) -> None:
+    """Run the topology to the end of the stream, and print the words that it met and that came most."""
+    spark = SparkSession.builder.master(asked.master).appName(asked.application).getOrCreate()
+    newest = NewestFactory()
+    counted(spark, options, state, newest, checkpoint).await_termination()
+    for word, count in sorted(newest.counts.items(), key=lambda pair: (-pair[1], pair[0]))[:20]:
+        print(count, word)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
