@@ -126,9 +126,9 @@ def compared_memcached(address: tuple[str, int]) -> Callable[[], None]:
 def prepared_redis(server: RedisServer) -> Callable[[], None]:
     """What the server alone takes: the requests of an opaque state made beforehand, the answers thrown away."""
     store = RedisByteStore(redis.Redis.from_url(server.url), server.url)
-    keys = [name.encode() for name in names()]
+    keys = [f"prepared-{name}".encode() for name in names()]
     values: list[bytes | None] = [b"[1,1,null]"] * CHUNK
-    store.set_many(names(), [b"[1,1,null]"] * KEYS)
+    store.set_many([key.decode() for key in keys], [b"[1,1,null]"] * KEYS)
     parts = [keys[start : start + CHUNK] for start in range(0, KEYS, CHUNK)]
     reads = [command([b"MGET", *part]) for part in parts]
     writes = [store.compare_and_set(part, values, values) for part in parts]
@@ -151,7 +151,7 @@ def prepared_redis(server: RedisServer) -> Callable[[], None]:
 
 def prepared_memcached(address: tuple[str, int]) -> Callable[[], None]:
     """The same for memcached; what is written is not compared, as its versions cannot be known beforehand."""
-    keys = [name.encode() for name in names()]
+    keys = [f"prepared-{name}".encode() for name in names()]
     values: list[bytes | None] = [b"[1,1,null]"] * CHUNK
     connection = MemcachedConnection(*address)
     parts = [keys[start : start + CHUNK] for start in range(0, KEYS, CHUNK)]
