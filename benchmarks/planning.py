@@ -106,15 +106,14 @@ def measured(
     end = timed("first", lambda: planned(run, before))
     while len(end.read) < shards:
         # Looked at a part at a time, until all are known to have more.
-        run.partitions(before, end)
-        pin(store, end, run.epoch)
-        before, end = end, planned(run, end)
+        end = planned(run, before)
     for _ in range(batches):
         timed("cut", lambda before=before, end=end: run.partitions(before, end))
         pin(store, end, run.epoch)
         before = end
-        end = timed("settle", lambda before=before: planned(run, before))
-        timed("plan", lambda before=before: planned(run, before))
+        timed("settle", lambda before=before: planned(run, before))
+        # The run's last plan is the one that goes on: of another one it would take the tips for unknown.
+        end = timed("plan", lambda before=before: planned(run, before))
     size = len(json.dumps(offset_from_plan(end)))
     run.close()
     least = {name: min(found) for name, found in times.items()}

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
 from typing import TypeVar
 
-import xxhash
-
-from checkpoint.codec import encode
-from checkpoint.errors import BatchMissingError, PlanConflictError
+from checkpoint.errors import PlanConflictError
 from checkpoint.fencing import RACES, too_many_races
 from checkpoint.large import owner_of
-from checkpoint.nodes import Acks, Batch, Pin, Plan, ReportNode
+from checkpoint.nodes import Acks, Batch, Pin, Plan
 from checkpoint.nodestore import NodeStore
-from checkpoint.ops import EXISTS, MISSING, OTHER_VERSION, Check, Create, Delete, Op, Refused, Write, size_of
+from checkpoint.ops import (
+    EXISTS,
+    MISSING,
+    OTHER_VERSION,
+    PACK_SIZE,
+    Create,
+    Delete,
+    Op,
+    Refused,
+    Write,
+    packed,
+)
+from checkpoint.reportstore import no_batch
 
-__all__ = ["PACK_SIZE", "BatchStore", "packed"]
+__all__ = ["BatchStore"]
 
 PinOrAcks = TypeVar("PinOrAcks", Pin, Acks)
-
-PACK_SIZE = 256 * 1024
-"""Bytes up to which several nodes' writes are packed into one multi."""
 
 
 class BatchStore(NodeStore):
@@ -128,7 +133,7 @@ class BatchStore(NodeStore):
                     if refused.kind not in (MISSING, EXISTS):
                         raise
                     if isinstance(op, Create) and refused.kind is MISSING:
-                        raise _no_batch(self.layout.batch_of(pin.txid)) from None
+                        raise no_batch(self.layout.batch_of(pin.txid)) from None
                 else:
                     return
         raise too_many_races(path)
@@ -149,48 +154,6 @@ class BatchStore(NodeStore):
         """The outcome of a batch, None when none was published."""
         found = self._fetch(self.layout.acks_of(txid), Acks)
         return found.node if found else None
-
-    def add_report(self, txid: int, attempt: str, node: ReportNode) -> None:
-        """Leave a task's report for the driver's `attempt` at a batch; the same one again is the same node.
-
-        Not fenced: a report says which run and plan it is of, and the driver leaves out those of others.
-
-        Raises:
-            BatchMissingError: the batch is settled, or was never planned.
-        """
-        folder, data = self.layout.reports_of(txid), encode(node)
-        path = f"{folder}/{attempt}-{xxhash.xxh3_128_hexdigest(data)}"
-        guard = Check(self.layout.batch_of(txid))
-        for _ in range(RACES):
-            try:
-                self._session.commit([guard, Create(path, data)])
-            except Refused as refused:
-                if refused.kind is EXISTS:
-                    return
-                if refused.op is guard:
-                    raise _no_batch(self.layout.batch_of(txid)) from None
-            else:
-                return
-            with suppress(Refused):
-                self._session.commit([guard, Create(folder)])
-        raise too_many_races(folder)
-
-    def reports(self, attempt: str) -> list[tuple[int, ReportNode]]:
-        """The reports to one attempt at a batch: txid and node."""
-        folders = self._children(self.layout.reports)
-        listed = self._session.children(list(folders.values()))
-        paths = {
-            f"{folder}/{name}": int(txid)
-            for (txid, folder), names in zip(folders.items(), listed, strict=True)
-            for name in names or []
-            if name.startswith(f"{attempt}-")
-        }
-        found = self._fetch_many(list(paths), ReportNode)
-        return [
-            (txid, stored.node)
-            for txid, stored in zip(paths.values(), found, strict=True)
-            if stored is not None
-        ]
 
     def finished(self, txid: int, shards: Sequence[str]) -> tuple[dict[str, Pin], Acks | None]:
         """What settling a batch needs: the pins of those shards that have one, and the outcome; one round trip."""
@@ -259,7 +222,7 @@ class BatchStore(NodeStore):
                 self._create(path, node, epoch, where=where)
             except Refused as refused:
                 if refused.kind is MISSING:
-                    raise _no_batch(self.layout.batch_of(node.txid)) from None
+                    raise no_batch(self.layout.batch_of(node.txid)) from None
                 if refused.kind is not EXISTS:
                     raise
             else:
@@ -285,26 +248,3 @@ class BatchStore(NodeStore):
                 continue
             return node, True
         raise too_many_races(path)
-
-
-def packed(groups: Iterable[Sequence[Op]], size: int) -> Iterable[list[Op]]:
-    """Put groups of operations together, in order, into multis of at most `size` bytes; none is cut."""
-    pack: list[Op] = []
-    held = 0
-    for group in groups:
-        weight = sum(map(size_of, group))
-        if pack and held + weight > size:
-            yield pack
-            pack, held = [], 0
-        pack.extend(group)
-        held += weight
-    if pack:
-        yield pack
-
-
-def _no_batch(path: str) -> BatchMissingError:
-    return BatchMissingError(
-        f"{path} does not exist: the batch is settled and its plan purged, or it was never planned. Rows of "
-        "a settled batch are not read again; a query that needs them starts with another applicationName and "
-        "startingPosition"
-    )

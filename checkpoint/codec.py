@@ -62,15 +62,18 @@ def decode(path: str, data: bytes, kind: type[NodeT]) -> NodeT:
     Raises:
         CorruptNodeError: another version, bad JSON, a missing or an unknown field, a wrong type.
     """
-    _refuse_other_version(path, version_of(path, data))
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
     try:
         node = decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        # Of another version one cannot know what is wrong.
+        _refuse_other_version(path, version_of(path, data))
         msg = f"{path} does not hold a {kind.__name__} of version {VERSION}: {error}. {_WHAT_TO_DO}"
         raise CorruptNodeError(msg) from None
+    # Ours begin with it; where it is missing, the default must not stand in for it.
+    _refuse_other_version(path, node.v if data.startswith(b'{"v":') else version_of(path, data))
     if isinstance(node, Batch):
         _refuse_other_version(path, node.plan.v)
     return node  # type: ignore[return-value]

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from checkpoint.errors import HomeError
 from checkpoint.layout import Layout, ShardKey
-from checkpoint.nodes import CheckpointNode, InflightNode, SettledNode, ShardsNode
+from checkpoint.nodes import CheckpointNode, InflightNode, SettledNode, ShardsNode, StreamsNode
 from checkpoint.store import SourceStore
 
-__all__ = ["find_home", "move_in"]
+__all__ = ["find_home", "move_in", "settle_in"]
 
 
 def find_home(client: KazooClient, root: str, application: str, streams: Mapping[str, int]) -> Layout:
@@ -33,6 +33,32 @@ def find_home(client: KazooClient, root: str, application: str, streams: Mapping
         if known is not None and stream in known.streams
         else Layout(root, application, stream, created)
     )
+
+
+def settle_in(
+    home: SourceStore,
+    client: KazooClient,
+    streams: Mapping[str, int],
+    epoch: int,
+    host: str,
+    pid: int,
+    now: int,
+) -> dict[str, int]:
+    """See that all of several streams have their home with each other; the creation times of those that have.
+
+    Raises:
+        HomeError, FencedError: as `move_in`.
+    """
+    node = home.streams()
+    known = dict(node.streams) if node else {}
+    layout = home.layout
+    for stream, created in streams.items():
+        if known.get(stream) != created:
+            alone = SourceStore(client, Layout(layout.root, layout.application, stream, created))
+            move_in(home, epoch, alone, host, pid, now)
+    known |= streams
+    home.put_streams(StreamsNode(streams=known, active=tuple(sorted(streams))), epoch)
+    return known
 
 
 def move_in(home: SourceStore, epoch: int, alone: SourceStore, host: str, pid: int, now: int) -> bool:

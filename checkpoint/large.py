@@ -45,6 +45,8 @@ def split(path: str, data: bytes, part_size: int = PART_SIZE) -> tuple[bytes, di
 
 def head_of(data: bytes) -> Head | None:
     """The head that `data` is, or None where it is a node in one piece."""
+    if b'"parts"' not in data:
+        return None
     try:
         # No node has these fields, so nothing else can be taken for a head.
         return _head_decoder.decode(data)

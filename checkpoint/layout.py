@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 __all__ = ["PART_MARK", "Layout", "ShardKey", "escape", "unescape"]
 
@@ -43,6 +44,13 @@ def unescape(element: str) -> str:
 
 def _percent(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogatepass"))
+
+
+@lru_cache(maxsize=64)
+def _base(root: str, application: str, stream: str, created: int) -> str:
+    # Asked for with every path of every shard.
+    element = f"{escape(stream)}@{created}" if stream else _SEVERAL
+    return f"{Layout.application_path(root, application)}/{element}"
 
 
 _SEVERAL = "@streams"
@@ -139,8 +147,7 @@ class Layout:
     @property
     def base(self) -> str:
         """Everything of this application and stream is below."""
-        element = _SEVERAL if self.several else f"{escape(self.stream)}@{self.created}"
-        return f"{self.application_path(self.root, self.application)}/{element}"
+        return _base(self.root, self.application, self.stream, self.created)
 
     @property
     def streams(self) -> str:

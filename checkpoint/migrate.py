@@ -26,8 +26,8 @@ from checkpoint.errors import MigrationError
 from checkpoint.nodes import CheckpointNode, InflightNode
 from checkpoint.ops import EXISTS, Create, Refused, Write
 from checkpoint.session import Session
-from checkpoint.shardstore import position_of
 from checkpoint.store import SourceStore
+from checkpoint.unitstore import position_of
 from tracker.records import RecordPosition
 
 __all__ = ["StormStyle", "export_storm", "import_storm", "seed_checkpoints"]

@@ -7,6 +7,7 @@ keep a reader of the version before.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Literal
 
 import msgspec
@@ -174,6 +175,11 @@ class Plan(Node, frozen=True, kw_only=True):
         """The shards that this batch touches, sorted: a shard's index here is its index in the record ids."""
         return sorted({*self.read, *self.retries, *self.dead})
 
+    def reads(self, shard: str) -> bool:
+        """Whether this batch reads new records of a shard; `read` is sorted, and may be long."""
+        at = bisect_left(self.read, shard)
+        return at < len(self.read) and self.read[at] == shard
+
 
 class Batch(Node, frozen=True, kw_only=True):
     """`batches/<txid>`: the plan, and the epoch of the run that works on it."""
@@ -191,7 +197,7 @@ class Pin(Node, frozen=True, kw_only=True):
     order, were found; runs beyond its length were not reached. `missing`: indexes into the same list whose
     records are (at least partly) gone from the stream. `through`: the last retried position. `lost`: rows an
     earlier pin of this turn held that a replay no longer found. `positions`: with `ackMode=explicit`, those of all rows
-    in order, as `tracker.keys.pack_in_parts` gives them.
+    in order, as `tracker.keys.pack_in_parts` gives them. `gone`: retention had removed the shard before the turn.
     """
 
     txid: int
@@ -213,6 +219,7 @@ class Pin(Node, frozen=True, kw_only=True):
     through: str | None = None
     lost: int = 0
     positions: tuple[str, ...] = ()
+    gone: bool = False
 
 
 class Acks(Node, frozen=True, kw_only=True):

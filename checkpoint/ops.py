@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ __all__ = [
     "EXISTS",
     "MISSING",
     "OTHER_VERSION",
+    "PACK_SIZE",
     "REQUEST_LIMIT",
     "Check",
     "Create",
@@ -19,6 +21,7 @@ __all__ = [
     "Op",
     "Refused",
     "Write",
+    "packed",
     "size_of",
 ]
 
@@ -29,6 +32,9 @@ OTHER_VERSION = BadVersionError
 
 REQUEST_LIMIT = 900 * 1024
 """Bytes of a multi; ZooKeeper cuts the connection at 1 MiB (`jute.maxbuffer`) instead of answering."""
+
+PACK_SIZE = 256 * 1024
+"""Bytes up to which several nodes' writes are packed into one multi."""
 
 _OP_OVERHEAD = 80  # bytes of headers and ACL around an operation's path and data
 
@@ -91,3 +97,18 @@ def size_of(op: Op) -> int:
     """About how many bytes an operation adds to a request."""
     data = op.data if isinstance(op, Create | Write) else b""
     return len(op.path) + len(data) + _OP_OVERHEAD
+
+
+def packed(groups: Iterable[Sequence[Op]], size: int) -> Iterable[list[Op]]:
+    """Put groups of operations together, in order, into multis of at most `size` bytes; none is cut."""
+    pack: list[Op] = []
+    held = 0
+    for group in groups:
+        weight = sum(map(size_of, group))
+        if pack and held + weight > size:
+            yield pack
+            pack, held = [], 0
+        pack.extend(group)
+        held += weight
+    if pack:
+        yield pack

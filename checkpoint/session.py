@@ -22,11 +22,13 @@ from kazoo.exceptions import (
     NoNodeError,
     RolledBackError,
     RuntimeInconsistency,
+    UnimplementedError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import ZnodeStat
 from kazoo.retry import KazooRetry, RetryFailedError
 
+from checkpoint.bulk import read_async
 from checkpoint.errors import (
     CheckpointError,
     NodeTooLargeError,
@@ -38,6 +40,9 @@ from checkpoint.ops import REQUEST_LIMIT, Check, Create, Delete, Found, Op, Refu
 __all__ = ["Session"]
 
 T = TypeVar("T")
+
+_MANY = 32
+"""Nodes from which on they are read so many in a request."""
 
 
 class Session:
@@ -55,11 +60,18 @@ class Session:
         self.client = client
         self.timeout = timeout
         self.requests = 0
+        self._reads_many = True
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
     def read(self, paths: Sequence[str]) -> list[Found | None]:
         """The nodes at `paths`, None where there is none; sent together, so one round trip of latency."""
+        if len(paths) >= _MANY and self._reads_many:
+            try:
+                return self._retry(partial(self._read_many, paths), paths)
+            except UnimplementedError:
+                # A server before 3.6, which closes the connection besides.
+                self._reads_many = False
 
         def one(result: Any) -> Found | None:
             try:
@@ -69,6 +81,17 @@ class Session:
             return Found(data, stat)
 
         return self._ask([partial(self.client.get_async, path) for path in paths], one, paths)
+
+    def _read_many(self, paths: Sequence[str], left: Callable[[], float]) -> list[Found | None]:
+        pending = read_async(self.client, paths)
+        self._count(len(pending))
+        read: list[Found | None] = []
+        for result in pending:
+            for found in result.get(timeout=left()):
+                if not isinstance(found, Found | NoNodeError):
+                    raise found
+                read.append(found if isinstance(found, Found) else None)
+        return read
 
     def stats(self, paths: Sequence[str]) -> list[ZnodeStat | None]:
         """The stats of the nodes at `paths`, None where there is none; one round trip of latency."""

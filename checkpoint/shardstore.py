@@ -6,19 +6,11 @@ either before or after a batch, and settling the batch again goes on where it st
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import msgspec
-from kazoo.client import KazooClient
-
-from checkpoint.batchstore import PACK_SIZE, packed
-from checkpoint.errors import CheckpointError, CheckpointMovedBackError
-from checkpoint.fencing import RACES, too_many_races
-from checkpoint.large import head_of, is_part, owner_of, part_paths
-from checkpoint.layout import Layout
+from checkpoint.errors import CheckpointError
+from checkpoint.large import is_part, owner_of
 from checkpoint.nodes import (
     CheckpointNode,
     DeadLettersNode,
@@ -27,38 +19,17 @@ from checkpoint.nodes import (
     SettledNode,
     ShardsNode,
 )
-from checkpoint.nodestore import NodeStore, Stored, left_behind
-from checkpoint.ops import Create, Delete, Op, Refused, Write, size_of
-from tracker.records import RecordPosition
+from checkpoint.ops import PACK_SIZE, Delete, Op, packed
+from checkpoint.unitstore import Unit, UnitStore
 
-__all__ = ["ShardStore", "Unit", "position_of"]
+__all__ = ["ShardStore"]
 
 NodeT = TypeVar("NodeT", bound=Node)
 Updates = Mapping[str, tuple[CheckpointNode, InflightNode | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """Nodes that change together: those of one shard, or, without a shard, what ends a settling."""
-
-    nodes: Mapping[str, Node]
-    removed: tuple[str, ...] = ()
-    shard: str | None = None
-    # What is removed may be left to a purge, where it is not as expected.
-    may_leave: bool = False
-
-
-class ShardStore(NodeStore):
+class ShardStore(UnitStore):
     """Checkpoints, in-flight records and dead letter counts, moved on by settling batches."""
-
-    def __init__(self, client: KazooClient, layout: Layout, timeout: float | None = None) -> None:
-        super().__init__(client, layout, timeout)
-        # What settling last wrote or read: nobody else writes these nodes under our epoch, and each write
-        # checks the version, so a batch is settled without reading first.
-        self._known: dict[str, Stored[Any] | None] = {}
-        # Parts are written before the head that names them: who sweeps in between, as purging does beside all
-        # else, would take them for left over.
-        self._moving = threading.Lock()
 
     def checkpoints(self) -> dict[str, CheckpointNode]:
         """All safe checkpoints by shard."""
@@ -199,118 +170,3 @@ class ShardStore(NodeStore):
             nodes[self.layout.deadletters_of(shard)] = dead_letters
         folder = self.layout.external_of(shard)
         return Unit(nodes, tuple(f"{folder}/{name}" for name in consumed), shard)
-
-    def _move(self, units: Sequence[Unit], epoch: int) -> list[str]:
-        with self._moving:
-            return self._moved(units, epoch)
-
-    def _moved(self, units: Sequence[Unit], epoch: int) -> list[str]:
-        moved: list[str] = []
-        for _ in range(RACES):
-            try:
-                self._learn(units)
-                self._write([unit for unit in units if self._wanted(unit)], epoch, moved)
-            except Refused:
-                # Known no more: another process of this run has written, or a consumed node is gone.
-                self._known.clear()
-                units = [replace(unit, removed=()) if unit.may_leave else unit for unit in units]
-                continue
-            except BaseException:
-                self._known.clear()
-                raise
-            return moved
-        raise too_many_races(self.layout.checkpoints)
-
-    def _learn(self, units: Sequence[Unit]) -> None:
-        """Read what is not known yet of the nodes about to be written."""
-        unknown: dict[type[Node], list[str]] = {}
-        for unit in units:
-            for path, node in unit.nodes.items():
-                if path not in self._known:
-                    unknown.setdefault(type(node), []).append(path)
-        for kind, paths in unknown.items():
-            self._known.update(zip(paths, self._fetch_many(paths, kind), strict=True))
-
-    def _wanted(self, unit: Unit) -> bool:
-        """Whether a unit is still to be written: a shard is not when it carries the stamp of this txid.
-
-        Raises:
-            CheckpointMovedBackError: a checkpoint would move back.
-        """
-        for path, new in unit.nodes.items():
-            known = self._known[path]
-            if known is None or not isinstance(new, CheckpointNode):
-                continue
-            old: CheckpointNode = known.node
-            if unit.shard is not None and old.txid >= new.txid:
-                return False
-            was, becomes = position_of(old), position_of(new)
-            if was is not None and (becomes is None or becomes < was):
-                msg = (
-                    f"the checkpoint at {path} would move back from {was} (txid {old.txid}) to {becomes} "
-                    f"(txid {new.txid}); nothing was written. This is a defect: report it with what it "
-                    f"and its neighbour under {self.layout.inflight} hold"
-                )
-                raise CheckpointMovedBackError(msg)
-        return True
-
-    def _write(self, units: Sequence[Unit], epoch: int, moved: list[str]) -> None:
-        pack: list[Op] = []
-        after: dict[str, Stored[Any]] = {}
-        shards: list[str] = []
-        held = 0
-
-        def flush() -> None:
-            nonlocal held
-            if pack:
-                self._commit(pack, epoch)
-                self._known.update(after)
-                moved.extend(shards)
-            pack.clear()
-            after.clear()
-            shards.clear()
-            held = 0
-
-        for unit in units:
-            ops: list[Op] = list(map(Delete, unit.removed))
-            became: dict[str, Stored[Any]] = {}
-            for path, node in unit.nodes.items():
-                known = self._known[path]
-                if not _changes(known.node if known else None, node):
-                    continue
-                data = self._prepare(path, node, epoch)
-                head = head_of(data)
-                parts = tuple(part_paths(path, head)) if head else ()
-                if known is None:
-                    ops.append(Create(path, data))
-                    became[path] = Stored(node, 0, parts=parts)
-                else:
-                    ops += [Write(path, data, known.version), *left_behind(path, data, known.parts)]
-                    became[path] = Stored(node, known.version + 1, parts=parts)
-            weight = sum(map(size_of, ops))
-            if held + weight > PACK_SIZE:
-                flush()
-            pack += ops
-            held += weight
-            after |= became
-            if unit.shard is not None:
-                shards.append(unit.shard)
-        flush()
-
-
-def position_of(node: CheckpointNode) -> RecordPosition | None:
-    """The safe checkpoint as a position that compares; None before the first record is done."""
-    return None if node.checkpoint is None else RecordPosition(int(node.checkpoint), node.sub)
-
-
-def _changes(old: Node | None, new: Node) -> bool:
-    """Whether writing `new` over `old` says anything new."""
-    match old, new:
-        case None, InflightNode():
-            return bool(new.waiting or new.dead or new.pending or new.blocked)
-        case InflightNode(), InflightNode():
-            # The stamp alone is the checkpoint's to carry.
-            return msgspec.structs.replace(old, txid=new.txid) != new
-        case SettledNode(), SettledNode():
-            return new.txid > old.txid
-    return old != new

@@ -16,14 +16,16 @@ from checkpoint.fencing import RACES
 from checkpoint.layout import Layout, unescape
 from checkpoint.nodes import ExternalNode, StartNode, StreamsNode
 from checkpoint.ops import EXISTS, MISSING, Create, Op, Refused, Write
+from checkpoint.reportstore import ReportStore
 from checkpoint.session import Session
-from checkpoint.shardstore import ShardStore, Unit
+from checkpoint.shardstore import ShardStore
 from checkpoint.stopping import Stopping
+from checkpoint.unitstore import Unit
 
 __all__ = ["SourceStore", "find_applications", "find_layouts", "streams_of"]
 
 
-class SourceStore(BatchStore, ShardStore, Stopping):
+class SourceStore(BatchStore, ReportStore, ShardStore, Stopping):
     """The state of one application and its home: that of one stream, or of several.
 
     Every operation is retried over lost connections and sessions until the session timeout has passed, then

@@ -112,11 +112,11 @@ def _committed() -> None:
 
 
 def _settling() -> None:
-    from checkpoint import shardstore
+    from checkpoint import unitstore
     from checkpoint.store import SourceStore
 
     # Each shard in a multi of its own.
-    shardstore.PACK_SIZE = 1
+    unitstore.PACK_SIZE = 1
     under_way: list[int] = []
 
     def settle(

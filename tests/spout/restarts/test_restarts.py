@@ -9,7 +9,7 @@ from by_hand import numbers
 from restarting import Start, Stream
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from checkpoint import shardstore
+from checkpoint import unitstore
 from checkpoint.errors import FencedError
 from checkpoint.store import SourceStore
 from spout.testing import MemoryKinesis
@@ -109,7 +109,7 @@ class Died(BaseException):
 
 def die_in_settling(patch: pytest.MonkeyPatch) -> None:
     """From here on each shard is settled in a multi of its own, and the process dies before the second one."""
-    patch.setattr(shardstore, "PACK_SIZE", 1)
+    patch.setattr(unitstore, "PACK_SIZE", 1)
     commit = SourceStore._commit
     moved = []
 
