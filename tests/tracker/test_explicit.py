@@ -15,10 +15,11 @@ from naive_shard import shard_positions
 from checkpoint.codec import decode, encode
 from checkpoint.nodes import InflightNode
 from tracker.errors import OrderError
-from tracker.explicit import TIMEOUT, ExplicitTracker, Told
+from tracker.explicit import TIMEOUT, ExplicitTracker
 from tracker.keys import Keys, keys_of, pack_in_parts, unpack
 from tracker.records import NotDone, PendingRun, RecordPosition, Run
 from tracker.retry import Backoff, RetryPolicy
+from tracker.told import Told
 
 NOW = 1_700_000_000_000
 AT_ONCE = Backoff(0, 0, 1)
