@@ -40,7 +40,7 @@ from bolt.running import (
     TransformPart,
 )
 from bolt.storm import ArrowBolt, BasicBolt, Bolt
-from spout.discover import options_of
+from spout.discover import check_names, options_of
 from spout.rows import ANCHORS, SCHEMA
 
 __all__ = ["BoltDeclarer", "KinesisSpout", "TopologyBuilder", "string_scheme"]
@@ -56,6 +56,9 @@ class KinesisSpout:
 
     `scheme` adds fields to the columns of the source: names, each with an SQL expression over the columns.
     `tracking=False`: its tuples are unanchored, so what fails is not replayed.
+
+    Raises:
+        OptionsError: there is no option of a name.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class KinesisSpout:
             name.replace("__", "."): value if isinstance(value, str) else _text(value)
             for name, value in options.items()
         }
+        check_names(self.options)
         self.scheme = dict(scheme or {})
         self.tracking = tracking
 

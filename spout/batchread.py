@@ -14,9 +14,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay
 
 from spout.client import kinesis_client
-from spout.errors import DataLossError
 from spout.kinesis import Kinesis, Shard, ThrottledError, Unavailable
 from spout.limits import shard_limiter
+from spout.losses import Losses, not_listed
 from spout.options import Options
 from spout.pager import Pager
 from spout.places import LATEST, Places
@@ -72,11 +72,7 @@ class KinesisBatchReader(DataSourceReader):
             KinesisError: a stream cannot be listed.
         """
         options, kinesis = self._options, kinesis_client(self._options)
-        ranges = [
-            one
-            for stream in options.streams
-            for one in _ranges(options, stream, kinesis.list_shards(stream), self._now)
-        ]
+        ranges = [one for stream in options.streams for one in _ranges(options, kinesis, stream, self._now)]
         size = options.shards_per_task or 1
         if options.max_partitions is not None:
             size = max(size, -(-len(ranges) // options.max_partitions))
@@ -157,16 +153,18 @@ def _is_past(end: Position, server_time: int | None) -> bool:
     return not isinstance(end, AtTimestamp) or now >= end.time
 
 
-def _ranges(options: Options, stream: str, listed: Sequence[Shard], now: int) -> Iterator[ShardRange]:
+def _ranges(options: Options, kinesis: Kinesis, stream: str, now: int) -> Iterator[ShardRange]:
     latest = AtTimestamp(now)
     first, last = Places.parse(options.starting_position), Places.parse(options.ending_position or LATEST)
-    unlisted = sorted({*first.named(stream), *last.named(stream)} - {shard.id for shard in listed})
-    if unlisted and options.fail_on_data_loss:
-        msg = (
-            f"stream {stream!r}: startingPosition or endingPosition names {', '.join(unlisted)}, not listed: past "
-            "retention, or of another stream. To go on with what is left, set failOnDataLoss=false"
-        )
-        raise DataLossError(msg)
+    start = None if last.named(stream) else first.everywhere(stream, lambda: latest)
+    # What was closed before the start holds nothing after it.
+    since = start if isinstance(start, TrimHorizon | AtTimestamp) else None
+    listed = kinesis.list_shards(stream, since)
+    losses, there = Losses(options.fail_on_data_loss), {shard.id for shard in listed}
+    for option, places in (("startingPosition", first), ("endingPosition", last)):
+        for shard in sorted(set(places.named(stream)) - there):
+            what = not_listed(kinesis.describe(stream), option, shard, places.text_of(stream, shard))
+            losses.lost(what, f"{option} {stream}/{shard}")
     starts, ends = (places.of(stream, listed, lambda: latest) for places in (first, last))
-    for shard in in_lineage_order(listed):
-        yield ShardRange(stream, shard.id, starts[shard.id], ends[shard.id])
+    for one in in_lineage_order(listed):
+        yield ShardRange(stream, one.id, starts[one.id], ends[one.id])

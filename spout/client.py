@@ -17,7 +17,16 @@ from spout.aws_errors import translated
 from spout.connection_options import ConnectionOptions
 from spout.consumers import Consumer
 from spout.event_stream import EventStream
-from spout.kinesis import ConsumerMissingError, KinesisError, Page, Shard, StreamInfo, StreamMissingError
+from spout.kinesis import (
+    AfterShard,
+    ConsumerMissingError,
+    KinesisError,
+    Page,
+    Shard,
+    Since,
+    StreamInfo,
+    StreamMissingError,
+)
 from spout.pages import EVENTS, PAGE, page_from_response, server_time
 from spout.positions import After, At, AtTimestamp, Position, ShardEnd, TrimHorizon, parse_position
 from spout.putting import Entry, put_all
@@ -29,6 +38,8 @@ _OF = "|"
 """Stands between a stream and its iterator where there are several ARNs: only the ARN reaches another account."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_INVALID = {"InvalidArgumentException", "SerializationException", "ValidationException"}
 
 
 class BotoKinesis:
@@ -69,10 +80,20 @@ class BotoKinesis:
             max_record_bytes=largest * 1024 if largest else None,
         )
 
-    def list_shards(self, stream: str) -> list[Shard]:
+    def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
         """See `Kinesis.list_shards`."""
+        if since is not None:
+            try:
+                return self._list_shards(stream, {"ShardFilter": _filter(since)})
+            except KinesisError as error:
+                # AWS takes no time before the trim horizon, and other servers perhaps no filter at all.
+                if not _is_invalid(error):
+                    raise
+        return self._list_shards(stream, {})
+
+    def _list_shards(self, stream: str, which: dict[str, Any]) -> list[Shard]:
         shards: list[Shard] = []
-        page = self._stream(stream)
+        page = self._stream(stream) | which
         while page:
             answer = self._call(f"stream {stream!r}", self._calls.list_shards, **page)
             shards.extend(map(_shard, answer["Shards"]))
@@ -197,6 +218,22 @@ def _shard(found: dict[str, Any]) -> Shard:
         parents=tuple(parent for parent in parents if parent),
         closed="EndingSequenceNumber" in found["SequenceNumberRange"],
     )
+
+
+def _filter(since: Since) -> dict[str, Any]:
+    match since:
+        case TrimHorizon():
+            return {"Type": "FROM_TRIM_HORIZON"}
+        case AtTimestamp(time):
+            return {"Type": "FROM_TIMESTAMP", "Timestamp": _EPOCH + timedelta(milliseconds=time)}
+        case AfterShard(shard):
+            return {"Type": "AFTER_SHARD_ID", "ShardId": shard}
+
+
+def _is_invalid(error: KinesisError) -> bool:
+    """Whether Kinesis refused a call for what it asks."""
+    cause = error.__cause__
+    return isinstance(cause, ClientError) and cause.response.get("Error", {}).get("Code") in _INVALID
 
 
 def _start(position: Position) -> dict[str, Any]:

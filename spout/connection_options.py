@@ -48,9 +48,9 @@ def read_options(known: Mapping[str, Option], given: Mapping[str, str]) -> dict[
         line = find(known, name)
         parsed = line.parse(name, str(value))
         if line.key in found and found[line.key] != parsed:
-            msg = f"{names[line.key]} and {name} are one option, given two values: give one"
+            msg = f"{names[line.key]} and {line.called(name)} are one option, given two values: give one"
             raise OptionsError(msg)
-        found[line.key], names[line.key] = parsed, name
+        found[line.key], names[line.key] = parsed, line.called(name)
     return found
 
 

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spout.errors import NotOurSourceError
-from spout.options import Options
+from spout.option_rules import by_name, find
+from spout.options import TABLE, Options
 
-__all__ = ["is_bare", "options_of", "options_of_query"]
+__all__ = ["check_names", "is_bare", "options_of", "options_of_query"]
 
 _FORMAT = "kinesis-trident"
 _KEEPING_ROWS = {"SubqueryAlias", "StreamingRelationV2"}
+_KNOWN = by_name(TABLE)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """See that there are options of these names, as a user wrote them.
+
+    Raises:
+        OptionsError: an unknown option, with the nearest known one.
+    """
+    for name in names:
+        find(_KNOWN, name)
 
 
 def options_of(stream: DataFrame) -> Options:

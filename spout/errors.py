@@ -18,6 +18,7 @@ __all__ = [
     "SpoutError",
     "StopTimeoutError",
     "StreamChangedError",
+    "StreamRecreatedError",
     "TurnChangedError",
     "WriteError",
 ]
@@ -53,6 +54,10 @@ class StopTimeoutError(SpoutError):
 
 class StreamChangedError(SpoutError):
     """The stream is another one than the checkpoint's: another name, or deleted and created again."""
+
+
+class StreamRecreatedError(StreamChangedError):
+    """The stream was deleted and created again under its name while it was read."""
 
 
 class SettledBatchError(SpoutError):

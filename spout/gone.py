@@ -10,6 +10,7 @@ from spout.kinesis import (
     Page,
     Shard,
     ShardMissingError,
+    Since,
     StreamInfo,
     StreamMissingError,
 )
@@ -45,9 +46,9 @@ class GoneShard:
         """See `Kinesis.describe`."""
         return self._kinesis.describe(stream)
 
-    def list_shards(self, stream: str) -> list[Shard]:
+    def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
         """See `Kinesis.list_shards`."""
-        return self._kinesis.list_shards(stream)
+        return self._kinesis.list_shards(stream, since)
 
     def iterator(self, stream: str, shard: str, position: str) -> str:
         """An iterator whose first answer is the end."""

@@ -8,9 +8,11 @@ from typing import Protocol
 import pyarrow as pa
 
 from spout.errors import SpoutError
+from spout.positions import AtTimestamp, TrimHorizon
 
 __all__ = [
     "AccessDeniedError",
+    "AfterShard",
     "ConsumerMissingError",
     "InUseError",
     "IteratorExpiredError",
@@ -19,6 +21,7 @@ __all__ = [
     "Page",
     "Shard",
     "ShardMissingError",
+    "Since",
     "StreamInfo",
     "StreamMissingError",
     "ThrottledError",
@@ -88,6 +91,17 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
+class AfterShard:
+    """Of a listing: only shards that were made after this one, by its id; Kinesis numbers them as it makes them."""
+
+    id: str
+
+
+Since = TrimHorizon | AtTimestamp | AfterShard
+"""What a listing may leave out: shards that were past retention, or closed, by then; or were known already."""
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """One GetRecords answer, or one event of a subscription, whose continuation `next_iterator` then is.
 
@@ -111,8 +125,12 @@ class Kinesis(Protocol):
         """DescribeStreamSummary, with the server's time from its answer."""
         ...
 
-    def list_shards(self, stream: str) -> list[Shard]:
-        """All shards within retention, open and closed, all pages."""
+    def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
+        """The shards within retention, open and closed, all pages.
+
+        `since` saves what is of no interest (ShardFilter of the API). A server may list that all the same: who asks
+        leaves it out by itself.
+        """
         ...
 
     def iterator(self, stream: str, shard: str, position: str) -> str:

@@ -53,11 +53,13 @@ class Option:
             return self.parser(given + unit if unit and re.fullmatch(r"[\d.]+", given) else given)
         except ValueError as error:
             shown = "***" if self.secret else repr(given)
-            # Spark hands all names over in lower case: say it as the documentation does.
-            plain = name.lower().removeprefix("kinesis.")
-            called = next((one for one in (self.key, *self.aliases) if one.lower() == plain), name)
-            msg = f"option {called} is {shown}; accepted is {error}"
+            msg = f"option {self.called(name)} is {shown}; accepted is {error}"
             raise OptionsError(msg) from None
+
+    def called(self, name: str) -> str:
+        """`name` as the documentation writes it: Spark hands all names over in lower case."""
+        plain = name.lower().removeprefix("kinesis.")
+        return next((one for one in (self.key, *self.aliases) if one.lower() == plain), name)
 
 
 OTHER_WAYS = (
@@ -97,8 +99,13 @@ def find(known: Mapping[str, Option], name: str) -> Option:
         msg = f"unknown option {name}: load() takes no path here, the option streamName names the stream"
         raise OptionsError(msg)
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    hint = f"; did you mean {known[near[0]].key}?" if near else "; see docs/options.md for those there are"
-    msg = f"unknown option {name}{hint}"
+    hint = (
+        f"; did you mean {known[near[0]].called(near[0])}?"
+        if near
+        else "; see docs/options.md for those there are"
+    )
+    lowered = " (Spark tells names in lower case)" if name.islower() else ""
+    msg = f"unknown option {name}{lowered}{hint}"
     raise OptionsError(msg)
 
 

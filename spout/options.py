@@ -246,7 +246,7 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         "failOnDataLoss",
         values.boolean,
         "true",
-        "Whether the query stops when records expired unread; otherwise that is logged.",
+        "Whether the query stops when records are gone unread; otherwise it goes on, and says so (docs/guarantees.md).",
     )
     on_checkpoint_mismatch: str = option(
         "onCheckpointMismatch",
@@ -263,22 +263,20 @@ class Options(ZooKeeperOptions, ConnectionOptions):
             OptionsError: an unknown option (with the nearest known one), a missing one, a value that is not
                 accepted, or options that contradict each other.
         """
-        found = read_options(_BY_NAME, given)
-        fold(found)
-        check(found)
-        return cls(**by_field(cls, found))
+        return cls._read(given)
 
     @classmethod
     def parse_batch(cls, given: Mapping[str, str]) -> Options:
-        """Read what a user gave for a batch (`spark.read`), which keeps nothing in ZooKeeper.
+        """Read what a user gave for a batch (`spark.read`), which keeps nothing in ZooKeeper; raises as `parse`."""
+        return cls._read(given, batch=True)
 
-        Raises:
-            OptionsError: as `parse`.
-        """
+    @classmethod
+    def _read(cls, given: Mapping[str, str], *, batch: bool = False) -> Options:
         found = read_options(_BY_NAME, given)
         fold(found)
-        check(found, batch=True)
-        found.setdefault("startingPosition", str(TRIM_HORIZON))
+        check(found, batch=batch)
+        if batch:
+            found.setdefault("startingPosition", str(TRIM_HORIZON))
         return cls(**by_field(cls, found))
 
 

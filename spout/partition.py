@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
@@ -97,20 +97,25 @@ def tasks_of(
     *,
     replay: bool,
     consumers: Mapping[str, str] | None = None,
+    without: Container[str] = (),
 ) -> list[TurnsPartition]:
-    """Cut a plan into tasks; `replay` where its turns may be pinned already, `consumers` as in `TurnsPartition`."""
+    """Cut a plan into tasks; `replay` where its turns may be pinned already, `consumers` as in `TurnsPartition`.
+
+    `without`: shards that cannot be read any more, whose turns stay empty.
+    """
     turns = [
         ShardTurn(
             shard=shard,
             index=index,
             start=plan.positions[shard],
-            read=shard in plan.read,
+            read=plan.reads(shard),
             due=tuple(merged_due(plan, shard)),
             limit=min(
                 (most for most in (plan.limit, plan.room.get(shard)) if most is not None), default=None
             ),
         )
         for index, shard in enumerate(plan.shards)
+        if shard not in without
     ]
     return [
         TurnsPartition(

@@ -20,6 +20,7 @@ import msgspec
 from spout.errors import OptionsError
 from spout.kinesis import Shard
 from spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd, parse_position
+from spout.shards import ancestors
 from spout.times import timestamp
 from tracker.records import RecordPosition
 
@@ -77,6 +78,15 @@ class Places:
         """The shards of a stream that have a place of their own."""
         return sorted(set(self._of(stream)) - {REST})
 
+    def text_of(self, stream: str, shard: str) -> str:
+        """What is said of a shard that is named."""
+        return self._of(stream)[shard]
+
+    def everywhere(self, stream: str, latest: Callable[[], Position]) -> Position | None:
+        """The place of all shards of a stream alike; None where some of them are named."""
+        texts = self._of(stream)
+        return _resolved(texts[REST], latest) if set(texts) == {REST} else None
+
     def of(
         self, stream: str, listed: Collection[Shard], latest: Callable[[], Position]
     ) -> dict[str, Position]:
@@ -87,14 +97,7 @@ class Places:
         """
         texts = self._of(stream)
         named = set(texts) - {REST}
-        parents = {shard.id: shard.parents for shard in listed}
-        behind: set[str] = set()
-        ask = [parent for shard in named for parent in parents.get(shard, ())]
-        while ask:
-            shard = ask.pop()
-            if shard not in behind:
-                behind.add(shard)
-                ask += parents.get(shard, ())
+        behind = ancestors(listed, named)
         rest = texts.get(REST, str(TRIM_HORIZON))
         return {
             shard: _resolved(texts[shard], latest)
@@ -102,7 +105,7 @@ class Places:
             else ShardEnd()
             if shard in behind
             else _resolved(rest, latest)
-            for shard in parents
+            for shard in (held.id for held in listed)
         }
 
     def _of(self, stream: str) -> Mapping[str, str]:

@@ -31,18 +31,20 @@ MAX_DUE_RUNS = 1000
 class ShardState:
     """What settling left behind for one shard: the two nodes, and where it starts when it has none yet.
 
-    `turns`: the positions of the rows of the batches that `inflight` names, by txid.
+    `turns`: the positions of the rows of the batches that `inflight` names, by txid. `position`: where the next turn
+    starts.
     """
 
     start: Position
     checkpoint: CheckpointNode | None = None
     inflight: InflightNode | None = None
     turns: Mapping[int, Keys] = field(default_factory=dict, compare=False)
+    position: Position = field(init=False, compare=False, repr=False)
 
-    @property
-    def position(self) -> Position:
-        """Where the next turn starts."""
-        return parse_position(self.checkpoint.position) if self.checkpoint else self.start
+    def __post_init__(self) -> None:
+        # Asked for several times a plan, of very many shards.
+        at = parse_position(self.checkpoint.position) if self.checkpoint else self.start
+        object.__setattr__(self, "position", at)
 
     @property
     def safe(self) -> RecordPosition | None:
@@ -123,8 +125,9 @@ def make_plan(
     milliseconds; `max_records` bounds the new records of all shards together, `max_bytes` their payload, `max_inflight`
     the records of a shard that are read and not done.
     """
-    retries = {shard: _due(state, now) for shard, state in sorted(states.items()) if _due(state, now)}
-    dead = {shard: state.dead[:MAX_DUE_RUNS] for shard, state in sorted(states.items()) if state.dead}
+    ordered = sorted(states.items())
+    retries = {shard: due for shard, state in ordered if (due := _due(state, now))}
+    dead = {shard: state.dead[:MAX_DUE_RUNS] for shard, state in ordered if state.dead}
     wanted = sorted(shard for shard in read if not states[shard].blocked)
     room: dict[str, int] = {}
     if max_inflight is not None:
@@ -138,7 +141,7 @@ def make_plan(
         txid=txid,
         plan=plan,
         streams=dict(streams),
-        positions={shard: str(state.position) for shard, state in sorted(states.items())},
+        positions={shard: str(state.position) for shard, state in ordered},
         read=tuple(chosen),
         retries=retries,
         dead=dead,
@@ -152,7 +155,7 @@ def make_plan(
 def waiting_besides(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
     """The plan with what waits besides: for a later batch, all runs that it does not take up, and for acks."""
     left = {}
-    for shard, state in sorted(states.items()):
+    for shard, state in sorted((shard, state) for shard, state in states.items() if _all(state)):
         taken = {run.last for run in (*plan.retries.get(shard, ()), *plan.dead.get(shard, ()))}
         rest = tuple(run for run in _all(state) if run.last not in taken)
         if rest:
@@ -186,12 +189,16 @@ def merged_due(plan: Plan, shard: str) -> list[tuple[Run, bool]]:
 
 
 def _resumed(states: Mapping[str, ShardState]) -> dict[str, str]:
-    first = {shard: state.resume for shard, state in sorted(states.items())}
-    return {shard: str(At(position)) for shard, position in first.items() if position is not None}
+    return {
+        shard: str(At(position))
+        for shard, position in sorted((shard, state.resume) for shard, state in states.items() if state.turns)
+        if position is not None
+    }
 
 
 def _due(state: ShardState, now: int) -> tuple[Run, ...]:
-    return tuple(run for run in state.waiting if run.due <= now)[:MAX_DUE_RUNS]
+    waiting = state.waiting
+    return tuple(run for run in waiting if run.due <= now)[:MAX_DUE_RUNS] if waiting else ()
 
 
 def _all(state: ShardState) -> tuple[Run, ...]:

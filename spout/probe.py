@@ -20,7 +20,7 @@ _STEPS = 4
 """Calls of one look: it walks through empty answers behind the tip, but leaves the shard a call for its readers."""
 
 
-_SIDE_BY_SIDE = 256
+_SIDE_BY_SIDE = 128
 """Looks that are begun before it is asked again whether enough was found."""
 
 
@@ -67,7 +67,7 @@ class TipProbe:
         layout: Layout,
         *,
         threads: int = min(32, 8 * (os.cpu_count() or 4)),
-        patience: float = 0.5,
+        patience: float = 0.25,
         deaggregate: bool = True,
         wall: Callable[[], int] = lambda: int(time.time() * 1000),
         clock: Callable[[], float] = time.monotonic,

@@ -14,7 +14,7 @@ _LAST = 5
 
 def progress_of(state: SourceState) -> dict[str, Any]:
     """The report as JSON values: for all shards together, and for each by name. Times are in milliseconds."""
-    letters = state.dead_letters
+    letters, losses = state.dead_letters, state.losses.said
     several = len(state.streams.created) > 1
 
     def name_of(shard: str) -> str:
@@ -42,11 +42,7 @@ def progress_of(state: SourceState) -> dict[str, Any]:
         "unacked": state.unacked,
         "retrying": retrying,
         "deadLettered": sum(node.count for node in letters.values()),
-        **({"acks": state.tally._asdict()} if any(state.tally) else {}),
-        **(
-            {"losses": len(state.losses), "lastLosses": list(state.losses.values())[-_LAST:]}
-            if state.losses
-            else {}
-        ),
+        **({"acks": state.amender.tally._asdict()} if any(state.amender.tally) else {}),
+        **({"losses": len(losses), "lastLosses": list(losses.values())[-_LAST:]} if losses else {}),
         "shards": shards,
     }

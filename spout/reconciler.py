@@ -11,6 +11,8 @@ from collections.abc import Callable
 from checkpoint.nodes import Plan
 from checkpoint.store import SourceStore
 from spout.errors import CheckpointMismatchError, SettledBatchError, StreamChangedError
+from spout.losses import recreated
+from spout.offsets import in_home
 from spout.options import Options
 from spout.planning import waiting_besides
 from spout.reconcile import Standing, stands
@@ -63,18 +65,43 @@ class Reconciler:
         self._compared = False
         self.resume: Plan | None = None
 
+    def as_it_counts(self, plan: Plan) -> Plan:
+        """An offset as it counts for the streams there are now.
+
+        Of a stream that was recreated nothing counts but the txid: its positions mean nothing in the new one, which has
+        a home of its own and is read from its oldest record. The home of several streams keeps what is of the others.
+
+        Raises:
+            StreamChangedError: it is of another stream, or, with `failOnDataLoss`, of a recreated one.
+        """
+        layout = self._store.layout
+        plan = in_home(plan, layout)
+        if not self._see_streams(plan) or layout.several:
+            return plan
+        return Plan(txid=plan.txid, plan=plan.plan, streams=self._state.streams.created, positions={})
+
+    def _is_anew(self, plan: Plan) -> bool:
+        """Whether an offset is of a stream that was recreated, and of the new one nothing was read yet."""
+        return (
+            not plan.positions
+            and not self._compared
+            and all(shard.checkpoint is None for shard in self._state.shards.values())
+        )
+
     def go_on_from(self, plan: Plan, planned: Plan | None) -> None:
         """Make ZooKeeper's state the one after `plan`, which Spark has committed; `planned` is this run's last plan.
 
         Raises:
-            CheckpointMismatchError, StreamChangedError: Spark's checkpoint and ZooKeeper disagree.
+            CheckpointMismatchError: Spark's checkpoint and ZooKeeper disagree.
         """
         state = self._state
-        self._check_streams(plan)
         stored = None
         if plan.txid == state.settled + 1:
             stored = planned or self._stored_plan(plan.txid)
         standing = stands(plan, state.settled, state.settled_plan, stored)
+        if self._is_anew(plan) and standing in (Standing.AGREES, Standing.ZOOKEEPER_BEHIND):
+            state.adopt(plan, settled=plan.txid)
+            standing = Standing.AGREES
         if standing is Standing.SETTLE:
             self._settle(plan)
         elif self._compared:
@@ -104,10 +131,13 @@ class Reconciler:
 
         Raises:
             SettledBatchError: the batch is settled already: it gives no rows again.
-            CheckpointMismatchError, StreamChangedError: as `go_on_from`.
+            CheckpointMismatchError: as `go_on_from`.
         """
-        self._check_streams(end)
         state = self._state
+        if self._is_anew(end) and end.txid > state.settled:
+            state.adopt(end, settled=end.txid - 1)
+            self._compared = True
+            return True
         if end.txid == state.settled + 1:
             behind = stands(start, state.settled, state.settled_plan, None) is Standing.SPARK_BEHIND
             # What ZooKeeper holds as the next plan comes next, from wherever Spark's checkpoint came to it.
@@ -165,21 +195,44 @@ class Reconciler:
         plan = self._stored_plan(self._state.settled + 1)
         if plan is None:
             return None
-        self._check_streams(plan, f"The unsettled txid {plan.txid} in ZooKeeper ({self._base})")
+        self._see_streams(plan, f"The unsettled txid {plan.txid} in ZooKeeper ({self._base})")
         return waiting_besides(plan, self._state.active)
 
-    def _check_streams(self, plan: Plan, whose: str = "Spark's checkpoint") -> None:
+    def _see_streams(self, plan: Plan, whose: str = "Spark's checkpoint") -> bool:
+        """See that a plan is of the streams there are; whether one of it was recreated since, and that may be."""
         now = self._known | self._state.streams.created
+        lost = False
         for stream, created in plan.streams.items():
             if now.get(stream) == created:
+                continue
+            if stream in self._state.streams.created:
+                self._lose(stream, created, plan, whose)
+                lost = True
                 continue
             here = ", ".join(f"{name!r} created at {at}" for name, at in sorted(now.items()))
             msg = (
                 f"{whose} is of the stream {stream!r} created at {created} (epoch milliseconds), the source now reads "
-                f"{here}: another stream, or one deleted and created again, whose positions mean nothing to each "
-                "other. Start with a new checkpointLocation"
+                f"{here}: another stream, whose positions mean nothing to each other. Start with a new "
+                "checkpointLocation"
             )
             raise StreamChangedError(msg)
+        return lost
+
+    def _lose(self, stream: str, created: int, plan: Plan, whose: str) -> None:
+        key_of = self._store.layout.key_of
+        positions = {
+            key_of(shard).shard: position
+            for shard, position in plan.positions.items()
+            if key_of(shard).stream == stream
+        }
+        what = recreated(stream, created, self._state.streams.created[stream], positions)
+        if self._options.fail_on_data_loss:
+            msg = (
+                f"{whose} is of a stream that is no more: {what}. Start with a new checkpointLocation, or go on with "
+                "the new stream by failOnDataLoss=false"
+            )
+            raise StreamChangedError(msg)
+        self._state.losses.lost(what, f"{stream}@{created}")
 
     def _mismatch(self, what: str, consequence: str) -> None:
         if self._options.on_checkpoint_mismatch == "stop":

@@ -13,42 +13,39 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from checkpoint.client import connect
-from checkpoint.errors import CheckpointError, PlanConflictError
-from checkpoint.home import find_home, move_in
+from checkpoint.errors import PlanConflictError
+from checkpoint.home import find_home, settle_in
 from checkpoint.layout import Layout
-from checkpoint.nodes import Plan, StreamsNode
+from checkpoint.nodes import Plan
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
 from spout.consumers import ready_consumers
-from spout.errors import CheckpointMismatchError, ExhaustedError, SpoolError
-from spout.kinesis import Kinesis, KinesisError, ThrottledError, Unavailable
+from spout.errors import CheckpointMismatchError
+from spout.exhausted import refuse_exhausted
+from spout.kinesis import Kinesis
+from spout.listings import Listings
 from spout.looks import TipWatch
-from spout.offsets import in_home
 from spout.options import Options
 from spout.partition import TurnsPartition, tasks_of
 from spout.planning import make_plan, starting_plan
 from spout.probe import TipProbe
 from spout.progress import progress_of
+from spout.purging import Purger
 from spout.reconciler import Reconciler
 from spout.spool import spool_of
 from spout.state import SourceState
 from spout.streams import Streams, describe_streams
 from spout.tenure import Tenure
-from tracker.records import Run
 
 __all__ = ["SourceRun"]
 
 log = logging.getLogger(__name__)
-
-_PURGE_EVERY = 20
-"""Batches between two purges of what settling did not remove."""
 
 _HOLD = 1.0
 """Seconds that `latest` waits for something to do before Spark gets a chance to stop the query."""
@@ -80,7 +77,6 @@ class SourceRun:
     ) -> None:
         self._options = options
         self._consumers = consumers
-        self._kinesis = kinesis
         self._client = client
         self._clock = clock
         self._rng = rng or random.Random()
@@ -89,22 +85,21 @@ class SourceRun:
         self._planned: Plan | None = None
         self._made = ""
         self._draining = False
-        self._list_next = 0.0
 
         infos = describe_streams(kinesis, options.streams)
         created = {name: info.created for name, info in infos.items()}
         self._store = self._open_store(created)
         self._layout = layout = self._store.layout
-        self._spool = spool_of(options, layout)
-        self._epoch = self._store.raise_epoch(socket.gethostname(), os.getpid(), self._now())
-        known = self._settle_in(created) if layout.several else created
+        me = (socket.gethostname(), os.getpid(), self._now())
+        self._epoch = self._store.raise_epoch(*me)
+        known = settle_in(self._store, client, created, self._epoch, *me) if layout.several else created
         streams = Streams(kinesis, layout, infos)
         self._state = SourceState(options, self._store, streams, self._epoch, self._rng)
         self._state.load()
         self._state.check_retention()
         self._probe = TipProbe(kinesis, layout, deaggregate=options.deaggregate)
-        self._purged = -_PURGE_EVERY
-        self._cleaner = ThreadPoolExecutor(1, thread_name_prefix="purge")
+        self._listings = Listings(self._state, self._probe, options, self._clock, self._rng)
+        self._purger = Purger(self._store, self._state, spool_of(options, layout), self._epoch)
         self._tip = TipWatch(self._probe)
         self._reconciler = Reconciler(options, self._store, self._state, known, self._settle)
         self._tenure = Tenure(
@@ -141,19 +136,6 @@ class SourceRun:
         options = self._options
         home = find_home(self._client, options.zookeeper_root, options.application_name, created)
         return SourceStore(self._client, home)
-
-    def _settle_in(self, created: Mapping[str, int]) -> dict[str, int]:
-        """See that all streams have their home with each other; the creation times of those that have."""
-        store, layout = self._store, self._layout
-        node = store.streams()
-        known = dict(node.streams) if node else {}
-        for stream, at in created.items():
-            if known.get(stream) != at:
-                alone = SourceStore(self._client, Layout(layout.root, layout.application, stream, at))
-                move_in(store, self._epoch, alone, socket.gethostname(), os.getpid(), self._now())
-        known |= created
-        store.put_streams(StreamsNode(streams=known, active=tuple(sorted(created))), self._epoch)
-        return known
 
     @property
     def layout(self) -> Layout:
@@ -193,7 +175,7 @@ class SourceRun:
             DataLossError: with `failOnDataLoss`, records have expired unread.
         """
         with self._tenure.call():
-            self._reconciler.go_on_from(in_home(start, self._layout), self._planned)
+            self._reconciler.go_on_from(self._reconciler.as_it_counts(start), self._planned)
             if self._reconciler.resume is not None:
                 self._planned, self._reconciler.resume = self._reconciler.resume, None
                 return self._planned
@@ -226,7 +208,7 @@ class SourceRun:
             CheckpointMismatchError, StreamChangedError, FencedError: as `latest`.
         """
         with self._tenure.call():
-            start, end = in_home(start, self._layout), in_home(end, self._layout)
+            start, end = self._reconciler.as_it_counts(start), self._reconciler.as_it_counts(end)
             ours = self._planned is not None and self._planned.plan == end.plan
             if not (ours or self._reconciler.ready_to_replay(start, end, self._planned)):
                 return []
@@ -246,21 +228,18 @@ class SourceRun:
                 self._epoch,
                 replay=end.plan != self._made,
                 consumers=self._consumers,
+                without=[shard for shard in end.shards if self._state.streams.is_recreated(shard)],
             )
 
     def settle_finished(self, plan: Plan) -> None:
         """Settle a batch that Spark has finished although it will not ask for another one."""
         with self._tenure.call():
-            self._reconciler.go_on_from(in_home(plan, self._layout), self._planned)
+            self._reconciler.go_on_from(self._reconciler.as_it_counts(plan), self._planned)
 
     def purge(self) -> None:
         """Delete plans, pins and outcomes of settled batches, beside what Spark does next."""
         with self._tenure.call():
-            # Most batches are removed when they are settled; what is not has time.
-            if self._state.untidy or self._state.settled >= self._purged + _PURGE_EVERY:
-                self._purged, self._state.untidy = self._state.settled, False
-                left = {shard: (*at.waiting, *at.dead) for shard, at in self._state.shards.items()}
-                self._cleaner.submit(self._purge, self._purged, left, self._state.turns_in_use)
+            self._purger.purge()
 
     def report(self) -> dict[str, Any]:
         """What the query's progress shows: lag, in-flight, retrying and dead-lettered records."""
@@ -269,37 +248,27 @@ class SourceRun:
     def close(self) -> None:
         """End the session with ZooKeeper; nothing can be written after this."""
         self._probe.close()
-        self._cleaner.shutdown(wait=True)
+        self._purger.close()
         self._client.stop()
         self._client.close()
-
-    def _purge(self, settled: int, left: Mapping[str, Sequence[Run]], keep: frozenset[int]) -> None:
-        try:
-            self._store.purge(settled, self._epoch, keep)
-            if self._spool is not None:
-                self._spool.clean(settled, left)
-        except (CheckpointError, SpoolError) as error:
-            # Nothing depends on it; a later one removes what this one did not.
-            log.warning("settled batches are not purged yet: %s", error)
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
 
     def _plan(self, max_records: int | None) -> Plan | None:
         state, options, now = self._state, self._options, self._now()
-        self._refresh_shards()
+        self._listings.refresh()
         timeout = state.next_timeout
         timed_out = timeout is not None and timeout <= now
         due = options.ack_mode == "explicit" and any(run.due <= now for run in state.waiting)
         # An ack that came in time must not lose against the news of it.
         if self._requested or timed_out or due:
             self._requested = False
-            state.take_in_requests(now)
+            state.amender.take_in_requests(now)
         if timed_out:
-            state.time_out(now)
-        if options.on_exhausted == "fail":
-            self._raise_if_exhausted()
-        read = self._shards_to_read(now)
+            state.amender.time_out(list(state.active), now)
+        refuse_exhausted(state.dead, self._layout, options)
+        read = self._listings.shards_to_read(self._tip, now)
         return make_plan(
             txid=state.settled + 1,
             plan=uuid.UUID(int=self._rng.getrandbits(128)).hex,
@@ -312,58 +281,14 @@ class SourceRun:
             max_inflight=options.max_inflight_records if options.ack_mode == "explicit" else None,
         )
 
-    def _shards_to_read(self, now: int) -> list[str]:
-        try:
-            return self._tip.shards_to_read(self._state.positions(), now)
-        except (ThrottledError, Unavailable):
-            raise
-        except KinesisError:
-            # Retention removes shards between two listings: whether that is a loss, listing them decides.
-            before = self._state.lineage
-            self._state.list_shards()
-            if self._state.lineage == before:
-                raise
-            return self._tip.shards_to_read(self._state.positions(), now)
-
-    def _refresh_shards(self) -> None:
-        if self._clock() < self._list_next:
-            return
-        # Queries that were started together do not list together for ever.
-        self._list_next = self._clock() + self._options.describe_shard_interval * self._rng.uniform(0.8, 1.2)
-        try:
-            self._state.streams.describe_again()
-            self._state.list_shards()
-        except (ThrottledError, Unavailable) as error:
-            log.warning("cannot list the shards now, going on with those known: %s", error)
-            return
-        self._state.seen_at_tip(self._probe.looks)
-        self._state.check_retention()
-
     def _rest_until(self, deadline: float) -> None:
         """Wait until something may be due, or somebody wakes this run."""
-        next_due = min((run.due for run in self._state.waiting), default=None)
-        until = self._tip.next_look(self._state.positions(), self._now())
-        for due in (next_due, self._state.next_timeout):
-            if due is not None:
-                until = min(until, due)
+        until = min([self._tip.next_look(self._state.positions(), self._now()), *self._state.dues])
         seconds = until / 1000 - self._clock()
         if not self._draining:
             seconds = min(seconds, deadline - self._clock())
         if self._wake.wait(max(seconds, 0.001)):
             self._wake.clear()
-
-    def _raise_if_exhausted(self) -> None:
-        for shard, runs in sorted(self._state.dead.items()):
-            run = runs[0]
-            reason = run.failures[-1].reason if run.failures else "unknown"
-            key = self._layout.key_of(shard)
-            msg = (
-                f"stream {key.stream!r}, shard {key.shard}, record {run.first or run.last}: failed "
-                f"{run.attempt} times (retryLimit {self._options.retry_limit}), last: {reason}. onExhausted=fail "
-                "stops the query here: set deadLetter, or onExhausted=skip, or mend the cause and put the record "
-                f"back with `kinesis-trident dead-letters {self._options.application_name} replay`"
-            )
-            raise ExhaustedError(msg)
 
     def _on_request(self) -> None:
         self._requested = True

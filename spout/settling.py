@@ -70,6 +70,10 @@ def settle_shard(
         ValueError: the outcome names records that the turn did not hold.
     """
     before = state.checkpoint
+    done = pin is not None and not not_done and _nothing_in_flight(state, plan, shard, pin, explicit)
+    if done and pin is not None and pin.last is not None:
+        node = _checkpoint_after(plan, shard, pin, before, RecordPosition.parse(pin.last))
+        return SettledShard(node, InflightNode(txid=plan.txid), drained=pin.closed)
     tracker = tracker_of(state, policy)
     letters: list[DeadLetterRecord] = []
     if pin is not None:
@@ -87,23 +91,41 @@ def settle_shard(
             # What a replay no longer found was delivered once, and the outcome may name it.
             count = max(pin.fresh + pin.lost, 1)
             tracker.delivered(RecordPosition.parse(pin.last), count, fresh_failed, now, rng)
-    checkpoint = tracker.checkpoint
-    looked = pin if pin is not None and shard in plan.read and _saw_something(pin) else before
     return SettledShard(
-        checkpoint=CheckpointNode(
-            checkpoint=str(checkpoint.sequence) if checkpoint else None,
-            sub=checkpoint.sub if checkpoint else -1,
-            txid=plan.txid,
-            position=_position_after(plan, shard, pin),
-            arrival=(pin.arrival if pin else None) or (before.arrival if before else None),
-            seen=looked.seen if looked else None,
-            behind_ms=looked.behind_ms if looked else 0,
-            read=(before.read if before else 0) + (pin.fresh if pin else 0),
-        ),
+        checkpoint=_checkpoint_after(plan, shard, pin, before, tracker.checkpoint),
         inflight=inflight_of(tracker, plan.txid, max_retrying, explicit),
         dead_lettered=tuple(letters),
         drained=pin is not None and pin.closed,
         turns=tracker.turns_in_use,
+    )
+
+
+def _nothing_in_flight(
+    state: ShardState, plan: Plan, shard: str, pin: Pin, explicit: Explicit | None
+) -> bool:
+    """Whether a turn with nothing failed leaves nothing to be tracked: most do, and shards may be very many."""
+    return (
+        not (state.waiting or state.dead or state.pending)
+        and shard not in plan.retries
+        and shard not in plan.dead
+        and (explicit is None or not pin.positions)
+    )
+
+
+def _checkpoint_after(
+    plan: Plan, shard: str, pin: Pin | None, before: CheckpointNode | None, done: RecordPosition | None
+) -> CheckpointNode:
+    """The node of a shard after a batch, `done` its safe checkpoint."""
+    looked = pin if pin is not None and plan.reads(shard) and _saw_something(pin) else before
+    return CheckpointNode(
+        checkpoint=str(done.sequence) if done else None,
+        sub=done.sub if done else -1,
+        txid=plan.txid,
+        position=_position_after(plan, shard, pin),
+        arrival=(pin.arrival if pin else None) or (before.arrival if before else None),
+        seen=looked.seen if looked else None,
+        behind_ms=looked.behind_ms if looked else 0,
+        read=(before.read if before else 0) + (pin.fresh if pin else 0),
     )
 
 

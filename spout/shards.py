@@ -2,12 +2,13 @@
 
 A shard is *drained* only when GetRecords gave no next iterator; that ListShards shows it closed is not enough.
 Children are read after all their parents; a parent that is no longer listed counts as done. Shards found after the
-first start come from resharding, so they are read from TRIM_HORIZON (as Flink's enumerator does).
+first start come from resharding, so they are read from TRIM_HORIZON (as Flink's enumerator does). But what a known
+shard came from was left out on purpose, as closed before the place where reading started: it stays left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -15,7 +16,16 @@ from checkpoint.nodes import ShardLineage
 from spout.kinesis import Shard
 from spout.positions import TRIM_HORIZON, Position, ShardEnd, parse_position
 
-__all__ = ["Lineage", "adopted", "drained", "first_listing", "listed_again", "readable"]
+__all__ = [
+    "Lineage",
+    "adopted",
+    "ancestors",
+    "drained",
+    "first_listing",
+    "joined",
+    "listed_again",
+    "readable",
+]
 
 Lineage = Mapping[str, ShardLineage]
 
@@ -34,17 +44,30 @@ def listed_again(lineage: Lineage, listed: Sequence[Shard]) -> dict[str, ShardLi
 
     A shard that is gone from the listing is forgotten even if it was not drained: nothing is left to read.
     """
-    now = {shard.id: shard for shard in listed}
-    result = {}
-    for shard in listed:
-        known = lineage.get(shard.id)
-        if known is None:
-            result[shard.id] = _lineage(shard, TRIM_HORIZON)
-        elif shard.closed and known.state == "open":
-            result[shard.id] = msgspec.structs.replace(known, state="closed")
-        else:
-            result[shard.id] = known
-    return {shard: result[shard] for shard in sorted(now)}
+    names = {shard.id for shard in listed}
+    return {shard: node for shard, node in joined(lineage, listed).items() if shard in names}
+
+
+def joined(lineage: Lineage, listed: Sequence[Shard]) -> dict[str, ShardLineage]:
+    """The lineage after a listing of what is new: it joins, at TRIM_HORIZON, and what it came from is closed.
+
+    The listing may name known shards too, for a server that has no filter.
+    """
+    behind = ancestors(listed, lineage)
+    new = {
+        shard.id: _lineage(shard, TRIM_HORIZON)
+        for shard in listed
+        if shard.id not in lineage and shard.id not in behind
+    }
+    closed = {shard.id for shard in listed if shard.closed}
+    closed.update(parent for node in new.values() for parent in node.parents)
+    result = {
+        shard: msgspec.structs.replace(node, state="closed")
+        if shard in closed and node.state == "open"
+        else node
+        for shard, node in {**lineage, **new}.items()
+    }
+    return dict(sorted(result.items()))
 
 
 def drained(lineage: Lineage, shards: Sequence[str]) -> dict[str, ShardLineage]:
@@ -56,21 +79,25 @@ def drained(lineage: Lineage, shards: Sequence[str]) -> dict[str, ShardLineage]:
     }
 
 
-def adopted(lineage: Lineage, positions: Mapping[str, str]) -> dict[str, ShardLineage]:
-    """A lineage listed afresh, where an offset tells how far its shards were read.
+def adopted(
+    lineage: Lineage, listed: Sequence[Shard], positions: Mapping[str, str]
+) -> dict[str, ShardLineage]:
+    """The lineage after a listing of everything, where an offset tells how far its shards were read.
 
     Shards that the offset does not know came of resharding after it, so they are read from TRIM_HORIZON, not from
-    where the user asked to start; those it has at their end are drained, else their children would wait for ever.
+    where the user asked to start; but those that its shards came from were done before it. Those it has at their end
+    are drained, else their children would wait for ever.
     """
+    behind = ancestors(listed, positions)
     result = {}
-    for shard, node in lineage.items():
-        at = positions.get(shard)
-        if at is None:
-            result[shard] = msgspec.structs.replace(node, start=str(TRIM_HORIZON))
-        elif isinstance(parse_position(at), ShardEnd):
-            result[shard] = msgspec.structs.replace(node, state="drained")
-        else:
-            result[shard] = node
+    for shard in listed:
+        at = positions.get(shard.id)
+        node = lineage.get(shard.id) or _lineage(shard, TRIM_HORIZON)
+        if (at is None and shard.id in behind) or (at and isinstance(parse_position(at), ShardEnd)):
+            node = msgspec.structs.replace(node, state="drained")
+        elif at is None:
+            node = msgspec.structs.replace(node, start=str(TRIM_HORIZON))
+        result[shard.id] = node
     return result
 
 
@@ -85,6 +112,19 @@ def readable(lineage: Lineage, ordering: str) -> list[str]:
         for shard, node in lineage.items()
         if node.state != "drained" and (ordering == "none" or all(done(parent) for parent in node.parents))
     )
+
+
+def ancestors(listed: Iterable[Shard], of: Iterable[str]) -> set[str]:
+    """The shards, as far as they are listed, that others came from."""
+    parents = {shard.id: shard.parents for shard in listed}
+    found: set[str] = set()
+    ask = [parent for shard in of for parent in parents.get(shard, ())]
+    while ask:
+        shard = ask.pop()
+        if shard not in found:
+            found.add(shard)
+            ask += parents.get(shard, ())
+    return found
 
 
 def _lineage(shard: Shard, start: Position) -> ShardLineage:

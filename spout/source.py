@@ -109,6 +109,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._started: SourceRun | None = None
+        self._draining = False
 
     @property
     def _run(self) -> SourceRun:
@@ -118,8 +119,16 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._started = SourceRun.open(self._options, on_replaced=_end_process)
         return self._started
 
+    def _begin_anew(self) -> None:
+        """Start another run, because this one is of a stream that is no more."""
+        assert self._started is not None
+        self._started.close()
+        self._started = None
+        if self._draining:
+            self._run.drain_and_end()
+
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_started": None}
+        return {"_options": self._options, "_started": None, "_draining": False}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """`maxRecordsPerTrigger`, or no limit."""
@@ -128,6 +137,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From here on only what is in the stream now is read, and what of it fails is retried to the end."""
+        self._draining = True
         self._run.drain_and_end()
 
     def initialOffset(self) -> dict[str, Any]:
@@ -138,10 +148,17 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Settle the batch that ended at `start`, then plan the next; `start` again when there is nothing to do."""
+        from spout.errors import StreamRecreatedError
         from spout.offsets import offset_from_plan
 
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        plan = self._run.latest(_plan(start), most)
+        try:
+            plan = self._run.latest(_plan(start), most)
+        except StreamRecreatedError:
+            if self._options.fail_on_data_loss:
+                raise
+            self._begin_anew()
+            plan = self._run.latest(_plan(start), most)
         # Spark compares offsets as text: nothing to do must give back the very same one.
         return start if plan is None else offset_from_plan(plan)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,46 +12,34 @@ from checkpoint.errors import StateMissingError
 from checkpoint.layout import ShardKey
 from checkpoint.nodes import (
     Acks,
-    DeadLetterRecord,
     DeadLettersNode,
     Plan,
     SettledNode,
-    ShardLineage,
     ShardsNode,
-    StartNode,
 )
 from checkpoint.store import SourceStore
 from spout.adoption import adopted_nodes, is_beyond
-from spout.errors import DataLossError
-from spout.external import Tally, take_in
-from spout.kinesis import Shard
+from spout.amending import Amender
+from spout.exhausted import counted
+from spout.lineage import LineageKeeper
+from spout.losses import Losses, gone_before, replayed_without
 from spout.options import Options
-from spout.places import Places
 from spout.planning import ShardState
-from spout.positions import TRIM_HORIZON, AtTimestamp, Position, ShardEnd, parse_position
+from spout.positions import TRIM_HORIZON, Position, parse_position
 from spout.probe import Look
-from spout.settling import Explicit, SettledShard, inflight_of, settle_shard, tracker_of
-from spout.shards import adopted, drained, first_listing, listed_again, readable
+from spout.settling import Explicit, SettledShard, settle_shard
+from spout.shards import Lineage, drained, readable
 from spout.streams import Streams
-from tracker.explicit import TIMEOUT, ExplicitTracker
 from tracker.keys import Keys, unpack
 from tracker.records import Run
 from tracker.retry import Backoff, RetryPolicy
 
 __all__ = ["SourceState"]
 
-log = logging.getLogger(__name__)
-
 _SEEN_PERIOD_MS = 10 * 60 * 1000
 
 _FEW_SHARDS = 500
 """Up to here a plan is one node, and what a settled batch leaves is removed in the multi that settles it."""
-
-_REQUESTS_AT_A_TIME = 1_000
-"""Nodes of other processes that are taken in, and removed, in one multi: more would not fit."""
-
-_LAST_LETTERS = 20
-"""Dead letters kept in ZooKeeper a shard, to look at; the records themselves are in the dead letter."""
 
 
 class SourceState:
@@ -81,29 +68,23 @@ class SourceState:
         self.settled = 0
         self.settled_plan = ""
         self.untidy = True
-        self.lineage: dict[str, ShardLineage] = {}
+        self.losses = Losses(options.fail_on_data_loss)
+        self._keeper = LineageKeeper(options, store, streams, epoch, self.losses)
         self.shards: dict[str, ShardState] = {}
         self.dead_letters: dict[str, DeadLettersNode] = {}
-        self.losses: dict[str, str] = {}
         self._stored_seen: dict[str, int] = {}
         bound = options.max_inflight_records if options.ack_mode == "explicit" else None
         self._explicit = Explicit(round(options.message_timeout * 1000), bound)
-        self.tally = Tally()
+        self.amender = Amender(
+            store, epoch, self._policy, rng, self._explicit, options.max_retrying_records, self.shards
+        )
 
     def load(self) -> None:
         """Read everything from ZooKeeper; the very first time, list the shards and settle where they start."""
         settled = self._store.settled()
         if settled is not None:
             self.settled, self.settled_plan = settled.txid, settled.plan
-        known = self._store.lineage()
-        self.lineage = dict(known.shards) if known else {}
-        begun = {self._stream_of(shard) for shard in self.lineage}
-        for stream, created in self.streams.created.items():
-            if (stream, created) not in begun:
-                listed = self.streams.list_shards(stream)
-                self.lineage |= first_listing(listed, self._starts(stream, created, listed))
-        if known is None or len(self.lineage) > len(known.shards):
-            self._store.put_lineage(ShardsNode(shards=dict(self.lineage)), self._epoch)
+        self._keeper.load()
         checkpoints, inflight = self._store.checkpoints(), self._store.inflight()
         for shard in {*self.lineage, *inflight}:
             start = parse_position(self.lineage[shard].start) if shard in self.lineage else TRIM_HORIZON
@@ -112,40 +93,27 @@ class SourceState:
         self._parked = frozenset(shard for shard in self.shards if self.streams.info_of(shard) is None)
         self.dead_letters = self._store.dead_letters()
 
-    def list_shards(self) -> None:
-        """Ask for the shards again; new ones join, what retention removed goes.
+    @property
+    def lineage(self) -> Lineage:
+        """All shards and where they came from."""
+        return self._keeper.lineage
+
+    def list_shards(self, *, everything: bool) -> None:
+        """Ask for the shards again; new ones join. Only of `everything` is told what retention removed: it goes.
 
         Raises:
             DataLossError: with `failOnDataLoss`, a shard went that was not read to its end.
         """
-        lineage = {shard: node for shard, node in self.lineage.items() if shard in self._parked}
-        for stream, created in self.streams.created.items():
-            known = self._lineage_of({stream: created})
-            lineage |= listed_again(known, self.streams.list_shards(stream))
-        for shard in self.lineage.keys() - lineage.keys():
-            info = self.streams.info_of(shard)
-            if self.lineage[shard].state != "drained" and info is not None:
-                node = self.shards[shard].checkpoint
-                read = (
-                    f"whose last record arrived {_age(info.server_time - node.arrival)} ago"
-                    if node is not None and node.arrival
-                    else "with no record read"
-                )
-                self._loss(
-                    f"stream {info.name!r}: shard {self.key_of(shard).shard} is no longer listed and was read "
-                    f"only to {self.shards[shard].position}, {read}; what came after is past the retention of "
-                    f"{info.retention_hours} h",
-                    shard,
-                )
-        if lineage == self.lineage:
-            return
-        self._store.put_lineage(ShardsNode(shards=lineage), self._epoch)
-        for shard in lineage.keys() - self.shards.keys():
-            self.shards[shard] = ShardState(parse_position(lineage[shard].start))
-        for shard in self.lineage.keys() - lineage.keys():
+        before = self.lineage
+        if everything:
+            self._keeper.list_all(self.shards)
+        else:
+            self._keeper.list_new()
+        for shard in self.lineage.keys() - self.shards.keys():
+            self.shards[shard] = ShardState(parse_position(self.lineage[shard].start))
+        for shard in before.keys() - self.lineage.keys():
             if not self.shards[shard].held:
                 del self.shards[shard]
-        self.lineage = lineage
 
     def check_retention(self) -> None:
         """See that no shard's position has fallen out of the stream.
@@ -153,25 +121,7 @@ class SourceState:
         Raises:
             DataLossError: with `failOnDataLoss`, records may have expired before they were read.
         """
-        for shard, state in sorted(self.shards.items()):
-            node, info = state.checkpoint, self.streams.info_of(shard)
-            # Of a shard that is no longer listed nothing new is read: what it lost was said when it went.
-            if (
-                node is None
-                or info is None
-                or shard not in self.lineage
-                or isinstance(state.position, ShardEnd)
-            ):
-                continue
-            horizon = info.server_time - info.retention_hours * 3_600_000
-            known = max(node.seen or 0, node.arrival or 0)
-            if 0 < known < horizon:
-                self._loss(
-                    f"stream {info.name!r}, shard {self.key_of(shard).shard}: reading stands at "
-                    f"{state.position}, whose last record arrived {_age(info.server_time - known)} ago, but the stream "
-                    f"keeps only {info.retention_hours} h: records may have expired unread",
-                    shard,
-                )
+        self._keeper.check_retention(self.shards)
 
     def seen_at_tip(self, looks: Mapping[str, Look]) -> None:
         """Note that idle shards were seen to hold nothing more; in ZooKeeper only now and then.
@@ -218,15 +168,15 @@ class SourceState:
                 explicit=self._explicit,
             )
         for shard, pin in pins.items():
-            if pin.lost:
-                self.losses[f"{shard} txid {plan.txid}"] = (
-                    f"{self.key_of(shard).source}, txid {plan.txid}: {pin.lost} records had left the stream when the "
-                    "batch was replayed"
-                )
+            key, info = self.key_of(shard), self.streams.info_of(shard)
+            if pin.gone and info is not None:
+                self.losses.noted(gone_before(info, key.shard, pin.start, plan.txid), f"{shard} {pin.start}")
+            elif pin.lost:
+                self.losses.noted(replayed_without(key, pin), f"{shard} txid {plan.txid}")
         ended = [shard for shard, pin in pins.items() if pin.closed]
         lineage = drained(self.lineage, ended)
         letters = {
-            shard: self._counted(shard, result.dead_lettered)
+            shard: counted(self.dead_letters.get(shard), result.dead_lettered, self._options)
             for shard, result in done.items()
             if result.dead_lettered
         }
@@ -242,7 +192,7 @@ class SourceState:
             self._epoch,
             leftover=self._store.nodes_of(plan.txid, list(found), outcome=acks is not None) if small else (),
         )
-        self.lineage = lineage
+        self._keeper.lineage = lineage
         self.dead_letters |= letters
         for shard, result in done.items():
             start = self._of(plan, shard).start
@@ -267,54 +217,12 @@ class SourceState:
         """
         updates = adopted_nodes(plan, self.shards, settled)
         mark = plan.plan if settled == plan.txid else ""
-        lineage = ShardsNode(
-            shards=self.lineage | adopted(self._lineage_of(plan.streams), {**plan.positions, **plan.resume}),
+        lineage = self._keeper.adopted(plan.streams, {**plan.positions, **plan.resume})
+        self._store.settle(
+            updates, {}, ShardsNode(shards=dict(lineage)), SettledNode(txid=settled, plan=mark), self._epoch
         )
-        self._store.settle(updates, {}, lineage, SettledNode(txid=settled, plan=mark), self._epoch)
         self.shards.clear()
         self.load()
-
-    def take_in_requests(self, now: int) -> None:
-        """Take in what other processes ask for: replays, acks and fails; between two batches only."""
-        for shard, asked in self._store.external().items():
-            state = self.shards.get(shard)
-            if state is None or state.checkpoint is None:
-                log.warning("shard %s was never read: what was asked of its records is dropped", shard)
-                self._store.amend(shard, self._epoch, consumed=list(asked))
-                continue
-            names = list(asked)
-            for start in range(0, len(names), _REQUESTS_AT_A_TIME):
-                some = names[start : start + _REQUESTS_AT_A_TIME]
-                tracker = tracker_of(self.shards[shard], self._policy)
-                requests = [asked[name] for name in some]
-                tally = take_in(shard, tracker, requests, now, self._rng, self._explicit.timeout)
-                self._amend(shard, tracker, consumed=some)
-                self.tally = self.tally.plus(tally)
-
-    def time_out(self, now: int) -> None:
-        """Fail the records that nobody has acked in time; between two batches only."""
-        for shard, state in list(self.active.items()):
-            if not any(run.due <= now for run in state.pending):
-                continue
-            tracker = tracker_of(state, self._policy)
-            late = tracker.time_out(now, self._rng)
-            log.warning("shard %s: %d records were not acked in time and fail (%s)", shard, late, TIMEOUT)
-            self._amend(shard, tracker)
-            self.tally = self.tally.plus(Tally(timed_out=late))
-
-    def _amend(self, shard: str, tracker: ExplicitTracker, consumed: Sequence[str] = ()) -> None:
-        """Store what a shard's tracker says between two batches."""
-        state = self.shards[shard]
-        assert state.checkpoint is not None, "a shard that was read has a checkpoint"
-        safe = tracker.checkpoint
-        checkpoint = msgspec.structs.replace(
-            state.checkpoint,
-            checkpoint=str(safe.sequence) if safe else None,
-            sub=safe.sub if safe else -1,
-        )
-        inflight = inflight_of(tracker, checkpoint.txid, self._options.max_retrying_records, self._explicit)
-        self._store.amend(shard, self._epoch, checkpoint=checkpoint, inflight=inflight, consumed=consumed)
-        self.shards[shard] = ShardState(state.start, checkpoint, inflight, tracker.turns_in_use)
 
     def _positions(self, shard: str, txids: Sequence[int]) -> dict[int, Keys]:
         """The positions of the rows of settled batches, from their pins.
@@ -333,14 +241,6 @@ class SourceState:
                 )
                 raise StateMissingError(msg)
         return {txid: unpack(*pin.positions) for txid, pin in found.items() if pin is not None}
-
-    def _counted(self, shard: str, letters: Sequence[DeadLetterRecord]) -> DeadLettersNode:
-        before = self.dead_letters.get(shard)
-        return DeadLettersNode(
-            count=(before.count if before else 0) + sum(letter.count for letter in letters),
-            target=self._options.dead_letter or self._options.on_exhausted,
-            last=(*(before.last if before else ()), *letters)[-_LAST_LETTERS:],
-        )
 
     def positions(self) -> dict[str, Position]:
         """Where each shard that may be read for new records now stands."""
@@ -377,6 +277,13 @@ class SourceState:
         return min((run.due for state in self.active.values() for run in state.pending), default=None)
 
     @property
+    def dues(self) -> list[int]:
+        """When something is due of what is in flight: a retry, or the time of a record that nobody has acked yet."""
+        states = self.active.values()
+        acks = [run.due for state in states for run in state.pending]
+        return [run.due for state in states for run in state.waiting] + acks
+
+    @property
     def turns_in_use(self) -> frozenset[int]:
         """The settled batches whose pins know the positions of what is in flight."""
         return frozenset(txid for state in self.shards.values() for txid in state.turns)
@@ -386,54 +293,6 @@ class SourceState:
         """The exhausted runs, by shard."""
         return {shard: state.dead for shard, state in self.active.items() if state.dead}
 
-    def _stream_of(self, shard: str) -> tuple[str, int]:
-        key = self.key_of(shard)
-        return key.stream, key.created
-
-    def _lineage_of(self, streams: Mapping[str, int]) -> dict[str, ShardLineage]:
-        """The part of the lineage that belongs to streams, name to creation time."""
-        wanted = set(streams.items())
-        return {shard: node for shard, node in self.lineage.items() if self._stream_of(shard) in wanted}
-
-    def _starts(self, stream: str, created: int, listed: Sequence[Shard]) -> dict[str, Position]:
-        """Where the shards of a stream that was never read begin, by name."""
-        places = Places.parse(self._options.starting_position)
-
-        def latest() -> Position:
-            node = StartNode(timestamp=self.streams.infos[stream].server_time)
-            return AtTimestamp(self._store.put_start(stream, created, node, self._epoch).timestamp)
-
-        names = {self.key_of(shard.id).shard: shard.id for shard in listed}
-        for shard in sorted(set(places.named(stream)) - set(names)):
-            self._loss(
-                f"stream {stream!r}: startingPosition names shard {shard}, which is not listed: it is past retention, "
-                "or of another stream",
-                f"{stream}/{shard}",
-            )
-        plain = [
-            Shard(shard, tuple(self.key_of(parent).shard for parent in held.parents), held.closed)
-            for shard, held in zip(names, listed, strict=True)
-        ]
-        found = places.of(stream, plain, latest)
-        return {names[shard]: position for shard, position in found.items()}
-
-    def _loss(self, what: str, shard: str) -> None:
-        if self._options.fail_on_data_loss:
-            msg = (
-                f"{what}. Raise the stream's retention or read more often; to go on with what is left, set "
-                "failOnDataLoss=false"
-            )
-            raise DataLossError(msg)
-        # Until the shard is read on, each look at the retention finds the same loss.
-        place = f"{shard} {self.shards[shard].position}" if shard in self.shards else shard
-        if place not in self.losses:
-            self.losses[place] = what
-            log.error("%s; going on with what is left (failOnDataLoss=false)", what)
-
 
 def _outcome(acks: Acks | None, plan: Plan) -> Mapping[str, Sequence]:  # type: ignore[type-arg]
     return acks.not_done if acks is not None and acks.plan == plan.plan else {}
-
-
-def _age(milliseconds: int) -> str:
-    return f"{milliseconds / 3_600_000:.1f} h"

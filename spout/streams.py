@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from checkpoint.layout import Layout, ShardKey
-from spout.errors import StreamChangedError
-from spout.kinesis import Kinesis, Shard, StreamInfo
+from spout.errors import StreamRecreatedError
+from spout.kinesis import AfterShard, Kinesis, Shard, Since, StreamInfo
+from spout.losses import recreated
 
 __all__ = ["Streams", "describe_streams"]
 
@@ -50,26 +51,37 @@ class Streams:
         info = self._infos.get(key.stream)
         return info if info is not None and info.created == key.created else None
 
+    def is_recreated(self, shard: str) -> bool:
+        """Whether a shard belongs to a stream that was deleted, and whose name now is that of another one."""
+        key = self._layout.key_of(shard)
+        info = self._infos.get(key.stream)
+        return info is not None and info.created != key.created
+
     def describe_again(self) -> None:
         """Learn what has changed: the retention, and the time.
 
         Raises:
-            StreamChangedError: a stream was deleted and created again.
+            StreamRecreatedError: a stream was deleted and created again.
             KinesisError: one cannot be described.
         """
         for name, found in describe_streams(self._kinesis, self._infos).items():
             known = self._infos[name]
             if found.created != known.created:
+                what = recreated(name, known.created, found.created, {})
                 msg = (
-                    f"stream {name!r} was deleted and created again while it was read: it was created at "
-                    f"{known.created} (epoch milliseconds), the one there now at {found.created}. The positions in "
-                    f"ZooKeeper ({self._layout.base}) mean nothing in it: start with a new checkpointLocation"
+                    f"{what}. The positions in ZooKeeper ({self._layout.base}) mean nothing in it: start with a new "
+                    "checkpointLocation, or go on with the new stream by failOnDataLoss=false"
                 )
-                raise StreamChangedError(msg)
+                raise StreamRecreatedError(msg)
             self._infos[name] = found
 
-    def list_shards(self, stream: str) -> list[Shard]:
-        """All shards of a stream within retention, under their names."""
+    def list_new_shards(self, stream: str, known: Iterable[str]) -> list[Shard]:
+        """The shards of a stream that were made after all those known, under their names; perhaps others besides."""
+        newest = max((self._layout.key_of(shard).shard for shard in known), default=None)
+        return self.list_shards(stream, None if newest is None else AfterShard(newest))
+
+    def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
+        """The shards of a stream within retention, under their names, as `Kinesis.list_shards`."""
         created = self._infos[stream].created
 
         def named(shard: str) -> str:
@@ -77,5 +89,5 @@ class Streams:
 
         return [
             Shard(named(shard.id), tuple(map(named, shard.parents)), shard.closed)
-            for shard in self._kinesis.list_shards(stream)
+            for shard in self._kinesis.list_shards(stream, since)
         ]

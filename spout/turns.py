@@ -7,7 +7,7 @@ crash) finds the pin and gives the same rows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -19,26 +19,23 @@ from checkpoint.nodes import Pin
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
 from spout.deadletter import DeadLetterWriter, Letter
-from spout.due import DueRecords, take_up
-from spout.efo import RESUBSCRIBE_SECONDS, Subscriber
+from spout.efo import Subscriber
 from spout.errors import (
-    DataLossError,
-    PinnedRecordsGoneError,
     ProtocolMismatchError,
     SettledBatchError,
     TurnChangedError,
 )
-from spout.fetch import Bounds, FanOut, ShardFetcher
-from spout.gone import GoneShard, is_gone
+from spout.fetch import ShardFetcher
+from spout.gone import is_gone
 from spout.kinesis import Kinesis, KinesisError
+from spout.losses import Losses, gone_before
 from spout.partition import PROTOCOL, ShardTurn, TurnsPartition
-from spout.pinned import holds_all_of, left_of, reach, served_part
+from spout.pinned import holds_all_of, reach
 from spout.positions import parse_position
+from spout.replay import Replay
 from spout.rows import Segment, TurnRows
-from spout.spool import spool_of
-from tracker.ids import tag
+from spout.turn_source import TurnSource
 from tracker.keys import pack_in_parts
-from tracker.records import RecordPosition, Run
 
 __all__ = ["TurnReader", "read_turns"]
 
@@ -91,16 +88,12 @@ class TurnReader:
         self._partition = partition
         self._options = partition.options
         self._kinesis = kinesis
-        self._subscriber = subscriber if partition.consumers else None
         self._store = store
+        self._source = TurnSource(partition, kinesis, subscriber)
+        self._replay = Replay(partition, self._source, store)
         # Where the end is written after the last row, only who looks gives the rows of an action before it; and a look
         # costs a millisecond, a subscription that ends in adopting a pin 5 seconds of waiting.
-        self._look_first = (
-            look_first or self._options.spout == "nontransactional" or self._subscriber is not None
-        )
-        self._gone: set[str] = set()
-        self._spool = spool_of(self._options, partition.layout)
-        self._tag = tag(partition.epoch, partition.plan)
+        self._look_first = look_first or self._options.spout == "nontransactional" or self._source.pushed
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """The rows of all turns; the turns held at a time are bounded by `maxFetchBytesPerTask`."""
@@ -150,7 +143,7 @@ class TurnReader:
             return
         part = self._partition
         msg = (
-            f"{self._where(shard)}, txid {part.txid}: another task has read {stored.count} records "
+            f"{self._source.where(shard)}, txid {part.txid}: another task has read {stored.count} records "
             f"up to {stored.last}, this one {pin.count} up to {pin.last}. Try the task again: it then reads what the "
             "other one did. spout=opaque has no such differences"
         )
@@ -161,10 +154,10 @@ class TurnReader:
             return self._read(turn)
         except KinesisError as error:
             key = self._partition.layout.key_of(turn.shard)
-            if turn.shard in self._gone or not is_gone(self._kinesis, key.stream, key.shard, error):
+            if turn.shard in self._source.gone or not is_gone(self._kinesis, key.stream, key.shard, error):
                 raise
             log.warning("stream %r: shard %s is past retention and no longer listed", key.stream, key.shard)
-            self._gone.add(turn.shard)
+            self._source.gone.add(turn.shard)
         return self._read(turn)
 
     def _read(self, turn: ShardTurn) -> _Held:
@@ -174,7 +167,7 @@ class TurnReader:
             if found is not None and found.plan == part.plan:
                 self._store.check_epoch(part.epoch)
                 self._refuse_settled()
-                return _Held(turn.shard, self._pinned(turn, found))
+                return _Held(turn.shard, self._replay.rows(turn, found))
         rows, pin = self._fetch(turn)
         if self._options.spout == "nontransactional":
             return _Held(turn.shard, rows, unpinned=pin)
@@ -186,18 +179,25 @@ class TurnReader:
         if created:
             return _Held(turn.shard, rows)
         self._refuse_settled()
-        return _Held(turn.shard, rows if stored.digest == pin.digest else self._pinned(turn, stored))
+        return _Held(turn.shard, rows if stored.digest == pin.digest else self._replay.rows(turn, stored))
 
     def _fetch(self, turn: ShardTurn) -> tuple[TurnRows, Pin]:
         """Read a turn for the first time: due records, then new ones; dead letters are written here."""
-        if turn.read and turn.shard in self._gone:
-            self._lose(turn)
-        fetcher = self._fetcher(turn)
+        gone = turn.read and turn.shard in self._source.gone
+        if gone:
+            key = self._partition.layout.key_of(turn.shard)
+            what = gone_before(
+                self._kinesis.describe(key.stream), key.shard, turn.start, self._partition.txid
+            )
+            Losses(self._options.fail_on_data_loss).lost(what, turn.shard)
+        fetcher = self._source.fetcher(turn)
         served, through, missing, segments = self._take_up(turn, fetcher)
-        fresh = fetcher.fetch_new(parse_position(turn.start), self._bounds(turn)) if turn.read else None
+        fresh = (
+            fetcher.fetch_new(parse_position(turn.start), self._source.bounds(turn)) if turn.read else None
+        )
         if fresh is not None and fresh.count:
             segments.append(Segment(fresh.batches, attempt=1))
-        rows = self._rows(turn, segments)
+        rows = self._source.rows(turn, segments)
         part, options = self._partition, self._options
         pin = Pin(
             txid=part.txid,
@@ -218,6 +218,7 @@ class TurnReader:
             missing=missing,
             through=through,
             positions=pack_in_parts(rows.keys()) if options.ack_mode == "explicit" else (),
+            gone=gone,
         )
         return rows, pin
 
@@ -231,7 +232,7 @@ class TurnReader:
         skipped = options.on_exhausted == "skip"
         wanted = [i for i, (_, dead) in enumerate(turn.due) if keep_payload or not dead]
         runs = [turn.due[i][0] for i in wanted]
-        found = self._due(turn, fetcher, runs)
+        found = self._source.due(turn, fetcher, runs)
         served = [run.count if dead and skipped else -1 for run, dead in turn.due]
         segments: list[Segment] = []
         letters: list[Letter] = []
@@ -251,112 +252,12 @@ class TurnReader:
                 letters=letters,
                 plan=f"{self._partition.plan}-{reach(letters)}",
             )
-        if self._spool is not None:
+        if self._source.spool is not None:
             again = [i for i in found.fetched if not turn.due[wanted[i]][1]]
             kept = [batch for i in again for batch in found.batches[i]]
-            self._spool.put(turn.shard, self._partition.txid, kept)
+            self._source.spool.put(turn.shard, self._partition.txid, kept)
         through = str(found.through) if found.through else None
         return tuple(served), through, tuple(wanted[i] for i in found.missing), segments
-
-    def _pinned(self, turn: ShardTurn, pin: Pin) -> TurnRows:
-        """The rows that a pin holds, read again; what was dead-lettered then is not written again."""
-        fetcher = self._fetcher(turn)
-        retried = [
-            i
-            for i, ((_, dead), served) in enumerate(zip(turn.due, pin.served, strict=False))
-            if served > 0 and not dead
-        ]
-        runs = [served_part(turn.due[i][0], pin.served[i], pin.through) for i in retried]
-        found = self._due(turn, fetcher, runs, everything=True)
-        segments = [
-            Segment(batches, attempt=runs[i].attempt + 1)
-            for i, batches in sorted(found.batches.items())
-            if batches
-        ]
-        if pin.last is not None:
-            last = RecordPosition.parse(pin.last)
-            segments.append(Segment(fetcher.fetch_until(parse_position(pin.start), last).batches, attempt=1))
-        rows = self._rows(turn, segments)
-        if rows.digest() == pin.digest:
-            return rows
-        return self._lost(turn, pin, rows, {retried[i]: found.served(i) for i in found.batches})
-
-    def _lose(self, turn: ShardTurn) -> None:
-        part = self._partition
-        what = (
-            f"{self._where(turn.shard)} was to be read from {turn.start} in txid {part.txid}, but is "
-            "past retention and no longer listed: what came after is lost"
-        )
-        if self._options.fail_on_data_loss:
-            msg = f"{what}. To go on with what is left, set failOnDataLoss=false"
-            raise DataLossError(msg)
-        log.error("%s; going on with what is left (failOnDataLoss=false)", what)
-
-    def _lost(self, turn: ShardTurn, pin: Pin, rows: TurnRows, retried: Mapping[int, int]) -> TurnRows:
-        """Pin what is left; `retried` is how many records of each run taken up again are."""
-        part = self._partition
-        where = (
-            f"{self._where(turn.shard)}, txid {part.txid}: the batch held {pin.count} records "
-            f"from {pin.start} to {pin.last}, a replay finds {rows.count} of them"
-        )
-        if self._options.spout == "transactional":
-            msg = (
-                f"{where}; they are past the stream's retention. spout=transactional cannot give the same batch "
-                "again: raise the retention, or go on with what is left by spout=opaque"
-            )
-            raise PinnedRecordsGoneError(msg)
-        log.warning("%s; going on with what is left (spout=%s)", where, self._options.spout)
-        acks = self._store.get_acks(part.txid)
-        judged = acks is not None and acks.plan == part.plan
-        runs = [run for run, _ in turn.due]
-        left = left_of(pin, rows, part.epoch, runs, retried, judged=judged)
-        self._store.replace_pin(turn.shard, left, part.epoch)
-        return rows
-
-    def _fetcher(self, turn: ShardTurn) -> ShardFetcher:
-        key = self._partition.layout.key_of(turn.shard)
-        if turn.shard in self._gone:
-            return ShardFetcher(GoneShard(self._kinesis), key.stream, key.shard, self._options)
-        fan_out = None
-        if self._subscriber is not None:
-            fan_out = FanOut(self._subscriber, self._partition.consumers[key.stream])
-        return ShardFetcher(self._kinesis, key.stream, key.shard, self._options, fan_out=fan_out)
-
-    def _due(
-        self, turn: ShardTurn, fetcher: ShardFetcher, runs: list[Run], *, everything: bool = False
-    ) -> DueRecords:
-        options = self._options
-        most = None if everything else options.retry_bytes_per_shard
-        return take_up(
-            runs,
-            lambda rest: fetcher.fetch_due(rest, options.retry_ranges_per_shard, most),
-            self._spool,
-            turn.shard,
-        )
-
-    def _bounds(self, turn: ShardTurn) -> Bounds:
-        options = self._options
-        records = options.max_fetch_records_per_shard
-        size = min(options.max_fetch_bytes_per_shard, options.max_fetch_bytes_per_task)
-        if turn.limit is not None:
-            records = min(records, turn.limit)
-        if self._partition.limit_bytes is not None:
-            size = min(size, self._partition.limit_bytes)
-        return Bounds(
-            records=records,
-            bytes=size,
-            # The next subscription cannot begin sooner, so a turn that has more goes on until then.
-            seconds=max(options.max_fetch_time, RESUBSCRIBE_SECONDS if self._subscriber else 0.0),
-        )
-
-    def _rows(self, turn: ShardTurn, segments: list[Segment]) -> TurnRows:
-        part = self._partition
-        key = part.layout.key_of(turn.shard)
-        return TurnRows(key.stream, key.shard, turn.index, part.txid, self._tag, segments)
-
-    def _where(self, shard: str) -> str:
-        key = self._partition.layout.key_of(shard)
-        return f"stream {key.stream!r}, shard {key.shard}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,11 +61,9 @@ def _refuse_others(name: str) -> None:
         msg = f"unknown option {name}: a write takes no path here, the option streamName names the stream"
         raise OptionsError(msg)
     if line := _READ_ONLY.get(key):
-        # Spark may have made it lower case.
-        written = next(known for known in (line.key, *line.aliases) if known.lower() == key)
         of_state = line.key.startswith("zookeeper.") or line.key == "applicationName"
         state = ": a write keeps no state in ZooKeeper" if of_state else ""
-        msg = f"option {written} is for reading only{state}; leave it out of the write (see docs/writing.md)"
+        msg = f"option {line.called(name)} is for reading only{state}; leave it out of the write (see docs/writing.md)"
         raise OptionsError(msg)
 
 

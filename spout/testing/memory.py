@@ -9,10 +9,21 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from spout.kinesis import IteratorExpiredError, KinesisError, Page, Shard, StreamInfo, StreamMissingError
+from spout.kinesis import (
+    AfterShard,
+    IteratorExpiredError,
+    KinesisError,
+    Page,
+    Shard,
+    Since,
+    StreamInfo,
+    StreamMissingError,
+)
 from spout.pages import PAGE_SCHEMA
 from spout.positions import After, At, AtTimestamp, ShardEnd, TrimHorizon, parse_position
+from spout.testing.listing import filtered
 from spout.testing.quotas import Quotas, ShardQuota
+from spout.testing.requests import ShardFilter
 from spout.testing.shard import Answer, Cursor, HeldShard
 from spout.testing.stream import HeldStream, hash_key
 
@@ -58,14 +69,15 @@ class MemoryKinesis:
         held = self._stream
         return StreamInfo(stream, held.arn, held.created, held.retention_hours, "ACTIVE", self._clock())
 
-    def list_shards(self, stream: str) -> list[Shard]:
+    def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
         """See `Kinesis.list_shards`."""
         self._check(stream)
         with self._lock:
-            return [
-                Shard(shard.name, shard.parents, shard.closed is not None)
-                for shard in self._stream.shards.values()
-            ]
+            self.calls["list_shards", type(since).__name__ if since else ""] += 1
+            held = list(self._stream.shards.values())
+            if since is not None:
+                held = filtered(self._stream, _filter(since), self._clock())
+            return [Shard(shard.name, shard.parents, shard.closed is not None) for shard in held]
 
     def iterator(self, stream: str, shard: str, position: str) -> str:
         """See `Kinesis.iterator`."""
@@ -173,6 +185,16 @@ class MemoryKinesis:
         if stream != self._stream.name:
             msg = f"there is no stream {stream!r}"
             raise StreamMissingError(msg)
+
+
+def _filter(since: Since) -> ShardFilter:
+    match since:
+        case TrimHorizon():
+            return ShardFilter(type="FROM_TRIM_HORIZON")
+        case AtTimestamp(time):
+            return ShardFilter(type="FROM_TIMESTAMP", timestamp=time / 1000)
+        case AfterShard(shard):
+            return ShardFilter(type="AFTER_SHARD_ID", shard_id=shard)
 
 
 def _token(shard: HeldShard, cursor: Cursor) -> str:

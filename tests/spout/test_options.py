@@ -187,7 +187,8 @@ def test_zookeeper_security() -> None:
         ({"maxFetchTme": "1s"}, "unknown option maxFetchTme; did you mean maxFetchTime?"),
         ({"kinesis.streamNam": "x"}, "unknown option kinesis.streamNam; did you mean streamName?"),
         ({"retrylimits": "1"}, "did you mean retryLimit?"),
-        ({"qwertz": "1"}, "unknown option qwertz; see docs/options.md"),
+        ({"qwertz": "1"}, "unknown option qwertz (Spark tells names in lower case); see docs/options.md"),
+        ({"maxfetchtimeinm": "1"}, "(Spark tells names in lower case); did you mean maxFetchTimeInMs?"),
         ({"path": "/x"}, "load() takes no path"),
         (
             {"streamName": "a,a"},
@@ -208,7 +209,10 @@ def test_zookeeper_security() -> None:
         ({"retryLimit": "-1"}, "a whole number of at least 0"),
         ({"maxDeliveries": "0"}, "a whole number of at least 1"),
         ({"maxDeliveries": "5", "retryLimit": "3"}, "maxDeliveries 5 means retryLimit 4, but that is 3"),
-        ({"retryLimit": "1", "maxRetries": "2"}, "are one option, given two values"),
+        (
+            {"retrylimit": "1", "kinesis.maxretries": "2"},
+            "retryLimit and maxRetries are one option, given two values",
+        ),
         ({"retryBackoff": "10s..1s x2"}, "<first delay>..<longest delay> x<factor>"),
         ({"spout": "storm"}, "opaque or transactional or nontransactional"),
         ({"failOnDataLoss": "maybe"}, "true or false"),

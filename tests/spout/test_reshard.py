@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from checkpoint.nodes import ShardLineage
 from spout.fetch import Bounds, ShardFetcher
-from spout.kinesis import IteratorExpiredError, ThrottledError, Unavailable
+from spout.kinesis import AfterShard, IteratorExpiredError, ThrottledError, Unavailable
 from spout.limits import ShardBudget, ShardLimiter
 from spout.options import Options
 from spout.positions import TRIM_HORIZON, Position, parse_position
-from spout.shards import drained, first_listing, listed_again, readable
+from spout.shards import drained, first_listing, joined, listed_again, readable
 from spout.testing import FakeTime, MemoryKinesis
 
 OPTIONS = Options(stream_name="orders", max_records_per_fetch=4)
@@ -34,6 +34,11 @@ class Reader:
 
     def list_shards(self) -> None:
         self.lineage = listed_again(self.lineage, self.kinesis.list_shards("orders"))
+
+    def list_new(self, *, filters: bool) -> None:
+        """As far as the server has filters: else it lists everything."""
+        since = AfterShard(max(self.lineage)) if filters else None
+        self.lineage = joined(self.lineage, self.kinesis.list_shards("orders", since))
 
     def batch(self, records: int) -> None:
         """Read every shard that may be read; what it learns counts from the next batch on."""
@@ -106,8 +111,13 @@ def test_any_history_is_read_once_and_in_order(ordering: str, data: st.DataObjec
     history = History(data)
     reader = Reader(history.kinesis, history.time, ordering)
     happens = [history.put, history.put, history.split, history.merge, history.gap, history.fault]
-    reads = [lambda: reader.batch(history.number(1, 9)), reader.list_shards]
-    for step in data.draw(st.lists(st.integers(0, 8), max_size=40)):
+    reads = [
+        lambda: reader.batch(history.number(1, 9)),
+        reader.list_shards,
+        lambda: reader.list_new(filters=True),
+        lambda: reader.list_new(filters=False),
+    ]
+    for step in data.draw(st.lists(st.integers(0, 10), max_size=40)):
         history.time.sleep(0.01)
         [*happens, *reads, reads[0]][step]()
     # Else a shard that is refused three times in a row would look as if it had nothing more.

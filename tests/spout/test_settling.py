@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_life import SHARD, STREAM, ShardLife
 
-from checkpoint.nodes import NotDone, Pin, Plan
+from checkpoint.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
 from spout.planning import ShardState, make_plan
 from spout.positions import TRIM_HORIZON, After, At, AtTimestamp, ShardEnd
 from spout.settling import SettledShard, settle_shard
@@ -286,3 +286,27 @@ def test_a_run_asked_for_again_below_the_checkpoint_does_not_move_it() -> None:
     )
     assert settled.checkpoint.checkpoint == "20"
     assert [(run.first, run.attempt) for run in settled.inflight.dead] == [("12", 1)]
+
+
+@settings(max_examples=300)
+@given(seed=st.integers(0, 2**32))
+def test_a_turn_that_leaves_nothing_in_flight_is_settled_as_the_tracker_would(seed: int) -> None:
+    """Most turns do, so they are settled without one."""
+    r = random.Random(seed)
+    start = r.choice([TRIM_HORIZON, AtTimestamp(5), After(RecordPosition(9)), At(RecordPosition(9))])
+    node = None
+    if r.random() < 0.6:
+        read = RecordPosition(r.randint(10, 20), r.choice([-1, 2]))
+        node = CheckpointNode(
+            checkpoint=str(read.sequence), sub=read.sub, txid=0, position=str(After(read)), arrival=3, read=5
+        )
+    batches = Batches(RetryPolicy())
+    batches.state = ShardState(start, node, r.choice([None, InflightNode(txid=0)]))
+    plan = batches.plan()
+    pin = pin_of(plan, last=r.choice([None, r.randint(21, 30)]), fresh=3, closed=r.random() < 0.3)
+    before = batches.state
+    found = batches.settle(plan, pin)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spout.settling._nothing_in_flight", lambda *_: False)
+        batches.state = before
+        assert batches.settle(plan, pin) == found

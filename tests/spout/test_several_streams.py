@@ -15,7 +15,7 @@ from checkpoint.errors import FencedError, HomeError
 from checkpoint.store import SourceStore
 from spout.acks import Acks
 from spout.errors import CheckpointMismatchError, DataLossError, StreamChangedError
-from spout.kinesis import Page, Shard, StreamInfo, StreamMissingError
+from spout.kinesis import Page, Shard, Since, StreamInfo, StreamMissingError
 from spout.testing import MemoryKinesis
 
 Start = Callable[..., Query]
@@ -37,9 +37,9 @@ class MemoryStreams:
         """See `Kinesis.describe`."""
         return self._of(stream).describe(stream)
 
-    def list_shards(self, stream: str) -> list[Shard]:
+    def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
         """See `Kinesis.list_shards`."""
-        return self._of(stream).list_shards(stream)
+        return self._of(stream).list_shards(stream, since)
 
     def iterator(self, stream: str, shard: str, position: str) -> str:
         """See `Kinesis.iterator`."""
@@ -152,10 +152,28 @@ def test_a_stream_made_again_is_noticed_and_starts_afresh_with_a_new_checkpoint(
     with pytest.raises(StreamChangedError, match="'orders' was deleted and created again"):
         query.planned()
     query.end()
-    with pytest.raises(StreamChangedError, match="Spark's checkpoint is of the stream 'orders'"):
+    with pytest.raises(StreamChangedError, match="'orders' was deleted and created again"):
         start(kinesis, "orders,payments", query.checkpoint).plan()
     fresh = start(kinesis, "orders,payments")
     assert said(fresh.drain()) == [("orders", 10, 1), ("payments", 2, 1)]
+
+
+def test_a_stream_made_again_is_read_from_its_beginning_where_a_loss_is_put_up_with(start: Start) -> None:
+    """The batch in hand holds both streams: of the one that is gone it holds nothing any more."""
+    kinesis = MemoryStreams("orders", "payments")
+    kinesis.put("orders", 1)
+    kinesis.put("payments", 1)
+    query = start(kinesis, "orders,payments")
+    query.planned()
+    query.end()
+    kinesis.held["orders"] = MemoryKinesis("orders", created=1_700_000_000_000)
+    kinesis.put("orders", 10)
+    again = start(
+        kinesis, "orders,payments", query.checkpoint, failOnDataLoss="false", startingPosition="LATEST"
+    )
+    assert said(again.batch()) == [("payments", 1, 1)]
+    assert said(again.drain()) == [("orders", 10, 1)]
+    assert "'orders' was deleted and created again" in again.run.report()["lastLosses"][0]
 
 
 def test_a_batch_begun_elsewhere_comes_first_with_the_stream_that_is_left_out(start: Start) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from checkpoint.nodes import ShardLineage
 from spout.kinesis import Shard
 from spout.positions import AtTimestamp
-from spout.shards import drained, first_listing, listed_again, readable
+from spout.shards import adopted, drained, first_listing, joined, listed_again, readable
 
 START = AtTimestamp(1_700_000_000_000)
 
@@ -54,6 +54,50 @@ def test_a_parent_that_is_no_longer_listed_counts_as_done_and_is_forgotten() -> 
     lineage = listed_again(lineage, [Shard("b", ("a",)), Shard("c", ("never-seen",))])
     assert sorted(lineage) == ["b", "c"]
     assert readable(lineage, "parentFirst") == ["b", "c"]
+
+
+def test_a_listing_of_what_is_new_forgets_nothing_and_closes_what_it_came_from() -> None:
+    lineage = first_listing([Shard("a", closed=True), Shard("b", ("a",)), Shard("c", ("a",))], START)
+    new = [Shard("d", ("b",)), Shard("e", ("b",))]
+    after = joined(lineage, new)
+    assert sorted(after) == ["a", "b", "c", "d", "e"]
+    assert [after[shard].state for shard in "abcde"] == ["closed", "closed", "open", "open", "open"]
+    assert after["d"].start == "TRIM_HORIZON"
+    assert joined(after, []) == after
+
+
+def test_what_was_closed_before_the_start_is_not_read_although_it_is_listed_later() -> None:
+    """The first listing left out `a` and `b`, which a listing of everything names again."""
+    lineage = first_listing([Shard("c", ("b",))], START)
+    everything = [
+        Shard("a", closed=True),
+        Shard("b", ("a",), closed=True),
+        Shard("c", ("b",), closed=True),
+        Shard("d", ("c",)),
+    ]
+    for after in (joined(lineage, everything), listed_again(lineage, everything)):
+        assert sorted(after) == ["c", "d"]
+
+
+def test_an_adopted_offset_knows_what_was_before_it_and_what_came_after() -> None:
+    everything = [
+        Shard("a", closed=True),
+        Shard("b", ("a",), closed=True),
+        Shard("c", ("b",), closed=True),
+        Shard("d", ("b",), closed=True),
+        Shard("e", ("c", "d")),
+    ]
+    positions = {"c": "AFTER_SEQUENCE_NUMBER 5", "d": "SHARD_END"}
+    lineage = adopted({}, everything, positions)
+    assert {shard: node.state for shard, node in lineage.items()} == {
+        "a": "drained",
+        "b": "drained",
+        "c": "closed",
+        "d": "drained",
+        "e": "open",
+    }
+    assert lineage["e"].start == "TRIM_HORIZON"
+    assert readable(lineage, "parentFirst") == ["c"]
 
 
 def test_without_ordering_children_need_not_wait() -> None:
@@ -103,7 +147,13 @@ def test_random_resharding(seed: int, ordering: str) -> None:
     for _ in range(15):
         r.choice([reshard, retention, read, read])()
         if r.random() < 0.5:
-            lineage = listed_again(lineage, r.sample(list(listed.values()), len(listed)))
+            before = set(lineage)
+            shards = r.sample(list(listed.values()), len(listed))
+            lineage = joined(
+                lineage, [shard for shard in shards if r.random() < 0.5 or shard.id not in before]
+            )
+            assert before | set(listed) == set(lineage)
+            lineage = listed_again(lineage, shards)
             assert list(lineage) == sorted(listed)
         for name, node in lineage.items():
             assert node.start == (str(START) if name in first else "TRIM_HORIZON")

@@ -1,0 +1,101 @@
+"""What moves a shard's nodes between two batches: acks, fails and replays of other processes, and time-outs."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from checkpoint.store import SourceStore
+from spout.external import Tally, take_in
+from spout.planning import ShardState
+from spout.settling import Explicit, inflight_of, tracker_of
+from tracker.explicit import TIMEOUT, ExplicitTracker
+from tracker.retry import RetryPolicy
+
+__all__ = ["Amender"]
+
+log = logging.getLogger(__name__)
+
+_REQUESTS_AT_A_TIME = 1_000
+"""Nodes of other processes that are taken in, and removed, in one multi: more would not fit."""
+
+
+class Amender:
+    """Amends the shards of a source, in ZooKeeper first.
+
+    Args:
+        store: of the source.
+        epoch: of this run.
+        policy: of retries.
+        rng: for their jitter.
+        explicit: how long records wait for their acks.
+        max_retrying: `maxRetryingRecords`.
+        shards: what is known of each shard, kept up to date here.
+
+    Attributes:
+        tally: what was taken in so far.
+    """
+
+    def __init__(
+        self,
+        store: SourceStore,
+        epoch: int,
+        policy: RetryPolicy,
+        rng: random.Random,
+        explicit: Explicit,
+        max_retrying: int,
+        shards: dict[str, ShardState],
+    ) -> None:
+        self._store = store
+        self._epoch = epoch
+        self._policy = policy
+        self._rng = rng
+        self._explicit = explicit
+        self._max_retrying = max_retrying
+        self._shards = shards
+        self.tally = Tally()
+
+    def take_in_requests(self, now: int) -> None:
+        """Take in what other processes ask for: replays, acks and fails."""
+        for shard, asked in self._store.external().items():
+            state = self._shards.get(shard)
+            if state is None or state.checkpoint is None:
+                log.warning("shard %s was never read: what was asked of its records is dropped", shard)
+                self._store.amend(shard, self._epoch, consumed=list(asked))
+                continue
+            names = list(asked)
+            for start in range(0, len(names), _REQUESTS_AT_A_TIME):
+                some = names[start : start + _REQUESTS_AT_A_TIME]
+                tracker = tracker_of(self._shards[shard], self._policy)
+                requests = [asked[name] for name in some]
+                tally = take_in(shard, tracker, requests, now, self._rng, self._explicit.timeout)
+                self._amend(shard, tracker, consumed=some)
+                self.tally = self.tally.plus(tally)
+
+    def time_out(self, shards: Collection[str], now: int) -> None:
+        """Fail the records of these shards that nobody has acked in time."""
+        for shard in shards:
+            state = self._shards[shard]
+            if not any(run.due <= now for run in state.pending):
+                continue
+            tracker = tracker_of(state, self._policy)
+            late = tracker.time_out(now, self._rng)
+            log.warning("shard %s: %d records were not acked in time and fail (%s)", shard, late, TIMEOUT)
+            self._amend(shard, tracker)
+            self.tally = self.tally.plus(Tally(timed_out=late))
+
+    def _amend(self, shard: str, tracker: ExplicitTracker, consumed: Sequence[str] = ()) -> None:
+        state = self._shards[shard]
+        assert state.checkpoint is not None, "a shard that was read has a checkpoint"
+        safe = tracker.checkpoint
+        checkpoint = msgspec.structs.replace(
+            state.checkpoint,
+            checkpoint=str(safe.sequence) if safe else None,
+            sub=safe.sub if safe else -1,
+        )
+        inflight = inflight_of(tracker, checkpoint.txid, self._max_retrying, self._explicit)
+        self._store.amend(shard, self._epoch, checkpoint=checkpoint, inflight=inflight, consumed=consumed)
+        self._shards[shard] = ShardState(state.start, checkpoint, inflight, tracker.turns_in_use)

@@ -1,0 +1,84 @@
+"""When the shards of a source are listed: new ones often, all of them now and then, and when a read finds one gone."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+
+from spout.kinesis import KinesisError, ThrottledError, Unavailable
+from spout.looks import TipWatch
+from spout.options import Options
+from spout.probe import TipProbe
+from spout.state import SourceState
+
+__all__ = ["Listings"]
+
+log = logging.getLogger(__name__)
+
+_ALL_EVERY = 60.0
+"""Seconds between two listings of all shards; those in between ask only for new ones."""
+
+
+class Listings:
+    """Keeps the shards of a state those of its streams.
+
+    Args:
+        state: of the source.
+        probe: what was seen at the shards' tips is noted before their retention is checked.
+        options: `describeShardInterval`.
+        clock: epoch seconds.
+        rng: for the jitter: queries that were started together do not list together for ever.
+    """
+
+    def __init__(
+        self,
+        state: SourceState,
+        probe: TipProbe,
+        options: Options,
+        clock: Callable[[], float],
+        rng: random.Random,
+    ) -> None:
+        self._state = state
+        self._probe = probe
+        self._interval = options.describe_shard_interval
+        self._clock = clock
+        self._rng = rng
+        self._next = self._all_next = 0.0
+
+    def refresh(self) -> None:
+        """List the shards where that is due; what Kinesis cannot answer now is asked another time.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`, records have expired unread.
+            StreamRecreatedError: a stream was deleted and created again.
+        """
+        if self._clock() < self._next:
+            return
+        self._next = self._clock() + self._interval * self._rng.uniform(0.8, 1.2)
+        try:
+            self._state.streams.describe_again()
+            # Who only asks for what is new costs little; what retention took away has time.
+            everything = self._clock() >= self._all_next
+            self._state.list_shards(everything=everything)
+        except (ThrottledError, Unavailable) as error:
+            log.warning("cannot list the shards now, going on with those known: %s", error)
+            return
+        if everything:
+            self._all_next = self._clock() + _ALL_EVERY * self._rng.uniform(0.8, 1.2)
+        self._state.seen_at_tip(self._probe.looks)
+        self._state.check_retention()
+
+    def shards_to_read(self, tip: TipWatch, now: int) -> list[str]:
+        """The shards with something new, as `TipWatch.shards_to_read`."""
+        try:
+            return tip.shards_to_read(self._state.positions(), now)
+        except (ThrottledError, Unavailable):
+            raise
+        except KinesisError:
+            # Retention removes shards between two listings: whether that is a loss, listing them decides.
+            before = self._state.lineage
+            self._state.list_shards(everything=True)
+            if self._state.lineage == before:
+                raise
+            return tip.shards_to_read(self._state.positions(), now)

@@ -1,0 +1,134 @@
+"""What the source says when records were lost unread, and whether it then goes on: `failOnDataLoss`, in one place."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from checkpoint.layout import ShardKey
+from checkpoint.nodes import CheckpointNode, Pin
+from spout.errors import DataLossError
+from spout.kinesis import StreamInfo
+from spout.positions import Position
+
+__all__ = [
+    "Losses",
+    "expired_unread",
+    "gone_before",
+    "gone_unread",
+    "not_listed",
+    "recreated",
+    "replayed_without",
+]
+
+log = logging.getLogger(__name__)
+
+_NAMED = 5
+"""Shards of a recreated stream that are named with their positions."""
+
+_GO_ON = "going on with what is left (failOnDataLoss=false)"
+
+
+class Losses:
+    """The losses of a run: each stops it, or, with `failOnDataLoss=false`, is logged once and kept for the progress.
+
+    Attributes:
+        said: what was lost, by the place where it was.
+    """
+
+    def __init__(self, fail: bool) -> None:
+        self._fail = fail
+        self.said: dict[str, str] = {}
+
+    def lost(self, what: str, place: str) -> None:
+        """Say that records are lost; each look finds the same loss until the shard is read on from its `place`.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`.
+        """
+        if self._fail:
+            msg = (
+                f"{what}. Raise the stream's retention or read more often; to go on with what is left, set "
+                "failOnDataLoss=false"
+            )
+            raise DataLossError(msg)
+        if place not in self.said:
+            self.said[place] = what
+            log.error("%s; %s", what, _GO_ON)
+
+    def noted(self, what: str, place: str) -> None:
+        """Keep a loss for the progress that was decided upon, and logged, elsewhere."""
+        self.said[place] = what
+
+
+def expired_unread(info: StreamInfo, shard: str, position: Position, node: CheckpointNode) -> str | None:
+    """What is to be said of a shard whose checkpoint is older than the retention; None where it is not.
+
+    A shard that was seen to hold nothing more was read up to then, however long ago its last record arrived.
+    """
+    known = max(node.seen or 0, node.arrival or 0)
+    if not 0 < known < info.server_time - info.retention_hours * 3_600_000:
+        return None
+    return (
+        f"stream {info.name!r}, shard {shard}: reading stands at {position}, whose last record arrived "
+        f"{_ago(info, known)}, but the stream keeps only {info.retention_hours} h: records may have expired unread"
+    )
+
+
+def gone_unread(info: StreamInfo, shard: str, position: Position, node: CheckpointNode | None) -> str:
+    """What is to be said of a shard that retention removed before it, or anything of it, was read to its end."""
+    read = (
+        f"whose last record arrived {_ago(info, node.arrival)}"
+        if node is not None and node.arrival
+        else "with no record read"
+    )
+    return (
+        f"stream {info.name!r}: shard {shard} is no longer listed and was read only to {position}, {read}; what "
+        f"came after is past the retention of {info.retention_hours} h at {_time(info.server_time)}"
+    )
+
+
+def gone_before(info: StreamInfo, shard: str, start: str, txid: int) -> str:
+    """What is to be said of a shard that retention removed after its turn was planned and before it was read."""
+    return (
+        f"stream {info.name!r}: shard {shard} was to be read from {start} in txid {txid}, but is past the retention of "
+        f"{info.retention_hours} h and no longer listed at {_time(info.server_time)}: what came after is lost"
+    )
+
+
+def replayed_without(key: ShardKey, pin: Pin) -> str:
+    """What is to be said of a batch that could not be replayed in full."""
+    return (
+        f"{key.source}, txid {pin.txid}: {pin.lost} records had left the stream when the batch was replayed"
+    )
+
+
+def not_listed(info: StreamInfo, option: str, shard: str, place: str) -> str:
+    """What is to be said of a shard that a place names, where it is not in the stream (any more)."""
+    return (
+        f"stream {info.name!r}: {option} names shard {shard} at {place}, which is not listed at "
+        f"{_time(info.server_time)}: it is past the retention of {info.retention_hours} h, or of another stream than "
+        f"this one, created at {_time(info.created)}"
+    )
+
+
+def recreated(stream: str, before: int, now: int, positions: Mapping[str, str]) -> str:
+    """What is to be said of a stream that was deleted and created again; `positions`: where its shards were read to."""
+    some = sorted(positions.items())[:_NAMED]
+    stood = "; ".join(f"shard {shard} stood at {position}" for shard, position in some)
+    if len(positions) > _NAMED:
+        stood += f"; and {len(positions) - _NAMED} more"
+    return (
+        f"stream {stream!r} was deleted and created again: the one that was read was created at {_time(before)}, the "
+        f"one there now at {_time(now)}; what was unread of the first is lost"
+        + (f" ({stood})" if stood else "")
+    )
+
+
+def _ago(info: StreamInfo, then: int) -> str:
+    return f"{(info.server_time - then) / 3_600_000:.1f} h ago ({_time(then)})"
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,61 @@
+"""Removes what settled batches leave in ZooKeeper and in the spool, beside what Spark does next."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from checkpoint.errors import CheckpointError
+from checkpoint.store import SourceStore
+from spout.errors import SpoolError
+from spout.spool import RetrySpool
+from spout.state import SourceState
+from tracker.records import Run
+
+__all__ = ["Purger"]
+
+log = logging.getLogger(__name__)
+
+_EVERY = 20
+"""Batches between two purges of what settling did not remove."""
+
+
+class Purger:
+    """Purges in a thread of its own; nothing depends on it.
+
+    Args:
+        store: of the source.
+        state: what is settled, and what of it is still needed.
+        spool: of the source; None without.
+        epoch: of this run.
+    """
+
+    def __init__(self, store: SourceStore, state: SourceState, spool: RetrySpool | None, epoch: int) -> None:
+        self._store = store
+        self._state = state
+        self._spool = spool
+        self._epoch = epoch
+        self._purged = -_EVERY
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="purge")
+
+    def purge(self) -> None:
+        """Begin to remove what is settled: most batches are removed when they are settled, what is not has time."""
+        state = self._state
+        if state.untidy or state.settled >= self._purged + _EVERY:
+            self._purged, state.untidy = state.settled, False
+            left = {shard: (*at.waiting, *at.dead) for shard, at in state.shards.items()}
+            self._thread.submit(self._remove, self._purged, left, state.turns_in_use)
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._thread.shutdown(wait=True)
+
+    def _remove(self, settled: int, left: Mapping[str, Sequence[Run]], keep: frozenset[int]) -> None:
+        try:
+            self._store.purge(settled, self._epoch, keep)
+            if self._spool is not None:
+                self._spool.clean(settled, left)
+        except (CheckpointError, SpoolError) as error:
+            # A later one removes what this one did not.
+            log.warning("settled batches are not purged yet: %s", error)
