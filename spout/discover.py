@@ -62,7 +62,10 @@ def options_of_query(query: StreamingQuery) -> Options:
         NotOurSourceError: it does not read `kinesis-trident`, or more than one of it, or has not begun.
     """
     if not hasattr(query, "_jsq"):
-        msg = "a query under Spark Connect: its plan cannot be read here; use a classic SparkSession"
+        msg = (
+            "a query under Spark Connect does not tell what it reads: give the DataFrame too, as in "
+            "stop(query, stream=stream), where stream is what load() returned"
+        )
         raise NotOurSourceError(msg)
     plan = query._jsq.streamingQuery().logicalPlan()
     found = []

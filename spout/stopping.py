@@ -8,14 +8,16 @@ import threading
 import time
 
 from pyspark import SparkContext
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.utils import is_remote
 
 from checkpoint.client import connect
 from checkpoint.home import find_home
 from checkpoint.nodes import Plan, StopNode
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
-from spout.discover import options_of_query
+from spout.discover import options_of, options_of_query
 from spout.errors import StopTimeoutError
 from spout.offsets import plan_from_offset
 from spout.options import Options
@@ -28,7 +30,7 @@ _POLL = 0.1
 _BETWEEN_TRIGGERS = "Waiting for next trigger"
 
 
-def stop(query: StreamingQuery, timeout: float | None = None) -> None:
+def stop(query: StreamingQuery, timeout: float | None = None, *, stream: DataFrame | None = None) -> None:
     """Stop a query gracefully: the batch in hand ends, is settled, and the source's planning process ends.
 
     `query.stop()` alone is safe as well: it interrupts the batch in hand, which is replayed at the next start, and
@@ -37,13 +39,16 @@ def stop(query: StreamingQuery, timeout: float | None = None) -> None:
     Args:
         query: reads `kinesis-trident`.
         timeout: seconds to wait for the batch in hand; None for as long as it takes.
+        stream: the DataFrame that `load()` returned; needed under Spark Connect, where a query does not tell what it
+            reads. There the newest run of the application is asked, and this process settles what is finished: it
+            must reach ZooKeeper and Kinesis.
 
     Raises:
-        NotOurSourceError: the query does not read `kinesis-trident`.
+        NotOurSourceError: the query does not read `kinesis-trident`, or `stream` is missing under Spark Connect.
         StopTimeoutError: the batch did not end in time; the query runs on as before.
         StreamingQueryException: the batch in hand failed.
     """
-    options = options_of_query(query)
+    options = options_of_query(query) if stream is None else options_of(stream)
     if query.isActive:
         _stop_gently(query, options, timeout)
     error = query.exception()
@@ -115,11 +120,14 @@ def _until(query: StreamingQuery, request: _Request, deadline: float | None) -> 
 
 
 def _own_epoch(store: SourceStore) -> int | None:
-    """The epoch of the newest run if that is planned below this JVM; another one's is left alone."""
+    """The epoch of the newest run if that is planned below this JVM, if there is one; another's is left alone."""
     newest = store.newest_run()
     if newest is None:
         return None
     epoch, run = newest
+    if is_remote():
+        # The query runs in the server's JVM, of which this process sees nothing.
+        return epoch
     return epoch if run.host == socket.gethostname() and _is_below_jvm(run.pid) else None
 
 

@@ -8,12 +8,27 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
+import boto3
 from pyspark.sql import DataFrame, SparkSession
 
-from bolt import Outcomes, reliable
+from bolt import (
+    BasicBolt,
+    FailedException,
+    KinesisSpout,
+    Outcomes,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+    reliable,
+    string_scheme,
+)
 from checkpoint.java import ensure_java
+from spout import stop
+from spout.errors import NotOurSourceError
 
 
 def main() -> None:
@@ -52,9 +67,71 @@ def main() -> None:
     )
     query.awaitTermination()
     error = query.exception()
+    if error is None:
+        run_topology(spark, stream, folder, asked["options"])
     spark.stop()
     if error is not None:
         raise error
+
+
+class Split(BasicBolt):
+    """The words of a record."""
+
+    fields = "word string, attempt int"
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        for word in tup["text"].split():
+            collector.emit([word, tup["attempt"]])
+
+
+class Keep(BasicBolt):
+    """A file for each task and batch; some words fail at their first delivery."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def prepare(self, context: TopologyContext) -> None:
+        self.path = self.folder / f"{context.txid}-{context.task}.json"
+        self.rows: list[list[Any]] = []
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        if tup["word"].startswith("flaky") and tup["attempt"] == 1:
+            raise FailedException(tup["word"])
+        self.rows.append([tup["word"], tup["attempt"]])
+
+    def cleanup(self) -> None:
+        part = self.path.with_suffix(".part")
+        part.write_text(json.dumps(self.rows))
+        part.replace(self.path)
+
+
+def run_topology(spark: SparkSession, stream: DataFrame, folder: Path, options: dict[str, str]) -> None:
+    """A topology that would run on: it is asked to stop once all has come."""
+    taken = folder / "taken"
+    taken.mkdir()
+    client = boto3.client("kinesis", endpoint_url=options["endpointUrl"])
+    for text in ("one two", "flaky three", "four"):
+        client.put_record(StreamName=options["streamName"], Data=text.encode(), PartitionKey=text)
+    builder = TopologyBuilder(spark)
+    builder.set_spout("records", KinesisSpout(scheme=string_scheme("text"), **options))
+    builder.set_bolt("split", Split()).shuffle_grouping("records")
+    builder.set_bolt("keep", Keep(taken), 2).fields_grouping("split", "word")
+    query = builder.start(
+        checkpointLocation=str(folder / "spark"), trigger={"processingTime": "200 milliseconds"}
+    )
+    said = []
+    try:
+        stop(query)
+    except NotOurSourceError as error:
+        said.append(str(error))
+    deadline = time.monotonic() + 200
+    while ["flaky", 2] not in [row for path in taken.glob("*.json") for row in json.loads(path.read_text())]:
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline, "the failed record did not come again"
+        time.sleep(0.1)
+    stop(query, 200, stream=stream)
+    assert not query.isActive
+    (folder / "stopped.json").write_text(json.dumps(said))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`reliable()` under Spark Connect: reports travel through ZooKeeper, the batch function runs beside the server."""
+"""`reliable()` and topologies under Spark Connect: reports travel through ZooKeeper, batches run beside the server."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import HERE, kind, options, put
+from harness import HERE, eventually, kind, layout_of, options, put
+from kazoo.client import KazooClient
 
 from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from checkpoint.store import SourceStore
 from spout.deadletter import read_dead_letters
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
 
 
-def test_records_fail_one_by_one_and_come_back(
+def test_records_fail_one_by_one_and_come_back_and_the_query_stops_when_asked(
     make_stream: Callable[..., str],
     kinesis: KinesisClient,
     kinesis_server: EmbeddedKinesis,
     zookeeper: EmbeddedZooKeeper,
+    keeper: KazooClient,
     tmp_path: Path,
 ) -> None:
     stream = make_stream(2)
@@ -48,3 +51,17 @@ def test_records_fail_one_by_one_and_come_back(
     bad = {i for i in range(40) if kind(i) == "bad"}
     assert sorted(written) == sorted((i, 2 if i in again else 1) for i in range(40) if i not in bad)
     assert {json.loads(letter.data or b"")["i"] for letter in read_dead_letters(str(letters))} == bad
+
+    # Then a topology ran, in which one record failed, and came again as a whole.
+    files = list((tmp_path / "taken").glob("*.json"))
+    kept = sorted(tuple(row) for path in files for row in json.loads(path.read_text()))
+    assert kept == [("flaky", 2), ("four", 1), ("one", 1), ("three", 1), ("three", 2), ("two", 1)]
+    # It was asked to stop: its last batch is settled, and nobody plans on.
+    store = SourceStore(keeper, layout_of(kinesis, stream))
+    settled = store.settled()
+    assert settled is not None
+    assert settled.txid >= max(int(path.stem.partition("-")[0]) for path in files)
+    assert not any(node.waiting for node in store.inflight().values())
+    eventually(lambda: store.owner() is None, "the end of the planning process")
+    (said,) = json.loads((tmp_path / "stopped.json").read_text())
+    assert "stop(query, stream=stream)" in said

@@ -1,4 +1,4 @@
-"""Records acked by another process after their batch, over a SIGKILL to all of the query's processes."""
+"""Records acked by another process after their batch, over a SIGKILL to all of the query's processes and restarts."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from harness import Job, layout_of, options, put
 from kazoo.client import KazooClient
+from moto_in_hand import MotoInHand
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+from stage import Stage
 
+from bolt import Acks, reliable
 from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from checkpoint.layout import Layout
 from checkpoint.store import SourceStore
+from spout.testing import aggregate
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
@@ -105,3 +112,71 @@ def test_acks_of_another_process_outlive_a_kill_and_what_failed_comes_back(
 
 def shards(ids: dict[int, str]) -> set[str]:
     return {id_.rpartition("/")[2].partition(":")[0] for id_ in ids.values()}
+
+
+def test_several_streams_user_records_and_spooled_retries_wait_for_their_acks(
+    own_stage: Callable[..., Stage], moto: MotoInHand
+) -> None:
+    """Two streams, one of them with an aggregate; acks while the query is down; the bound is in the progress."""
+    stage, other = own_stage(), own_stage()
+    plain = stage.put(["a", "flaky", "b"])
+    answer = other.client.put_record(
+        StreamName=other.stream,
+        Data=aggregate((text, "k") for text in (b"u0", b"u1", b"u2")),
+        PartitionKey="k",
+    )
+    users = [f"{other.stream}/{answer['ShardId']}:{answer['SequenceNumber']}:{sub}" for sub in range(3)]
+    shards = [f"{one.stream}/{one.shard()}" for one in (stage, other)]
+    options = {
+        "streamName": f"{stage.stream},{other.stream}",
+        "ackMode": "explicit",
+        "messageTimeout": "1h",
+        "retrySpool": stage.at("spool"),
+        "maxInflightRecords": 3,
+    }
+    seen: set[tuple[str, str, int]] = set()
+
+    def parse(record):  # type: ignore[no-untyped-def]
+        if record.data == b"flaky" and record.attempt == 1:
+            raise ValueError("flaky")
+        return record.messageId, record.data.decode(), record.attempt
+
+    def write(rows: DataFrame, txid: int) -> None:
+        seen.update(tuple(row) for row in rows.collect())
+        # It is gone from its stream before its retry: only the spool has it.
+        moto.expire(stage.stream, plain[1:2])
+
+    def start() -> StreamingQuery:
+        stream = reliable(stage.load(**options)).map(parse, "id string, text string, attempt int")
+        return stage.start(stream, write)
+
+    query = start()
+    stage.until(lambda: (plain[1], "flaky", 2) in seen, "the spooled retry")
+    stage.until(lambda: stage.progress(query).get("unacked") == 6, "all to be in flight")
+    for shard in shards:
+        said = stage.progress(query)["shards"][shard]["blocked"]
+        assert said.startswith("3 records are read and not done, the bound maxInflightRecords is 3")
+    more = stage.put(["c"])
+    query.stop()
+    stage.queries.remove(query)
+    delivered = {id_: attempt for id_, _, attempt in seen}
+    assert delivered == dict.fromkeys([*plain, *users], 1) | {plain[1]: 2}
+
+    with Acks(stage.app, {"zookeeper.hosts": stage.hosts}) as acks:
+        assert acks.ack([plain[0], users[0], users[2]]) == 3
+        assert acks.fail([users[1]], "the warehouse said no") == 1
+        seen.clear()
+        query = start()
+        wanted = {(more[0], "c", 1), (users[1], "u1", 2)}
+        stage.until(lambda: seen >= wanted, "what there is room for, and what was refused")
+        assert seen == wanted
+        acks.ack([*plain[1:], *more, users[1]])
+        store = SourceStore(stage.zookeeper, Layout("/kinesis-trident", stage.app))
+        ends = {(more[0], -1), (users[2], 2)}
+
+        def checkpoints() -> set[tuple[str, int]]:
+            return {(node.checkpoint or "", node.sub) for node in store.checkpoints().values()}
+
+        tips = {(id_.split(":")[1], sub) for id_, sub in ends}
+        stage.until(lambda: checkpoints() == tips, "the checkpoints at the ends")
+    assert not any(node.pending or node.waiting for node in store.inflight().values())
