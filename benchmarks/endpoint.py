@@ -1,8 +1,10 @@
 """A Kinesis endpoint that is never the bottleneck: one process that serves prepared pages over raw HTTP.
 
 Every record has the same length, so a page is one array of bytes in which only the digits of the sequence numbers
-change. It answers ListShards, DescribeStreamSummary, GetShardIterator and GetRecords, for any stream name; a shard
-holds `pages` full pages, then is at its tip. Run alone it prints its URL and serves until its input is closed:
+change, and of those only the few that differ from the page before are written. It is sent as it lies there, by a
+thread a connection, so that a client waits for little else than its own reading. It answers ListShards,
+DescribeStreamSummary, GetShardIterator and GetRecords, for any stream name; a shard holds `pages` full pages, then is
+at its tip. Run alone it prints its URL and serves until its input is closed:
 
     python -m benchmarks.endpoint --shards 4 --pages 50 --size 1024
 """
@@ -10,14 +12,15 @@ holds `pages` full pages, then is at its tip. Run alone it prints its URL and se
 from __future__ import annotations
 
 import argparse
-import asyncio
 import base64
-import os
 import random
+import socketserver
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
@@ -96,9 +99,10 @@ class _Pages:
         payloads = _sentences(held, rng) if held.words else _noise(held, rng)
         parts = [self._record(payload, arrival, index) for index, payload in enumerate(payloads)]
         stride = len(parts[0])
-        self._template = np.frombuffer(b"".join(parts), dtype=np.uint8).reshape(held.page, stride)
-        at = parts[0].index(_PREFIX.encode()) + len(_PREFIX) + _SHARD_DIGITS
-        self._digits = slice(at, at + _ORDINAL_DIGITS)
+        self._template = np.frombuffer(bytearray(b"".join(parts)), dtype=np.uint8).reshape(held.page, stride)
+        self._at = parts[0].index(_PREFIX.encode()) + len(_PREFIX) + _SHARD_DIGITS
+        self._written = np.full((held.page, _ORDINAL_DIGITS), ord("0"), dtype=np.uint8)
+        self._in_use = threading.Lock()
 
     def _record(self, payload: bytes, arrival: str, index: int) -> bytes:
         data = base64.b64encode(payload).decode()
@@ -108,27 +112,41 @@ class _Pages:
             f'"PartitionKey":"key-{index % 10_000:04}"}},'
         ).encode()
 
-    def body(self, start: int, limit: int) -> bytes:
-        """Records from the ordinal `start` on."""
-        count = max(0, min(limit, self._held.page, self._held.total - start))
-        offset = start % self._held.page
-        rows = np.take(self._template, np.arange(offset, offset + count) % self._held.page, axis=0)
-        left = np.arange(start, start + count)
-        for digit in range(self._digits.stop - 1, self._digits.start - 1, -1):
-            rows[:, digit] = left % 10 + ord("0")
-            left = left // 10
-            if not left.any():
-                break
+    @contextmanager
+    def answer(self, start: int, limit: int) -> Iterator[list[memoryview]]:
+        """The body with the records from the ordinal `start` on, in pieces that are valid until the context ends."""
+        page = self._held.page
+        count = max(0, min(limit, page, self._held.total - start))
         behind = 0 if start + count >= self._held.total else 1000
         tail = f'],"MillisBehindLatest":{behind},"NextShardIterator":"{self._shard}:{start + count}"}}'
-        return b"".join((b'{"Records":[', rows.reshape(-1)[:-1].data if count else b"", tail.encode()))
+        with self._in_use:
+            first = start % page
+            # Beyond the end of the page its beginning follows, as part of the next one.
+            ahead = self._rows(first, start, min(count, page - first))
+            begun = self._rows(0, start + page - first, max(0, first + count - page))
+            pieces = [piece for piece in (ahead, begun) if len(piece)]
+            if pieces:
+                # Each record has its comma; the last one's is left out.
+                pieces[-1] = pieces[-1][:-1]
+            yield [memoryview(b'{"Records":['), *pieces, memoryview(tail.encode())]
+
+    def _rows(self, row: int, start: int, count: int) -> memoryview:
+        """So many rows of the page from `row` on, which become the records from the ordinal `start` on."""
+        rows, written = self._template[row : row + count], self._written[row : row + count]
+        powers = 10 ** np.arange(_ORDINAL_DIGITS - 1, -1, -1, dtype=np.int64)
+        digits = np.arange(start, start + count)[:, None] // powers % 10 + ord("0")
+        for column in np.flatnonzero((digits != written).any(axis=0)):
+            rows[:, self._at + column] = digits[:, column]
+        written[:] = digits
+        return memoryview(rows.reshape(-1).data)
 
 
 def pages(held: Records, count: int) -> Iterator[bytes]:
     """The first GetRecords bodies of the first shard."""
     shard = _Pages(held, 0)
     for number in range(count):
-        yield shard.body(number * held.page, held.page)
+        with shard.answer(number * held.page, held.page) as pieces:
+            yield b"".join(pieces)
 
 
 def _noise(held: Records, rng: random.Random) -> Iterator[bytes]:
@@ -148,11 +166,15 @@ class _Service:
         self._created = int(time.time())
         self._pages = [_Pages(held, shard) for shard in range(held.shards)]
 
-    def answer(self, call: str, asked: dict[str, Any]) -> bytes:
+    @contextmanager
+    def answer(self, call: str, asked: dict[str, Any]) -> Iterator[list[memoryview]]:
+        """The body of an answer, in pieces that are valid until the context ends."""
         if call == "GetRecords":
             shard, _, start = asked["ShardIterator"].partition(":")
-            return self._pages[int(shard)].body(int(start), asked.get("Limit", _LIMIT))
-        return msgspec.json.encode(getattr(self, f"_{call}")(asked))
+            with self._pages[int(shard)].answer(int(start), asked.get("Limit", _LIMIT)) as pieces:
+                yield pieces
+        else:
+            yield [memoryview(msgspec.json.encode(getattr(self, f"_{call}")(asked)))]
 
     def _GetShardIterator(self, asked: dict[str, Any]) -> dict[str, Any]:
         shard = int(asked["ShardId"].rpartition("-")[2])
@@ -192,48 +214,43 @@ class _Service:
         }
 
 
-class _Connection(asyncio.Protocol):
-    def __init__(self, service: _Service) -> None:
-        self._service = service
-        self._received = bytearray()
+class _Connection(socketserver.StreamRequestHandler):
+    disable_nagle_algorithm = True
+    server: _Server
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport: Any = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        while (end := self._received.find(b"\r\n\r\n")) >= 0:
-            headers = dict(
-                line.lower().split(b":", 1)
-                for line in bytes(self._received[:end]).split(b"\r\n")[1:]
-                if b":" in line
-            )
-            length = int(headers.get(b"content-length", b"0"))
-            if len(self._received) < end + 4 + length:
+    def handle(self) -> None:
+        while request := self.rfile.readline():
+            headers = {}
+            while (line := self.rfile.readline()) not in (b"\r\n", b""):
+                name, _, value = line.partition(b":")
+                headers[name.lower()] = value.strip()
+            if not request.startswith(b"POST "):
                 return
-            asked = bytes(self._received[end + 4 : end + 4 + length])
-            call = bytes(self._received[:end]).split(b"Kinesis_20131202.", 1)[1].split(b"\r", 1)[0].decode()
-            del self._received[: end + 4 + length]
-            self._send(self._service.answer(call, msgspec.json.decode(asked)))
-
-    def _send(self, body: bytes) -> None:
-        date = formatdate(usegmt=True)
-        head = (
-            f"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.1\r\nDate: {date}\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        )
-        self._transport.writelines([head.encode(), body])
+            asked = msgspec.json.decode(self.rfile.read(int(headers[b"content-length"])))
+            call = headers[b"x-amz-target"].decode().partition(".")[2]
+            with self.server.service.answer(call, asked) as pieces:
+                head = (
+                    "HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.1\r\n"
+                    f"Date: {formatdate(usegmt=True)}\r\nContent-Length: {sum(map(len, pieces))}\r\n\r\n"
+                )
+                self.connection.sendall(head.encode())
+                for piece in pieces:
+                    self.connection.sendall(piece)
 
 
-async def _serve(held: Records, port: int) -> None:
-    loop = asyncio.get_running_loop()
-    service = _Service(held)
-    server = await loop.create_server(lambda: _Connection(service), "127.0.0.1", port)
-    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
-    # Whoever started this holds the other end: it ends with them, however they end.
-    closed = asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), lambda: None if os.read(sys.stdin.fileno(), 1024) else closed.set())
-    await closed.wait()
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def __init__(self, held: Records, port: int) -> None:
+        self.service = _Service(held)
+        super().__init__(("127.0.0.1", port), _Connection)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A client that goes away in the middle of an answer is no fault of this one.
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def main() -> None:
@@ -243,12 +260,11 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     given = parser.parse_args()
     held = Records(**{name: getattr(given, name) for name in _SETTINGS})
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(_serve(held, given.port))
-    else:
-        uvloop.run(_serve(held, given.port))
+    with _Server(held, given.port) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)
+        # Whoever started this holds the other end: it ends with them, however they end.
+        sys.stdin.read()
 
 
 if __name__ == "__main__":

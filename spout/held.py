@@ -7,21 +7,32 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from spout.positions import After, Position
-from spout.slices import arrival_at, fitting, payload_size, position_at, through
+from spout.slices import arrival_at, compact, fitting, payload_size, position_at, through
 from tracker.records import RecordPosition
 
 __all__ = ["Bounds", "Held", "Turn", "cut"]
 
-_ALL = 2**63
+_ALL = 2**63 - 1
+
+_WASTE = 2**20
+"""Bytes of memory that a turn may keep for records that it does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What ends a turn: records, payload bytes, or seconds since it began, whichever comes first."""
+    """What ends a turn, whichever comes first.
+
+    Attributes:
+        records: how many.
+        bytes: of their payloads.
+        seconds: since it began.
+        memory: bytes of all their columns.
+    """
 
     records: int
     bytes: int
     seconds: float
+    memory: int = _ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +77,22 @@ class Held:
     batches: list[pa.RecordBatch] = field(default_factory=list)
     count: int = 0
     size: int = 0
+    memory: int = 0
     answered: int = 0
     """Records of Kinesis that were answered for those held: aggregates count once."""
 
     def __post_init__(self) -> None:
         self.count = sum(batch.num_rows for batch in self.batches)
         self.size = sum(map(payload_size, self.batches))
+        self.memory = sum(batch.nbytes for batch in self.batches)
 
     @property
     def full(self) -> bool:
         """Whether a bound is reached."""
         return self.bounds is not None and (
-            self.count >= self.bounds.records or self.size >= self.bounds.bytes
+            self.count >= self.bounds.records
+            or self.size >= self.bounds.bytes
+            or self.memory >= self.bounds.memory
         )
 
     @property
@@ -86,22 +101,34 @@ class Held:
         if self.bounds is None:
             return _ALL
         by_size = (self.bounds.bytes - self.size) * self.answered // self.size + 1 if self.size else _ALL
+        by_memory = (
+            (self.bounds.memory - self.memory) * self.answered // self.memory + 1 if self.memory else _ALL
+        )
         left = self.bounds.records - self.count
         by_count = left * self.answered // self.count if self.count else left
-        return max(1, min(by_count, by_size))
+        return max(1, min(by_count, by_size, by_memory))
 
     def take(self, records: pa.RecordBatch, answered: int) -> int:
         """Hold what of the records, of an answer with so many, fits, at least one in all; how many that are."""
         if records.num_rows == 0 or self.bounds is None:
             return 0
-        least = 0 if self.batches else 1
-        taken = fitting(records, self.bounds.records - self.count, self.bounds.bytes - self.size, least)
+        taken = fitting(
+            records,
+            self.bounds.records - self.count,
+            self.bounds.bytes - self.size,
+            self.bounds.memory - self.memory,
+            0 if self.batches else 1,
+        )
         if taken:
-            self.batches.append(records.slice(0, taken))
+            held = records.slice(0, taken)
+            if records.nbytes - held.nbytes > _WASTE:
+                held = compact(records, 0, taken)
+            self.batches.append(held)
             self.count += taken
             # Some are perhaps before the position; of aggregates there are fewer than of their user records.
             self.answered += min(answered, records.num_rows)
-            self.size += payload_size(self.batches[-1])
+            self.size += payload_size(held)
+            self.memory += held.nbytes
         return taken
 
     def turn(

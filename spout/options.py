@@ -166,7 +166,7 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         "maxFetchBytesPerTask",
         values.size,
         "128MiB",
-        "Payload that one task holds for the shards it reads side by side.",
+        "What one task holds for the shards it reads side by side, all columns counted (docs/deploying.md, Memory).",
     )
     max_fetch_time: float = option(
         "maxFetchTime",

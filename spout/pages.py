@@ -1,13 +1,14 @@
 """GetRecords answers straight to Arrow: the one hot spot of the client, where botocore's parser is bypassed.
 
-It is many times as fast as boto3 (docs/benchmarks.md). A `response_parser_factory` on the botocore session hands
-the bodies of successful GetRecords calls to `page_of`; signing, endpoints, credentials, retries and errors stay
-botocore's.
+It is many times as fast as boto3 (docs/benchmarks.md). `spout.answers` has the bodies of successful GetRecords calls
+parsed by `parsed_page`, and the `response_parser_factory` of the botocore session takes what comes of it for the
+response; signing, endpoints, credentials, retries and errors stay botocore's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -27,6 +28,7 @@ __all__ = [
     "page_from_response",
     "page_of",
     "page_of_event",
+    "parsed_page",
     "server_time",
 ]
 
@@ -81,17 +83,33 @@ class _Event(
     behind: int | None = None
 
 
+_TOGETHER = 256
+"""Payloads that are joined at a time: few enough to be copied from the processor's cache."""
+
 _decoder = msgspec.json.Decoder(_Answer)
 _event_decoder = msgspec.json.Decoder(_Event)
 
 
-def page_of(body: bytes, answered: int | None = None) -> Page:
+def page_of(body: bytes | memoryview, answered: int | None = None) -> Page:
     """The page in a GetRecords body; `answered` is the server's time.
 
     Raises:
         msgspec.MsgspecError: the body is not the JSON of a GetRecords answer.
     """
     return _page(_decoder.decode(body), answered)
+
+
+def parsed_page(body: memoryview) -> Page:
+    """As `page_of`.
+
+    Raises:
+        ResponseParserError: the body is not the JSON of a GetRecords answer.
+    """
+    try:
+        return page_of(body)
+    except msgspec.MsgspecError as error:
+        msg = f"the answer to GetRecords cannot be read ({len(body)} bytes): {error}"
+        raise ResponseParserError(msg) from error
 
 
 def page_of_event(payload: bytes, answered: int | None = None) -> Page:
@@ -121,15 +139,28 @@ def page_from_response(response: Mapping[str, Any], answered: int | None = None)
 
 def _page(answer: _Answer | _Event, answered: int | None) -> Page:
     records = answer.records
-    data = [record.data for record in records]
+    data = _payloads([record.data for record in records])
     columns = [
         pa.array([record.key for record in records], pa.string()),
-        pa.array(data, pa.binary()),
+        data,
         pa.array([record.sequence for record in records], pa.string()),
         _timestamps(np.array([record.arrival for record in records], dtype=np.float64)),
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
-    return Page(batch, answer.next or None, answer.behind or 0, sum(map(len, data)), answered)
+    return Page(batch, answer.next or None, answer.behind or 0, data.buffers()[2].size, answered)
+
+
+def _payloads(data: list[bytes]) -> pa.Array:
+    """The payloads as a column of exactly their size: Arrow's own builder grows by doubling, and copies each time."""
+    ends = np.zeros(len(data) + 1, dtype=np.int32)
+    np.cumsum(np.fromiter(map(len, data), np.int32, len(data)), out=ends[1:])
+    joined = pa.allocate_buffer(int(ends[-1]))
+    if joined.size:
+        into = memoryview(joined).cast("B")
+        for first in range(0, len(data), _TOGETHER):
+            last = min(first + _TOGETHER, len(data))
+            into[ends[first] : ends[last]] = b"".join(data[first:last])
+    return pa.Array.from_buffers(pa.binary(), len(data), [None, pa.py_buffer(ends), joined])
 
 
 def _timestamps(arrivals: np.ndarray[Any, np.dtype[np.float64]]) -> pa.Array:
@@ -147,7 +178,7 @@ def server_time(headers: Mapping[str, str]) -> int | None:
 
 
 class _PageParser(JSONParser):
-    """botocore's JSON parser, but for GetRecords, SubscribeToShard, and answers that were cut.
+    """botocore's JSON parser, but for pages, SubscribeToShard, and answers that were cut.
 
     It takes those for empty ones, and it would wait for the first event of a subscription without a bound of ours.
     """
@@ -161,17 +192,13 @@ class _PageParser(JSONParser):
         }
         if shape is not None and shape.name == "SubscribeToShardOutput" and response["status_code"] == 200:
             return {EVENTS: response["body"], "ResponseMetadata": metadata}
+        if isinstance(response["body"], Page):
+            page = replace(response["body"], server_time=server_time(headers))
+            return {PAGE: page, "ResponseMetadata": metadata}
         wanted = headers.get("content-length", "")
         if wanted.isdigit() and len(response["body"]) < int(wanted):
             raise IncompleteReadError(actual_bytes=len(response["body"]), expected_bytes=int(wanted))
-        if shape is None or shape.name != "GetRecordsOutput" or response["status_code"] != 200:
-            return super().parse(response, shape)
-        try:
-            page = page_of(response["body"], server_time(headers))
-        except msgspec.MsgspecError as error:
-            msg = f"the answer to GetRecords cannot be read ({len(response['body'])} bytes): {error}"
-            raise ResponseParserError(msg) from error
-        return {PAGE: page, "ResponseMetadata": metadata}
+        return super().parse(response, shape)
 
 
 class PageParserFactory(ResponseParserFactory):

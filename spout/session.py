@@ -18,7 +18,7 @@ from botocore.exceptions import CredentialRetrievalError, NoCredentialsError
 
 from spout.answers import read_at_once
 from spout.connection_options import ConnectionOptions
-from spout.pages import PageParserFactory
+from spout.pages import PageParserFactory, parsed_page
 
 __all__ = ["create_clients"]
 
@@ -56,7 +56,7 @@ def create_clients(options: ConnectionOptions, *retries: int, connections: int =
         for times in retries
     ]
     for client in clients:
-        read_at_once(client)
+        read_at_once(client, parsed_page)
     return clients
 
 

@@ -43,6 +43,8 @@ RECORD_SCHEMA = pa.schema(
 
 _SEQUENCE, _SUB, _ARRIVAL = 2, 3, 4
 
+_ALL = 2**63 - 1
+
 
 def with_sub_sequence(page: pa.RecordBatch) -> pa.RecordBatch:
     """A page's records in the columns of `RECORD_SCHEMA`."""
@@ -109,10 +111,24 @@ def payload_size(batch: pa.RecordBatch) -> int:
     return int(ends[-1] - ends[0])
 
 
-def fitting(batch: pa.RecordBatch, records: int, size: int, least: int = 1) -> int:
-    """How many of the first records are within both bounds: whole aggregates only, and at least `least` records."""
-    ends = _ends(batch)
-    count = max(least, min(records, int(np.searchsorted(ends - ends[0], size, side="right")) - 1))
+def fitting(batch: pa.RecordBatch, records: int, size: int, memory: int = _ALL, least: int = 1) -> int:
+    """How many of the first records are within all bounds: whole aggregates only, and at least `least` records.
+
+    Args:
+        batch: in the columns of `RECORD_SCHEMA`.
+        records: how many at most.
+        size: bytes of payload at most.
+        memory: bytes of all columns at most; what is beside the payload is taken as the same for each record.
+        least: how many are taken whatever the bounds.
+    """
+    payloads = _ends(batch).astype(np.int64)
+    payloads -= payloads[0]
+    within = np.searchsorted(payloads, size, side="right")
+    if batch.nbytes > memory:
+        beside = (batch.nbytes - payloads[-1]) / batch.num_rows
+        columns = payloads + beside * np.arange(len(payloads))
+        within = min(within, np.searchsorted(columns, memory, side="right"))
+    count = max(least, min(records, int(within) - 1))
     if not 0 < count < batch.num_rows:
         return int(min(count, batch.num_rows))
     sequence = batch.column(_SEQUENCE)

@@ -68,6 +68,13 @@ class TurnSource:
             turn.shard,
         )
 
+    @property
+    def at_a_time(self) -> int:
+        """How many turns are held at a time, each with its share of `maxFetchBytesPerTask`."""
+        options = self._options
+        most = options.max_fetch_bytes_per_task // options.max_fetch_bytes_per_shard
+        return max(1, min(most, len(self._partition.turns)))
+
     def bounds(self, turn: ShardTurn) -> Bounds:
         """How far a turn reads."""
         options = self._options
@@ -80,6 +87,7 @@ class TurnSource:
         return Bounds(
             records=records,
             bytes=size,
+            memory=options.max_fetch_bytes_per_task // self.at_a_time,
             # The next subscription cannot begin sooner, so a turn that has more goes on until then.
             seconds=max(options.max_fetch_time, RESUBSCRIBE_SECONDS if self._subscriber else 0.0),
         )

@@ -97,10 +97,8 @@ class TurnReader:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """The rows of all turns; the turns held at a time are bounded by `maxFetchBytesPerTask`."""
-        options = self._options
-        at_a_time = max(1, options.max_fetch_bytes_per_task // options.max_fetch_bytes_per_shard)
-        width = min(at_a_time, len(self._partition.turns))
-        with ThreadPoolExecutor(max_workers=max(1, width), thread_name_prefix="turn") as pool:
+        width = self._source.at_a_time
+        with ThreadPoolExecutor(max_workers=width, thread_name_prefix="turn") as pool:
             queue = iter(self._partition.turns)
             running: dict[Future[_Held], ShardTurn] = {}
 
@@ -114,16 +112,21 @@ class TurnReader:
                     start_one()
                 while running:
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for future in done:
+                    for _ in range(len(done)):
+                        # No name keeps a turn when its rows are given: the next one takes its place in memory.
+                        future = done.pop()
                         del running[future]
-                        held = future.result()
-                        yield from held.rows.record_batches()
-                        if held.unpinned is not None:
-                            self._pin_last(held.shard, held.unpinned)
+                        yield from self._given(future.result())
+                        del future
                         start_one()
             finally:
                 for future in running:
                     future.cancel()
+
+    def _given(self, held: _Held) -> Iterator[pa.RecordBatch]:
+        yield from held.rows.record_batches()
+        if held.unpinned is not None:
+            self._pin_last(held.shard, held.unpinned)
 
     def _refuse_settled(self) -> None:
         settled = self._store.settled()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import socketserver
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,8 +18,36 @@ from botocore.session import get_session
 from spout.answers import read_at_once
 
 BODY = b'{"Records":[],"MillisBehindLatest":3,"NextShardIterator":"next"}'
+LARGE = BODY.replace(b"[]", b"[" + b" " * 2**20 + b"]")
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.1\r\n"
-WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
+
+
+def whole(body: bytes) -> bytes:
+    """An answer with that body."""
+    return HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+WHOLE = whole(BODY)
+
+
+@contextmanager
+def many(behave: Callable[[socket.socket], object]) -> Iterator[str]:
+    """A server of many connections at a time, that answers each request as it is told."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            while requested(self.request):
+                behave(self.request)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager
@@ -72,6 +102,21 @@ def stall(connection: socket.socket) -> None:
     connection.recv(1)
 
 
+def stall_in_a_large_one(connection: socket.socket) -> None:
+    connection.sendall(whole(LARGE)[:-10])
+    connection.recv(1)
+
+
+def end(connection: socket.socket) -> None:
+    connection.sendall(WHOLE[:-10])
+    connection.shutdown(socket.SHUT_RDWR)
+
+
+def end_in_a_large_one(connection: socket.socket) -> None:
+    connection.sendall(whole(LARGE)[:-10])
+    connection.shutdown(socket.SHUT_RDWR)
+
+
 def reset(connection: socket.socket) -> None:
     connection.sendall(WHOLE[:-10])
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -108,7 +153,9 @@ def outcome(url: str, *, at_once: bool, times: int = 1) -> Any:
     return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
 
 
-@pytest.mark.parametrize("behave", [lambda one: one.sendall(WHOLE), chunked])
+@pytest.mark.parametrize(
+    "behave", [lambda one: one.sendall(WHOLE), lambda one: one.sendall(whole(LARGE)), chunked]
+)
 def test_a_whole_answer(behave: Callable[[socket.socket], object]) -> None:
     with endpoint(behave) as url:
         # Twice: the connection is used again.
@@ -119,10 +166,42 @@ def test_a_whole_answer(behave: Callable[[socket.socket], object]) -> None:
         }
 
 
-@pytest.mark.parametrize("behave", [stall, reset, bad_chunk, refused])
+@pytest.mark.parametrize("behave", [stall, stall_in_a_large_one, reset, bad_chunk, refused])
 def test_errors_are_those_of_botocore(behave: Callable[[socket.socket], object]) -> None:
     with endpoint(behave) as url:
         at_once, plain = outcome(url, at_once=True), outcome(url, at_once=False)
 
     assert isinstance(plain, tuple)
     assert at_once == plain
+
+
+@pytest.mark.parametrize("behave", [end, end_in_a_large_one])
+def test_an_answer_that_ends_early_is_an_error(behave: Callable[[socket.socket], object]) -> None:
+    with endpoint(behave) as url:
+        at_once, plain = outcome(url, at_once=True), outcome(url, at_once=False)
+
+    assert at_once[0] == "ConnectionClosedError"
+    # botocore takes it for an answer without anything in it.
+    assert plain == {}
+
+
+def test_each_of_many_large_answers_at_a_time_is_what_was_sent() -> None:
+    bodies = [
+        BODY.replace(b":3", b":%d" % lag).replace(b"[]", b"[" + b" " * 2**20 + b"]") for lag in range(40)
+    ]
+    asked = iter(bodies)
+    at_work: set[int] = set()
+
+    def parse(body: memoryview) -> bytes:
+        at_work.add(threading.get_ident())
+        return bytes(body)
+
+    with many(lambda connection: connection.sendall(whole(next(asked)))) as url:
+        client = get_session().create_client("kinesis", endpoint_url=url)
+        read_at_once(client, parse)
+        with ThreadPoolExecutor(8) as pool:
+            lags = pool.map(lambda _: client.get_records(ShardIterator="i")["MillisBehindLatest"], bodies)
+            assert sorted(lags) == list(range(40))
+        client.close()
+    # In a thread of their own: what malloc keeps for a thread is kept once.
+    assert len(at_work) == 1

@@ -103,6 +103,24 @@ def test_the_bound_on_bytes_is_kept_but_one_record_is_always_taken() -> None:
     assert [len(data) for data in payloads(second.batches)] == [600]
 
 
+def test_the_bound_on_memory_counts_all_columns_and_one_record_is_always_taken() -> None:
+    rig = Rig()
+    rig.put(*[b"x"] * 100)
+    all_of_it = sum(batch.nbytes for batch in rig.fetcher.fetch_new(TRIM_HORIZON, PLENTY).batches)
+    half = rig.fetcher.fetch_new(TRIM_HORIZON, Bounds(1000, 10**9, 60, memory=all_of_it // 2))
+    assert 40 < half.count <= 50
+    assert sum(batch.nbytes for batch in half.batches) <= all_of_it // 2
+    assert rig.fetcher.fetch_new(TRIM_HORIZON, Bounds(1000, 10**9, 60, memory=1)).count == 1
+
+
+def test_a_turn_that_is_cut_keeps_no_memory_for_the_records_it_does_not_hold() -> None:
+    rig = Rig()
+    rig.put(*[b"x" * 10**6] * 8)
+    turn = rig.fetcher.fetch_new(TRIM_HORIZON, Bounds(1000, 3 * 10**6, 60))
+    assert turn.count == 3
+    assert sum(batch.get_total_buffer_size() for batch in turn.batches) < 4 * 10**6
+
+
 def test_what_is_held_tells_how_many_more_to_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(page=5)
     rig.put(*[b"x" * 100] * 20)

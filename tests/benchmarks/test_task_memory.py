@@ -1,0 +1,24 @@
+"""A task's memory follows its bound: not how much there is to read, nor how many shards are read side by side."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.endpoint import Records
+from benchmarks.task_memory import MIB, SHARDS, taken
+from checkpoint.embedded import EmbeddedZooKeeper
+
+
+@pytest.mark.parametrize(("size", "page"), [(1024, 10_000), (1024 * 1024, 10)])
+def test_a_task_takes_its_bound_and_no_more_than_150_mb_more(
+    zookeeper: EmbeddedZooKeeper, size: int, page: int
+) -> None:
+    bound = 64 * MIB
+    pages = bound // 4 // (size * page) + 1
+
+    found = taken(zookeeper.hosts, Records(SHARDS, pages, page, size), bound)
+
+    # Otherwise there was nothing to bound.
+    assert found.read >= 1.5 * bound
+    # Over what the interpreter with its libraries has before.
+    assert found.peak - found.base <= bound + 150_000_000
