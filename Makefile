@@ -12,6 +12,9 @@ PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
 BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.source benchmarks.task_memory benchmarks.planning benchmarks.states benchmarks.word_count benchmarks.acker benchmarks.bolts
 ARGS ?=
 WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,2)
+# How often a test that failed is run again in a whole run, where a loaded machine can make Spark give up on a worker;
+# the summary counts it.
+RERUNS ?= $(if $(findstring tests/,$(ARGS)),0,1)
 
 # Spark starts its workers, the discovery of formats among them, with this.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
@@ -32,7 +35,7 @@ demo: $(VENV)/.ready-demo java
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: $(VENV)/.ready-test java servers
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns $(RERUNS) $(ARGS)
 
 chaos: $(VENV)/.ready-test java servers
 	@$(BIN)/python -m pytest tests/e2e/chaos_matrix.py $(ARGS)
