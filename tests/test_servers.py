@@ -10,6 +10,7 @@ import uuid
 from pathlib import Path
 
 import boto3
+import psycopg
 import pytest
 from servers import KinesisLocal, MemcachedServer, PostgresServer, RedisServer
 
@@ -67,7 +68,7 @@ def test_postgres_keeps_a_row_and_is_reached_by_its_url(postgres_server: Postgre
 def test_postgres_stops_cleanly_while_a_client_is_connected(postgres_server: PostgresServer) -> None:
     with (
         PostgresServer(postgres_server.program) as server,
-        socket.create_connection(("127.0.0.1", server.port)),
+        psycopg.connect(server.url),
     ):
         running = server.data / "postmaster.pid"
         assert running.exists()

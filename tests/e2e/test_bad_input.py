@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from moto_in_hand import MotoInHand
@@ -35,7 +36,7 @@ def error_of_load(stage: Stage, options: dict[str, str]) -> str:
 
 
 WRONG_OPTIONS = [
-    ({"retrylimits": "3"}, "unknown option retrylimits; did you mean retryLimit?"),
+    ({"retryLimits": "3"}, "unknown option retrylimits (Spark tells names in lower case); did you mean retryLimit?"),
     ({"retryLimit": "-1"}, "option retryLimit is '-1'; accepted is"),
     ({"spout": "exactly-once"}, "option spout is 'exactly-once'; accepted is"),
     ({"retryBackoff": "soon"}, "option retryBackoff is 'soon'; accepted is"),
@@ -184,8 +185,9 @@ def test_a_recreated_stream_is_another_one(stage: Stage) -> None:
     stage.put(["two"])
     text = error_of(stage.start(stage.parsed(), taken))
     assert "StreamChangedError" in text
-    assert f"'{stage.stream}' created at {old.created}" in text
-    assert "deleted and created again" in text
+    created = datetime.fromtimestamp(old.created / 1000, UTC).isoformat(timespec="seconds")
+    assert f"stream '{stage.stream}' was deleted and created again" in text
+    assert f"created at {created}" in text
     assert "new checkpointLocation" in text
     again = Taken()
     ended(stage.start(stage.parsed(), again, checkpoint="new", trigger=AVAILABLE_NOW))

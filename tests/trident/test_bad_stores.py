@@ -115,13 +115,13 @@ def test_a_wrong_password(redis_server: RedisServer) -> None:
         assert count(RedisState.opaque(server.url.replace("://", "://:right@")), 1, ["a"], 1) == [1]
 
 
-def test_a_wrong_password_of_memcached(memcached_server: MemcachedServer, tmp_path: Path) -> None:
-    users = tmp_path / "users"
-    users.write_text("user:right\n")
-    # memcached does not run as root, and must read it.
-
+def test_a_wrong_password_of_memcached(memcached_server: MemcachedServer) -> None:
     class Guarded(MemcachedServer):
         def _command(self) -> list[str]:
+            users = self._folder / "users"
+            users.write_text("user:right\n")
+            # memcached does not run as root, and must read it.
+            self._folder.chmod(0o755)
             return [*super()._command(), "-Y", str(users)]
 
         def _answers(self) -> bool:
@@ -129,8 +129,6 @@ def test_a_wrong_password_of_memcached(memcached_server: MemcachedServer, tmp_pa
                 connection.sendall(b"set login 0 0 10\r\nuser right\r\n")
                 return connection.recv(100).startswith(b"STORED")
 
-    for folder in [tmp_path, *tmp_path.parents][:3]:
-        folder.chmod(folder.stat().st_mode | 0o005)
     with Guarded(memcached_server._program) as server:
         address = "{}:{}".format(*server.address)
         with pytest.raises(StoreError, match="does not let us in") as caught:
