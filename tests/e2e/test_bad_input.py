@@ -36,7 +36,10 @@ def error_of_load(stage: Stage, options: dict[str, str]) -> str:
 
 
 WRONG_OPTIONS = [
-    ({"retryLimits": "3"}, "unknown option retrylimits (Spark tells names in lower case); did you mean retryLimit?"),
+    (
+        {"retryLimits": "3"},
+        "unknown option retrylimits (Spark tells names in lower case); did you mean retryLimit?",
+    ),
     ({"retryLimit": "-1"}, "option retryLimit is '-1'; accepted is"),
     ({"spout": "exactly-once"}, "option spout is 'exactly-once'; accepted is"),
     ({"retryBackoff": "soon"}, "option retryBackoff is 'soon'; accepted is"),
