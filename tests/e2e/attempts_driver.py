@@ -28,7 +28,6 @@ def session(folder: Path) -> SparkSession:
         "spark.log.level": "ERROR",
         "spark.driver.memory": "512m",
         # Most of a short life is the start of the JVM.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(folder / "local"),

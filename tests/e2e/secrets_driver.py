@@ -22,7 +22,6 @@ def main() -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "INFO")
         .config("spark.python.authenticate.socketTimeout", "120s")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.local.dir", f"{asked['folder']}/local")

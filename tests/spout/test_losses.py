@@ -99,13 +99,19 @@ def missing_shard_read_in_part(world: World) -> SparkCheckpoint:
     return checkpoint
 
 
-def shard_gone_under_its_plan(world: World) -> SparkCheckpoint:
+def planned(world: World) -> SparkCheckpoint:
+    """A batch that Spark has logged and nobody has read."""
     world.put(1)
     query = world.start()
     query.planned()
     query.end()
-    resharded_long_ago(world)
     return query.checkpoint
+
+
+def shard_gone_under_its_plan(world: World) -> SparkCheckpoint:
+    checkpoint = planned(world)
+    resharded_long_ago(world)
+    return checkpoint
 
 
 def recreated_before_the_next_batch(world: World) -> SparkCheckpoint:
@@ -118,13 +124,10 @@ def recreated_before_the_next_batch(world: World) -> SparkCheckpoint:
 
 
 def recreated_under_a_planned_batch(world: World) -> SparkCheckpoint:
-    world.put(1)
-    query = world.start()
-    query.planned()
-    query.end()
+    checkpoint = planned(world)
     world.server.recreate("orders")
     world.put(3)
-    return query.checkpoint
+    return checkpoint
 
 
 def named_shard_is_not_there(world: World) -> SparkCheckpoint:
