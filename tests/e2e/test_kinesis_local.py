@@ -103,19 +103,37 @@ class Resharded:
 
 @dataclass
 class Seen:
-    """A sink that keeps, for each key, the rounds in the order in which they came; and the shards they came from."""
+    """A sink that keeps what each micro-batch gave; a batch given again, by a query that was stopped, is the same."""
 
-    rounds: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    shards: set[str] = field(default_factory=set)
+    batches: dict[int, dict[str, list[tuple[str, int]]]] = field(default_factory=dict)
 
-    def __call__(self, rows: DataFrame, _: int) -> None:
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        """Keep, for each key, the shards and rounds in the order in which they came."""
+        given: dict[str, list[tuple[str, int]]] = defaultdict(list)
         for row in rows.select("partitionKey", "data", "shardId").collect():
-            self.rounds[row.partitionKey].append(int(row.data))
-            self.shards.add(row.shardId)
+            given[row.partitionKey].append((row.shardId, int(row.data)))
+        assert self.batches.setdefault(batch, given) == given
+
+    def _all(self) -> list[tuple[str, str, int]]:
+        # At once: a query's thread adds to it.
+        kept = sorted(self.batches.copy().items())
+        return [(key, *row) for _, given in kept for key, rows in given.items() for row in rows]
+
+    @property
+    def rounds(self) -> dict[str, list[int]]:
+        """For each key, the rounds in the order in which they came."""
+        rounds: dict[str, list[int]] = defaultdict(list)
+        for key, _, number in self._all():
+            rounds[key].append(number)
+        return rounds
+
+    @property
+    def shards(self) -> set[str]:
+        return {shard for _, shard, _ in self._all()}
 
     @property
     def count(self) -> int:
-        return sum(map(len, self.rounds.values()))
+        return len(self._all())
 
 
 @pytest.fixture
