@@ -47,7 +47,8 @@ from trident.graph import (
     UpdateNode,
 )
 from trident.grouping import GroupAggregation
-from trident.sections import Sections
+from trident.partials import Partials, partials_of
+from trident.sections import Sections, operates
 from trident.steps import TridentStep
 from trident.updating import Combined, Persisted, Reduced, StateUpdate, Work
 
@@ -82,7 +83,7 @@ class Attempt:
             if node.tracked and not node.children and not isinstance(node, SpoutNode):
                 run(self._section(node, node.schema.names))
             elif not node.tracked and any(parent.tracked for parent in node.parents):
-                self._held[node] = held(self._entry(node))
+                self._held[node] = held(self._entry(node), adaptive=self._partials(node) is None)
 
     def apply(self, nodes: Sequence[Node]) -> None:
         """Update the states in their order, then run what consumes them and whatever else has no state."""
@@ -125,12 +126,44 @@ class Attempt:
 
     def _partial(self, node: AggregateNode | PersistentAggregateNode) -> DataFrame:
         aggregator = node.aggregator
+        if node.keys is not None and isinstance(aggregator, CombinerAggregator) and aggregator.in_spark:
+            return self._in_spark(node, node.keys, aggregator)
         frame = self._input(node.parents[0], {*(node.keys or ()), *node.inputs})
-        if not isinstance(aggregator, CombinerAggregator):
-            return frame
-        if node.keys is not None and aggregator.in_spark is not None:
-            return in_spark(frame, node.keys, node.inputs, aggregator, node.added)
-        return self._aggregated(node, frame)
+        return self._aggregated(node, frame) if isinstance(aggregator, CombinerAggregator) else frame
+
+    def _in_spark(
+        self,
+        node: AggregateNode | PersistentAggregateNode,
+        keys: tuple[str, ...],
+        aggregator: CombinerAggregator,
+    ) -> DataFrame:
+        """One row a group; for a state in its partitions, so that they need not be moved any more."""
+        parent, partitions = node.parents[0], self._partitions(node)
+        partials = self._partials(node)
+        if partials is not None:
+            assert self.sections is not None
+            partial = self.sections.rows(parent, partials.wanted, partials)
+            # There are no more rows than groups to speak of: moved first, they are moved once.
+            return in_spark(
+                by_key(partial, keys, partitions), keys, node.inputs, aggregator, node.added, partial=True
+            )
+        counts = aggregator.in_spark == "count"
+        frame = self._input(parent, {*keys, *(() if counts else node.inputs)})
+        groups = in_spark(frame, keys, node.inputs, aggregator, node.added)
+        return by_key(groups, keys, partitions) if isinstance(node, PersistentAggregateNode) else groups
+
+    def _partials(self, node: Node) -> Partials | None:
+        """What puts the tuples of groups together where they are made; None where Spark has them first."""
+        if not isinstance(node, AggregateNode | PersistentAggregateNode) or node.keys is None:
+            return None
+        parent, aggregator = node.parents[0], node.aggregator
+        if not isinstance(aggregator, CombinerAggregator) or not (parent.tracked and operates(parent)):
+            return None
+        return partials_of(node, node.keys, aggregator)
+
+    def _partitions(self, node: AggregateNode | UpdateNode) -> int:
+        partitions = node.partitions if isinstance(node, UpdateNode) else None
+        return partitions or self.facts.partitions
 
     def _input(self, parent: Node, wanted: Iterable[str]) -> DataFrame:
         if not parent.tracked:
@@ -174,19 +207,26 @@ class Attempt:
         )
         return frame.mapInArrow(aggregation, node.schema)
 
+    def _grouped(
+        self, node: PersistentAggregateNode, frame: DataFrame, partitions: int
+    ) -> tuple[DataFrame, Work]:
+        """Each group in one partition, and what its tuples do to the state."""
+        aggregator = node.aggregator
+        if not isinstance(aggregator, CombinerAggregator):
+            work = Reduced(node.operation, node.keys, node.inputs, aggregator)
+            return by_key(frame, node.keys, partitions), work
+        if aggregator.in_spark is None:
+            frame = self._aggregated(node, by_key(frame, node.keys, partitions))
+        return frame, Combined(node.operation, node.keys, node.added.names[0], aggregator)
+
     def _update(self, node: UpdateNode) -> None:
         """Update one state with the tuples of the batch."""
         frame = self._held[node] if node in self._held else self._entry(node)
-        partitions = node.partitions or self.facts.partitions
+        partitions = self._partitions(node)
         if isinstance(node, PersistentAggregateNode):
             partitions = partitions if node.keys else 1
-            frame = by_key(frame, node.keys, partitions)
-            if isinstance(node.aggregator, CombinerAggregator):
-                if node.aggregator.in_spark is None:
-                    frame = self._aggregated(node, frame)
-                work: Work = Combined(node.operation, node.keys, node.added.names[0], node.aggregator)
-            else:
-                work = Reduced(node.operation, node.keys, node.inputs, node.aggregator)
+            work: Work
+            frame, work = self._grouped(node, frame, partitions)
         elif isinstance(node, PersistNode):
             if node.partitions is not None:
                 frame = frame.repartition(partitions)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -30,15 +30,19 @@ __all__ = [
 ]
 
 _COPY = "__copy"
+_ADAPTIVE = "spark.sql.adaptive.enabled"
 _IN_SPARK: Mapping[str | None, Callable[[Column], Column]] = {"sum": F.sum, "min": F.min, "max": F.max}
+_OF_PARTIALS = {**_IN_SPARK, "count": F.sum}
 
 
-def held(frame: DataFrame) -> DataFrame:
+def held(frame: DataFrame, *, adaptive: bool = True) -> DataFrame:
     """Compute a frame now and keep its rows. Rows that are lost are not computed again: then the batch is replayed.
 
     A cache would compute them again, and a function that judges differently the second time would change a state.
+    Not `adaptive`: the numbers of all partitions are given, so that Spark need not plan again after each shuffle.
     """
-    return frame.localCheckpoint(eager=True)
+    with nullcontext() if adaptive else _planned_once(frame):
+        return frame.localCheckpoint(eager=True)
 
 
 def lost(error: Exception) -> bool:
@@ -57,18 +61,24 @@ def in_spark(
     inputs: tuple[str, ...],
     aggregator: CombinerAggregator,
     added: StructType,
+    *,
+    partial: bool = False,
 ) -> DataFrame:
-    """The groups of a batch, aggregated by Spark. What was aggregated of nothing but nulls is no group."""
+    """The groups of a batch, aggregated by Spark. What was aggregated of nothing but nulls is no group.
+
+    `partial`: the frame holds partial results, in the column `added`.
+    """
     name, kind = added.names[0], added.fields[0].dataType
-    value = (
-        F.count(F.lit(1))
-        if aggregator.in_spark == "count"
-        else _IN_SPARK[aggregator.in_spark](F.col(inputs[0]))
-    )
+    if partial:
+        value = _OF_PARTIALS[aggregator.in_spark](F.col(name))
+    elif aggregator.in_spark == "count":
+        value = F.count(F.lit(1))
+    else:
+        value = _IN_SPARK[aggregator.in_spark](F.col(inputs[0]))
     groups = frame.groupBy(*keys).agg(value.cast(kind).alias(name))
-    return groups.where(
-        F.col(name) != 0 if not keys and aggregator.in_spark == "count" else F.col(name).isNotNull()
-    )
+    if aggregator.in_spark != "count":
+        return groups.where(F.col(name).isNotNull())
+    return groups if keys else groups.where(F.col(name) != 0)
 
 
 def joined(node: JoinNode, left: DataFrame, right: DataFrame) -> DataFrame:
@@ -130,3 +140,15 @@ def repartitioned(node: RepartitionNode, frame: DataFrame, partitions: int) -> D
         return frame.repartition(1)
     copies = frame.withColumn(_COPY, F.explode(F.array(*map(F.lit, range(partitions)))))
     return copies.repartitionById(partitions, F.col(_COPY)).drop(_COPY)
+
+
+@contextmanager
+def _planned_once(frame: DataFrame) -> Iterator[None]:
+    """Without adaptive planning, which takes a job and a plan for each shuffle. The session is the query's own."""
+    settings = frame.sparkSession.conf
+    before = settings.get(_ADAPTIVE)
+    settings.set(_ADAPTIVE, "false")
+    try:
+        yield
+    finally:
+        settings.set(_ADAPTIVE, str(before))

@@ -19,9 +19,10 @@ from spout.slices import RECORD_SCHEMA
 from trident.frames import arrow, repartitioned
 from trident.graph import Grouping, MergeNode, Node, RepartitionNode, RowNode, SpoutNode
 from trident.narrowing import narrowed
-from trident.steps import Pipeline, ProjectStep
+from trident.partials import Partials
+from trident.steps import Pipeline, ProjectStep, TridentStep
 
-__all__ = ["IDENTITY", "Sections"]
+__all__ = ["IDENTITY", "Sections", "operates"]
 
 IDENTITY = ("stream", "shardId", "sequenceNumber", "subSequenceNumber", MESSAGE_ID, ANCHORS)
 """The columns of the source by which an operator on it knows a record."""
@@ -39,31 +40,42 @@ class Sections:
     partitions: int
     _operators: int = field(default=0, init=False)
 
-    def rows(self, node: Node, wanted: Iterable[str]) -> DataFrame:
-        """Tuples of single records at the place where tracking ends: those that fail do not come out."""
-        section = self._section(node, set(wanted) or {node.schema.names[0]}, anchored=False)
+    def rows(self, node: Node, wanted: Iterable[str], partials: Partials | None = None) -> DataFrame:
+        """Tuples of single records at the place where tracking ends: those that fail do not come out.
+
+        `partials`: what comes out instead, where `operates` says that operations give the tuples.
+        """
+        section = self._section(
+            node, set(wanted) or {node.schema.names[0]}, anchored=False, partials=partials
+        )
         broadcast = _broadcast(node)
         return (
             section.frame if broadcast is None else repartitioned(broadcast, section.frame, self.partitions)
         )
 
-    def _section(self, node: Node, wanted: set[str], *, anchored: bool, raw: bool = False) -> Tracked:
+    def _section(
+        self,
+        node: Node,
+        wanted: set[str],
+        *,
+        anchored: bool,
+        raw: bool = False,
+        partials: Partials | None = None,
+    ) -> Tracked:
         """The tuples of a node with at least the columns in `wanted`; `anchored` if they are to be judged further.
 
         `raw`: they may be the source's own rows.
         """
-        steps, base = [], node
-        while not isinstance(base, SpoutNode | MergeNode) and not _moves(base):
-            if isinstance(base, RowNode):
-                steps.append(base.step)
-            base = base.parents[0]
+        steps, base = _operations(node)
         fields = [field for field in node.schema if field.name in wanted]
         if not steps:
             return self._base(base, wanted, [] if raw else fields, anchored=anchored)
         schema = StructType(fields)
-        chain, needed = narrowed([*reversed(steps), ProjectStep(arrow(schema))], wanted)
+        chain, needed = narrowed([*steps, ProjectStep(arrow(schema))], wanted)
         tuples = self._base(base, set(needed), [], anchored=True)
-        return self._operator(node.operation, tuples, Pipeline(chain), schema, anchored=anchored)
+        return self._operator(
+            node.operation, tuples, Pipeline(chain), schema, anchored=anchored, partials=partials
+        )
 
     def _base(
         self, node: Node, wanted: set[str], fields: Sequence[StructField], *, anchored: bool
@@ -93,7 +105,14 @@ class Sections:
         return sorted({*wanted, *IDENTITY, *kept})
 
     def _operator(
-        self, operation: str, tuples: Tracked, pipeline: Pipeline, schema: StructType, *, anchored: bool
+        self,
+        operation: str,
+        tuples: Tracked,
+        pipeline: Pipeline,
+        schema: StructType,
+        *,
+        anchored: bool,
+        partials: Partials | None = None,
     ) -> Tracked:
         tracking = self.tracking
         self._operators += 1
@@ -108,8 +127,9 @@ class Sections:
             final=tracking.final,
             spool=tracking.spool if of_source else None,
         )
-        prepared = Prepared(operator, pipeline, self.conf)
-        return tracking.operator(name, tuples, prepared, schema, anchored=anchored)
+        prepared = Prepared(operator, pipeline, self.conf, partials)
+        given = schema if partials is None else partials.fields
+        return tracking.operator(name, tuples, prepared, given, anchored=anchored)
 
     @property
     def _excluding(self) -> bool:
@@ -124,14 +144,31 @@ class Prepared:
     operator: Operator
     pipeline: Pipeline
     conf: Mapping[str, Any]
+    partials: Partials | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The tuples that succeeded."""
+        """The tuples that succeeded, or the partial results of them."""
         self.pipeline.prepare(self.conf)
         try:
-            yield from self.operator(batches)
+            succeeded = self.operator(batches)
+            yield from succeeded if self.partials is None else self.partials(succeeded)
         finally:
             self.pipeline.cleanup()
+
+
+def operates(node: Node) -> bool:
+    """Whether the tuples of a node come out of operations, so out of a Python worker, and not as they were moved."""
+    return bool(_operations(node)[0])
+
+
+def _operations(node: Node) -> tuple[list[TridentStep], Node]:
+    """The operations that give the tuples of a node, the first first, and where they start."""
+    steps = []
+    while not isinstance(node, SpoutNode | MergeNode) and not _moves(node):
+        if isinstance(node, RowNode):
+            steps.append(node.step)
+        node = node.parents[0]
+    return steps[::-1], node
 
 
 def _moves(node: Node) -> bool:
