@@ -240,6 +240,8 @@ def test_everything_that_a_topology_can_hold(stage: Stage) -> None:
     log("merged", text.merge(text.map(lambda tup: [tup[0].upper()], "text")), "text")
     log("joined", text.join("text", topology.new_stream("names", names), "w"), "text", "name")
     log("grouped", text.group_by("text").aggregate(Count(), "n"), "text", "n")
+    sized = text.map(lambda tup: [tup[0], len(tup[0])], "text, size bigint")
+    log("sized", sized.group_by("text").aggregate(Sum(), "letters", inputs="size"), "text", "letters")
     log("first", text.aggregate(FirstN(2, "text", reverse=True), "text"), "text")
     log("own", text.group_by("text").aggregate(Together(), "longest"), "text", "longest")
     frame = text.transform(lambda df: df.groupBy("text").agg(F.count("*").alias("n")).where("n > 1"))
@@ -270,6 +272,7 @@ def test_everything_that_a_topology_can_hold(stage: Stage) -> None:
         "merged": sorted((text,) for word in words for text in (word, word.upper())),
         "joined": sorted((word, {"a": "Anna", "b": "Ben"}[word]) for word in words if word != "ccc"),
         "grouped": truth,
+        "sized": [("a", 3), ("b", 2), ("ccc", 3)],
         "first": [("b",), ("ccc",)],
         "own": [("a", "a"), ("b", "b"), ("ccc", "ccc")],
         "frame": [("a", 3), ("b", 2)],
