@@ -14,6 +14,10 @@ __all__ = ["Bounds", "Held", "Turn", "cut"]
 
 _ALL = 2**63 - 1
 
+_UNSEEN = 2048
+"""Bytes of memory for a record before one was seen: an answer may be larger than all that a turn may hold, and while it
+is parsed it takes three times its size."""
+
 _WASTE = 2**20
 """Bytes of memory that a turn may keep for records that it does not hold."""
 
@@ -102,7 +106,9 @@ class Held:
             return _ALL
         by_size = (self.bounds.bytes - self.size) * self.answered // self.size + 1 if self.size else _ALL
         by_memory = (
-            (self.bounds.memory - self.memory) * self.answered // self.memory + 1 if self.memory else _ALL
+            (self.bounds.memory - self.memory) * self.answered // self.memory + 1
+            if self.memory
+            else self.bounds.memory // _UNSEEN
         )
         left = self.bounds.records - self.count
         by_count = left * self.answered // self.count if self.count else left

@@ -113,6 +113,20 @@ def test_the_bound_on_memory_counts_all_columns_and_one_record_is_always_taken()
     assert rig.fetcher.fetch_new(TRIM_HORIZON, Bounds(1000, 10**9, 60, memory=1)).count == 1
 
 
+def test_the_first_answer_is_not_asked_to_be_more_than_a_turn_may_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = limits_asked(monkeypatch)
+    rig = Rig()
+    rig.put(*[b"x" * 1024] * 200)
+    memory = 100 * 2048
+    turn = rig.fetcher.fetch_new(TRIM_HORIZON, Bounds(1000, 10**9, 60, memory=memory))
+    # Nothing is known of the records then; afterwards as many as there is room for.
+    assert asked[0] == 100
+    assert 100 < sum(asked) < 200
+    assert sum(batch.nbytes for batch in turn.batches) >= 0.9 * memory
+
+
 def test_a_turn_that_is_cut_keeps_no_memory_for_the_records_it_does_not_hold() -> None:
     rig = Rig()
     rig.put(*[b"x" * 10**6] * 8)
