@@ -25,7 +25,7 @@ from benchmarks.endpoint import PreparedEndpoint, Records
 from benchmarks.report import Section, publish
 from benchmarks.source import options, session
 from bolt import ArrowBolt, KinesisSpout, TopologyBuilder, reliable
-from bolt.functions import step_for
+from bolt.hints import step_for
 from bolt.process import Process
 from bolt.running import Untracked
 from checkpoint.embedded import EmbeddedZooKeeper

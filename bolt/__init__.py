@@ -1,5 +1,6 @@
 """Storm's API on Spark: reliable per-record processing, bolts and topologies."""
 
+from bolt.declared import KinesisSpout, string_scheme
 from bolt.errors import BoltError, TopologyError
 from bolt.outcomes import Outcomes
 from bolt.reliable import Reliable, ReliableSink, foreach_batch, reliable
@@ -13,7 +14,7 @@ from bolt.storm import (
     TopologyContext,
     Tuple,
 )
-from bolt.topology import KinesisSpout, TopologyBuilder, string_scheme
+from bolt.topology import TopologyBuilder
 from spout.acks import Acks
 
 __all__ = [

@@ -15,7 +15,8 @@ from pyspark.sql.types import StructType
 
 from bolt.batch import BatchInHand
 from bolt.errors import BatchFailedError, NotBareStreamError, OperatorError
-from bolt.functions import Step, step_for
+from bolt.functions import Step
+from bolt.hints import step_for
 from bolt.outcomes import Outcomes
 from bolt.process import Process
 from bolt.tracking import Tracking

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -15,82 +15,19 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from bolt.batch import BatchInHand
+from bolt.collector import named
 from bolt.errors import OperatorError
 from bolt.functions import ArrowStep, Judged, Step
 from bolt.operator import StepOperator
+from bolt.parts import ALL, FIELDS, GLOBAL, LOCAL, SHUFFLE, BoltPart, Grouping, Part, SpoutPart, TransformPart
 from bolt.process import Process
-from bolt.storm import ArrowBolt, BasicBolt, Bolt
-from bolt.task import COMPONENT, TASK, BoltOperator, named
+from bolt.storm import ArrowBolt
+from bolt.task import COMPONENT, TASK, BoltOperator
 from bolt.tracking import Operator, Tracked, Tracking
 from checkpoint.nodes import NotDone
 from spout.rows import ANCHORS, SCHEMA
 
-__all__ = [
-    "ALL",
-    "FIELDS",
-    "GLOBAL",
-    "LOCAL",
-    "SHUFFLE",
-    "AnyBolt",
-    "BoltPart",
-    "Grouping",
-    "Input",
-    "Part",
-    "Run",
-    "SpoutPart",
-    "TransformPart",
-]
-
-SHUFFLE, FIELDS, ALL, GLOBAL, LOCAL = "shuffle", "fields", "all", "global", "local"
-AnyBolt = Bolt | BasicBolt | ArrowBolt
-
-
-@dataclass(frozen=True, slots=True)
-class Grouping:
-    """How the tuples of a component are spread over a bolt's tasks."""
-
-    component: str
-    kind: str
-    fields: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """A grouping, and the fields of its component."""
-
-    grouping: Grouping
-    fields: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class SpoutPart:
-    """The spout: the columns of the source and those of its scheme."""
-
-    scheme: Mapping[str, str]
-    fields: StructType
-
-
-@dataclass(frozen=True, slots=True)
-class TransformPart:
-    """A function of the user's behind a component; `anchored` when it keeps `__anchors`."""
-
-    component: str
-    function: Callable[[DataFrame], DataFrame]
-    fields: StructType
-    anchored: bool
-
-
-@dataclass(frozen=True, slots=True)
-class BoltPart:
-    """A bolt with its inputs."""
-
-    bolt: AnyBolt
-    parallelism: int | None
-    inputs: tuple[Input, ...]
-    fields: StructType
-
-
-Part = SpoutPart | TransformPart | BoltPart
+__all__ = ["Run", "Untracked"]
 
 
 @dataclass(frozen=True, slots=True)

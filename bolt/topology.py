@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -21,100 +20,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
+from bolt.declared import BoltDeclarer, KinesisSpout
 from bolt.errors import TopologyError
 from bolt.functions import reason_of
+from bolt.parts import BoltPart, Input, Part, SpoutPart, TransformPart
 from bolt.process import Process
-from bolt.running import (
-    ALL,
-    FIELDS,
-    GLOBAL,
-    LOCAL,
-    SHUFFLE,
-    AnyBolt,
-    BoltPart,
-    Grouping,
-    Input,
-    Part,
-    Run,
-    SpoutPart,
-    TransformPart,
-)
+from bolt.running import Run
 from bolt.storm import ArrowBolt, BasicBolt, Bolt
-from spout.discover import check_names, options_of
+from spout.discover import options_of
 from spout.rows import ANCHORS, SCHEMA
 
-__all__ = ["BoltDeclarer", "KinesisSpout", "TopologyBuilder", "string_scheme"]
-
-
-def string_scheme(field_name: str = "str") -> dict[str, str]:
-    """The record's data as text, in one field: Storm's StringScheme."""
-    return {field_name: "CAST(data AS STRING)"}
-
-
-class KinesisSpout:
-    """The source as a spout. `options` are those of the format `kinesis-trident`.
-
-    `scheme` adds fields to the columns of the source: names, each with an SQL expression over the columns.
-    `tracking=False`: its tuples are unanchored, so what fails is not replayed.
-
-    Raises:
-        OptionsError: there is no option of a name.
-    """
-
-    def __init__(
-        self, *, scheme: Mapping[str, str] | None = None, tracking: bool = True, **options: object
-    ) -> None:
-        self.options = {
-            name.replace("__", "."): value if isinstance(value, str) else _text(value)
-            for name, value in options.items()
-        }
-        check_names(self.options)
-        self.scheme = dict(scheme or {})
-        self.tracking = tracking
-
-
-@dataclass
-class BoltDeclarer:
-    """What `set_bolt` returns, to say which tuples the bolt takes: call one grouping for each component."""
-
-    name: str
-    bolt: AnyBolt
-    parallelism: int | None
-    groupings: list[Grouping] = field(default_factory=list)
-
-    def shuffle_grouping(self, component: str) -> BoltDeclarer:
-        """Spread the component's tuples over the tasks."""
-        return self._add(Grouping(component, SHUFFLE))
-
-    def fields_grouping(self, component: str, *fields: str) -> BoltDeclarer:
-        """Tuples with the same values of these fields come to the same task.
-
-        Raises:
-            TopologyError: no field is given.
-        """
-        if not fields or not all(isinstance(one, str) for one in fields):
-            msg = (
-                f"bolt {self.name!r}: fields_grouping({component!r}) needs at least one field, each a name: "
-                f"fields_grouping({component!r}, 'word', 'country')"
-            )
-            raise TopologyError(msg)
-        return self._add(Grouping(component, FIELDS, fields))
-
-    def all_grouping(self, component: str) -> BoltDeclarer:
-        """Every task gets each of the component's tuples."""
-        return self._add(Grouping(component, ALL))
-
-    def global_grouping(self, component: str) -> BoltDeclarer:
-        """All tuples of the component come to one task."""
-        return self._add(Grouping(component, GLOBAL))
-
-    def local_or_shuffle_grouping(self, component: str) -> BoltDeclarer:
-        """Tuples stay where they are made; there are as many tasks as there are of the component."""
-        return self._add(Grouping(component, LOCAL))
-
-    def _add(self, grouping: Grouping) -> BoltDeclarer:
-        self.groupings.append(grouping)
-        return self
+__all__ = ["TopologyBuilder"]
 
 
 class TopologyBuilder:
@@ -338,7 +254,3 @@ class TopologyBuilder:
             warnings.warn(msg, stacklevel=4)
         rest = StructType([one for one in out.fields if one.name != ANCHORS])
         return TransformPart(component, function, rest, kept)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -7,7 +7,6 @@ ends (see `checkpoint.keeper`). `EmbeddedServer` does this for any server.
 from __future__ import annotations
 
 import http.client
-import random
 import signal
 import socket
 import subprocess
@@ -21,12 +20,11 @@ from typing import Self
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from checkpoint import keeper
-from checkpoint.errors import CheckpointError
+from checkpoint.errors import EmbeddedServerError
 from checkpoint.java import find_java
+from checkpoint.ports import LOOPBACK, free_port, is_free
 
-__all__ = ["EmbeddedKinesis", "EmbeddedServer", "EmbeddedServerError", "EmbeddedZooKeeper", "free_port"]
-
-LOOPBACK = "127.0.0.1"
+__all__ = ["EmbeddedKinesis", "EmbeddedServer", "EmbeddedServerError", "EmbeddedZooKeeper"]
 
 _START_SECONDS = 90.0
 _POLL_SECONDS = 0.05
@@ -58,37 +56,6 @@ appender.console.layout.pattern = %d %p %c{1}: %m%n
 _MOTO = (
     "import logging; logging.getLogger('werkzeug').setLevel('ERROR'); from moto.server import main; main()"
 )
-
-
-class EmbeddedServerError(CheckpointError):
-    """An embedded server could not be started; the message holds the end of its log."""
-
-
-def free_port() -> int:
-    """A loopback port that nothing listens on, outside the range outgoing connections take theirs from.
-
-    So a server that is stopped finds its port free again when it is restarted.
-
-    Raises:
-        EmbeddedServerError: a hundred random ports were all taken.
-    """
-    # Not from the generator that everything shares: two processes that seed it alike would race for the same ports.
-    for port in random.SystemRandom().sample(range(15_000, 32_000), 100):
-        if _is_free(port):
-            return port
-    msg = f"no free port on {LOOPBACK} between 15000 and 32000: stop other servers, or name a port"
-    raise EmbeddedServerError(msg)
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        # As servers do: connections of a former server that still wind down are no hindrance.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-        return True
 
 
 class EmbeddedServer(ABC):
@@ -174,7 +141,7 @@ class EmbeddedServer(ABC):
             self._temporary.cleanup()
 
     def _launch(self) -> None:
-        if not _is_free(self._port):
+        if not is_free(self._port):
             # Whoever listens there could be taken for our server.
             msg = (
                 f"cannot start the embedded {self.name}: {LOOPBACK}:{self._port} is in use; stop what listens "

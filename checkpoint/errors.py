@@ -7,6 +7,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointMovedBackError",
     "CorruptNodeError",
+    "EmbeddedServerError",
     "FencedError",
     "HomeError",
     "MigrationError",
@@ -87,3 +88,7 @@ class CheckpointMovedBackError(CheckpointError):
 
 class MigrationError(CheckpointError):
     """A layout of one of the Storm spouts could not be read or written."""
+
+
+class EmbeddedServerError(CheckpointError):
+    """An embedded server could not be started; the message holds the end of its log."""

@@ -11,7 +11,8 @@ import subprocess
 import urllib.request
 from pathlib import Path
 
-from checkpoint.embedded import EmbeddedServer, free_port
+from checkpoint.embedded import EmbeddedServer
+from checkpoint.ports import free_port
 
 LOOPBACK = "127.0.0.1"
 

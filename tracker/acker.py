@@ -13,8 +13,10 @@ from enum import Enum
 
 import numpy as np
 
+from tracker.bucket import Bucket
 from tracker.errors import OrderError
-from tracker.runs import Bools, Int64s, Runs
+from tracker.gathering import one_each, together
+from tracker.runs import Bools, Int64s
 from tracker.treeblock import TreeBlock
 
 __all__ = ["Acker", "TreeOutcome", "acker_of"]
@@ -32,23 +34,6 @@ class TreeOutcome(Enum):
 _ACKED, _FAILED = TreeOutcome.ACKED, TreeOutcome.FAILED
 
 
-class _Bucket:
-    """What came within one timeout, as in Storm's RotatingMap.
-
-    `trees`: roots that came alone, with their values; 0 once answered, as the value of an open tree never is.
-    `early`: roots whose init has not come, with the XOR of what has; None once one of its tuples failed.
-    `blocks`: roots that came in arrays. `gone`: roots of blocks that were dropped, all of them answered.
-    """
-
-    __slots__ = ("blocks", "early", "gone", "trees")
-
-    def __init__(self) -> None:
-        self.trees: dict[int, int] = {}
-        self.early: dict[int, int | None] = {}
-        self.blocks: list[TreeBlock] = []
-        self.gone: list[Runs] = []
-
-
 class Acker:
     """Roots and values are signed 64-bit integers. Time is in milliseconds and only ever given by the caller.
 
@@ -60,8 +45,8 @@ class Acker:
     def __init__(self, timeout: int = 30_000, now: int = 0) -> None:
         self._timeout = timeout
         self._turned = now
-        self._young = _Bucket()
-        self._old = _Bucket()
+        self._young = Bucket()
+        self._old = Bucket()
 
     @property
     def pending(self) -> int:
@@ -143,7 +128,7 @@ class Acker:
         if turns > 0:
             self._turned += (now - self._turned) // self._timeout * self._timeout
         for _ in range(turns):
-            expired, self._old, self._young = self._old, self._young, _Bucket()
+            expired, self._old, self._young = self._old, self._young, Bucket()
             alone = [root for root, value in expired.trees.items() if value]
             self._young.trees = dict.fromkeys(alone, 0)
             self._young.gone = [block.roots for block in expired.blocks]
@@ -185,7 +170,7 @@ class Acker:
         Returns:
             The roots that are done by that, ascending.
         """
-        roots, values = _one_each(roots, values)
+        roots, values = one_each(roots, values)
         done: list[Int64s] = []
         for block in self._blocks_about(roots):
             places, inside = block.find(roots)
@@ -201,7 +186,7 @@ class Acker:
             for root, value in zip(roots.tolist(), values.tolist(), strict=True)
             if self.ack(root, value) is not None
         ]
-        return _together(done, alone)
+        return together(done, alone)
 
     def fail_many(self, roots: Int64s) -> Int64s:
         """Tuples of many roots failed.
@@ -209,7 +194,7 @@ class Acker:
         Returns:
             The roots that failed by that, ascending.
         """
-        roots, _ = _one_each(roots, roots)
+        roots, _ = one_each(roots, roots)
         done: list[Int64s] = []
         for block in self._blocks_about(roots):
             places, inside = block.find(roots)
@@ -220,7 +205,7 @@ class Acker:
             if inside.any():
                 done.append(block.answer(roots[inside], places[inside]))
                 roots = roots[~inside]
-        return _together(done, [root for root in roots.tolist() if self.fail(root) is not None])
+        return together(done, [root for root in roots.tolist() if self.fail(root) is not None])
 
     def _begun(self, roots: Int64s, values: Int64s) -> Int64s:
         """Keep roots that nothing is known of; those of them that nobody consumes."""
@@ -247,7 +232,7 @@ class Acker:
             early[root] = None if before is None else before ^ value
         return None
 
-    def _answered(self, root: int, bucket: _Bucket, outcome: TreeOutcome) -> TreeOutcome:
+    def _answered(self, root: int, bucket: Bucket, outcome: TreeOutcome) -> TreeOutcome:
         """Remember for another timeout that a root was answered."""
         del bucket.trees[root]
         self._young.trees[root] = 0
@@ -258,91 +243,28 @@ class Acker:
         return self._old.early if root in self._old.early else self._young.early
 
     def _found(self, root: int) -> tuple[TreeBlock, int] | None:
-        """The block that has a root, and the place there."""
-        for bucket in (self._young, self._old):
-            for block in bucket.blocks:
-                place = block.place(root)
-                if place is not None:
-                    return block, place
-        return None
+        return self._young.found(root) or self._old.found(root)
 
     def _is_gone(self, root: int) -> bool:
-        return any(
-            runs.place(root) is not None for bucket in (self._young, self._old) for runs in bucket.gone
-        )
+        return self._young.is_gone(root) or self._old.is_gone(root)
 
     def _in_arrays(self, root: int) -> bool:
         return self._found(root) is not None or self._is_gone(root)
 
     def _blocks_about(self, roots: Int64s) -> Iterator[TreeBlock]:
         """The blocks that may have some of these ascending roots."""
-        if not len(roots):
-            return
-        low, high = int(roots[0]), int(roots[-1])
-        for bucket in (self._young, self._old):
-            for block in bucket.blocks:
-                if block.roots.first <= high and low <= block.roots.last:
-                    yield block
+        if len(roots):
+            yield from self._young.blocks_about(roots)
+            yield from self._old.blocks_about(roots)
 
     def _known(self, roots: Int64s) -> Bools | None:
         """Which of ascending roots something is known of; None where that is none."""
         known = np.zeros(len(roots), dtype=bool)
-        for bucket in (self._young, self._old):
-            for runs in (*(block.roots for block in bucket.blocks), *bucket.gone):
-                if len(roots) and runs.first <= roots[-1] and roots[0] <= runs.last:
-                    inside = runs.find(roots)[1]
-                    known |= True if inside is None else inside
-            for one in (bucket.trees, bucket.early):
-                if len(one) > len(roots):
-                    known |= np.fromiter((root in one for root in roots.tolist()), bool, len(roots))
-                elif one:
-                    known |= np.isin(roots, np.fromiter(one, dtype=np.int64))
+        self._young.mark_known(roots, known)
+        self._old.mark_known(roots, known)
         return known if known.any() else None
 
 
 def acker_of(root: int, ackers: int) -> int:
     """Which of several ackers a root belongs to, from 0: all messages of a tree meet in one. Arrays work too."""
     return root % ackers
-
-
-def _one_each(roots: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
-    """The roots ascending, each once, with the XOR of its values."""
-    rises = roots[1:] > roots[:-1]
-    if rises.all():
-        return roots, values
-    if not _ascending(roots):
-        order = _order(roots)
-        roots, values = roots[order], values[order]
-        rises = roots[1:] > roots[:-1]
-        if rises.all():
-            return roots, values
-    starts = np.concatenate([[0], np.flatnonzero(rises) + 1])
-    return roots[starts], np.bitwise_xor.reduceat(values, starts)
-
-
-def _order(roots: Int64s) -> Int64s:
-    """What sorts roots. One number each is sorted, the root's distance from the lowest and its index: no argsort."""
-    low = roots.min()
-    index_bits = len(roots).bit_length()
-    shift = max(0, (int(roots.max()) - int(low)).bit_length() + index_bits - 64)
-    keys = (roots - low).view(np.uint64)
-    keys >>= np.uint64(shift)
-    keys <<= np.uint64(index_bits)
-    keys |= np.arange(len(roots), dtype=np.uint64)
-    keys.sort()
-    keys &= np.uint64((1 << index_bits) - 1)
-    order: Int64s = keys.view(np.int64)
-    if shift and not _ascending(roots[order]):
-        # Roots whose distance is alike in its higher bits.
-        order = np.argsort(roots)
-    return order
-
-
-def _ascending(roots: Int64s) -> bool:
-    return bool((roots[1:] >= roots[:-1]).all())
-
-
-def _together(done: list[Int64s], alone: list[int]) -> Int64s:
-    if len(done) == 1 and not alone:
-        return done[0]
-    return np.sort(np.concatenate([*done, np.array(alone, dtype=np.int64)]))

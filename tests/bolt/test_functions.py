@@ -17,7 +17,8 @@ from pyspark.sql import Row
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from bolt.errors import OperatorError
-from bolt.functions import FAILED, ROW, ArrowStep, Judged, PandasStep, RowStep, chain, reason_of, step_for
+from bolt.functions import FAILED, ROW, ArrowStep, Judged, PandasStep, RowStep, chain, reason_of
+from bolt.hints import step_for
 from bolt.record import Record
 
 NUMBER = StructType([StructField("number", LongType())])

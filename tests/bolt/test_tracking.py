@@ -19,7 +19,7 @@ from bolt import Bolt, OutputCollector, TopologyContext, Tuple
 from bolt.batch import BatchInHand
 from bolt.carrier import AccumulatorCarrier
 from bolt.errors import NotCoveredError, OperatorError
-from bolt.functions import step_for
+from bolt.hints import step_for
 from bolt.spans import Spans
 from bolt.task import BoltOperator
 from bolt.tracking import Tracked, Tracking

@@ -16,7 +16,8 @@ import pytest
 from kazoo.client import KazooClient
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
-from checkpoint.embedded import EmbeddedKinesis, EmbeddedServerError, EmbeddedZooKeeper, free_port
+from checkpoint.embedded import EmbeddedKinesis, EmbeddedServerError, EmbeddedZooKeeper
+from checkpoint.ports import free_port
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient

@@ -26,9 +26,10 @@ from samples_console import (
 )
 
 from checkpoint.client import ZooKeeperConfig, connect
-from checkpoint.embedded import EmbeddedZooKeeper, free_port
+from checkpoint.embedded import EmbeddedZooKeeper
 from checkpoint.layout import Layout, ShardKey
 from checkpoint.nodes import Acks, DeadLettersNode, SettledNode, ShardsNode, StreamsNode
+from checkpoint.ports import free_port
 from checkpoint.store import SourceStore
 from console.cli import main
 from spout.deadletter import DeadLetterWriter

@@ -15,10 +15,10 @@ from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
 
 from bolt import reliable
 from bolt.errors import NotBareStreamError, OperatorError
-from checkpoint.embedded import free_port
 from checkpoint.errors import CorruptNodeError
 from checkpoint.layout import Layout
 from checkpoint.nodes import Plan
+from checkpoint.ports import free_port
 from spout import stop
 from spout.errors import NotOurSourceError
 from spout.options import Options

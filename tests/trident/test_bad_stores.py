@@ -16,7 +16,7 @@ import pytest
 import redis
 from servers import MemcachedServer, PostgresServer, RedisServer
 
-from checkpoint.embedded import free_port
+from checkpoint.ports import free_port
 from trident.errors import (
     ForeignValueError,
     MissingExtraError,
