@@ -84,7 +84,10 @@ class _Event(
 
 
 _TOGETHER = 256
-"""Payloads that are joined at a time: few enough to be copied from the processor's cache."""
+"""Small payloads that are joined at a time: few enough to be copied from the processor's cache."""
+
+_SMALL = 4096
+"""Mean bytes of payloads that are worth joining; joined, larger ones would stand in memory once more."""
 
 _decoder = msgspec.json.Decoder(_Answer)
 _event_decoder = msgspec.json.Decoder(_Event)
@@ -157,8 +160,9 @@ def _payloads(data: list[bytes]) -> pa.Array:
     joined = pa.allocate_buffer(int(ends[-1]))
     if joined.size:
         into = memoryview(joined).cast("B")
-        for first in range(0, len(data), _TOGETHER):
-            last = min(first + _TOGETHER, len(data))
+        together = _TOGETHER if joined.size < _SMALL * len(data) else 1
+        for first in range(0, len(data), together):
+            last = min(first + together, len(data))
             into[ends[first] : ends[last]] = b"".join(data[first:last])
     return pa.Array.from_buffers(pa.binary(), len(data), [None, pa.py_buffer(ends), joined])
 

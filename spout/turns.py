@@ -118,6 +118,8 @@ class TurnReader:
                         del running[future]
                         yield from self._given(future.result())
                         del future
+                        # What Arrow keeps of it for later would come on top of what the others hold.
+                        pa.default_memory_pool().release_unused()
                         start_one()
             finally:
                 for future in running:
