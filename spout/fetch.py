@@ -150,9 +150,9 @@ class ShardFetcher:
     def fetch_due(self, runs: Sequence[Run], ranges: int, max_bytes: int | None) -> DueTurn:
         """Read due runs (sorted, disjoint) again, gathered into at most `ranges` ranges.
 
-        A range is read until its last record, or until `max_bytes` of payload were read, whole answers at a time
-        and at least one; then, or when throttled, the rest waits for another turn. With `max_bytes` None all of it is
-        read, whatever it takes.
+        A range is read until its last record, or until `max_bytes` of payload were read, whole answers at a time and
+        at least one with a record of its own; then, or when throttled, the rest waits for another turn. With
+        `max_bytes` None all of it is read, whatever it takes.
 
         Raises:
             DeaggregateChangedError: a run was read under the other value of `deaggregate`.
@@ -176,7 +176,8 @@ class ShardFetcher:
         last = group[-1].last_position
         count = size = 0
         while not _finished(pager, last):
-            if max_bytes is not None and size >= max_bytes:
+            # Where it begins behind an aggregate's end, that comes first, however large, and is none of its records.
+            if max_bytes is not None and size >= max_bytes and count:
                 return False
             # One run says itself how many records there are to read, at most.
             asked = min(self._limit, max(1, _span(group[0]) - count)) if len(group) == 1 else self._limit

@@ -181,6 +181,13 @@ def test_due_user_records_come_alone(
         assert (index in found.missing) == (complete and len(there) < runs[index].count)
 
 
+def test_a_run_behind_an_aggregate_that_is_larger_than_the_bound_is_read() -> None:
+    """Its first record is not known: reading begins with the aggregate before it."""
+    shard = shard_of([4, 0])
+    run = shard.run(4, 5, knows_first=False)
+    assert shard.fetcher(1).fetch_due([run], 2, 1).served == (1,)
+
+
 def limits_asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     asked: list[int] = []
     read = MemoryKinesis.get_records
