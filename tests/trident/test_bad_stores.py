@@ -178,7 +178,7 @@ def test_a_value_that_is_too_large_for_memcached(memcached_server: MemcachedServ
     state.commit(1)
     state.begin_commit(2)
     with pytest.raises(
-        ValueTooLargeError, match=r"key \('large',\) has 1,1\d\d,\d\d\d bytes.*nothing was written"
+        ValueTooLargeError, match=r"key \('large',\) has 1,1\d\d,\d\d\d bytes.*this key was not written"
     ):
         state.multi_put(keys, ["z", "y" * 1_100_000])
     state.begin_commit(2)
@@ -204,7 +204,7 @@ def test_a_value_that_is_too_large_for_memcached(memcached_server: MemcachedServ
 def test_a_type_that_json_would_change(value: Any, kind: StateType) -> None:
     state = MemoryMapState(kind).make_state({}, 0, 1)
     state.begin_commit(1)
-    with pytest.raises(SerializationError, match=r"key \('bad',\) cannot be stored.*Nothing was written"):
+    with pytest.raises(SerializationError, match=r"key \('bad',\) cannot be stored.*This key was not written"):
         state.multi_put([("good",), ("bad",)], [1, value])
     state.begin_commit(1)
     assert state.multi_get([("good",), ("bad",)]) == [None, None]

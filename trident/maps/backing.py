@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from trident.state import Key
 
-__all__ = ["LOST", "BackingMap", "Version", "VersionedBackingMap", "lost_of", "versioned"]
+__all__ = [
+    "LOST",
+    "UNREAD",
+    "BackingMap",
+    "Change",
+    "Version",
+    "VersionedBackingMap",
+    "at_once",
+    "lost_of",
+    "versioned",
+]
 
 V = TypeVar("V")
 
 Version = Any
 """What a read saw under a key, for a store to compare: its own token, or the bytes themselves."""
+
+Change = Callable[[slice, list[Any]], tuple[Sequence[Any], Collection[int]]]
+"""(some of the keys, what stands under them) -> what is to stand there, and which of these, from 0, stay as they are.
+
+A value of None removes its key. It may be called again for keys that it has seen, with what then stands there.
+"""
 
 
 class _Lost:
@@ -25,6 +41,17 @@ class _Lost:
 
 LOST: Final = _Lost()
 """In the place of a version: the key was not written, another writer had changed it."""
+
+
+class _Unread:
+    """The type of `UNREAD`."""
+
+    def __repr__(self) -> str:
+        return "UNREAD"
+
+
+UNREAD: Final = _Unread()
+"""In the place of a version: the key was written, and only a read can tell its version."""
 
 
 class BackingMap(ABC, Generic[V]):
@@ -72,6 +99,15 @@ class VersionedBackingMap(BackingMap[V]):
             can be `LOST` to this call's own first try, so who gets it reads again before deciding.
         """
 
+    def multi_exchange(self, keys: Sequence[Key], change: Change) -> list[Version]:
+        """Read, change and compare and set; a store may have read the next keys while it writes the ones before.
+
+        Returns:
+            As of `multi_compare_and_set`; `UNREAD` where the store does not say. After an error some keys may have
+            been written.
+        """
+        return at_once(self, keys, *self.multi_get_versioned(keys), change)
+
 
 class _Unversioned(VersionedBackingMap[V]):
     """A store of two methods: it writes always."""
@@ -107,6 +143,28 @@ class _Unversioned(VersionedBackingMap[V]):
         if kept:
             self._backing.multi_put([key for key, _ in kept], [value for _, value in kept])
         return [None] * len(keys)
+
+
+def at_once(
+    backing: VersionedBackingMap[V],
+    keys: Sequence[Key],
+    values: list[V | None],
+    versions: Sequence[Version],
+    change: Change,
+) -> list[Version]:
+    """Change and write all of what was read."""
+    news, left = change(slice(0, len(keys)), values)
+    if not left:
+        return backing.multi_compare_and_set(keys, news, versions)
+    written = list(versions)
+    at = [i for i in range(len(keys)) if i not in left]
+    if at:
+        done = backing.multi_compare_and_set(
+            [keys[i] for i in at], [news[i] for i in at], [versions[i] for i in at]
+        )
+        for i, version in zip(at, done, strict=True):
+            written[i] = version
+    return written
 
 
 def lost_of(written: Sequence[Version]) -> list[int]:

@@ -84,7 +84,7 @@ class TransactionMap(RemovableMapState[T]):
             raise ValueError(msg)
 
         def apply(at: Sequence[int], bases: list[Any]) -> list[Any]:
-            chosen = partials if len(at) == len(partials) else [partials[i] for i in at]
+            chosen = partials[at.start : at.stop] if isinstance(at, range) else [partials[i] for i in at]
             if type(None) not in set(map(type, bases)):
                 return list(map(combine, bases, chosen))
             return [
@@ -111,7 +111,7 @@ class TransactionMap(RemovableMapState[T]):
         self._check_whole()
         if not len(keys):
             return []
-        # A tuple: what is below may recognise keys that it has read when it writes them.
+        # A tuple: they are remembered with what was written, and the caller's list may change.
         keys = tuple(keys)
         with self._breaking():
             if len(set(keys)) == len(keys):
@@ -138,7 +138,7 @@ class TransactionMap(RemovableMapState[T]):
                 last.append(value)
             return last
 
-        finals = self._rounds(tuple(where), apply_all, overwrite=overwrite)
+        finals = self._rounds(list(where), apply_all, overwrite=overwrite)
         for group, final in enumerate(finals):
             # A group that was skipped is stored with all its updates; what was between them is not known.
             for i in groups[group][-1:] if group in applied else groups[group]:
@@ -149,16 +149,20 @@ class TransactionMap(RemovableMapState[T]):
         """Read, compute and write until no key was lost to another writer."""
         results: list[T | None] = [None] * len(keys)
         at: Sequence[int] = range(len(keys))
-        for _ in range(_ROUNDS):
-            here = keys if len(at) == len(keys) else [keys[i] for i in at]
-            reads = self._reads.multi_get(here)
-            stored, skipped, news = self._next(reads, _shifted(apply, at), overwrite=overwrite)
-            if len(at) == len(keys):
-                results = news
+
+        def change(part: slice, reads: Reads[Any]) -> tuple[list[Any], Collection[int]]:
+            here = at[part]
+            stored, skipped, news = self._next(reads, _shifted(apply, here), overwrite=overwrite)
+            if isinstance(here, range):
+                results[here.start : here.stop] = news
             else:
-                for i, new in zip(at, news, strict=True):
+                for i, new in zip(here, news, strict=True):
                     results[i] = new
-            lost = self._put(here, stored, reads.versions, skipped)
+            return stored, skipped
+
+        for _ in range(_ROUNDS):
+            here = keys if isinstance(at, range) else [keys[i] for i in at]
+            lost = self._reads.multi_exchange(here, change)
             if not lost:
                 return results
             at = [at[j] for j in lost]
@@ -170,30 +174,17 @@ class TransactionMap(RemovableMapState[T]):
         )
         raise ConflictError(msg)
 
-    def _put(
-        self, keys: Sequence[Key], stored: Sequence[Any], versions: Sequence[Any], skipped: Collection[int]
-    ) -> list[int]:
-        """Write all but what is skipped; the positions that lost."""
-        if not skipped:
-            return self._reads.multi_put(keys, stored, versions)
-        chosen = [i for i in range(len(keys)) if i not in skipped]
-        if not chosen:
-            return []
-        lost = self._reads.multi_put(
-            [keys[i] for i in chosen], [stored[i] for i in chosen], [versions[i] for i in chosen]
-        )
-        return [chosen[i] for i in lost]
-
     def _drop_removed(self, txid: int | None) -> None:
         old = [key for key, removed in self._removed.items() if removed != txid]
         if not old:
             return
-        reads = self._reads.multi_get(old)
-        stale = [
-            stored is not None and stored.txid != txid and value is None
-            for stored, value in zip(reads.values, self._visible(reads), strict=True)
-        ]
-        self._reads.multi_forget(old, stale, reads.versions)
+        self._reads.multi_forget(
+            old,
+            lambda found: [
+                stored is not None and stored.txid != txid and value is None
+                for stored, value in zip(found, self._visible(Reads(found)), strict=True)
+            ],
+        )
         for key in old:
             del self._removed[key]
 
@@ -211,7 +202,7 @@ class TransactionMap(RemovableMapState[T]):
 
 
 def _shifted(apply: Apply, at: Sequence[int]) -> Apply:
-    """Positions of a round as those of the call."""
+    """Positions of a part of a round as those of the call."""
     return lambda inner, bases: apply(at if len(inner) == len(at) else [at[i] for i in inner], bases)
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 from trident.maps.backing import Version
+from trident.stores.overlap import Line
 
 __all__ = ["ByteStore"]
 
@@ -55,6 +58,19 @@ class ByteStore(ABC):
             StoreUnavailableError: no answer; some keys may have been set.
             StoreError: the store refused.
         """
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether there is a `line`."""
+        return False
+
+    def line(self, guard: str | None) -> AbstractContextManager[Line[Any]]:
+        """A connection on which reads and writes overlap.
+
+        Args:
+            guard: a key that is read with each part of the keys, not before it.
+        """
+        raise NotImplementedError
 
     def end_batch(self, txid: int | None) -> None:
         """The batch is over: what was set must be durable on return."""

@@ -7,17 +7,29 @@ again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 from trident.errors import StateOptionsError, StoreError, ValueTooLargeError
-from trident.maps.backing import Version
+from trident.maps.backing import LOST, UNREAD, Version
 from trident.stores.bytestore import ByteStore
 from trident.stores.factory import MapStateFactory
 from trident.stores.ketama import Ketama
 from trident.stores.memcached_connection import MemcachedConnection
-from trident.stores.memcached_wire import RefusedError, compare_and_sets, found, gets, sets, stored, wire_keys
+from trident.stores.memcached_wire import (
+    RefusedError,
+    compare_and_sets,
+    found,
+    gets,
+    not_stored,
+    sets,
+    stored,
+    wire_keys,
+)
 from trident.stores.options import MapOptions
+from trident.stores.overlap import Line
 
 __all__ = ["MemcachedByteStore", "MemcachedOptions", "MemcachedState"]
 
@@ -25,6 +37,9 @@ T = TypeVar("T")
 
 _CHUNK = 1_000
 """Keys a pipeline."""
+
+_PART = 500
+"""Keys of a pipeline that others overlap."""
 
 _ITEM_OVERHEAD = 512
 _MONTH = 30 * 24 * 60 * 60
@@ -61,6 +76,7 @@ class MemcachedByteStore(ByteStore):
         self._ring = Ketama(list(connections))
         self._ttl = b" T%d" % expire if expire else b""
         self._lock = threading.Lock()
+        self._idle: list[MemcachedConnection] = []
         # One that is too large would not only be refused: memcached drops the value that it should replace.
         self.max_value_bytes = max_item_size - _ITEM_OVERHEAD
 
@@ -92,6 +108,27 @@ class MemcachedByteStore(ByteStore):
         """See `ByteStore.set_many`."""
         self._spread([wire_keys(keys), values], lambda names, ours: sets(names, ours, self._ttl), stored)
 
+    @property
+    def overlaps(self) -> bool:
+        """See `ByteStore.overlaps`: with several servers none can say in which order the guard and a key were read."""
+        return len(self._connections) == 1
+
+    @contextmanager
+    def line(self, guard: str | None) -> Iterator[Line[bytes]]:
+        """See `ByteStore.line`."""
+        [server] = self._connections.values()
+        with self._lock:
+            connection = self._idle.pop() if self._idle else server.another()
+        try:
+            yield _MemcachedLine(self, connection, self._ttl, guard)
+        except BaseException:
+            # What is under way would be taken for the answers to what comes next.
+            connection.close()
+            raise
+        finally:
+            with self._lock:
+                self._idle.append(connection)
+
     def _spread(
         self,
         columns: Sequence[Sequence[Any]],
@@ -119,8 +156,14 @@ class MemcachedByteStore(ByteStore):
         pipelines: Iterable[tuple[bytes, int]],
         parse: Callable[[bytes, int], T],
     ) -> list[T]:
-        try:
+        with self.speaking():
             return connection.ask(pipelines, parse)
+
+    @contextmanager
+    def speaking(self) -> Iterator[None]:
+        """What memcached refuses, as the errors of a store."""
+        try:
+            yield
         except RefusedError as refused:
             if "too large" in str(refused):
                 msg = (
@@ -129,6 +172,58 @@ class MemcachedByteStore(ByteStore):
                 raise ValueTooLargeError(msg) from None
             msg = f"{self.where} refused: {refused}. It must be memcached 1.6 or newer, with memory left (-m)"
             raise StoreError(msg) from None
+
+
+class _MemcachedLine(Line[bytes]):
+    """The guard is one key more of each read. memcached is silent about what it sets: that halves its work."""
+
+    part_size = _PART
+
+    def __init__(
+        self, store: MemcachedByteStore, connection: MemcachedConnection, ttl: bytes, guard: str | None
+    ) -> None:
+        self._store = store
+        self._connection = connection
+        self._ttl = ttl
+        self._guard = [] if guard is None else wire_keys([guard])
+        self._written: deque[tuple[Sequence[bytes], bool]] = deque()
+
+    def ask(self, names: Sequence[str]) -> list[bytes]:
+        """See `Line.ask`."""
+        encoded = wire_keys(names)
+        self._connection.send(gets(encoded + self._guard))
+        return encoded
+
+    def read(self, count: int) -> tuple[list[bytes | None], Sequence[Version], bytes | None]:
+        """See `Line.read`; a version is memcached's own cas."""
+        with self._store.speaking():
+            values, cases = self._connection.answer(count + len(self._guard), found)
+        if not self._guard:
+            return values, cases, None
+        cases.pop()
+        return values, cases, values.pop()
+
+    def write(
+        self,
+        names: Sequence[bytes],
+        values: Sequence[bytes | None],
+        versions: Sequence[Version],
+        guard: bytes | None,
+    ) -> None:
+        """See `Line.write`; the guard is not looked at again."""
+        silent = None not in values
+        said = b"k q" if silent else b"c"
+        self._connection.send(compare_and_sets(names, values, versions, self._ttl, said))
+        self._written.append((names, silent))
+
+    def written(self, count: int) -> list[Version]:
+        """See `Line.written`."""
+        names, silent = self._written.popleft()
+        with self._store.speaking():
+            if not silent:
+                return self._connection.answer(count, stored)
+            lost = self._connection.answer(count, lambda answer, _: not_stored(answer))
+        return [LOST if name in lost else UNREAD for name in names] if lost else [UNREAD] * count
 
 
 class MemcachedState(MapStateFactory):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import selectors
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from trident.errors import StoreError, StoreUnavailableError
@@ -44,6 +46,14 @@ class MemcachedConnection:
         connect_timeout: float = 2,
         request_timeout: float = 10,
     ) -> None:
+        self._another = partial(
+            MemcachedConnection,
+            host,
+            port,
+            login,
+            connect_timeout=connect_timeout,
+            request_timeout=request_timeout,
+        )
         self._address = (host, port)
         self._login = login
         self._connect_timeout = connect_timeout
@@ -51,6 +61,10 @@ class MemcachedConnection:
         self._socket: socket.socket | None = None
         self._selector: selectors.BaseSelector | None = None
         self._received = bytearray()
+
+    def another(self) -> MemcachedConnection:
+        """A new connection to the same server."""
+        return self._another()
 
     def ask(self, pipelines: Iterable[tuple[bytes, int]], parse: Callable[[bytes, int], T]) -> list[T]:
         """Send pipelines and read what comes back.
@@ -66,17 +80,31 @@ class MemcachedConnection:
             StoreUnavailableError: no connection, or no answer; a new connection is made at the next call.
             StoreError: the server does not let us in.
         """
-        try:
+        waiting: deque[int] = deque()
+        answers: list[T] = []
+        for requests, count in pipelines:
+            self.send(requests)
+            waiting.append(count)
+            if len(waiting) >= _UNDER_WAY:
+                answers.append(self.answer(waiting.popleft(), parse))
+        return answers + [self.answer(count, parse) for count in waiting]
+
+    def send(self, requests: bytes) -> None:
+        """Send a pipeline; `answer` takes what comes back, in the order of the pipelines. Both raise as `ask` does."""
+        with self._talking():
             if self._socket is None:
                 self._open()
-            waiting: deque[int] = deque()
-            answers: list[T] = []
-            for requests, count in pipelines:
-                self._send(requests + b"mn\r\n")
-                waiting.append(count)
-                if len(waiting) >= _UNDER_WAY:
-                    answers.append(self._answer(waiting.popleft(), parse))
-            return answers + [self._answer(count, parse) for count in waiting]
+            self._send(requests + b"mn\r\n")
+
+    def answer(self, count: int, parse: Callable[[bytes, int], T]) -> T:
+        """What the answer to the next pipeline says."""
+        with self._talking():
+            return self._answer(count, parse)
+
+    @contextmanager
+    def _talking(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             self.close()
             msg = f"memcached {self._name} does not answer ({error}): check that it runs and that executors reach it"

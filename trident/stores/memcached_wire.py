@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from trident.maps.backing import LOST, Version
 from trident.stores.memcached_connection import IncompleteError
 
-__all__ = ["RefusedError", "compare_and_sets", "found", "gets", "sets", "stored", "wire_keys"]
+__all__ = ["RefusedError", "compare_and_sets", "found", "gets", "not_stored", "sets", "stored", "wire_keys"]
 
 _PLAIN = re.compile(rb"(?!~)[^\x00-\x20\x7f]{1,250}")
 _ALL_PLAIN = re.compile(rb"[^\x00-\x20\x7f~]*")
-_FOUND = re.compile(rb"VA (\d+) c(\d+)\r\n([^\r]*)\r\n|EN\r\n")
-_SIZES = [b" %d c C" % size for size in range(1024)]
+_SIZES = {say: [b" %d %b C" % (size, say) for size in range(1024)] for say in (b"c", b"k q")}
 
 
 class RefusedError(Exception):
@@ -40,27 +39,36 @@ def gets(names: Sequence[bytes]) -> bytes:
 
 
 def compare_and_sets(
-    names: Sequence[bytes], values: Sequence[bytes | None], versions: Sequence[Version], ttl: bytes
+    names: Sequence[bytes],
+    values: Sequence[bytes | None],
+    versions: Sequence[Version],
+    ttl: bytes,
+    say: bytes = b"c",
 ) -> bytes:
-    """Set each key that still has its cas, or is still not there; None removes it."""
+    """Set each key that still has its cas, or is still not there; None removes it.
+
+    `say` is what is answered: `c`, the new cas of each; `k q`, only the keys that were not set, and no word on those
+    removed. The second is for memcached half the work.
+    """
     nothing = type(None)
     if nothing in set(map(type, values)) or nothing in set(map(type, versions)):
         return b"".join(
             _delete(name, cas)
             if value is None
-            else b"ms %b %d c ME%b\r\n%b\r\n" % (name, len(value), ttl, value)
+            else b"ms %b %d %b ME%b\r\n%b\r\n" % (name, len(value), say, ttl, value)
             if cas is None
-            else b"ms %b %d c C%b%b\r\n%b\r\n" % (name, len(value), cas, ttl, value)
+            else b"ms %b %d %b C%b%b\r\n%b\r\n" % (name, len(value), say, cas, ttl, value)
             for name, value, cas in zip(names, values, versions, strict=True)
         )
     sizes = list(map(len, values))  # type: ignore[arg-type]
     parts: list[bytes] = [b"\r\nms "] * (6 * len(names))
     parts[0] = b"ms "
     parts[1::6] = names
-    if max(sizes) < len(_SIZES):
-        parts[2::6] = map(_SIZES.__getitem__, sizes)
+    heads = _SIZES[say]
+    if max(sizes) < len(heads):
+        parts[2::6] = map(heads.__getitem__, sizes)
     else:
-        parts[2::6] = map(b" %d c C".__mod__, sizes)
+        parts[2::6] = map((b" %d " + say + b" C").__mod__, sizes)
     parts[3::6] = versions
     parts[4::6] = [ttl + b"\r\n"] * len(names)
     parts[5::6] = values  # type: ignore[assignment]
@@ -77,23 +85,24 @@ def sets(names: Sequence[bytes], values: Sequence[bytes | None], ttl: bytes) -> 
 
 
 def found(answer: bytes, count: int) -> tuple[list[bytes | None], list[Version]]:
-    """Values and their cas, None for nothing. At once where no value holds a carriage return, else one by one.
+    """Values and their cas, None for nothing. At once where all are there without line ends in them, else one by one.
 
     Raises:
         IncompleteError: it ends before its end.
         RefusedError: the server says so.
     """
-    matches = _FOUND.findall(answer)
-    if len(matches) == count:
-        sizes, cases, values = zip(*matches, strict=True)
-        hits = count - sizes.count(b"")
-        if [int(size or 0) for size in sizes] == list(map(len, values)) and sum(map(len, sizes)) + sum(
-            map(len, cases)
-        ) + sum(map(len, values)) + 9 * hits + 4 * (count - hits) == len(answer):
-            if hits == count:
-                return list(values), list(cases)
-            here = [(value, cas) if cas else (None, None) for cas, value in zip(cases, values, strict=True)]
-            return [value for value, _ in here], [cas for _, cas in here]
+    lines = answer.split(b"\r\n")
+    if len(lines) == 2 * count + 1:
+        values: list[bytes | None] = list(lines[1::2])
+        words = b" ".join(lines[:-1:2]).replace(b" c", b" ").split(b" ")
+        sizes = words[1::3]
+        if (
+            len(words) == 3 * count
+            and set(words[::3]) == {b"VA"}
+            and b"".join(sizes).isdigit()
+            and [*map(int, sizes)] == [*map(len, lines[1::2])]
+        ):
+            return values, list(words[2::3])
     return _found_one_by_one(answer, count)
 
 
@@ -115,6 +124,25 @@ def stored(answer: bytes, count: int) -> list[Version]:
         cas = words[1][1:] if len(words) > 1 else None
         written.append(cas if words[0] == b"HD" else LOST)
     return written
+
+
+def not_stored(answer: bytes) -> set[bytes]:
+    """The keys that were not set, of an answer that says nothing else.
+
+    Raises:
+        IncompleteError: it ends before its end.
+        RefusedError: the server says so.
+    """
+    if answer and not answer.endswith(b"\r\n"):
+        # It was cut within a key that ends as answers do.
+        raise IncompleteError
+    lost = set()
+    for line in answer.split(b"\r\n")[:-1]:
+        words = line.split()
+        if len(words) != 2 or words[0] not in {b"EX", b"NS", b"NF"}:
+            raise RefusedError(line.decode(errors="replace"))
+        lost.add(words[1][1:])
+    return lost
 
 
 def _found_one_by_one(answer: bytes, count: int) -> tuple[list[bytes | None], list[Version]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -12,6 +13,9 @@ from trident.stores.bytestore import ByteStore
 from trident.stores.extras import require, without_secrets
 from trident.stores.factory import MapStateFactory
 from trident.stores.options import MapOptions
+from trident.stores.overlap import Line
+from trident.stores.redis_line import RedisLine
+from trident.stores.redis_scripts import COMPARE_AND_SET, SET
 from trident.stores.redis_wire import command, packed
 
 if TYPE_CHECKING:
@@ -27,64 +31,6 @@ _COMMANDS = 32
 
 _UNAVAILABLE = ("LOADING", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "BUSY")
 """Errors that pass."""
-
-# Redis takes a whole script as one step. MGET reads what is no string as nothing, hence EXISTS.
-_COMPARE_AND_SET = b"""
-local keys, old, new = cmsgpack.unpack(ARGV[1])
-local ttl, hash = ARGV[2], ARGV[3]
-local now
-if hash == '' then now = redis.call('MGET', unpack(keys)) else now = redis.call('HMGET', hash, unpack(keys)) end
-local sets, gone, fresh, lost = {}, {}, {}, {}
-local m = 0
-for i = 1, #keys do
-  local value = now[i] or ''
-  if value ~= old[i] then
-    lost[#lost + 1] = i
-  else
-    if value == '' then fresh[#fresh + 1] = keys[i] end
-    if new[i] == '' then
-      gone[#gone + 1] = keys[i]
-    else
-      sets[m + 1] = keys[i]
-      sets[m + 2] = new[i]
-      m = m + 2
-    end
-  end
-end
-if hash == '' then
-  if #fresh > 0 and redis.call('EXISTS', unpack(fresh)) > 0 then
-    for i = 1, #fresh do redis.call('GET', fresh[i]) end
-  end
-  if m > 0 then
-    if ttl == '0' then
-      redis.call('MSET', unpack(sets))
-    else
-      for i = 1, m, 2 do redis.call('SET', sets[i], sets[i + 1], 'EX', ttl) end
-    end
-  end
-  if #gone > 0 then redis.call('DEL', unpack(gone)) end
-else
-  if m > 0 then redis.call('HSET', hash, unpack(sets)) end
-  if #gone > 0 then redis.call('HDEL', hash, unpack(gone)) end
-  if ttl ~= '0' then redis.call('EXPIRE', hash, ttl) end
-end
-return lost
-"""
-
-# The same, whatever was there.
-_SET = b"""
-local keys, new = cmsgpack.unpack(ARGV[1])
-local ttl, hash = ARGV[2], ARGV[3]
-for i = 1, #keys do
-  if hash ~= '' then
-    if new[i] == '' then redis.call('HDEL', hash, keys[i]) else redis.call('HSET', hash, keys[i], new[i]) end
-  elseif new[i] == '' then redis.call('DEL', keys[i])
-  elseif ttl == '0' then redis.call('SET', keys[i], new[i])
-  else redis.call('SET', keys[i], new[i], 'EX', ttl) end
-end
-if hash ~= '' and ttl ~= '0' then redis.call('EXPIRE', hash, ttl) end
-return {}
-"""
 
 
 class RedisOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
@@ -120,7 +66,6 @@ class RedisByteStore(ByteStore):
         self._where = where
         self._ttl = b"%d" % expire
         self._hash = hash_name
-        self._encoded: tuple[Sequence[str], list[bytes]] = ((), [])
 
     @property
     def where(self) -> str:
@@ -129,10 +74,9 @@ class RedisByteStore(ByteStore):
 
     def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
         """See `ByteStore.get_many`; a version is the bytes themselves."""
-        words = [b"HMGET", self._hash.encode()] if self._hash else [b"MGET"]
-        names = self._names(keys)
+        names = list(map(str.encode, keys))
         found: list[bytes | None] = []
-        for answer in self._pipelined((command([*words, *names[part]]) for part in _chunks(len(keys))), keys):
+        for answer in self._pipelined((self.get(names[part]) for part in _chunks(len(keys))), keys):
             found += answer
         return found, found
 
@@ -142,25 +86,52 @@ class RedisByteStore(ByteStore):
         """See `ByteStore.compare_and_set_many`."""
         written: list[Version] = list(values)
         parts = _chunks(len(keys))
-        names = self._names(keys)
+        names = list(map(str.encode, keys))
         commands = (self.compare_and_set(names[part], versions[part], values[part]) for part in parts)
         for part, lost in zip(parts, self._pipelined(commands, keys), strict=True):
             for i in lost:
                 written[part.start + i - 1] = LOST
         return written
 
+    @property
+    def overlaps(self) -> bool:
+        """See `ByteStore.overlaps`."""
+        return True
+
+    @contextmanager
+    def line(self, guard: str | None) -> Iterator[Line[bytes]]:
+        """See `ByteStore.line`."""
+        with self.speaking(()):
+            connection = self._client.connection_pool.get_connection()
+        try:
+            yield RedisLine(self, connection, guard, _CHUNK)
+        except BaseException:
+            # What is under way would be taken for the answers to what comes next.
+            connection.disconnect()  # type: ignore[no-untyped-call]
+            raise
+        finally:
+            self._client.connection_pool.release(connection)
+
+    def get(self, names: Sequence[bytes]) -> bytes:
+        """The command that reads some hundreds of keys."""
+        return command([*([b"HMGET", self._hash.encode()] if self._hash else [b"MGET"]), *names])
+
     def compare_and_set(
-        self, names: Sequence[bytes], versions: Sequence[bytes | None], values: Sequence[bytes | None]
+        self,
+        names: Sequence[bytes],
+        versions: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        guard: tuple[bytes, bytes | None] = (b"", None),
     ) -> bytes:
-        """The command that does it for some hundreds of keys."""
-        return self._script(_COMPARE_AND_SET, names, versions, values)
+        """The command that does it for some hundreds of keys; none is set where the guard is not as given."""
+        return self._script(COMPARE_AND_SET, (names, versions, values), guard[0], guard[1] or b"")
 
     def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
         """See `ByteStore.set_many`."""
-        names = self._names(keys)
+        names = list(map(str.encode, keys))
         parts = _chunks(len(keys))
         if self._hash or self._ttl != b"0" or None in values:
-            commands = (self._script(_SET, names[part], values[part]) for part in parts)
+            commands = (self._script(SET, (names[part], values[part])) for part in parts)
         else:
             commands = (
                 command([b"MSET", *chain.from_iterable(zip(names[part], values[part], strict=True))])  # type: ignore[list-item]
@@ -169,21 +140,18 @@ class RedisByteStore(ByteStore):
         for _ in self._pipelined(commands, keys):
             pass
 
-    def _names(self, keys: Sequence[str]) -> list[bytes]:
-        # An update writes the keys that it has just read: a tuple cannot have changed since.
-        last, names = self._encoded
-        if keys is not last or not isinstance(keys, tuple):
-            names = list(map(str.encode, keys))
-            self._encoded = keys, names
-        return names
-
-    def _script(self, source: bytes, *arrays: Sequence[bytes | None]) -> bytes:
+    def _script(self, source: bytes, arrays: Iterable[Sequence[bytes | None]], *more: bytes) -> bytes:
         # Redis knows a script again by its text; so a restarted server needs nothing from us.
-        return command([b"EVAL", source, b"0", b"".join(map(packed, arrays)), self._ttl, self._hash.encode()])
+        packs = b"".join(map(packed, arrays))
+        return command([b"EVAL", source, b"0", packs, self._ttl, self._hash.encode(), *more])
 
     def _pipelined(self, commands: Iterator[bytes], keys: Sequence[str]) -> Iterator[Any]:
         """The answers to commands, of which some are under way at a time."""
-        while burst := self._asked(lambda: self._burst(islice(commands, _COMMANDS)), keys):
+        while True:
+            with self.speaking(keys):
+                burst = self._burst(islice(commands, _COMMANDS))
+            if not burst:
+                return
             yield from burst
 
     def _burst(self, commands: Iterable[bytes]) -> list[Any]:
@@ -215,11 +183,13 @@ class RedisByteStore(ByteStore):
         finally:
             self._client.connection_pool.release(connection)
 
-    def _asked(self, request: Callable[[], Any], keys: Sequence[str]) -> Any:
+    @contextmanager
+    def speaking(self, keys: Iterable[str]) -> Iterator[None]:
+        """What goes wrong in a talk with Redis about these keys, as the errors of a store."""
         from redis import exceptions
 
         try:
-            return request()
+            yield
         except exceptions.AuthenticationError as error:
             msg = (
                 f"{self._where} does not let us in ({error}): check user and password in the URL of the state"
@@ -231,7 +201,7 @@ class RedisByteStore(ByteStore):
         except exceptions.RedisError as error:
             raise self._refused(error, keys) from None
 
-    def _refused(self, error: Exception, keys: Sequence[str]) -> StateError:
+    def _refused(self, error: Exception, keys: Iterable[str]) -> StateError:
         text = str(error)
         if "WRONGTYPE" in text:
             ours = {b"hash" if self._hash else b"string", b"none"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,10 +17,11 @@ from trident.errors import (
     StoreUnavailableError,
     ValueTooLargeError,
 )
-from trident.maps.backing import LOST, Version, VersionedBackingMap
+from trident.maps.backing import LOST, Change, Version, VersionedBackingMap
 from trident.state import Key
 from trident.stores.bytestore import ByteStore
 from trident.stores.keys import FENCE, KeyFactory, encode_keys
+from trident.stores.overlap import exchanged
 from trident.stores.serializers import Serializer
 
 __all__ = ["StoreMap"]
@@ -58,7 +59,6 @@ class StoreMap(VersionedBackingMap[Any]):
         self._prefix = key_prefix
         self._attempt = attempt
         self._mark: tuple[int, int] | None = None
-        self._named: tuple[tuple[Key, ...], tuple[str, ...]] = ((), ())
         self._retrying = Retrying(
             retry=retry_if_exception_type(StoreUnavailableError),
             stop=stop_after_attempt(retries + 1),
@@ -98,14 +98,11 @@ class StoreMap(VersionedBackingMap[Any]):
         """
         names = self._names(keys)
         raws, versions = self._ask(self._store.get_many, names)
-        try:
-            return self._serializer.deserialize_many(raws), versions
-        except Exception:
-            raise self._foreign(keys, names, raws) from None
+        return self._deserialized(keys, raws), versions
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
         """See `BackingMap.multi_put`."""
-        self._ask(self._store.set_many, self._names(keys), self._serialized(keys, values))
+        self._ask(self._store.set_many, self._names(keys), self._bytes(keys, values))
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """See `BackingMap.multi_remove`."""
@@ -121,20 +118,37 @@ class StoreMap(VersionedBackingMap[Any]):
             SerializationError: a value cannot be stored; nothing was written.
             FencedError: a newer attempt has begun.
         """
-        raws: list[bytes | None]
-        if type(None) in set(map(type, values)):
-            kept = [i for i, value in enumerate(values) if value is not None]
-            raws = [None] * len(keys)
-            for i, raw in zip(
-                kept, self._serialized([keys[i] for i in kept], [values[i] for i in kept]), strict=True
-            ):
-                raws[i] = raw
-        else:
-            raws = [*self._serialized(keys, values)]
+        raws = self._serialized(keys, values)
         if self._mark is not None:
             # After the read: who raised the fence before it is seen, who raises it later changes what was read.
             self._compare(self._ask(self._store.get_many, [self._prefix + FENCE])[0][0])
         return self._ask(self._store.compare_and_set_many, self._names(keys), raws, versions)
+
+    def multi_exchange(self, keys: Sequence[Key], change: Change) -> list[Version]:
+        """See `VersionedBackingMap.multi_exchange`; the fence is read with each part of the keys, not before it.
+
+        Raises:
+            ForeignValueError: what stands under a key is not a value of this state; it stays.
+            ValueTooLargeError: for the store; that key was not written.
+            SerializationError: a value cannot be stored; that key was not written.
+            FencedError: a newer attempt has begun.
+        """
+        guard = None if self._mark is None else self._prefix + FENCE
+
+        def changed(
+            part: slice, raws: list[bytes | None], fence: bytes | None
+        ) -> tuple[Sequence[bytes | None], Collection[int]]:
+            if guard is not None:
+                self._compare(fence)
+            here = keys[part]
+            values, left = change(part, self._deserialized(here, raws))
+            return self._serialized(here, values), left
+
+        def exchange() -> list[Version]:
+            with self._store.line(guard) as line:
+                return exchanged(line, len(keys), lambda part: self._names(keys[part]), changed)
+
+        return self._ask(exchange) if self._store.overlaps else super().multi_exchange(keys, change)
 
     def end_batch(self, txid: int | None) -> None:
         """What was written is durable on return."""
@@ -143,19 +157,27 @@ class StoreMap(VersionedBackingMap[Any]):
     def _ask(self, request: Callable[..., R], *args: Any) -> R:
         return self._retrying(request, *args)
 
-    def _names(self, keys: Sequence[Key]) -> tuple[str, ...]:
-        # An update writes the keys that it has just read: a tuple cannot have changed since.
-        if keys is self._named[0]:
-            return self._named[1]
-        factory = self._key_factory
-        names = tuple(encode_keys(keys) if factory is None else map(factory, keys))
-        if self._prefix:
-            names = tuple(map(self._prefix.__add__, names))
-        if isinstance(keys, tuple):
-            self._named = (keys, names)
-        return names
+    def _names(self, keys: Sequence[Key]) -> list[str]:
+        names = encode_keys(keys) if self._key_factory is None else list(map(self._key_factory, keys))
+        return list(map(self._prefix.__add__, names)) if self._prefix else names
 
-    def _serialized(self, keys: Sequence[Key], values: Sequence[Any]) -> list[bytes]:
+    def _deserialized(self, keys: Sequence[Key], raws: list[bytes | None]) -> list[Any]:
+        try:
+            return self._serializer.deserialize_many(raws)
+        except Exception:
+            raise self._foreign(keys, self._names(keys), raws) from None
+
+    def _serialized(self, keys: Sequence[Key], values: Sequence[Any]) -> Sequence[bytes | None]:
+        """The bytes of each value; None, which removes its key, stays None."""
+        if type(None) not in set(map(type, values)):
+            return self._bytes(keys, values)
+        kept = [i for i, value in enumerate(values) if value is not None]
+        raws: list[bytes | None] = [None] * len(keys)
+        for i, raw in zip(kept, self._bytes([keys[i] for i in kept], [values[i] for i in kept]), strict=True):
+            raws[i] = raw
+        return raws
+
+    def _bytes(self, keys: Sequence[Key], values: Sequence[Any]) -> list[bytes]:
         try:
             raws = self._serializer.serialize_many(values)
         except Exception:
@@ -164,8 +186,8 @@ class StoreMap(VersionedBackingMap[Any]):
         if limit is not None and raws and max(map(len, raws)) > limit:
             key, size = next((key, len(raw)) for key, raw in zip(keys, raws, strict=True) if len(raw) > limit)
             msg = (
-                f"the value of key {key!r} has {size:,} bytes, {self._store.where} takes {limit:,}: nothing was "
-                "written. Keep less under one key, or use another store"
+                f"the value of key {key!r} has {size:,} bytes, {self._store.where} takes {limit:,}: this key "
+                "was not written. Keep less under one key, or use another store"
             )
             raise ValueTooLargeError(msg)
         return raws
@@ -212,7 +234,7 @@ class StoreMap(VersionedBackingMap[Any]):
                 self._serializer.serialize_many([value])
             except Exception as error:
                 return SerializationError(
-                    f"the value of key {key!r} cannot be stored: {error}. Nothing was written. Make it of numbers, "
-                    "strings, lists and dicts, or set the option serializer to one that takes it"
+                    f"the value of key {key!r} cannot be stored: {error}. This key was not written. Make it of "
+                    "numbers, strings, lists and dicts, or set the option serializer to one that takes it"
                 )
         return StateError("the serializer failed on a batch, but on none of its values alone")
