@@ -51,7 +51,7 @@ class MissingExtraError(StateError, ImportError):
 
 
 class StaleTransactionError(StateError):
-    """The batch is older than what the store holds: its time has passed, and nothing was written."""
+    """The batch is older than what the store holds: its time has passed, and it was not written."""
 
 
 class FencedError(StateError):

@@ -74,7 +74,7 @@ class OpaqueValue(
 
 def _stale(txid: int, stored: int) -> StaleTransactionError:
     return StaleTransactionError(
-        f"batch {txid} is behind the state, which holds batch {stored}; nothing was written. A late task of an "
+        f"batch {txid} is behind the state, which holds batch {stored}: not written. A late task of an "
         "older run does this, and is right to stop. If this is the query's newest run, its txids have gone back: "
         "it reads another application's state, or its ZooKeeper data was lost; use a new state or restore them"
     )

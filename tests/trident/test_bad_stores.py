@@ -204,7 +204,9 @@ def test_a_value_that_is_too_large_for_memcached(memcached_server: MemcachedServ
 def test_a_type_that_json_would_change(value: Any, kind: StateType) -> None:
     state = MemoryMapState(kind).make_state({}, 0, 1)
     state.begin_commit(1)
-    with pytest.raises(SerializationError, match=r"key \('bad',\) cannot be stored.*This key was not written"):
+    with pytest.raises(
+        SerializationError, match=r"key \('bad',\) cannot be stored.*This key was not written"
+    ):
         state.multi_put([("good",), ("bad",)], [1, value])
     state.begin_commit(1)
     assert state.multi_get([("good",), ("bad",)]) == [None, None]

@@ -133,7 +133,9 @@ def test_a_foreign_value_is_named_and_left(every_store: MapStateFactory) -> None
 def test_a_type_that_the_serializer_does_not_take(every_store: MapStateFactory) -> None:
     state = every_store.make_state({}, 0, 1)
     state.begin_commit(1)
-    with pytest.raises(SerializationError, match=r"key \('key-1',\) cannot be stored.*This key was not written"):
+    with pytest.raises(
+        SerializationError, match=r"key \('key-1',\) cannot be stored.*This key was not written"
+    ):
         state.multi_put(KEYS[:2], [1, Decimal("1.5")])
     state.begin_commit(1)
     assert state.multi_get(KEYS[:2]) == [None, None]

@@ -14,7 +14,7 @@ import pytest
 from servers import RedisServer
 
 from trident.errors import FencedError, StaleTransactionError
-from trident.state import ATTEMPT, ValueUpdater
+from trident.state import ATTEMPT, Key, ValueUpdater
 from trident.stores import MapStateFactory
 from trident.stores.files import FileByteStore
 from trident.stores.redis import RedisState
@@ -78,6 +78,47 @@ def test_that_wrote_between_the_newer_attempts_read_and_its_write(factory: MapSt
     newer.multi_update([("word",)], [Meanwhile(5, late)])
     newer.commit(2)
     assert factory.make_state({}, 0, 1).multi_get([("word",)]) == [105]
+
+
+def test_in_redis_whose_keys_the_newer_attempt_does_not_have(redis_server: RedisServer) -> None:
+    """The script that writes compares the fence, too: not even what nobody else writes is written late."""
+    factory = RedisState.opaque(redis_server.url, keyPrefix=uuid.uuid4().hex)
+    late = factory.make_state({ATTEMPT: 1}, 0, 1)
+    late.begin_commit(1)
+    with pytest.raises(FencedError, match="attempt 2 at batch 1 has begun"):
+        late.multi_update([("word",)], [Meanwhile(7, lambda: apply_other(factory))])
+    assert factory.make_state({}, 0, 1).multi_get([("word",), ("other",)]) == [None, 5]
+
+
+def apply_other(factory: MapStateFactory) -> None:
+    state = factory.make_state({ATTEMPT: 2}, 0, 1)
+    state.begin_commit(1)
+    state.multi_combine([("other",)], operator.add, [5])
+    state.commit(1)
+
+
+@pytest.mark.parametrize("every_store", ["redis", "memcached"], indirect=True)
+@pytest.mark.parametrize("lost", [0, 499, 1_100])
+def test_that_lost_one_key_of_many(every_store: MapStateFactory, lost: int) -> None:
+    """An older batch, replayed, gets in between: only that key is computed again, from what is there now."""
+    keys: list[Key] = [(f"key-{i}",) for i in range(1_200)]
+
+    def unnumbered(txid: int, some: list[Key], number: int) -> None:
+        state = every_store.make_state({}, 0, 1)
+        state.begin_commit(txid)
+        state.multi_combine(some, operator.add, [number] * len(some))
+        state.commit(txid)
+
+    unnumbered(1, keys, 100)
+    state = every_store.make_state({}, 0, 1)
+    state.begin_commit(2)
+    adders: list[ValueUpdater[int]] = [Meanwhile(5, lambda: None) for _ in keys]
+    adders[lost] = Meanwhile(5, lambda: unnumbered(1, [keys[lost]], 7))
+    state.multi_update(keys, adders)
+    state.commit(2)
+    expected = [105] * len(keys)
+    expected[lost] = 12
+    assert every_store.make_state({}, 0, 1).multi_get(keys) == expected
 
 
 def test_that_begins_late(factory: MapStateFactory) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
+from overlapping import Overlapping
 
 from trident.errors import StoreUnavailableError
 from trident.maps.backing import Version
@@ -70,6 +71,10 @@ class CrashingStore(MemoryByteStore):
             raise StoreUnavailableError(msg)
 
 
+class CrashingOverlapping(Overlapping, CrashingStore):
+    """The same, a few keys after the others being under way."""
+
+
 class CrashError(Exception):
     """The process is gone."""
 
@@ -103,9 +108,15 @@ def batches(draw: st.DrawFn, spout: str) -> list[list[Attempt]]:
     return batches
 
 
-def run(kind: StateType, history: list[list[Attempt]], *, numbered: bool) -> tuple[Partials, Partials]:
+def run(
+    kind: StateType,
+    history: list[list[Attempt]],
+    *,
+    numbered: bool,
+    store_type: type[CrashingStore] = CrashingStore,
+) -> tuple[Partials, Partials]:
     """What the state holds in the end, and what it should."""
-    store = CrashingStore()
+    store = store_type()
     truth: Partials = {}
     count = 0
     for txid, attempts in enumerate(history, 1):
@@ -148,12 +159,15 @@ WRONG = [
 ]
 
 
+@pytest.mark.parametrize("store_type", [CrashingStore, CrashingOverlapping])
 @pytest.mark.parametrize("numbered", [True, False])
 @pytest.mark.parametrize(("spout", "kind"), EXACT)
 @given(data=st.data())
 @settings(max_examples=100, deadline=None)
-def test_exactly_once(spout: str, kind: StateType, numbered: bool, data: st.DataObject) -> None:
-    found, truth = run(kind, data.draw(batches(spout)), numbered=numbered)
+def test_exactly_once(
+    spout: str, kind: StateType, numbered: bool, store_type: type[CrashingStore], data: st.DataObject
+) -> None:
+    found, truth = run(kind, data.draw(batches(spout)), numbered=numbered, store_type=store_type)
     assert found == truth
 
 

@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 
 from trident.maps.backing import LOST
 from trident.stores.memcached_connection import IncompleteError
-from trident.stores.memcached_wire import RefusedError, compare_and_sets, found, gets, sets, stored
-from trident.stores.redis_wire import command, packed
+from trident.stores.memcached_wire import (
+    RefusedError,
+    compare_and_sets,
+    found,
+    gets,
+    not_stored,
+    sets,
+    stored,
+)
+from trident.stores.redis_wire import command, joined, packed
 
 raws = st.one_of(st.binary(max_size=300), st.sampled_from([b"\r\n", b"EN\r\n", b"VA 1 c2\r\nx", b"MN\r\n"]))
 lengths = st.integers(0, 300).map(lambda size: b"x" * size)
@@ -29,6 +37,16 @@ def test_a_command_is_what_a_client_of_redis_reads(words: list[bytes]) -> None:
 def test_an_array_is_what_msgpack_reads(texts: list[str | None]) -> None:
     items = [None if text is None else text.encode() for text in texts]
     assert msgspec.msgpack.decode(packed(items)) == [text or "" for text in texts]
+
+
+@given(st.lists(st.one_of(st.none(), raws)))
+def test_joined_can_be_told_again_or_is_nothing(items: list[bytes | None]) -> None:
+    text = joined(items)
+    assert not text or text.split(b"\xc1") == items
+
+
+def test_texts_are_joined() -> None:
+    assert joined([b"[1,2,null]", "né".encode()]) == b"[1,2,null]" + b"\xc1" + "né".encode()
 
 
 @given(st.lists(st.one_of(st.none(), st.tuples(raws, st.integers(1, 99))), min_size=1))
@@ -57,6 +75,17 @@ def test_requests_of_each_kind() -> None:
     assert one_new == b"ms a 1 c C5\r\n1\r\nms b 2 c ME\r\n22\r\n"
     gone = compare_and_sets([b"a", b"b"], [None, None], [b"5", None], b"")
     assert gone == b"md a C5\r\nms b 0 c ME T-1\r\n\r\n"
+
+
+def test_quiet_sets_and_their_answers() -> None:
+    assert compare_and_sets([b"a"], [b"1"], [b"5"], b"", b"k q") == b"ms a 1 k q C5\r\n1\r\n"
+    assert compare_and_sets([b"a"], [b"1"], [None], b"", b"k q") == b"ms a 1 k q ME\r\n1\r\n"
+    assert not_stored(b"") == set()
+    assert not_stored(b"EX ka\r\nNS kkey\r\nNF k~bYQ==\r\n") == {b"a", b"key", b"~bYQ=="}
+    with pytest.raises(IncompleteError):
+        not_stored(b"EX kColu")
+    with pytest.raises(RefusedError, match="out of memory"):
+        not_stored(b"EX ka\r\nSERVER_ERROR out of memory storing object\r\n")
 
 
 def test_what_was_stored_and_what_was_not() -> None:

@@ -35,11 +35,8 @@ __all__ = ["MemcachedByteStore", "MemcachedOptions", "MemcachedState"]
 
 T = TypeVar("T")
 
-_CHUNK = 1_000
+_CHUNK = 500
 """Keys a pipeline."""
-
-_PART = 500
-"""Keys of a pipeline that others overlap."""
 
 _ITEM_OVERHEAD = 512
 _MONTH = 30 * 24 * 60 * 60
@@ -177,7 +174,7 @@ class MemcachedByteStore(ByteStore):
 class _MemcachedLine(Line[bytes]):
     """The guard is one key more of each read. memcached is silent about what it sets: that halves its work."""
 
-    part_size = _PART
+    part_size = _CHUNK
 
     def __init__(
         self, store: MemcachedByteStore, connection: MemcachedConnection, ttl: bytes, guard: str | None

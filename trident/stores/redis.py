@@ -16,7 +16,7 @@ from trident.stores.options import MapOptions
 from trident.stores.overlap import Line
 from trident.stores.redis_line import RedisLine
 from trident.stores.redis_scripts import COMPARE_AND_SET, SET
-from trident.stores.redis_wire import command, packed
+from trident.stores.redis_wire import command, joined, packed
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -124,7 +124,9 @@ class RedisByteStore(ByteStore):
         guard: tuple[bytes, bytes | None] = (b"", None),
     ) -> bytes:
         """The command that does it for some hundreds of keys; none is set where the guard is not as given."""
-        return self._script(COMPARE_AND_SET, (names, versions, values), guard[0], guard[1] or b"")
+        text = b"" if None in values else joined(versions)
+        arrays = (names, values) if text else (names, values, versions)
+        return self._script(COMPARE_AND_SET, arrays, guard[0], guard[1] or b"", text)
 
     def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
         """See `ByteStore.set_many`."""

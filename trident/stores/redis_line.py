@@ -54,7 +54,10 @@ class RedisLine(Line[bytes]):
     def written(self, count: int) -> Sequence[Version]:
         """See `Line.written`."""
         lost = self._take()
-        versions: list[Version] = [*self._written.popleft()]
+        values = self._written.popleft()
+        if not lost:
+            return values
+        versions: list[Version] = [*values]
         for i in range(1, count + 1) if lost == [0] else lost:
             versions[i - 1] = LOST
         return versions

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 __all__ = ["COMPARE_AND_SET", "SET"]
 
+# What was read comes as an array, or, where all was there and is to be replaced, as one text to compare at once.
 # Redis takes a whole script as one step. MGET reads what is no string as nothing, hence EXISTS. {0}: all are lost.
 COMPARE_AND_SET = b"""
-local keys, old, new = cmsgpack.unpack(ARGV[1])
+local keys, new, old = cmsgpack.unpack(ARGV[1])
 local ttl, hash = ARGV[2], ARGV[3]
 if ARGV[4] ~= '' then
   local guard
@@ -17,7 +18,22 @@ local now
 if hash == '' then now = redis.call('MGET', unpack(keys)) else now = redis.call('HMGET', hash, unpack(keys)) end
 local sets, gone, fresh, lost = {}, {}, {}, {}
 local m = 0
-for i = 1, #keys do
+local same = false
+if not old then
+  local all, text = pcall(table.concat, now, '\\193')
+  same = all and text == ARGV[6]
+  if same then
+    for i = 1, #keys do
+      sets[m + 1] = keys[i]
+      sets[m + 2] = new[i]
+      m = m + 2
+    end
+  else
+    old = {}
+    for value in string.gmatch(ARGV[6] .. '\\193', '([^\\193]*)\\193') do old[#old + 1] = value end
+  end
+end
+for i = 1, same and 0 or #keys do
   local value = now[i] or ''
   if value ~= old[i] then
     lost[#lost + 1] = i

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
-__all__ = ["command", "packed"]
+import msgspec
+
+__all__ = ["command", "joined", "packed"]
+
+_encoder = msgspec.msgpack.Encoder()
+
+_BETWEEN = b"\xc1"
+"""In no text of UTF-8."""
 
 
 def command(words: Sequence[bytes]) -> bytes:
@@ -14,8 +22,23 @@ def command(words: Sequence[bytes]) -> bytes:
 
 def packed(items: Sequence[bytes | None]) -> bytes:
     """An array of msgpack's raw strings, the only ones that Redis's cmsgpack reads; None as the empty one."""
-    raws = [item or b"" for item in items]
+    raws = [item or b"" for item in items] if None in items else cast("Sequence[bytes]", items)
+    try:
+        # As texts, which msgspec packs at once, and by the same rules.
+        texts = b"\0".join(raws).decode().split("\0")
+    except UnicodeDecodeError:
+        texts = []
+    if raws and len(texts) == len(raws):
+        return _encoder.encode(texts)
     return b"\xdd" + len(raws).to_bytes(4, "big") + _headed(raws, _RAW, _long_raw)
+
+
+def joined(items: Sequence[bytes | None]) -> bytes:
+    """Items as one text, from which they can be told again; nothing where that cannot be."""
+    if None in items:
+        return b""
+    text = _BETWEEN.join(cast("Sequence[bytes]", items))
+    return text if text.count(_BETWEEN) == len(items) - 1 else b""
 
 
 def _headed(items: Sequence[bytes], heads: Sequence[bytes], other: Callable[[int], bytes]) -> bytes:
