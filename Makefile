@@ -12,8 +12,10 @@ PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
 BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.source benchmarks.task_memory benchmarks.planning benchmarks.states benchmarks.word_count benchmarks.acker benchmarks.bolts
 ARGS ?=
 WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,2)
-# How often a whole run repeats a test that failed because Spark gave up on a Python worker after 10 s, which is no
-# setting of Spark's and which a loaded machine can take; the summary counts it. Any other failure is one.
+# How often a whole run repeats a test that failed in one of Spark's own ways; the summary counts it. Any other
+# failure is one. "connect back": Spark gave up on a Python worker after 10 s, which is no setting of Spark's and which
+# a loaded machine can take. "Illegal size": queries in one JVM, of which one changes what Spark serialises for another
+# ("Task not serializable: Illegal size 5 of collection, expected 6").
 RERUNS ?= $(if $(findstring tests/,$(ARGS)),0,1)
 
 # Spark starts its workers, the discovery of formats among them, with this.
@@ -34,10 +36,10 @@ help:
 demo: $(VENV)/.ready-demo java
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: $(VENV)/.ready-test java servers
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns $(RERUNS) --only-rerun "connect back" $(ARGS)
+test: $(VENV)/.ready-test java servers $(VENV)/.classes
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns $(RERUNS) --only-rerun "connect back" --only-rerun "Illegal size" $(ARGS)
 
-chaos: $(VENV)/.ready-test java servers
+chaos: $(VENV)/.ready-test java servers $(VENV)/.classes
 	@$(BIN)/python -m pytest tests/e2e/chaos_matrix.py $(ARGS)
 
 lint: $(VENV)/.ready-lint
@@ -58,6 +60,11 @@ servers: $(VENV)/.servers
 
 $(VENV)/.servers: tests/server_programs.py | $(BIN)/pip
 	@if $(BIN)/python tests/server_programs.py; then touch $@; fi
+
+# What the JVMs of the tests start with; without it they only start more slowly.
+$(VENV)/.classes: $(VENV)/.ready-test tests/jvm_classes.py | java
+	@$(BIN)/python tests/jvm_classes.py || echo "the JVMs of the tests start without an archive of classes" >&2
+	@touch $@
 
 $(VENV)/.ready-%: pyproject.toml | $(BIN)/pip
 	@$(PIP) --editable '.[$*]'

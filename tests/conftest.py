@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
+import jvm_classes
 import pytest
+from hypothesis import HealthCheck, settings
 
 from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from checkpoint.java import ensure_java
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytest_plugins = ["server_fixtures"]
+
+# How long an example takes says more of the machine than of what is tested.
+settings.register_profile(
+    "tests", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
 
 ROOT = Path(__file__).resolve().parent.parent
 REGION = "us-east-1"
@@ -49,8 +57,7 @@ def _environment() -> Iterator[None]:
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
         # Spark's Python workers import the packages of this checkout, installed or not.
         patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-        # Most JVMs here live for seconds: compiling what runs once for speed costs more than it gives.
-        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        patch.setenv("SPARK_SUBMIT_OPTS", jvm_classes.options())
         yield
 
 

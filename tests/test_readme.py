@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
 from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from spout import stop
@@ -57,9 +57,11 @@ def replaced(code: str, **names: str) -> str:
 def eventually(look: Callable[[], Any], wanted: object) -> None:
     """Wait until `look` says what is wanted; the assertion shows what it said last."""
     retrying = Retrying(
-        stop=stop_after_delay(120),
+        stop=stop_after_delay(300),
         wait=wait_fixed(0.2),
-        retry=retry_if_result(lambda found: found != wanted),
+        # Spark may be writing a file right now, or removing a folder of its own.
+        retry=retry_if_result(lambda found: found != wanted)
+        | retry_if_exception_type((FileNotFoundError, json.JSONDecodeError, pa.ArrowInvalid)),
         retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
     )
     assert retrying(look) == wanted
@@ -98,7 +100,7 @@ def run(
         try:
             yield tmp_path
         finally:
-            stop(names["query"], timeout=120)
+            stop(names["query"], timeout=300)
 
     return running
 
@@ -120,11 +122,7 @@ def parquet(folder: Path, *columns: str) -> list[tuple[Any, ...]]:
     files = [str(file) for file in folder.rglob("*.parquet") if "_temporary" not in file.parts]
     if not files:
         return []
-    try:
-        table = ds.dataset(files, format="parquet").to_table(columns=list(columns))
-    except (pa.ArrowInvalid, FileNotFoundError):
-        # Spark is writing one of them right now.
-        return []
+    table = ds.dataset(files, format="parquet").to_table(columns=list(columns))
     return sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 

@@ -30,7 +30,7 @@ def test_needs_none():
 
 def exchange(address: tuple[str, int], *lines: str) -> list[str]:
     """Send each line and return the first line of each answer."""
-    with socket.create_connection(address, timeout=10) as connection, connection.makefile("rb") as answers:
+    with socket.create_connection(address, timeout=60) as connection, connection.makefile("rb") as answers:
         said = []
         for line in lines:
             connection.sendall(line.encode() + b"\r\n")

@@ -149,6 +149,13 @@ def test_every_record_is_judged_whatever_is_run(
     assert found == dict.fromkeys(SHARDS, expected)
 
 
+def jobs(context: SparkContext, group: str) -> int:
+    """How many jobs of a group were started."""
+    # Spark's listeners hear of them later.
+    context._jsc.sc().listenerBus().waitUntilEmpty()  # type: ignore[attr-defined]
+    return len(context.statusTracker().getJobIdsForGroup(group))
+
+
 def test_no_job_is_run_besides_when_nothing_failed(
     in_hand: tuple[DataFrame, BatchInHand], carrier: AccumulatorCarrier, spark: SparkSession
 ) -> None:
@@ -158,10 +165,10 @@ def test_no_job_is_run_besides_when_nothing_failed(
     context.setJobGroup("tracking", "")
     try:
         judged.frame.write.format("noop").mode("overwrite").save()
-        before = len(context.statusTracker().getJobIdsForGroup("tracking"))
+        before = jobs(context, "tracking")
         assert before > 0
         assert tracking.not_done() == {}
-        assert len(context.statusTracker().getJobIdsForGroup("tracking")) == before
+        assert jobs(context, "tracking") == before
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
 
@@ -240,7 +247,8 @@ def test_a_worker_killed_in_the_middle_of_a_tree_changes_nothing(
     moved = texts.on(texts.frame.repartition(2, F.col("text")))
     judged = tracking.steps("judge", moved, (step_for(dies_once, TEXT),), TEXT)
     # local[2] gives a task one attempt, so this action fails, with half of the tree reported; the next one does not.
-    with pytest.raises(Exception, match="Python worker exited unexpectedly"):
+    # What Spark says depends on whether it was still sending to the worker.
+    with pytest.raises(Exception, match=r"Python worker exited unexpectedly|Broken pipe|Connection reset"):
         judged.frame.collect()
     assert killed.exists()
     assert judged.frame.where("text = '7 x 3'").count() == 2

@@ -24,7 +24,7 @@ def client(zookeeper: EmbeddedZooKeeper) -> Iterator[KazooClient]:
 
 
 def test_many_nodes_are_read_as_one_by_one(client: KazooClient, app: str) -> None:
-    session = Session(client, 20)
+    session = Session(client, 60)
     paths = [f"/{app}/{n}" for n in range(3 * NODES_A_READ + 1)]
     for n, path in enumerate(paths):
         if n % 3:
@@ -38,7 +38,7 @@ def test_many_nodes_are_read_as_one_by_one(client: KazooClient, app: str) -> Non
 
 
 def test_a_node_that_may_not_be_read_is_an_error_as_ever(client: KazooClient, app: str) -> None:
-    session = Session(client, 20)
+    session = Session(client, 60)
     client.ensure_path(f"/{app}")
     client.create(f"/{app}/secret", b"x", acl=[make_digest_acl("other", "password", all=True)])
     with pytest.raises(ZooKeeperAccessError):
@@ -49,7 +49,7 @@ def test_a_server_that_does_not_know_the_request_is_asked_one_by_one(
     client: KazooClient, app: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a server before 3.6 answers; this one refuses the number of a request that nobody knows."""
-    session = Session(client, 20)
+    session = Session(client, 60)
     client.create(f"/{app}/1", b"one", makepath=True)
     paths = [f"/{app}/{n}" for n in range(100)]
     monkeypatch.setattr("checkpoint.bulk.MultiRead.type", 77)

@@ -214,7 +214,7 @@ def test_a_store_does_not_survive_a_fork(store: SourceStore) -> None:
 
 
 def test_what_is_too_large_is_not_sent(client: KazooClient, app: str) -> None:
-    session = Session(client, 10)
+    session = Session(client, 60)
     with pytest.raises(NodeTooLargeError, match=rf"/{app}/large"):
         session.commit([Create(f"/{app}"), Create(f"/{app}/large", b"x" * REQUEST_LIMIT)])
     assert session.requests == 0
@@ -222,7 +222,7 @@ def test_what_is_too_large_is_not_sent(client: KazooClient, app: str) -> None:
 
 
 def test_a_refused_multi_names_the_operation_and_does_nothing(client: KazooClient, app: str) -> None:
-    session = Session(client, 10)
+    session = Session(client, 60)
     session.commit([Create(f"/{app}")])
     with pytest.raises(Refused) as caught:
         session.commit([Write(f"/{app}", b"1"), Create(f"/{app}"), Delete(f"/{app}")])

@@ -286,7 +286,11 @@ def test_a_bad_node_stops_reading_and_settling(
     assert client.get(path)[0] == b'{"v":1,"checkpoint":'
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(data=st.data())
 def test_any_order_of_settling_ends_at_the_highest_stamp(
     store: SourceStore, client: KazooClient, layout: Layout, data: st.DataObject

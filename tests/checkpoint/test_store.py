@@ -44,7 +44,7 @@ def test_applications_and_streams_are_found(client: KazooClient, app: str) -> No
     layouts = [Layout(root, name, "or.ders", created) for name in ("a/b", "c") for created in (1, 20)]
     for layout in layouts:
         SourceStore(client, layout).raise_epoch("h", 1, NOW)
-    session = Session(client, 10)
+    session = Session(client, 60)
     assert find_applications(session, root) == ["a/b", "c"]
     assert find_layouts(session, root, "a/b") == layouts[:2]
     assert find_layouts(session, root, "none") == []
@@ -55,5 +55,5 @@ def test_everything_can_stand_below_the_root_of_zookeeper(client: KazooClient, a
     store = SourceStore(client, Layout("/", app, "s", 1))
     assert store.raise_epoch("h", 1, NOW) == 1
     assert client.exists(f"/{app}/s@1/epoch")
-    assert "zookeeper" not in find_applications(Session(client, 10), "/")
-    assert app in find_applications(Session(client, 10), "/")
+    assert "zookeeper" not in find_applications(Session(client, 60), "/")
+    assert app in find_applications(Session(client, 60), "/")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -335,8 +336,9 @@ class Chaos:
                 kill_tree(executor)
         elif crash.point is Point.SPARK:
             daemons = self._below("pyspark.daemon")
-            for worker in [one for one in daemons if one.parent() in daemons]:
-                worker.kill()
+            for worker in [one for one in daemons if _parent(one) in daemons]:
+                with suppress(psutil.NoSuchProcess):
+                    worker.kill()
         else:
             for pid in {stop.pid for stop in stops}:
                 psutil.Process(pid).kill()
@@ -349,7 +351,7 @@ class Chaos:
         executors = self._below("CoarseGrainedExecutorBackend")
         # Dead before it could end the workers together with itself.
         for daemon in self._below("pyspark.daemon"):
-            if daemon.parent() in executors:
+            if _parent(daemon) in executors:
                 daemon.kill()
         for executor in executors:
             executor.kill()
@@ -366,7 +368,13 @@ def _grown(before: Counter[str], now: Counter[str]) -> Counter[str]:
 
 
 def _words_of(process: psutil.Process) -> list[str]:
-    try:
+    with suppress(psutil.NoSuchProcess):
         return list(process.cmdline())
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return []
+    return []
+
+
+def _parent(process: psutil.Process) -> psutil.Process | None:
+    """Who started it; None if it has ended, as idle workers do."""
+    with suppress(psutil.NoSuchProcess):
+        return process.parent()
+    return None

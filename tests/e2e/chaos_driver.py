@@ -200,7 +200,7 @@ def main() -> None:
         .config("spark.driver.memory", "768m")
         .config("spark.executor.memory", "768m")
         # Most of a short life is the start of the JVMs.
-        .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.executor.extraJavaOptions", os.environ["SPARK_SUBMIT_OPTS"])
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "1")

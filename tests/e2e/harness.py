@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lives import HERE, PATIENCE, Lives, alive, eventually
+from lives import HERE, PATIENCE, Lives, alive, digest, eventually
 
 from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from checkpoint.layout import Layout
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "A_LIFE",
+    "PATIENCE",
     "RETRY_LIMIT",
     "Job",
     "Left",
     "Reached",
+    "digest",
     "eventually",
     "kind",
     "layout_of",
@@ -69,6 +71,7 @@ def options(stream: str, zookeeper: EmbeddedZooKeeper, kinesis: EmbeddedKinesis)
         "startingPosition": "TRIM_HORIZON",
         "retryLimit": str(RETRY_LIMIT),
         "retryBackoff": "10ms..20ms x2",
+        "maxFetchTime": "60s",
     }
 
 
@@ -91,7 +94,7 @@ def run_script(name: str, folder: Path, asked: dict[str, Any]) -> None:
             check=False,
             env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
         )
-    assert done.returncode == 0, (folder / "log").read_text(errors="replace")[-4000:]
+    assert done.returncode == 0, digest((folder / "log").read_text(errors="replace"))
 
 
 @dataclass(frozen=True)

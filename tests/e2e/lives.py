@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 import psutil
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-__all__ = ["CRASH_SITE", "HERE", "PATIENCE", "Lives", "alive", "eventually", "kill_tree"]
+__all__ = ["CRASH_SITE", "HERE", "PATIENCE", "Lives", "alive", "digest", "eventually", "kill_tree"]
 
 HERE = Path(__file__).resolve().parent
 CRASH_SITE = HERE / "crash_site"
@@ -66,6 +67,12 @@ def kill_tree(root: psutil.Process) -> None:
     eventually(lambda: not any(alive(process.pid) for process in tree), "the end of all killed processes")
 
 
+def digest(printed: str) -> str:
+    """The errors that a job's output names, each once, and its end: the first cause may stand far above that."""
+    errors = dict.fromkeys(re.findall(r"^.*(?:Error|Exception): .*$", printed, re.MULTILINE))
+    return "\n".join([*(line[:500] for line in errors), "...", printed[-4000:]])
+
+
 class Lives:
     """The processes of a job: its folder stays from one life to the next."""
 
@@ -75,10 +82,12 @@ class Lives:
         self._log = folder / "job.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._lives = 0
+        self._begun = 0
 
     def launch(self, asked: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         """Start a life: the script with a file that holds `asked`."""
         self._lives += 1
+        self._begun = self._log.stat().st_size if self._log.exists() else 0
         file = self.folder / f"asked-{self._lives}.json"
         file.write_text(json.dumps(asked))
         path = os.pathsep.join((str(CRASH_SITE), str(HERE), os.environ["PYTHONPATH"]))
@@ -123,9 +132,13 @@ class Lives:
         assert self._process is not None
         return psutil.Process(self._process.pid).children(recursive=True)
 
+    def said(self) -> str:
+        """What this life has printed."""
+        return self._log.read_bytes()[self._begun :].decode(errors="replace") if self._log.exists() else ""
+
     def tail(self) -> str:
-        """The end of what it printed."""
-        return self._log.read_text(errors="replace")[-6000:] if self._log.exists() else ""
+        """What that says of errors, and its end."""
+        return digest(self.said())
 
     def _code(self) -> int | None:
         assert self._process is not None

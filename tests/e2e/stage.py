@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import eventually, layout_of
+from harness import PATIENCE, eventually, layout_of
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from pyspark.errors import StreamingQueryException
@@ -32,7 +32,7 @@ AVAILABLE_NOW = {"availableNow": True}
 def ended(query: StreamingQuery) -> StreamingQuery:
     """Wait until a query has ended well."""
     try:
-        assert query.awaitTermination(120), "the query does not end"
+        assert query.awaitTermination(PATIENCE), "the query does not end"
     finally:
         query.stop()
     return query
@@ -41,7 +41,7 @@ def ended(query: StreamingQuery) -> StreamingQuery:
 def error_of(query: StreamingQuery) -> str:
     """Wait until a query has failed: what its user sees."""
     try:
-        query.awaitTermination(120)
+        query.awaitTermination(PATIENCE)
     except StreamingQueryException as error:
         return str(error)
     else:
@@ -63,7 +63,8 @@ class Taken:
     @property
     def texts(self) -> list[str]:
         """What the records said, sorted, each as often as it was taken."""
-        return sorted(text for rows in self.batches.values() for text, _ in rows)
+        # At once: a query's thread may add to it.
+        return sorted(text for rows in list(self.batches.values()) for text, _ in rows)
 
 
 @dataclass
@@ -101,6 +102,8 @@ class Stage:
             "startingPosition": "TRIM_HORIZON",
             "retryBackoff": "100ms..200ms x2",
             "minFetchPeriod": "10ms",
+            # What is there by then is one batch, however slow the machine.
+            "maxFetchTime": "60s",
             **{name.replace("__", "."): str(value) for name, value in options.items()},
         }
 

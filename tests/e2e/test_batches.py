@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import run_script
+from harness import PATIENCE, run_script
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, ended
 
@@ -20,8 +20,6 @@ from checkpoint.store import SourceStore
 from spout.options import Options
 from spout.run import SourceRun
 from spout.turns import read_turns
-
-PATIENCE = 180
 
 
 def test_actions_on_one_batch_see_the_same_rows(make_stage: Callable[..., Stage]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from harness import PATIENCE
 from pyspark.sql import functions as F
 from stage import AVAILABLE_NOW, Stage
 
@@ -78,7 +79,7 @@ def topology(stage: Stage, **options: object) -> TopologyBuilder:
 def drained(stage: Stage, builder: TopologyBuilder, checkpoint: str = "spark") -> None:
     query = builder.start(checkpointLocation=stage.at(checkpoint), trigger=AVAILABLE_NOW)
     stage.queries.append(query)
-    assert query.awaitTermination(400), "the query does not end"
+    assert query.awaitTermination(PATIENCE), "the query does not end"
 
 
 SENTENCES = [f"cow {n} over moon {n % 3}" for n in range(40)]

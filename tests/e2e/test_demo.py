@@ -18,11 +18,12 @@ sys.path.insert(0, str(EXAMPLES))
 from demo_view import Truth, show_result  # noqa: E402
 
 
+@pytest.mark.timeout(1200)
 def test_the_demo_ends_well_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     command = [sys.executable, str(EXAMPLES / "demo.py"), "--orders", "2000"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1000, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [" ".join(line.replace("│", " ").split()) for line in done.stdout.splitlines()]
     for wanted in (

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from harness import Job, layout_of, options, put
+from harness import PATIENCE, Job, layout_of, options, put
 from kazoo.client import KazooClient
 from moto_in_hand import MotoInHand
 from pyspark.sql import DataFrame
@@ -61,7 +61,7 @@ def tell(job: Job, op: str, ids: list[str]) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert int(said.stdout) == len(ids)
 

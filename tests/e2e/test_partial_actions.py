@@ -38,9 +38,13 @@ def test_reliable_judges_every_record_whatever_the_function_takes(make_stage: Ca
     stage = make_stage(2)
     judged = stage.folder / "judged"
     judged.mkdir()
-    actions = iter(PARTIAL.items())
-    asked: dict[int, str] = {}
     taken = Taken()
+    actions: dict[str, Callable[[DataFrame, int], object]] = {
+        **{name: lambda rows, _, action=action: action(rows) for name, action in PARTIAL.items()},
+        "all": taken,
+    }
+    wanted = ""
+    asked: dict[int, str] = {}
 
     def parse(record):  # type: ignore[no-untyped-def]
         text = record.data.decode()
@@ -50,19 +54,24 @@ def test_reliable_judges_every_record_whatever_the_function_takes(make_stage: Ca
         return text, record.attempt
 
     def write(rows: DataFrame, txid: int) -> None:
-        name, action = next(actions, ("all", lambda rows: taken(rows, txid)))
-        asked[txid] = name
-        action(rows)
+        asked[txid] = wanted
+        actions[wanted](rows, txid)
 
-    stage.start(stage.parsed(parse, retryLimit=1000, retryBackoff="1000h..1000h x1"), write)
-    put = []
-    while set(asked.values()) != {*PARTIAL, "all"}:
-        before = len(asked)
-        texts = [f"{kind} {before}.{n}" for kind in ("good", "flaky") for n in range(6)]
-        stage.put(texts)
+    put: list[str] = []
+
+    def all_settled() -> bool:
+        return len(list(judged.iterdir())) >= len(put) and stage.settled == max(asked)
+
+    query = None
+    for wanted in actions:
+        # Where a batch ends among them is left to chance.
+        texts = [f"{kind} {wanted} {n}" for kind in ("good", "flaky") for n in range(6)]
         put += texts
-        stage.until(lambda n=before: len(asked) > n and stage.settled == max(asked), "a settled batch")
-    stage.until(lambda: len(list(judged.iterdir())) >= len(put) and stage.settled == max(asked), "the last")
+        stage.put(texts)
+        stream = stage.parsed(parse, retryLimit=1000, retryBackoff="1000h..1000h x1")
+        query = query or stage.start(stream, write)
+        stage.until(all_settled, f"the records of {wanted}")
+    assert sorted(taken.texts) == [f"good all {n}" for n in range(6)]
     by_text = {path.name.partition(" ")[2]: int(path.name.partition(" ")[0]) for path in judged.iterdir()}
     assert sorted(by_text) == sorted(f"{text} 1" for text in put)
     assert len(list(judged.iterdir())) == len(put)

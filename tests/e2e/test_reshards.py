@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from harness import PATIENCE
 
 from bolt import reliable
 from checkpoint.embedded import EmbeddedZooKeeper
@@ -136,7 +137,7 @@ def test_available_now_drains_closed_shards_and_retries_and_ends(
         .start(checkpointLocation=str(tmp_path), trigger={"availableNow": True})
     )
     try:
-        assert query.awaitTermination(180)
+        assert query.awaitTermination(PATIENCE)
     finally:
         query.stop()
     assert came == Counter(range(60))

@@ -6,6 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness import PATIENCE
+
 from checkpoint.embedded import EmbeddedZooKeeper
 from spout.testing import Cut, Quotas, Refuse, ScriptedKinesis
 
@@ -51,7 +53,7 @@ def test_a_job_over_a_reshard_with_faults(
             .start()
         )
         try:
-            assert query.awaitTermination(120)
+            assert query.awaitTermination(PATIENCE)
         finally:
             query.stop()
         assert kinesis.faults_left == 0

@@ -7,13 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
+from harness import PATIENCE
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, Taken, ended
 
 from spout import stop
 from spout.errors import StopTimeoutError
-
-PATIENCE = 120
 
 
 def planner_of(stage: Stage) -> psutil.Process:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness import digest
 from pyspark.sql import DataFrame
 from stage import Stage
 
@@ -181,6 +182,6 @@ def test_the_word_count_of_the_examples_runs_as_a_user_runs_it(stage: Stage, tmp
     done = subprocess.run(
         [sys.executable, *command], capture_output=True, text=True, timeout=300, check=False, env=environment
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0, digest(done.stderr)
     printed = [line.split() for line in done.stdout.splitlines()]
     assert {word: int(count) for count, word in printed} == COUNTS

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from harness import PATIENCE
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
@@ -15,8 +16,6 @@ from checkpoint.fencing import TAKEOVERS
 from checkpoint.store import SourceStore
 from spout import stop
 from spout.options import Options
-
-PATIENCE = 120
 
 
 class Pause:

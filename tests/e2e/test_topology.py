@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
+from harness import PATIENCE
 from pyspark.sql import functions as F
 from stage import AVAILABLE_NOW, Stage, error_of
 
@@ -122,7 +123,7 @@ def ran(stage: Stage, topology: TridentTopology, **more: Any) -> None:
     running = topology.start(stage.at("spark"), trigger=AVAILABLE_NOW, **more)
     stage.queries += running.queries.values()
     try:
-        assert running.await_termination(120)
+        assert running.await_termination(PATIENCE)
     finally:
         running.stop()
 

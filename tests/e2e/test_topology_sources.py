@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness import PATIENCE
 from stage import AVAILABLE_NOW, Stage
 
 from trident import Count, Function, TridentTopology
@@ -50,7 +51,7 @@ class CountingState(MemoryMapState):
 def finished(stage: Stage, topology: TridentTopology) -> None:
     running = topology.start(stage.at("spark"), trigger=AVAILABLE_NOW)
     stage.queries += running.queries.values()
-    assert running.await_termination(120)
+    assert running.await_termination(PATIENCE)
 
 
 def counts(factory: MemoryMapState, *keys: tuple[Any, ...]) -> list[Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import PATIENCE
 from stage import AVAILABLE_NOW, Stage
 
 from bolt import (
@@ -131,7 +132,7 @@ def builder_of(stage: Stage, *, ackers: int | None = None, tracking: bool = True
 def drained(stage: Stage, builder: TopologyBuilder) -> None:
     query = builder.start(checkpointLocation=stage.at("spark"), trigger=AVAILABLE_NOW)
     stage.queries.append(query)
-    assert query.awaitTermination(240), "the query does not end"
+    assert query.awaitTermination(PATIENCE), "the query does not end"
 
 
 def set_bolts(builder: TopologyBuilder, stage: Stage) -> None:

@@ -101,7 +101,7 @@ class Query:
     def planned(self) -> Plan:
         """Ask until there is a next batch, and log it."""
         plan: Plan | None = Retrying(
-            stop=stop_after_delay(20), wait=wait_none(), retry=retry_if_result(lambda found: found is None)
+            stop=stop_after_delay(120), wait=wait_none(), retry=retry_if_result(lambda found: found is None)
         )(self.plan)
         assert plan is not None
         return plan
@@ -187,6 +187,8 @@ class Lives:
             "retryLimit": "1",
             "onExhausted": "skip",
             "minFetchPeriod": "0ms",
+            # What is there by then is one turn, however slow the machine.
+            "maxFetchTime": "60s",
             "describeShardInterval": "1ms",
         } | _dotted(options)
         self._begun: list[Query] = []

@@ -24,7 +24,7 @@ from spout.testing import MemoryKinesis
 from tracker.explicit import TIMEOUT
 
 A, B = "shardId-000000000000", "shardId-000000000001"
-TIMEOUT_SECONDS = 30
+TIMEOUT_SECONDS = 600
 
 
 class Job:
@@ -60,6 +60,7 @@ class Job:
                 "retryLimit": "1",
                 "onExhausted": "skip",
                 "minFetchPeriod": "0ms",
+                "maxFetchTime": "60s",
             }
             | given
         )
@@ -103,7 +104,7 @@ def until(query: Query, **wanted: int) -> None:
         found = {**report, **report.get("acks", {})}
         return {name: found.get(name, 0) for name in wanted} == wanted
 
-    Retrying(stop=stop_after_delay(20), retry=retry_if_result(lambda answer: not answer))(said)
+    Retrying(stop=stop_after_delay(120), retry=retry_if_result(lambda answer: not answer))(said)
 
 
 def test_what_is_acked_is_done_and_the_rest_comes_back_after_a_restart_and_its_time(job: Job) -> None:

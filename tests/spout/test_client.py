@@ -420,14 +420,14 @@ def test_turns_and_looks_from_an_idle_timestamp_on(
     fetcher = ShardFetcher(client, stream, shard.id, options)
     probe = TipProbe(client, Layout("/", "app", stream, 1))
     start = AtTimestamp(client.describe(stream).server_time)
-    idle = fetcher.fetch_new(start, Bounds(100, 10**6, 1))
+    idle = fetcher.fetch_new(start, Bounds(100, 10**6, 60))
     assert (idle.count, idle.end) == (0, start)
     assert idle.seen is not None
     assert probe.look({shard.id: idle.end}) == {shard.id: False}
     client.put_records(stream, [(b"%d" % n, "k") for n in range(30)])
     assert probe.look({shard.id: idle.end}) == {shard.id: True}
-    first = fetcher.fetch_new(idle.end, Bounds(7, 10**6, 1))
-    rest = fetcher.fetch_new(first.end, Bounds(100, 10**6, 1))
+    first = fetcher.fetch_new(idle.end, Bounds(7, 10**6, 60))
+    rest = fetcher.fetch_new(first.end, Bounds(100, 10**6, 60))
     read = [
         data for turn in (first, rest) for batch in turn.batches for data in batch.column("data").to_pylist()
     ]

@@ -126,7 +126,7 @@ def given_by(pager: SubscriptionPager, events: int) -> list[bytes]:
     """The payloads of so many events."""
     found: list[bytes] = []
     for _ in range(events):
-        records = pager.next(1)
+        records = pager.next(60)
         assert records is not None
         found += records.column("data").to_pylist()
     return found
@@ -234,7 +234,7 @@ def test_a_turn_ends_empty_where_the_subscription_stays_in_use(rig: Rig) -> None
     turn = rig.turn()
     assert (turn.count, turn.end, turn.seen) == (0, TRIM_HORIZON, None)
     with pytest.raises(InUseError, match=rf"stream 'orders', shard {SHARD}.*no other application"):
-        rig.pager().next(1)
+        rig.pager().next(60)
 
 
 def test_who_is_taken_over_ends_the_turn_with_what_it_holds(rig: Rig) -> None:
@@ -246,7 +246,7 @@ def test_who_is_taken_over_ends_the_turn_with_what_it_holds(rig: Rig) -> None:
     with pytest.raises(InUseError, match="taken over"):
         # The five seconds may bring an empty event first, but no more than that one.
         given_by(pager, 2)
-    assert other.next(10) is not None
+    assert other.next(60) is not None
     other.close()
 
 
@@ -259,7 +259,7 @@ def test_a_stream_cut_in_an_event_gives_nothing_of_it_and_goes_on(rig: Rig, shar
     rig.server.script(EVENT, Cut(share))
     rig.put(b"c", b"d")
     with pytest.raises(Unavailable, match=f"shard {SHARD}"):
-        pager.next(1)
+        pager.next(60)
     assert given_by(pager, 1) == [b"c", b"d"]
     assert rig.server.faults_left == 0
     pager.close()
@@ -287,7 +287,7 @@ def test_a_connection_that_closes_before_the_first_event_is_no_end(rig: Rig) -> 
 def test_errors_inside_the_stream_say_what_they_are(rig: Rig, code: str, kind: type[KinesisError]) -> None:
     rig.server.script(EVENT, Refuse(code, "said in the stream"))
     with pytest.raises(kind, match=f"position TRIM_HORIZON: .*{code}.*said in the stream"):
-        rig.pager().next(1)
+        rig.pager().next(60)
 
 
 def test_a_fault_inside_the_stream_is_waited_out(rig: Rig) -> None:
@@ -343,7 +343,7 @@ def test_records_of_ten_mebibytes_come_whole(rig: Rig) -> None:
 
 def test_a_turn_does_not_wait_longer_than_its_bound_for_the_next_event(rig: Rig) -> None:
     stream = rig.client.subscribe(rig.consumer, SHARD, str(TRIM_HORIZON))
-    assert stream.next(10) is not None
+    assert stream.next(60) is not None
     # The shard is idle and the endpoint's clock stands still: no other event will come.
     with pytest.raises(Unavailable, match="nothing for too long"):
         stream.next(0.05)
@@ -377,13 +377,17 @@ def test_an_event_that_cannot_be_read_is_a_fault(rig: Rig) -> None:
     try:
         stream = BotoKinesis(options).subscribe(rig.consumer, SHARD, str(TRIM_HORIZON))
         with pytest.raises(Unavailable, match=r"an event cannot be read \(6 bytes\)"):
-            stream.next(10)
+            stream.next(60)
         stream.close()
     finally:
         server.stop()
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     steps=st.lists(
         st.one_of(
@@ -409,7 +413,7 @@ def test_every_record_comes_once_in_order_whatever_happens(
     def read_on() -> None:
         while len(found) < len(written):
             try:
-                records = pager.next(1)
+                records = pager.next(60)
             except Unavailable:
                 continue
             assert records is not None

@@ -105,7 +105,7 @@ def test_a_key_is_refused_as_often_as_it_may_be_nothing_later_overtakes_its_requ
 
 
 def test_requests_are_under_way_side_by_side() -> None:
-    meeting = threading.Barrier(3, timeout=30)
+    meeting = threading.Barrier(3, timeout=300)
 
     class Meeting(Kinesis):
         def answer(self, entries: list[Entry]) -> list[dict[str, Any]]:
@@ -132,7 +132,9 @@ def test_rows_are_taken_as_lanes_have_room_not_all_at_once() -> None:
 
         def answer(self, entries: list[Entry]) -> list[dict[str, Any]]:
             results = super().answer(entries)
-            self.ahead = max(self.ahead, taken - sum(len(numbers) for numbers in self.arrived.values()))
+            with self._lock:
+                arrived = sum(len(numbers) for numbers in self.arrived.values())
+            self.ahead = max(self.ahead, taken - arrived)
             return results
 
     kinesis = Slow()
@@ -146,13 +148,13 @@ def test_what_fails_for_good_ends_the_waits_of_the_others() -> None:
 
     def send(entries: list[Entry]) -> list[dict[str, Any]]:
         if entries[0]["PartitionKey"] == "key-0":
-            waiting.wait(30)
+            waiting.wait(300)
             raise AccessDeniedError("no")
         return [THROTTLED] * len(entries)
 
     def wait(stop: threading.Event, _seconds: float) -> None:
         waiting.set()
-        assert stop.wait(30), "the wait was not ended"
+        assert stop.wait(300), "the wait was not ended"
 
     with pytest.raises(AccessDeniedError, match="no"):
         send_side_by_side(send, rows(4, 2), lanes=8, patience=forever(), wait=wait)
@@ -164,7 +166,7 @@ def test_no_more_rows_are_taken_after_a_failure_of_another_lane() -> None:
     def rows_of_two_lanes() -> Iterator[tuple[Entry, int]]:
         for _ in range(REQUEST_RECORDS + 1):
             yield {"Data": b"1", "PartitionKey": "key-0"}, 1
-        assert failing.wait(30)
+        assert failing.wait(300)
         for _ in range(2_000 * REQUEST_RECORDS):
             yield {"Data": b"1", "PartitionKey": "key-1"}, 1
         raise AssertionError("all rows were taken")

@@ -279,7 +279,7 @@ def test_a_takeover_during_a_call_ends_the_session_although_no_other_call_comes(
     client = query.run._client
     with query.run._tenure.call():
         newer = start(kinesis, query.checkpoint)
-        seen = Retrying(stop=stop_after_delay(20), wait=wait_fixed(0.01), retry=retry_if_result(bool))
+        seen = Retrying(stop=stop_after_delay(120), wait=wait_fixed(0.01), retry=retry_if_result(bool))
         seen(lambda: not query.run._tenure.replaced)
         assert client.connected
     assert not client.connected
@@ -293,7 +293,7 @@ def test_a_withdrawn_request_to_stop_does_not_end_the_process_at_a_later_takeove
     query = start(kinesis)
     ended: list[bool] = []
     query.run._tenure._on_replaced = lambda: ended.append(True)
-    until = Retrying(stop=stop_after_delay(20), wait=wait_fixed(0.01), retry=retry_if_result(bool))
+    until = Retrying(stop=stop_after_delay(120), wait=wait_fixed(0.01), retry=retry_if_result(bool))
     asking = connect(query.run._options.zookeeper)
     SourceStore(asking, query.run._layout).ask_to_stop(query.run.epoch)
     until(lambda: not query.run._tenure._ends_when_replaced)

@@ -23,6 +23,7 @@ from spout.testing import Cut, Quotas, Refuse, ScriptedKinesis
 Start = Callable[..., Query]
 KEYS = 12
 HOUR = 3600
+BEGUN = int(time.time() * 1000)
 BOTH_MODES = pytest.mark.parametrize("mode", ["polling", "efo"])
 
 
@@ -53,8 +54,14 @@ class Stream:
 
 
 @pytest.fixture
-def server() -> Iterator[ScriptedKinesis]:
-    with ScriptedKinesis(quotas=Quotas.none()) as server:
+def clock() -> Callable[[], int]:
+    """The endpoint's time in epoch milliseconds."""
+    return lambda: int(time.time() * 1000)
+
+
+@pytest.fixture
+def server(clock: Callable[[], int]) -> Iterator[ScriptedKinesis]:
+    with ScriptedKinesis(clock=clock, quotas=Quotas.none()) as server:
         server.create_stream("orders", 2)
         yield server
 
@@ -248,6 +255,7 @@ def test_the_quotas_of_the_service_cost_time_and_no_records(
     check_order(rows)
 
 
+@pytest.mark.parametrize("clock", [lambda: BEGUN], ids=["a clock that stands still"])
 def test_the_largest_record_blocks_its_shard_but_not_for_ever(start: Start, server: ScriptedKinesis) -> None:
     """Looking at it blocks the shard for five seconds, so the turn after a look is refused."""
     first, second = server.shards("orders")
@@ -255,7 +263,7 @@ def test_the_largest_record_blocks_its_shard_but_not_for_ever(start: Start, serv
     server.put("orders", first, b"1")
     server.put("orders", second, b"2")
     server.limit(Quotas())
-    query = start(minFetchPeriod="200ms", describeShardInterval="1h")
+    query = start(minFetchPeriod="200ms", describeShardInterval="1h", maxFetchTime="1s")
     rows = query.batch()
     assert numbers(rows) == [2]
     server.advance(5)

@@ -55,7 +55,11 @@ POSITIONS = st.builds(
 
 
 @given(st.sets(POSITIONS, min_size=1), st.data())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 def test_what_was_kept_is_found_by_its_runs_once_and_in_order(
     tmp_path: Path, found: set[RecordPosition], data: st.DataObject
 ) -> None:

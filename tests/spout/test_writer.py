@@ -298,7 +298,7 @@ def test_a_streaming_query_writes_each_batch_and_a_replay_writes_it_again(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(300)
 
     def found() -> list[int]:
         return sorted(int(data) for _, data, _ in read(stream))
@@ -333,7 +333,7 @@ def test_a_streaming_query_with_wrong_columns_says_so(
         .start()
     )
     with pytest.raises(PySparkException) as error:
-        query.awaitTermination(120)
+        query.awaitTermination(300)
     assert "column timestamp is none that is written; column value is none that is written" in str(
         error.value
     )
@@ -365,7 +365,7 @@ def test_all_rows_of_a_complete_result_are_written_each_time(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(300)
 
     run(1)
     run(2)

@@ -72,7 +72,7 @@ def test_a_store_that_is_down_when_the_query_starts(factory: Any) -> None:
 def test_redis_that_does_not_answer_in_the_middle_of_a_batch(redis_server: RedisServer) -> None:
     """What was written before counts once: the replay starts from what came before the batch."""
     with RedisServer(redis_server._program) as server:
-        factory = RedisState.opaque(server.url, requestRetries=1, requestTimeoutMillis=300)
+        factory = RedisState.opaque(server.url, requestRetries=0, requestTimeoutMillis=5_000)
         keys = [f"key-{i}" for i in range(2_000)]
         count(factory, 1, keys, 10)
         state = factory.make_state({}, 0, 1)
@@ -125,7 +125,7 @@ def test_a_wrong_password_of_memcached(memcached_server: MemcachedServer) -> Non
             return [*super()._command(), "-Y", str(users)]
 
         def _answers(self) -> bool:
-            with closing(socket.create_connection(self.address, 1)) as connection:
+            with closing(socket.create_connection(self.address, 5)) as connection:
                 connection.sendall(b"set login 0 0 10\r\nuser right\r\n")
                 return connection.recv(100).startswith(b"STORED")
 

@@ -94,7 +94,7 @@ def test_memcached_is_told(memcached_server: MemcachedServer, kind: StateType) -
     prefix = uuid.uuid4().hex
     host, port = memcached_server.address
     count(MemcachedState(kind, f"{host}:{port}", keyPrefix=prefix, expiration=1_000), 1, "word")
-    with closing(socket.create_connection((host, port), 5)) as connection:
+    with closing(socket.create_connection((host, port), 60)) as connection:
         connection.sendall(f"mg {prefix}word t\r\n".encode())
         answer = connection.recv(100).split()
     assert answer[0] == b"HD"

@@ -183,7 +183,7 @@ def test_latest_is_resolved_once(start: Start, stream: Stream) -> None:
     since = stream.put(5)
     # Kinesis tells the time in whole seconds: only in another one would a new look give another answer.
     Retrying(
-        stop=stop_after_delay(20), wait=wait_fixed(0.05), retry=retry_if_result(lambda later: not later)
+        stop=stop_after_delay(120), wait=wait_fixed(0.05), retry=retry_if_result(lambda later: not later)
     )(lambda: life.kinesis.describe(stream.name).server_time > at.timestamp + 1000)
     assert numbers(start(startingPosition="LATEST").drain()) == since
 

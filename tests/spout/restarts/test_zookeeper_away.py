@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from by_hand import Row, numbers
+from by_hand import Query, Row, numbers
 from restarting import Start, Stream, wipe
 
 from checkpoint.client import ZooKeeperConfig, connect
@@ -21,6 +21,12 @@ def test_no_zookeeper_at_the_start(start: Start, own_zookeeper: EmbeddedZooKeepe
         ZooKeeperUnavailableError, match=rf"{own_zookeeper.hosts} within 1 s.*zookeeper\.hosts"
     ):
         start(zookeeper_hosts=own_zookeeper.hosts, zookeeper_sessionTimeout="1s")
+
+
+def impatient(life: Query) -> None:
+    """From here on a life waits no longer for ZooKeeper than with a session timeout of a second."""
+    for store in (life.store, life.run._store):
+        store._session.timeout = 1.0
 
 
 def test_zookeeper_away_for_less_than_the_session_timeout_is_waited_for(
@@ -38,16 +44,16 @@ def test_zookeeper_away_for_less_than_the_session_timeout_is_waited_for(
             return life.rows()
 
         later = pool.submit(rows)
-        assert begun.wait(10)
+        assert begun.wait(120)
         own_zookeeper.start()
-        assert numbers(later.result(60)) == wanted
+        assert numbers(later.result(120)) == wanted
 
 
 @pytest.mark.parametrize("in_hand", [False, True])
 def test_zookeeper_away_for_longer_stops_the_query_and_a_restart_goes_on(
     start: Start, stream: Stream, own_zookeeper: EmbeddedZooKeeper, in_hand: bool
 ) -> None:
-    given = {"zookeeper_hosts": own_zookeeper.hosts, "zookeeper_sessionTimeout": "1s"}
+    given = {"zookeeper_hosts": own_zookeeper.hosts}
     stream.put(10)
     life = start(**given)
     first = life.batch(failing={4})
@@ -56,6 +62,7 @@ def test_zookeeper_away_for_longer_stops_the_query_and_a_restart_goes_on(
         stream.put(10)
         life.planned()
         second = life.rows()
+    impatient(life)
     own_zookeeper.stop()
     with pytest.raises(
         ZooKeeperUnavailableError, match=r"did not answer within 1 s.*zookeeper\.sessionTimeout"
@@ -81,8 +88,9 @@ def test_zookeeper_wiped_while_the_query_runs(
 ) -> None:
     """A server that knows less than its client refuses it: nothing is written into what is not the query's own."""
     stream.put(10)
-    life = start(zookeeper_hosts=own_zookeeper.hosts, zookeeper_sessionTimeout="1s")
+    life = start(zookeeper_hosts=own_zookeeper.hosts)
     life.batch()
+    impatient(life)
     wipe(own_zookeeper, tmp_path)
     with pytest.raises((StateMissingError, ZooKeeperUnavailableError)):
         life.plan()
