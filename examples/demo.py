@@ -42,7 +42,7 @@ APPLICATION = "orders-demo"
 REGION = "us-east-1"
 SHARDS = 4
 BATCHES = 8
-DEADLINE = 210.0
+DEADLINE = 600.0
 """Seconds for the job, both its lives together."""
 
 
@@ -115,7 +115,7 @@ class Job:
         """Ask it to end after the batch in hand."""
         assert self._process is not None
         self._process.terminate()
-        return self._process.wait(timeout=60)
+        return self._process.wait(timeout=300)
 
     def tail(self) -> str:
         """The end of what it printed."""

@@ -9,11 +9,16 @@ from checkpoint.embedded import EmbeddedZooKeeper
 
 
 def test_ten_times_the_shards_cost_no_more_than_three_times_that(zookeeper: EmbeddedZooKeeper) -> None:
-    few, many = (measured(shards, zookeeper.hosts, batches=1, clock=process_time) for shards in (100, 1_000))
+    # Twice, so that what else this process does now and then, a large collection of garbage say, does not count.
+    few, many = (
+        [measured(shards, zookeeper.hosts, batches=1, clock=process_time) for _ in range(2)]
+        for shards in (100, 1_000)
+    )
     for name in ("start", "first", "plan", "cut", "settle"):
+        least, most = (min(getattr(cost, name) for cost in costs) for costs in (few, many))
         # What is the same for any number of shards weighs more with few of them.
-        assert getattr(many, name) < 30 * max(getattr(few, name), 0.01), name
-    assert many.offset < 11 * few.offset
+        assert most < 30 * max(least, 0.01), name
+    assert many[0].offset < 11 * few[0].offset
 
 
 def test_plans_of_ten_thousand_shards_fit_into_a_small_process(zookeeper: EmbeddedZooKeeper) -> None:

@@ -9,9 +9,13 @@ from __future__ import annotations
 import functools
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 __all__ = ["POINTS", "block_at", "install"]
@@ -145,23 +149,45 @@ def _settling() -> None:
     _wrap(SourceStore, "_commit", commit)
 
 
-POINTS: dict[str, Callable[[], None]] = {
-    "planned": _planned,
-    "stored": _stored,
-    "before-pin": functools.partial(_pin, True),
-    "after-pin": functools.partial(_pin, False),
-    "before-write": lambda: None,
-    "written": lambda: None,
-    "published": _published,
-    "committed": _committed,
-    "settling": _settling,
-    "dead-letter": _dead_letter,
+POINTS: dict[str, tuple[str, Callable[[], None]] | None] = {
+    "planned": ("spout.run", _planned),
+    "stored": ("checkpoint.store", _stored),
+    "before-pin": ("checkpoint.store", functools.partial(_pin, True)),
+    "after-pin": ("checkpoint.store", functools.partial(_pin, False)),
+    "before-write": None,
+    "written": None,
+    "published": ("bolt.batch", _published),
+    "committed": ("spout.run", _committed),
+    "settling": ("checkpoint.store", _settling),
+    "dead-letter": ("spout.deadletter", _dead_letter),
 }
-"""What to change for each point; those in the batch function are in the driver's own code."""
+"""What to change for each point, and in which module; those in the batch function are in the driver's own code."""
+
+
+class _Changed(MetaPathFinder):
+    """Lets a change follow the import of a module.
+
+    To import it for that would keep Spark waiting, which gives a worker ten seconds from its start to connect.
+    """
+
+    def __init__(self, module: str, change: Callable[[], None]) -> None:
+        self._module, self._change = module, change
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(fullname, path, target) if fullname == self._module else None
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def executed(module: ModuleType) -> None:
+                execute(module)
+                self._change()
+
+            spec.loader.exec_module = executed  # type: ignore[method-assign]
+        return spec
 
 
 def install() -> None:
     """Prepare the point that the environment names."""
-    point = os.environ.get("KT_BLOCK_AT")
-    if point:
-        POINTS[point]()
+    change = POINTS[os.environ["KT_BLOCK_AT"]] if os.environ.get("KT_BLOCK_AT") else None
+    if change:
+        sys.meta_path.insert(0, _Changed(*change))
