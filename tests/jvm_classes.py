@@ -19,12 +19,16 @@ BASE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Most JVMs of tests live for seconds: compiling what runs once for speed costs more than it gives."""
 
 
+# What it says of classes that it leaves out, or of a file that is another Java's, goes to standard output else.
+_QUIET = "-Xlog:disable -Xlog:all=error:stderr"
+
+
 def options() -> str:
     """What the JVMs of tests are started with."""
     if not any(Path(sys.prefix).glob("spark-*.jsa")):
         return BASE
     archive = _archive()
-    return f"{BASE} -XX:SharedArchiveFile={archive}" if archive.exists() else BASE
+    return f"{BASE} {_QUIET} -XX:SharedArchiveFile={archive}" if archive.exists() else BASE
 
 
 def _archive() -> Path:
@@ -38,7 +42,7 @@ def make(archive: Path) -> None:
     os.environ |= {
         "JAVA_HOME": str(ensure_java()),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_SUBMIT_OPTS": f"{BASE} -XX:ArchiveClassesAtExit={archive}",
+        "SPARK_SUBMIT_OPTS": f"{BASE} {_QUIET} -XX:ArchiveClassesAtExit={archive}",
     }
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession

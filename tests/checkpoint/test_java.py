@@ -56,7 +56,9 @@ def path_without_java(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def run(code: str, path: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    inherited = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    # What the JVMs of tests are given is of the Java that the others run with.
+    own = {"JAVA_HOME", "SPARK_SUBMIT_OPTS"}
+    inherited = {name: value for name, value in os.environ.items() if name not in own}
     return subprocess.run(
         [sys.executable, "-c", code],
         env=inherited | {"PATH": path, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"} | environment,
