@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from trident.maps.backing import BackingMap
@@ -43,6 +43,21 @@ class NonTransactionalMap(RemovableMapState[T]):
             results.append(now[key])
         self._backing.multi_put(unique, [now[key] for key in unique])
         return results
+
+    def multi_combine(
+        self, keys: Sequence[Key], combine: Callable[[Any, Any], Any], partials: Sequence[Any]
+    ) -> list[T | None]:
+        """See `MapState.multi_combine`."""
+        if len(set(keys)) != len(keys):
+            return super().multi_combine(keys, combine, partials)
+        if not len(keys):
+            return []
+        news = [
+            partial if value is None else combine(value, partial)
+            for value, partial in zip(self._backing.multi_get(keys), partials, strict=True)
+        ]
+        self._backing.multi_put(keys, news)
+        return news
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[T | None]) -> None:
         """See `MapState.multi_put`; of a key that comes twice the last value stays."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from itertools import repeat
-from operator import attrgetter
 from typing import Any, TypeVar
 
 from trident.maps.reads import Reads
@@ -14,8 +13,6 @@ from trident.values import OpaqueValue
 __all__ = ["OpaqueMap"]
 
 T = TypeVar("T")
-
-_TXID, _CURRENT = attrgetter("txid"), attrgetter("current")
 
 
 class OpaqueMap(TransactionMap[T]):
@@ -57,7 +54,7 @@ class OpaqueMap(TransactionMap[T]):
 def _before(stored: Sequence[OpaqueValue[T] | None], txid: int | None) -> list[T | None]:
     """What each key held before the batch; at once where all is of older ones."""
     if type(None) not in set(map(type, stored)):
-        held: set[int | None] = set(map(_TXID, stored))
+        held: set[int | None] = {one.txid for one in stored}  # type: ignore[union-attr]
         if txid is None or all(one is None or one < txid for one in held):
-            return list(map(_CURRENT, stored))
+            return [one.current for one in stored]  # type: ignore[union-attr]
     return [None if one is None else one.get(txid) for one in stored]

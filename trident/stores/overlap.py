@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from trident.maps.backing import Version
@@ -72,13 +73,13 @@ def exchanged(
     under_way: deque[_Read | _Write] = deque()
     parts = (slice(at, min(at + line.part_size, count)) for at in range(0, count, line.part_size))
 
-    def ask(parts: Iterator[slice]) -> None:
-        for part in parts:
+    def ask_next() -> None:
+        part = next(parts, None)
+        if part is not None:
             under_way.append(_Read(part, line.ask(name(part))))
-            return
 
     for _ in range(_AHEAD):
-        ask(parts)
+        ask_next()
     while under_way:
         sent = under_way.popleft()
         if isinstance(sent, _Write):
@@ -100,27 +101,23 @@ def exchanged(
         if at:
             line.write(names, values, found, guard)
             under_way.append(_Write(at))
-        ask(parts)
+        ask_next()
     return versions
 
 
+@dataclass(frozen=True, slots=True)
 class _Read:
     """A read under way."""
 
-    __slots__ = ("names", "part")
-
-    def __init__(self, part: slice, names: Sequence[Any]) -> None:
-        self.part = part
-        self.names = names
+    part: slice
+    names: Sequence[Any]
 
 
+@dataclass(frozen=True, slots=True)
 class _Write:
     """A write under way."""
 
-    __slots__ = ("at",)
-
-    def __init__(self, at: Sequence[int]) -> None:
-        self.at = at
+    at: Sequence[int]
 
     def settle(self, versions: list[Version], written: Sequence[Version]) -> None:
         if isinstance(self.at, range):

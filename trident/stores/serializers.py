@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from itertools import chain
-from operator import attrgetter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -129,18 +127,16 @@ class MsgpackSerializer(_OfMsgspec):
 
 
 _SCALARS = frozenset({type(None), bool, int, str})
-_CURRENT, _PREVIOUS, _VALUE = attrgetter("current"), attrgetter("previous"), attrgetter("value")
 
 
 def _check_many(values: Sequence[Any], takes: Any) -> None:
     """`_check` of each, at once where all are of simple types."""
     kinds = set(map(type, values))
-    inner: Iterable[Any] = values
     if kinds == {OpaqueValue}:
-        inner = chain(map(_CURRENT, values), map(_PREVIOUS, values))
+        kinds = {type(value.current) for value in values} | {type(value.previous) for value in values}
     elif kinds == {TransactionalValue}:
-        inner = map(_VALUE, values)
-    if not _SCALARS.issuperset(map(type, inner)):
+        kinds = {type(value.value) for value in values}
+    if not kinds <= _SCALARS:
         for value in values:
             _check(value, takes)
 

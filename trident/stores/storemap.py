@@ -159,7 +159,11 @@ class StoreMap(VersionedBackingMap[Any]):
 
     def _names(self, keys: Sequence[Key]) -> list[str]:
         names = encode_keys(keys) if self._key_factory is None else list(map(self._key_factory, keys))
-        return list(map(self._prefix.__add__, names)) if self._prefix else names
+        if not self._prefix or not names:
+            return names
+        # At once; a name with a line end in it would come out as two.
+        prefixed = (self._prefix + f"\n{self._prefix}".join(names)).split("\n")
+        return prefixed if len(prefixed) == len(names) else list(map(self._prefix.__add__, names))
 
     def _deserialized(self, keys: Sequence[Key], raws: list[bytes | None]) -> list[Any]:
         try:

@@ -170,6 +170,20 @@ class BackingMapConformance:
         assert [version is LOST for version in written] == [True, True, True, False]
         assert connect(StateType.OPAQUE).multi_get(keys) == [*values, mine]
 
+    def test_a_version_that_is_gone_is_not_written_over(self, connect: Connect) -> None:
+        """Among others that are there."""
+        backing = connect(StateType.OPAQUE)
+        if not isinstance(backing, VersionedBackingMap):
+            return
+        keys: list[Key] = [("first",), ("removed",), ("last",)]
+        backing.multi_put(keys, [OpaqueValue(1, 1, None)] * 3)
+        _, versions = backing.multi_get_versioned(keys)
+        connect(StateType.OPAQUE).multi_remove(keys[1:2])
+        new = OpaqueValue(2, 2, 1)
+        written = backing.multi_compare_and_set(keys, [new] * 3, versions)
+        assert [version is LOST for version in written] == [False, True, False]
+        assert connect(StateType.OPAQUE).multi_get(keys) == [new, None, new]
+
     def test_a_late_task_of_an_older_batch_writes_nothing(self, connect: Connect) -> None:
         """It read before a newer attempt and the next batch wrote, and writes after."""
         makes: list[tuple[StateType, Callable[[BackingMap[Any]], OpaqueMap[int] | TransactionalMap[int]]]] = [
