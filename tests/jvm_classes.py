@@ -48,7 +48,9 @@ def make(archive: Path) -> None:
     from pyspark.sql import DataFrame, SparkSession
 
     def write(rows: DataFrame, batch: int) -> None:
-        rows.repartition(2, "value").mapInArrow(iter, "timestamp timestamp, value long").collect()
+        rows.repartition(2, "value").mapInArrow(
+            lambda parts: parts, "timestamp timestamp, value long"
+        ).collect()
 
     with TemporaryDirectory() as folder:
         spark = (
