@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,8 @@ from trident.stores.redis import RedisState
 
 WORDS_A_RECORD = 10
 SHARDS = 2
-PAGES_A_BATCH = 5
-BATCHES = 2
-"""Of a query that are measured: two million words."""
-
 WARM = 2
-"""Batches of each query before those: in them everything gets warm."""
+"""Batches of each query before those that are measured: in them everything gets warm."""
 
 ROUNDS = 2
 """How often each way is measured, in turns, because what else the machine does changes from minute to minute.
@@ -48,8 +45,35 @@ ROUNDS = 2
 A round that does not count comes before them: who comes first pays for the JVM's warming up.
 """
 
-HELD = Records(shards=SHARDS, pages=PAGES_A_BATCH * (WARM + BATCHES), words=WORDS_A_RECORD)
-ONE = Records(shards=SHARDS, pages=PAGES_A_BATCH, words=WORDS_A_RECORD)
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """So many batches of so many pages a shard, after some that warm up."""
+
+    pages: int
+    batches: int
+    warm: int = WARM
+
+    @property
+    def held(self) -> Records:
+        """What the endpoint holds for one query."""
+        return Records(shards=SHARDS, pages=self.pages * (self.warm + self.batches), words=WORDS_A_RECORD)
+
+    @property
+    def records(self) -> int:
+        """Of a batch."""
+        return SHARDS * self.pages * self.held.page
+
+    @property
+    def words(self) -> int:
+        """Of a batch."""
+        return self.records * WORDS_A_RECORD
+
+
+SIZES = (Size(pages=5, batches=2), Size(pages=10, batches=1))
+"""Two million words each."""
+
+ONE = Size(pages=5, batches=1, warm=0)
 """For what is too slow for all of them: one batch. Starting its workers is a small part of it."""
 
 ROCKSDB = {
@@ -112,15 +136,14 @@ def in_topology(spark: SparkSession, state: RedisState) -> Start:
     return start
 
 
-def seconds(start: Start, stream: DataFrame, held: Records, folder: Path) -> float:
-    """Of a batch, without those that warm up where there are more."""
+def seconds(start: Start, stream: DataFrame, size: Size, folder: Path) -> float:
+    """Of a batch, without those that warm up."""
     query = start(stream, str(folder / uuid.uuid4().hex))
     query.awaitTermination()
     done = [dict(one) for one in query.recentProgress if one["numInputRows"]]
     rows = [one["numInputRows"] for one in done]
-    assert rows == [SHARDS * PAGES_A_BATCH * held.page] * (held.pages // PAGES_A_BATCH), rows
-    taken = [one["durationMs"]["triggerExecution"] / 1000 for one in done]
-    return float(statistics.fmean(taken[WARM:] or taken))
+    assert rows == [size.records] * (size.warm + size.batches), rows
+    return float(statistics.fmean(one["durationMs"]["triggerExecution"] / 1000 for one in done[size.warm :]))
 
 
 def run(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]:
@@ -129,50 +152,69 @@ def run(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]:
     if program is None:
         msg = "this measures redis-server: install it with make servers"
         raise SystemExit(msg)
-    in_topologies, in_sparks = [], []
-    for _ in range(1 + ROUNDS):
-        # Each query counts from nothing.
+    rows = []
+    turns(spark, folder, hosts, program, SIZES[0], 1)
+    for size in SIZES:
+        ours, theirs = turns(spark, folder, hosts, program, size, ROUNDS)
+        what = f"{size.words / 1e6:,.0f} M words"
+        rows += [
+            row(f"{what}: persistent_aggregate(RedisState.opaque, Count)", size, ours, ours),
+            row(f"{what}: Spark's groupBy().count(), RocksDB, changelog checkpointing", size, theirs, ours),
+        ]
+        if size.words == ONE.words:
+            pandas = measured(spark, folder, hosts, in_pandas, ONE)
+            rows.append(
+                row(
+                    f"{what}: Spark's applyInPandasWithState, the same store; one batch only",
+                    ONE,
+                    pandas,
+                    ours,
+                )
+            )
+    return rows
+
+
+def turns(
+    spark: SparkSession, folder: Path, hosts: str, program: Path, size: Size, rounds: int
+) -> tuple[float, float]:
+    """Seconds a batch of a topology and of Spark's own count, in turns; each query counts from nothing."""
+    ours, theirs = [], []
+    for _ in range(rounds):
         with RedisServer(program) as server:
             state = RedisState.opaque(server.url)
-            in_topologies.append(measured(spark, folder, hosts, in_topology(spark, state), HELD))
-            check(state)
-        in_sparks.append(measured(spark, folder, hosts, in_spark, HELD))
-    ours, theirs = statistics.fmean(in_topologies[1:]), statistics.fmean(in_sparks[1:])
-    pandas = measured(spark, folder, hosts, in_pandas, ONE)
-    return [
-        row("persistent_aggregate(RedisState.opaque, Count)", ours, ours),
-        row("Spark's groupBy().count(), RocksDB, changelog checkpointing", theirs, ours),
-        row("Spark's applyInPandasWithState, the same store; one batch only", pandas, ours),
-    ]
+            ours.append(measured(spark, folder, hosts, in_topology(spark, state), size))
+            check(state, size.held)
+        theirs.append(measured(spark, folder, hosts, in_spark, size))
+    return statistics.fmean(ours), statistics.fmean(theirs)
 
 
-def measured(spark: SparkSession, folder: Path, hosts: str, start: Start, held: Records) -> float:
+def measured(spark: SparkSession, folder: Path, hosts: str, start: Start, size: Size) -> float:
     """Seconds a batch of one way to count."""
-    with PreparedEndpoint(held) as endpoint:
+    with PreparedEndpoint(size.held) as endpoint:
         given = options(
             endpoint.url,
             hosts,
             "/words",
-            maxFetchRecordsPerShard=str(PAGES_A_BATCH * held.page),
+            maxFetchRecordsPerShard=str(size.records // SHARDS),
+            maxFetchBytesPerShard="64MiB",
             maxFetchTime="60s",
         )
         stream = spark.readStream.format("kinesis-trident").options(**given).load()
-        batch = seconds(start, stream, held, folder)
-    print(f"{start.__qualname__}: {batch:.2f} s a batch", flush=True)
+        batch = seconds(start, stream, size, folder)
+    print(f"{start.__qualname__}: {batch:.2f} s a batch of {size.words / 1e6:.0f} M words", flush=True)
     return batch
 
 
-def check(state: RedisState) -> None:
+def check(state: RedisState, held: Records) -> None:
     """Every word was counted, and once each time."""
-    words = [(f"word-{word:06}",) for word in range(HELD.distinct)]
+    words = [(f"word-{word:06}",) for word in range(held.distinct)]
     counts = set(state.make_state({}, 0, 1).multi_get(words))
-    assert counts == {2 * HELD.shards * HELD.pages}, counts
+    assert counts == {2 * held.shards * held.pages}, counts
 
 
-def row(what: str, batch: float, ours: float) -> list[str]:
+def row(what: str, size: Size, batch: float, ours: float) -> list[str]:
     """One way to count."""
-    words = SHARDS * PAGES_A_BATCH * HELD.page * WORDS_A_RECORD
-    return [what, f"{batch:,.2f} s", f"{words / batch / 1000:,.0f} k", f"{batch / ours:.1f} x"]
+    return [what, f"{batch:,.2f} s", f"{size.words / batch / 1000:,.0f} k", f"{batch / ours:.2f} x"]
 
 
 def main() -> None:
@@ -191,17 +233,16 @@ def main() -> None:
                 "Streaming word count",
                 "python -m benchmarks.word_count",
                 [
-                    f"{HELD.distinct / 1e3:,.0f} k distinct words, local[2]",
+                    f"batches of; {ONE.held.distinct / 1e3:,.0f} k distinct words, local[2]",
                     "a batch",
                     "words/s",
                     "ours is faster by",
                 ],
                 rows,
                 note=(
-                    f"The same source for all: {BATCHES} batches of "
-                    f"{SHARDS * PAGES_A_BATCH * HELD.page * WORDS_A_RECORD / 1e6:,.0f} M words, after {WARM} in which "
-                    f"everything gets warm; {ROUNDS} rounds in turns, after one for the JVM."
-                    " Redis and the endpoint run on the same cores."
+                    f"The same source for all. Of each query 2 M words are measured, after {WARM} batches in which "
+                    f"everything gets warm; {ROUNDS} rounds in turns, after one for the JVM. Redis and the endpoint "
+                    "run on the same cores."
                 ),
             )
         )
