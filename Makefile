@@ -36,10 +36,10 @@ help:
 demo: $(VENV)/.ready-demo java
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: $(VENV)/.ready-test java servers $(VENV)/.classes
+test: $(VENV)/.ready-test java servers
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns $(RERUNS) --only-rerun "connect back" --only-rerun "Illegal size" $(ARGS)
 
-chaos: $(VENV)/.ready-test java servers $(VENV)/.classes
+chaos: $(VENV)/.ready-test java servers
 	@$(BIN)/python -m pytest tests/e2e/chaos_matrix.py $(ARGS)
 
 lint: $(VENV)/.ready-lint
@@ -61,7 +61,7 @@ servers: $(VENV)/.servers
 $(VENV)/.servers: tests/server_programs.py | $(BIN)/pip
 	@if $(BIN)/python tests/server_programs.py; then touch $@; fi
 
-# What the JVMs of the tests start with; without it they only start more slowly.
+# What the JVMs of the tests may start with, in half the time: make .venv/.classes, which nothing waits for yet.
 $(VENV)/.classes: $(VENV)/.ready-test tests/jvm_classes.py | java
 	@$(BIN)/python tests/jvm_classes.py || echo "the JVMs of the tests start without an archive of classes" >&2
 	@touch $@
