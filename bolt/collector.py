@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,9 @@ from spout.rows import ANCHORS, MESSAGE_ID
 __all__ = ["NOT_ACKED", "Collector", "Given", "HeldTuple", "named"]
 
 NOT_ACKED = "NOT_ACKED"
+_NAME_LENGTH = 100
+
+log = logging.getLogger(__name__)
 
 
 class Given:
@@ -90,6 +94,9 @@ class Collector:
         self._salt = salt_of(component)
         self._batch: Given | None = None
         self._pending: dict[int, HeldTuple] = {}
+        self._mistake: OperatorError | None = None
+        self._untold = 0
+        self._first_untold = ""
         self.emitted = _Emitted()
 
     def emit(self, values: Sequence[Any], anchors: Tuple | Iterable[Tuple] = ()) -> None:
@@ -102,17 +109,23 @@ class Collector:
                 f"bolt {self._component!r} emitted a tuple as the values: give the values first, then the "
                 "anchors, as in emit([word], tup); to pass a tuple on, emit(list(tup), tup)"
             )
-            raise OperatorError(msg)
-        if isinstance(values, str | bytes) or len(values) != len(self._schema):
+            self._refuse(msg)
+        in_order = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes)
+        if not in_order or len(values) != len(self._schema):
             msg = (
                 f"bolt {self._component!r} emitted {values!r}; its fields are "
                 f"{', '.join(self._schema.names)}: give a list with one value for each"
             )
-            raise OperatorError(msg)
+            self._refuse(msg)
+        several: object = anchors
         tree: dict[int, int] = {}
-        for parent in (anchors,) if isinstance(anchors, Tuple) else anchors:
+        for parent in (
+            several if isinstance(several, Iterable) and not isinstance(several, Tuple) else (several,)
+        ):
             self._require_tuple(parent, "an anchor")
             assert isinstance(parent, HeldTuple)
+            if not self._tracked:
+                continue
             roots, edges = parent.given.anchors_at(parent.row)
             numbers = np.full(len(roots), parent.children)
             parent.children += 1
@@ -129,20 +142,12 @@ class Collector:
         tup.answered = True
         self._pending.pop(id(tup), None)
 
-    def fail(self, tup: Tuple, reason: str = "FAILED") -> None:
-        """The tuple failed."""
+    def fail(self, tup: Tuple, reason: object = "FAILED") -> None:
+        """The tuple failed. `reason`: a text, or an exception."""
         self._require_tuple(tup, "what it failed")
         assert isinstance(tup, HeldTuple)
-        if tup.answered:
-            return
-        self.ack(tup)
-        if not self._tracked:
-            return
-        reason = named(reason, self._component)
-        if self._of_source and tup.given is self._batch:
-            tup.given.failed[tup.row] = reason
-        else:
-            self._ledger.fail(tup.given.anchors_at(tup.row)[0].tolist(), reason)
+        if not tup.answered:
+            self._fail(tup, "FAILED" if reason is None else reason)
 
     def reset_timeout(self, tup: Tuple) -> None:
         """Nothing: a tuple has until its task ends."""
@@ -152,11 +157,19 @@ class Collector:
         assert isinstance(tup, HeldTuple)
         self._pending[id(tup)] = tup
         try:
-            execute(tup)
+            result = execute(tup)
         except OperatorError:
             raise
         except Exception as error:
-            self.fail(tup, reason_of(error))
+            # Even where it was acked before: somebody who acks and then raises has not done with it.
+            self._fail(tup, error)
+        else:
+            if result is not None:
+                self._refuse(
+                    f"bolt {self._component!r}: execute() returned {type(result).__name__}, expected None: what it "
+                    "returns or yields goes nowhere; emit it, as in collector.emit([word])"
+                )
+        self._raise_mistake()
 
     def begin_batch(self, given: Given) -> None:
         """A batch comes."""
@@ -187,8 +200,20 @@ class Collector:
                 )
                 raise OperatorError(msg) from error
             reason = reason_of(error)
+        self._raise_mistake()
         for tup in list(self._pending.values()):
             self.fail(tup, reason)
+
+    def tell_untold(self) -> None:
+        """Log what failed without any record to be told of it."""
+        if self._untold:
+            log.warning(
+                "bolt %r, batch %d: %d tuples failed that no record is tracked by; the first: %s",
+                self._component,
+                self._ledger.txid,
+                self._untold,
+                self._first_untold,
+            )
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """What was emitted since the last time; a tuple whose values do not fit the fields fails its records."""
@@ -205,7 +230,7 @@ class Collector:
                 try:
                     batch_of([value], schema)
                 except Exception as error:
-                    self._unfit(trees[at], reason_of(error))
+                    self._fail_roots(trees[at], named(error, self._component))
                 else:
                     fitting.append(at)
             rows = batch_of([emitted.values[at] for at in fitting], schema)
@@ -221,20 +246,40 @@ class Collector:
         self._ledger.produce(made)
         yield pa.RecordBatch.from_arrays([*rows.columns, made.column()], names=[*schema.names, ANCHORS])
 
+    def _fail(self, tup: HeldTuple, reason: object) -> None:
+        # The text first: a reason that cannot be told must not leave the tuple acked.
+        text = named(reason, self._component)
+        self.ack(tup)
+        if self._tracked and self._of_source and tup.given is self._batch:
+            tup.given.failed.setdefault(tup.row, text)
+        else:
+            self._fail_roots(tup.given.anchors_at(tup.row)[0].tolist(), text)
+
+    def _fail_roots(self, roots: Collection[int], text: str) -> None:
+        if roots:
+            self._ledger.fail(roots, text)
+            return
+        self._first_untold = self._first_untold or text
+        self._untold += 1
+
     def _require_tuple(self, given: object, what: str) -> None:
         if not isinstance(given, HeldTuple):
-            msg = (
+            self._refuse(
                 f"bolt {self._component!r}: {what} is {type(given).__name__}, expected a tuple that execute "
                 "was given"
             )
-            raise OperatorError(msg)
 
-    def _unfit(self, tree: dict[int, int], reason: str) -> None:
-        if self._tracked:
-            self._ledger.fail(tree, named(reason, self._component))
+    def _refuse(self, msg: str) -> NoReturn:
+        # Kept, in case the bolt catches it: it is a mistake in the bolt, not in a tuple.
+        self._mistake = OperatorError(msg)
+        raise self._mistake
+
+    def _raise_mistake(self) -> None:
+        if self._mistake is not None:
+            raise self._mistake
 
 
-def named(reason: str, component: str) -> str:
+def named(reason: object, component: str) -> str:
     """A reason with the bolt's name, at most 256 characters."""
-    suffix = f" (bolt {component})"
-    return reason[: 256 - len(suffix)] + suffix
+    suffix = f" (bolt {component[:_NAME_LENGTH]})"
+    return reason_of(reason)[: 256 - len(suffix)] + suffix

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 __all__ = ["batch_of", "checked"]
+
+_FRACTIONAL = (float, np.floating, Decimal, Fraction)
 
 
 def batch_of(values: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
@@ -38,7 +42,7 @@ def _array(column: Sequence[Any], field: pa.Field) -> pa.Array:
     if pa.types.is_integer(field.type):
         for value in column:
             # Arrow would cut the fraction off in silence.
-            if isinstance(value, float | np.floating) and value % 1 != 0:
+            if isinstance(value, _FRACTIONAL) and value % 1 != 0:
                 msg = f"{value!r} in the column {field.name!r}, which holds whole numbers"
                 raise ValueError(msg)
     return pa.array(column, type=field.type)

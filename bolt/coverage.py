@@ -32,7 +32,7 @@ __all__ = [
 SOURCE = ""
 """The name of the source among the inputs of an operator."""
 
-OPEN = "?"
+OPEN = "__open"
 """In the place of an input whose tuples went through a function of the user's: what came out of it is not known."""
 
 Total = tuple[int, int]

@@ -18,21 +18,28 @@ def string_scheme(field_name: str = "str") -> dict[str, str]:
 
 
 class KinesisSpout:
-    """The source as a spout. `options` are those of the format `kinesis-trident`.
+    """The source as a spout. `options` are those of the format `kinesis-trident`; None stands for the default.
 
     `scheme` adds fields to the columns of the source: names, each with an SQL expression over the columns.
     `tracking=False`: its tuples are unanchored, so what fails is not replayed.
 
     Raises:
         OptionsError: there is no option of a name.
+        TopologyError: `scheme` is no dict, or `tracking` neither True nor False.
     """
 
     def __init__(
         self, *, scheme: Mapping[str, str] | None = None, tracking: bool = True, **options: object
     ) -> None:
+        given: tuple[object, object] = tracking, scheme
+        if not isinstance(given[0], bool) or not isinstance(given[1], Mapping | None):
+            msg = (
+                f"KinesisSpout: tracking={tracking!r}, scheme={scheme!r}; expected True or False, and a dict of field "
+                "names with SQL expressions, such as string_scheme('line')"
+            )
+            raise TopologyError(msg)
         self.options = {
-            name.replace("__", "."): value if isinstance(value, str) else _text(value)
-            for name, value in options.items()
+            name.replace("__", "."): _text(value) for name, value in options.items() if value is not None
         }
         check_names(self.options)
         self.scheme = dict(scheme or {})
@@ -79,9 +86,14 @@ class BoltDeclarer:
         return self._add(Grouping(component, LOCAL))
 
     def _add(self, grouping: Grouping) -> BoltDeclarer:
+        if any(one.component == grouping.component for one in self.groupings):
+            msg = f"bolt {self.name!r} takes tuples of {grouping.component!r} already: give each component one grouping"
+            raise TopologyError(msg)
         self.groupings.append(grouping)
         return self
 
 
 def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(_text, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

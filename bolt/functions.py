@@ -64,14 +64,16 @@ class Step(Protocol):
         ...
 
 
-def reason_of(error: BaseException) -> str:
-    """The class and message of an error, at most 256 characters."""
+def reason_of(error: object) -> str:
+    """The class and message of an error, anything else as text; at most 256 characters, all of which UTF-8 has."""
     try:
         text = str(error)
     except Exception:
         text = ""
-    name = type(error).__name__
-    return (f"{name}: {text}" if text else name)[:_REASON_LENGTH]
+    if isinstance(error, BaseException) or not text:
+        name = type(error).__name__
+        text = f"{name}: {text}" if text else name
+    return text[:_REASON_LENGTH].encode("utf-8", "replace").decode()
 
 
 @dataclass(frozen=True, slots=True)

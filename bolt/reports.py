@@ -143,7 +143,7 @@ class Ledger:
 
     def __init__(self, operator: str, txid: int, spans: Spans | None = None) -> None:
         self._operator = operator
-        self._txid = txid
+        self.txid = txid
         self._spans = spans
         self._turns: dict[tuple[int, int, int], _Turn] = {}
         self._failed: dict[int, str] = {}
@@ -221,7 +221,7 @@ class Ledger:
                 runs.append(FailedRun(ordinal, ordinal, "", "", None, reason))
         return {
             ReportKey(
-                self._txid,
+                self.txid,
                 tag,
                 self._operator,
                 shard,

@@ -21,8 +21,8 @@ from bolt.functions import ArrowStep, Judged, Step
 from bolt.operator import StepOperator
 from bolt.parts import ALL, FIELDS, GLOBAL, LOCAL, SHUFFLE, BoltPart, Grouping, Part, SpoutPart, TransformPart
 from bolt.process import Process
-from bolt.storm import ArrowBolt
-from bolt.task import COMPONENT, TASK, BoltOperator
+from bolt.storm import ArrowBolt, TopologyContext
+from bolt.task import COMPONENT, TASK, BoltOperator, prepare, task_of
 from bolt.tracking import Operator, Tracked, Tracking
 from checkpoint.nodes import NotDone
 from spout.rows import ANCHORS, SCHEMA
@@ -45,22 +45,23 @@ class Replicate:
         return Judged(pa.RecordBatch.from_pydict(columns | {TASK: task}), source, {})
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A bolt's step: what fails, and what is wrong with it, is told with the bolt's name."""
+@dataclass(slots=True)
+class ArrowBoltStep:
+    """A vectorised bolt's step; what fails, and what is wrong with it, is told with the bolt's name."""
 
     component: str
-    step: Step
-
-    @property
-    def schema(self) -> pa.Schema:
-        """That of the step."""
-        return self.step.schema
+    txid: int
+    bolt: ArrowBolt
+    schema: pa.Schema
+    prepared: bool = False
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
-        """Judge a batch."""
+        """Judge a batch; the first of a task prepares the bolt."""
+        if not self.prepared:
+            prepare(TopologyContext(self.component, task_of(batch), self.txid), self.bolt.prepare)
+            self.prepared = True
         try:
-            judged = self.step(batch)
+            judged = ArrowStep(self.bolt.execute, self.schema)(batch)
         except OperatorError as error:
             msg = f"bolt {self.component!r}: {error}"
             raise OperatorError(msg) from error
@@ -189,7 +190,7 @@ class _Frames:
             emits = schema if taken else None
             operator = BoltOperator(name, self._batch.txid, part.bolt, inputs, emits, tag, placed)
         else:
-            step = Named(name, ArrowStep(part.bolt.execute, schema))
+            step = ArrowBoltStep(name, self._batch.txid, part.bolt, schema)
             operator = Untracked(step) if tag is None else StepOperator(tag, (step,), placed, anchored=taken)
         if not taken:
             return self._put(name, tuples, Sunk(operator), _NOTHING, anchored=False)

@@ -85,7 +85,7 @@ class OutputCollector(Protocol):
         they come from. Without, it is unanchored: what becomes of it has no effect on any record.
 
         Raises:
-            OperatorError: the number of values is not that of the fields.
+            OperatorError: not one value for each field in a list, or an anchor that is no tuple.
         """
         ...
 
@@ -93,8 +93,11 @@ class OutputCollector(Protocol):
         """The tuple is processed. A second ack or fail of a tuple has no effect."""
         ...
 
-    def fail(self, tup: Tuple, reason: str = "FAILED") -> None:
-        """Fail the tuple: the records that it comes from fail, whatever else becomes of their trees."""
+    def fail(self, tup: Tuple, reason: object = "FAILED") -> None:
+        """Fail the tuple: the records that it comes from fail, whatever else becomes of their trees.
+
+        `reason`: a text, or an exception, which is told with its class.
+        """
         ...
 
     def reset_timeout(self, tup: Tuple) -> None:
@@ -124,9 +127,9 @@ class Bolt:
     """A bolt that anchors, acks and fails by itself.
 
     `fields` are the names and types of what it emits, such as "word string, count long"; empty if it emits nothing.
-    An exception from `execute` fails the tuple in hand; one from `cleanup` all that are neither acked nor failed.
-    A bolt may keep tuples and ack them later in the batch, at the latest in `cleanup`; what is left then fails with
-    the reason NOT_ACKED. It is pickled to its tasks: make connections in `prepare`.
+    An exception from `execute` fails the tuple in hand, even one that is acked already; one from `cleanup` all that are
+    neither acked nor failed. A bolt may keep tuples and ack them later in the batch, at the latest in `cleanup`; what
+    is left then fails with the reason NOT_ACKED. It is pickled to its tasks: make connections in `prepare`.
     """
 
     fields: ClassVar[str] = ""
@@ -171,6 +174,9 @@ class ArrowBolt:
     """
 
     fields: ClassVar[str] = ""
+
+    def prepare(self, context: TopologyContext) -> None:
+        """The task begins."""
 
     def execute(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Process a batch of tuples."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -18,7 +18,7 @@ from bolt.record import Columns
 from bolt.reports import Ledger
 from bolt.storm import BasicBolt, BasicOutputCollector, Bolt, TopologyContext, Tuple
 
-__all__ = ["COMPONENT", "TASK", "BoltOperator"]
+__all__ = ["COMPONENT", "TASK", "BoltOperator", "prepare", "task_of"]
 
 COMPONENT = "__component"
 """The column that says who emitted a row, where a bolt takes tuples of several components."""
@@ -61,7 +61,7 @@ class BoltOperator:
         collector = Collector(
             self.component, self.schema, ledger, tracked=self.tag is not None, of_source=self.of_source
         )
-        execute = _prepared(self.bolt, TopologyContext(self.component, _task_of(first), self.txid), collector)
+        execute = _prepared(self.bolt, TopologyContext(self.component, task_of(first), self.txid), collector)
         for batch in chain([first], rest):
             for tup in self._tuples(batch, collector):
                 collector.attempt(tup, execute)
@@ -70,6 +70,7 @@ class BoltOperator:
             collector.end_batch()
         collector.clean_up(self.bolt)
         yield from collector.flush()
+        collector.tell_untold()
 
     def _tuples(self, batch: pa.RecordBatch, collector: Collector) -> Iterator[Tuple]:
         given = Given(batch, self.tag is not None)
@@ -83,34 +84,44 @@ class BoltOperator:
 
 def _prepared(bolt: Bolt | BasicBolt, context: TopologyContext, collector: Collector) -> Any:
     """Prepare a bolt: what executes one tuple."""
+    if isinstance(bolt, Bolt):
+        prepare(context, bolt.prepare, collector)
+        return bolt.execute
+    prepare(context, bolt.prepare)
+    basic = BasicOutputCollector(collector)
+
+    def execute(tup: Tuple) -> object:
+        basic.tup = tup
+        emitted = len(collector.emitted)
+        try:
+            result: object = bolt.execute(tup, basic)  # type: ignore[func-returns-value]
+        except Exception:
+            # What a failed tuple has emitted so far is of no use to anybody.
+            del collector.emitted.values[emitted:], collector.emitted.trees[emitted:]
+            raise
+        collector.ack(tup)
+        return result
+
+    return execute
+
+
+def prepare(context: TopologyContext, function: Callable[..., None], *more: object) -> None:
+    """Call a bolt's `prepare`.
+
+    Raises:
+        OperatorError: it raised.
+    """
     try:
-        if isinstance(bolt, Bolt):
-            bolt.prepare(context, collector)
-            return bolt.execute
-        bolt.prepare(context)
+        function(context, *more)
     except Exception as error:
         msg = (
             f"bolt {context.component!r}: prepare() raised {reason_of(error)} in task {context.task}. No tuple was "
             "executed; the batch is read again when the query is started again"
         )
         raise OperatorError(msg) from error
-    basic = BasicOutputCollector(collector)
-
-    def execute(tup: Tuple) -> None:
-        basic.tup = tup
-        emitted = len(collector.emitted)
-        try:
-            bolt.execute(tup, basic)
-        except Exception:
-            # What a failed tuple has emitted so far is of no use to anybody.
-            del collector.emitted.values[emitted:], collector.emitted.trees[emitted:]
-            raise
-        collector.ack(tup)
-
-    return execute
 
 
-def _task_of(batch: pa.RecordBatch) -> int:
+def task_of(batch: pa.RecordBatch) -> int:
     """The task that runs here: where rows were sent to, else the number of Spark's partition."""
     if TASK in batch.schema.names:
         return int(batch.column(TASK)[0].as_py())

@@ -9,6 +9,7 @@ query = builder.start(checkpointLocation=...)
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -23,7 +24,7 @@ from pyspark.sql.utils import is_remote
 from bolt.declared import BoltDeclarer, KinesisSpout
 from bolt.errors import TopologyError
 from bolt.functions import reason_of
-from bolt.parts import BoltPart, Input, Part, SpoutPart, TransformPart
+from bolt.parts import AnyBolt, BoltPart, Input, Part, SpoutPart, TransformPart
 from bolt.process import Process
 from bolt.running import Run
 from bolt.storm import ArrowBolt, BasicBolt, Bolt
@@ -36,10 +37,17 @@ __all__ = ["TopologyBuilder"]
 class TopologyBuilder:
     """Builds a topology and starts it as one streaming query.
 
-    `ackers=0` turns tracking off, as in Storm: a record is done when its batch ran, whatever the bolts say of it.
+    `ackers=0` turns tracking off, as in Storm: a record is done when its batch ran, whatever the bolts say of it. Any
+    other number changes nothing: there are no acker tasks here.
+
+    Raises:
+        TopologyError: `ackers` is no number, or below 0.
     """
 
     def __init__(self, spark: SparkSession, ackers: int | None = None) -> None:
+        if ackers is not None and (type(ackers) is not int or ackers < 0):
+            msg = f"ackers={ackers!r}; give 0, which tracks nothing, or nothing"
+            raise TopologyError(msg)
         self._spark = spark
         self._ackers = ackers
         self._spouts: dict[str, KinesisSpout] = {}
@@ -80,6 +88,7 @@ class TopologyBuilder:
         if any(type(bolt).execute is kind.execute for kind in (Bolt, BasicBolt, ArrowBolt)):
             msg = f"bolt {name!r}: {type(bolt).__name__} has no execute(): define what it does with a tuple"
             raise TopologyError(msg)
+        _check_arguments(name, bolt)
         try:
             cloudpickle.dumps(bolt)  # type: ignore[no-untyped-call]
         except Exception as error:
@@ -88,8 +97,8 @@ class TopologyBuilder:
                 "connections, locks and open files in prepare(), not in __init__()"
             )
             raise TopologyError(msg) from error
-        if parallelism is not None and parallelism < 1:
-            msg = f"bolt {name!r}: its parallelism is {parallelism}; give 1 or more"
+        if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
+            msg = f"bolt {name!r}: its parallelism is {parallelism!r}; give a whole number of 1 or more"
             raise TopologyError(msg)
         self._bolts[name] = BoltDeclarer(name, bolt, parallelism)
         return self._bolts[name]
@@ -160,11 +169,11 @@ class TopologyBuilder:
         return self._spark.sparkContext.defaultParallelism
 
     def _free(self, name: str) -> None:
+        if not isinstance(name, str) or not name or name.startswith("__"):
+            msg = f"component {name!r}: give it a name, a text that does not begin with '__'"
+            raise TopologyError(msg)
         if name in self._spouts or name in self._bolts or name in self._transforms:
             msg = f"component {name!r} is there already: each needs a name of its own"
-            raise TopologyError(msg)
-        if not name or name.startswith("__"):
-            msg = f"component {name!r}: give it a name that does not begin with '__'"
             raise TopologyError(msg)
 
     def _ordered(self) -> list[str]:
@@ -229,6 +238,7 @@ class TopologyBuilder:
                         f"emits {', '.join(known.fieldNames())}"
                     )
                     raise TopologyError(msg)
+        _check_types(declared, parts)
         inputs = [
             Input(grouping, parts[grouping.component].fields.fieldNames()) for grouping in declared.groupings
         ]
@@ -254,3 +264,37 @@ class TopologyBuilder:
             warnings.warn(msg, stacklevel=4)
         rest = StructType([one for one in out.fields if one.name != ANCHORS])
         return TransformPart(component, function, rest, kept)
+
+
+def _check_arguments(name: str, bolt: AnyBolt) -> None:
+    """Whether a bolt's methods take what they are given."""
+    collected = isinstance(bolt, Bolt)
+    for method, given in (
+        (bolt.prepare, ("context", "collector") if collected else ("context",)),
+        (bolt.execute, ("tup", "collector") if isinstance(bolt, BasicBolt) else ("tup",)),
+    ):
+        try:
+            inspect.signature(method).bind(*given)
+        except TypeError as error:
+            called = f"{type(bolt).__name__}.{method.__name__}()"
+            msg = f"bolt {name!r}: {called} is called with ({', '.join(given)}): {error}"
+            raise TopologyError(msg) from error
+
+
+def _check_types(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:
+    """Whether what the tuples of several components are grouped by has the same types.
+
+    Spark hashes an int otherwise than a bigint, so equal values would not meet in one task.
+    """
+    known: dict[int, tuple[str, str, str]] = {}
+    for grouping in declared.groupings:
+        types = {one.name: one.dataType.simpleString() for one in parts[grouping.component].fields}
+        for place, name in enumerate(grouping.fields):
+            here = grouping.component, name, types[name]
+            first = known.setdefault(place, here)
+            if first[2] != here[2]:
+                msg = (
+                    f"bolt {declared.name!r} groups {first[0]!r} by {first[1]!r}, {first[2]}, and {here[0]!r} by "
+                    f"{here[1]!r}, {here[2]}: equal values meet in one task only where both have the same type"
+                )
+                raise TopologyError(msg)

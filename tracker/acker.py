@@ -15,13 +15,14 @@ import numpy as np
 
 from tracker.bucket import Bucket
 from tracker.errors import OrderError
-from tracker.gathering import one_each, together
+from tracker.gathering import int64s, one_each, signed, together
 from tracker.runs import Bools, Int64s
 from tracker.treeblock import TreeBlock
 
 __all__ = ["Acker", "TreeOutcome", "acker_of"]
 
 _NONE: Int64s = np.empty(0, dtype=np.int64)
+_MOST = 2**63 - 1
 
 
 class TreeOutcome(Enum):
@@ -35,14 +36,22 @@ _ACKED, _FAILED = TreeOutcome.ACKED, TreeOutcome.FAILED
 
 
 class Acker:
-    """Roots and values are signed 64-bit integers. Time is in milliseconds and only ever given by the caller.
+    """Roots and values are 64-bit integers, signed or not: -1 and 2**64 - 1 are the same.
+
+    Time is in milliseconds and only ever given by the caller.
 
     A tree that is neither acked nor failed times out between `timeout` and twice that after its init, or after its
     last `reset_timeout`; acks alone do not put that off. Roots may come one at a time or as arrays; `init_many` keeps
     at most 21 bytes for each, 9 where the roots are consecutive.
+
+    Raises:
+        OrderError: `timeout` is not positive.
     """
 
     def __init__(self, timeout: int = 30_000, now: int = 0) -> None:
+        if timeout <= 0:
+            msg = f"an acker's timeout is {timeout}; give milliseconds, at least 1"
+            raise OrderError(msg)
         self._timeout = timeout
         self._turned = now
         self._young = Bucket()
@@ -58,6 +67,8 @@ class Acker:
 
     def init(self, root: int, value: int) -> TreeOutcome | None:
         """A root was emitted: `value` is the XOR of the ids of its first tuples, 0 when nobody consumes it."""
+        if value > _MOST or root > _MOST:
+            root, value = signed(root), signed(value)
         young, old = self._young, self._old
         if root in young.trees or root in old.trees:
             return None
@@ -80,6 +91,8 @@ class Acker:
         Returns:
             The tree's outcome, the one time that it is decided.
         """
+        if value > _MOST or root > _MOST:
+            root, value = signed(root), signed(value)
         trees = self._young.trees
         held = trees.get(root)
         if held is None:
@@ -91,6 +104,7 @@ class Acker:
 
     def fail(self, root: int) -> TreeOutcome | None:
         """A tuple failed: so does its tree, at once, or at its init when that comes later."""
+        root = signed(root)
         for bucket in (self._young, self._old):
             held = bucket.trees.get(root)
             if held is not None:
@@ -105,17 +119,28 @@ class Acker:
 
     def reset_timeout(self, root: int) -> None:
         """The tree's time begins anew. A root that is not known, or answered, is left alone."""
-        young, old = self._young.trees, self._old.trees
-        if root in young:
-            return
-        if root in old:
-            if old[root]:
-                young[root] = old.pop(root)
-            return
-        found = self._found(root)
-        value = found[0].remove(found[1]) if found is not None else None
-        if value is not None:
-            young[root] = value
+        root = signed(root)
+        young, old = self._young.trees, self._old
+        if old.trees.get(root):
+            young[root] = old.trees.pop(root)
+        found = old.found(root)
+        if found is not None:
+            block, place = found
+            _, values = block.remove(np.array([root]), np.array([place]))
+            young.update((root, value) for value in values.tolist())
+
+    def reset_many(self, roots: Int64s) -> None:
+        """As `reset_timeout`, of many roots in any order."""
+        roots, _ = one_each(int64s(roots), int64s(roots))
+        young, old = self._young, self._old
+        for root in roots.tolist() if old.trees else ():
+            if old.trees.get(root):
+                young.trees[root] = old.trees.pop(root)
+        for block in [*old.blocks_about(roots)] if len(roots) else ():
+            places, inside = block.find(roots)
+            moved = block.remove(*((roots, places) if inside is None else (roots[inside], places[inside])))
+            if len(moved[0]):
+                young.blocks.append(TreeBlock(*moved))
 
     def tick(self, now: int) -> list[int]:
         """Time has passed.
@@ -144,8 +169,9 @@ class Acker:
             The roots that are acked by that, and those that failed: their acks or fails came before.
 
         Raises:
-            OrderError: the roots are not ascending.
+            OrderError: the roots are not ascending, or there are not as many values.
         """
+        roots, values = _pairs(roots, values)
         if not (roots[1:] > roots[:-1]).all():
             msg = f"init_many takes ascending, distinct roots; got {len(roots)} that are not"
             raise OrderError(msg)
@@ -169,8 +195,11 @@ class Acker:
 
         Returns:
             The roots that are done by that, ascending.
+
+        Raises:
+            OrderError: there are not as many values as roots.
         """
-        roots, values = one_each(roots, values)
+        roots, values = one_each(*_pairs(roots, values))
         done: list[Int64s] = []
         for block in self._blocks_about(roots):
             places, inside = block.find(roots)
@@ -194,7 +223,7 @@ class Acker:
         Returns:
             The roots that failed by that, ascending.
         """
-        roots, _ = one_each(roots, roots)
+        roots, _ = one_each(int64s(roots), int64s(roots))
         done: list[Int64s] = []
         for block in self._blocks_about(roots):
             places, inside = block.find(roots)
@@ -266,5 +295,19 @@ class Acker:
 
 
 def acker_of(root: int, ackers: int) -> int:
-    """Which of several ackers a root belongs to, from 0: all messages of a tree meet in one. Arrays work too."""
+    """Which of several ackers a root belongs to, from 0: all messages of a tree meet in one. Arrays work too.
+
+    Raises:
+        OrderError: there are no ackers.
+    """
+    if ackers < 1:
+        msg = f"{ackers} ackers; give at least 1"
+        raise OrderError(msg)
     return root % ackers
+
+
+def _pairs(roots: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
+    if np.shape(roots) != np.shape(values):
+        msg = f"{np.size(roots)} roots with {np.size(values)} values: give one value for each"
+        raise OrderError(msg)
+    return int64s(roots), int64s(values)

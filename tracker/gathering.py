@@ -6,7 +6,17 @@ import numpy as np
 
 from tracker.runs import Int64s
 
-__all__ = ["one_each", "together"]
+__all__ = ["int64s", "one_each", "signed", "together"]
+
+
+def signed(number: int) -> int:
+    """A 64-bit number, signed."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def int64s(numbers: Int64s) -> Int64s:
+    """64-bit numbers, signed."""
+    return numbers.view(np.int64) if numbers.dtype == np.uint64 else numbers
 
 
 def one_each(roots: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:

@@ -82,13 +82,13 @@ class TreeBlock:
         fresh: Int64s = roots[is_open]
         return fresh
 
-    def remove(self, place: int) -> int | None:
-        """Give the value at a place away, to be kept elsewhere from now on; None when its root was answered."""
-        if self._states[place] != _OPEN:
-            return None
-        self._states[place] = _MOVED
-        self._moved = True
-        return int(self._values[place])
+    def remove(self, roots: Int64s, places: Int64s) -> tuple[Int64s, Int64s]:
+        """Give ascending, distinct roots away, all here, at their places; those not answered, with their values."""
+        is_open = self._states[places] == _OPEN
+        roots, places = roots[is_open], places[is_open]
+        self._states[places] = _MOVED
+        self._moved |= bool(len(places))
+        return roots, self._values[places]
 
     def open_roots(self) -> Int64s:
         """The roots that wait for an answer, ascending."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -147,7 +149,10 @@ def test_a_result_of_another_shape_fails_its_record(result: Any, reason: str) ->
     assert judged.failed == {1: reason}
 
 
-@pytest.mark.parametrize("value", [2**63, 1.5, np.float32(2.5), float("nan"), "word", object(), b"\xff"])
+@pytest.mark.parametrize(
+    "value",
+    [2**63, 1.5, np.float32(2.5), Decimal("1.7"), Fraction(3, 2), float("nan"), "word", object(), b"\xff"],
+)
 def test_a_value_that_does_not_fit_its_type_fails_its_record_only(value: Any) -> None:
     judged = judge(lambda record: (value if record.text == "x" else 1,), "a", "x", "b", "x")
     assert found(judged) == ([1, 1], [0, 2], [1, 3])

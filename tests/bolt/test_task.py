@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from heard import Heard
 
 from bolt import BasicBolt, Bolt, FailedException, OutputCollector, TopologyContext, Tuple
 from bolt.anchors import Anchors, anchors_of
+from bolt.collector import named
 from bolt.errors import OperatorError
 from bolt.operator import Tag
 from bolt.task import BoltOperator
@@ -202,7 +204,7 @@ def test_a_value_that_does_not_fit_fails_its_record_and_no_other() -> None:
     assert [key.emitted for key in heard.reports] == [2]
 
 
-@pytest.mark.parametrize("values", [[], ["a", "b"], "ab"])
+@pytest.mark.parametrize("values", [[], ["a", "b"], "ab", {"word": "a"}, {"a"}, (x for x in "a"), None])
 def test_a_wrong_number_of_values_names_the_bolt(values: Any) -> None:
     class Wrong(BasicBolt):
         fields = "word string"
@@ -227,6 +229,7 @@ def test_a_tuple_in_the_place_of_the_values_says_how_it_is_written() -> None:
     ("execute", "said"),
     [
         (lambda bolt, tup: bolt.collector.emit(["word"], ["a"]), "an anchor is str"),
+        (lambda bolt, tup: bolt.collector.emit(["word"], None), "an anchor is NoneType"),
         (lambda bolt, tup: bolt.collector.ack(None), "what it acked is NoneType"),
         (lambda bolt, tup: bolt.collector.fail("a"), "what it failed is str"),
     ],
@@ -282,3 +285,84 @@ def test_without_tracking_nothing_is_anchored_and_failures_only_drop() -> None:
     out = list(operator(iter([sentences("a b", "bad", "c").select(["sentence"])])))
     assert words(out) == ["a", "b", "c"]
     assert out[0].schema.names == ["word"]
+
+
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_whatever_is_given_as_the_reason_the_tuple_fails(at_the_end: bool) -> None:
+    class Untold:
+        def __str__(self) -> str:
+            raise ValueError
+
+    reasons: list[Any] = [ValueError("no"), None, 5, "half \ud800", Untold()]
+
+    def fail(bolt: Rich, tup: Tuple) -> None:
+        bolt.collector.fail(tup, reasons[int(tup[0])])
+
+    def cleanup(bolt: Rich) -> None:
+        for tup in bolt.held:
+            fail(bolt, tup)
+
+    bolt = Rich(lambda bolt, tup: bolt.held.append(tup), cleanup) if at_the_end else Rich(fail)
+    _, heard = run(bolt, sentences(*map(str, range(len(reasons)))))
+    said = ["ValueError: no", "FAILED", "5", "half ?", "Untold"]
+    assert heard.failed == {n: f"{text} (bolt split)" for n, text in enumerate(said)}
+
+
+def test_a_tuple_that_was_acked_before_its_bolt_raised_fails() -> None:
+    def execute(bolt: Rich, tup: Tuple) -> None:
+        bolt.collector.ack(tup)
+        if tup[0] == "bad":
+            raise ValueError("after all")
+
+    _, heard = run(Rich(execute), sentences("good", "bad"))
+    assert heard.failed == {1: "ValueError: after all (bolt split)"}
+
+
+def test_a_bolt_that_returns_or_yields_what_it_should_emit_is_told() -> None:
+    class Yields(BasicBolt):
+        fields = "word string"
+
+        def execute(self, tup: Tuple, collector: Any) -> Any:
+            yield tup[0]
+
+    class Returns(BasicBolt):
+        fields = "word string"
+
+        def execute(self, tup: Tuple, collector: Any) -> Any:
+            return [tup[0]]
+
+    for bolt, what in ((Yields(), "generator"), (Returns(), "list")):
+        with pytest.raises(OperatorError, match=rf"bolt 'split': execute\(\) returned {what}, expected None"):
+            run(bolt, sentences("a"))
+
+
+def test_a_mistake_that_the_bolt_catches_is_told_all_the_same() -> None:
+    def execute(bolt: Rich, tup: Tuple) -> None:
+        with contextlib.suppress(Exception):
+            bolt.collector.emit(["one", "too many"], tup)
+        bolt.collector.ack(tup)
+
+    with pytest.raises(OperatorError, match=r"bolt 'split' emitted \['one', 'too many'\]"):
+        run(Rich(execute), sentences("a"))
+
+
+def test_what_fails_where_nothing_tracks_it_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    def execute(bolt: Rich, tup: Tuple) -> None:
+        bolt.collector.emit([5 if tup[0] == "unfit" else tup[0]])
+        bolt.collector.ack(tup)
+
+    out, heard = run(Rich(execute), sentences("fits", "unfit", "unfit"))
+    assert (words(out), heard.failed) == (["fits"], {})
+    operator = BoltOperator("split", 7, Split(), {"sentences": ["sentence"]}, WORDS, None)
+    list(operator(iter([sentences("a b", "bad", "worse bad").select(["sentence"])])))
+    emitted, untracked = (record.getMessage() for record in caplog.records)
+    assert emitted.startswith(
+        "bolt 'split', batch 7: 2 tuples failed that no record is tracked by; the first: "
+    )
+    assert untracked.endswith(
+        "2 tuples failed that no record is tracked by; the first: FailedException: bad (bolt split)"
+    )
+
+
+def test_a_reason_is_cut_however_long_the_name_of_its_bolt_is() -> None:
+    assert len(named("no " * 200, "b" * 300)) == 256

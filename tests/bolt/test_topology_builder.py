@@ -41,6 +41,19 @@ class Idle(BasicBolt):
     pass
 
 
+class Unasked(BasicBolt):
+    def execute(self, tup: Tuple) -> None:  # type: ignore[override]
+        pass
+
+
+class Counts(Silent):
+    fields = "word string, n bigint"
+
+
+class Numbers(Silent):
+    fields = "n int"
+
+
 class Locked(Silent):
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -78,6 +91,12 @@ def twice(builder: TopologyBuilder) -> None:
 def of_nothing(builder: TopologyBuilder) -> None:
     builder.set_bolt("silent", Silent()).shuffle_grouping("lines")
     builder.set_bolt("count", Silent()).shuffle_grouping("silent")
+
+
+def other_type(builder: TopologyBuilder) -> None:
+    builder.set_bolt("counts", Counts()).shuffle_grouping("lines")
+    builder.set_bolt("numbers", Numbers()).shuffle_grouping("lines")
+    builder.set_bolt("join", Silent()).fields_grouping("counts", "n").fields_grouping("numbers", "n")
 
 
 def missing_column(builder: TopologyBuilder) -> None:
@@ -121,6 +140,24 @@ WRONG: dict[str, tuple[Build, str]] = {
         "transform 'long': its function fails on the rows of 'split', whose columns are word, .*: .*length",
     ),
     "parallelism": (lambda b: b.set_bolt("split", Split(), 0), "its parallelism is 0"),
+    "parallelism as text": (
+        lambda b: b.set_bolt("split", Split(), "4"),
+        "its parallelism is '4'; give a whole",
+    ),  # type: ignore[arg-type]
+    "half a task": (lambda b: b.set_bolt("split", Split(), 2.5), "its parallelism is 2.5"),  # type: ignore[arg-type]
+    "no name": (lambda b: b.set_bolt(5, Split()), "component 5: give it a name"),  # type: ignore[arg-type]
+    "other arguments": (
+        lambda b: b.set_bolt("split", Unasked()),
+        r"'split': Unasked.execute\(\) is called with \(tup, collector\): too many positional arguments",
+    ),
+    "a component twice": (
+        lambda b: b.set_bolt("split", Split()).shuffle_grouping("lines").all_grouping("lines"),
+        "'split' takes tuples of 'lines' already",
+    ),
+    "other types": (
+        other_type,
+        "'join' groups 'counts' by 'n', bigint, and 'numbers' by 'n', int: equal values meet",
+    ),
     "our name": (lambda b: b.set_bolt("__x", Split()), "does not begin with '__'"),
     "fields": (
         lambda b: b.set_bolt("split", Unreadable()).shuffle_grouping("lines"),
@@ -146,6 +183,20 @@ def test_a_wrong_topology_is_refused_by_name(spark: SparkSession, what: str) -> 
 
     with pytest.raises(TopologyError, match=said):
         start()
+
+
+@pytest.mark.parametrize("ackers", ["0", -1, 1.5, True])
+def test_ackers_are_a_number(spark: SparkSession, ackers: Any) -> None:
+    with pytest.raises(TopologyError, match=f"ackers={ackers!r}; give 0"):
+        TopologyBuilder(spark, ackers=ackers)
+
+
+def test_a_spout_takes_options_as_python_has_them() -> None:
+    given = KinesisSpout(streamName=["a", "b"], region=None, deaggregate=False, retryLimit=3).options
+    assert given == {"streamName": "a,b", "deaggregate": "false", "retryLimit": "3"}
+    for wrong in ({"tracking": "false"}, {"scheme": "sentence"}):
+        with pytest.raises(TopologyError, match="expected True or False, and a dict"):
+            KinesisSpout(streamName="a", **wrong)  # type: ignore[arg-type]
 
 
 def test_a_topology_needs_a_spout(spark: SparkSession) -> None:

@@ -304,3 +304,91 @@ def test_bulk_roots_must_be_ascending() -> None:
 def test_all_messages_of_a_tree_meet_in_one_acker(root: int, ackers: int) -> None:
     assert 0 <= acker_of(root, ackers) < ackers
     assert acker_of(np.array([root]), ackers).tolist() == [acker_of(root, ackers)]  # type: ignore[arg-type,attr-defined]
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_many_resets_put_timeouts_off_as_single_ones_do(dense: bool) -> None:
+    roots = np.arange(100, dtype=np.int64) * (1 if dense else 7)
+    ones, many = Acker(timeout=10), Acker(timeout=10)
+    for acker in (ones, many):
+        acker.init_many(roots, roots + 1)
+        acker.init(5_000, 3)
+        assert acker.tick(10) == []
+        acker.fail(int(roots[4]))
+    chosen = np.concatenate([roots[[40, 2, 2, 4]], [5_000, 9_999]])
+    for root in chosen.tolist():
+        ones.reset_timeout(root)
+    many.reset_many(chosen)
+    kept = {int(roots[2]), int(roots[40]), 5_000}
+    assert (
+        sorted(ones.tick(20)) == sorted(many.tick(20)) == sorted({*roots.tolist()} - kept - {int(roots[4])})
+    )
+    assert many.ack_many(roots[[2, 40]], roots[[2, 40]] + 1).tolist() == roots[[2, 40]].tolist()
+    assert sorted(ones.tick(30)) == sorted(kept)
+    assert many.tick(30) == [5_000]
+
+
+def test_what_was_begun_a_moment_ago_is_not_moved_by_a_reset() -> None:
+    acker = Acker()
+    acker.init_many(np.arange(1000), np.ones(1000, dtype=np.int64))
+    (block,) = acker._young.blocks
+    acker.reset_many(np.arange(1000))
+    acker.reset_timeout(7)
+    assert acker._young.blocks == [block]
+    assert not acker._young.trees
+
+
+def test_unsigned_values_are_the_signed_ones_of_the_same_bits() -> None:
+    acker = Acker()
+    assert acker.init(2**64 - 1, 2**64 - 1) is None
+    assert acker.ack(-1, -1) is ACKED
+    acker.init_many(np.array([1]), np.array([-5]))
+    assert acker.ack_many(
+        np.array([1], dtype=np.uint64), np.array([2**64 - 5], dtype=np.uint64)
+    ).tolist() == [1]
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    acker = Acker()
+    with pytest.raises(OrderError, match="3 roots with 1 values"):
+        acker.ack_many(np.arange(3), np.array([1]))
+    with pytest.raises(OrderError, match="2 roots with 3 values"):
+        acker.init_many(np.arange(2), np.arange(3))
+    with pytest.raises(OrderError, match="timeout is 0"):
+        Acker(timeout=0)
+    with pytest.raises(OrderError, match="0 ackers"):
+        acker_of(5, 0)
+
+
+def random_forest(trees: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Random trees, each tuple of which is anchored to any earlier one: each message's tree, number and value.
+
+    The first message of each is the init, the others the acks: the id of the tuple XOR those of its children.
+    """
+    sizes = rng.integers(1, 8, trees)
+    starts = np.cumsum(sizes) - sizes
+    tree = np.repeat(np.arange(trees), sizes)
+    number = np.arange(len(tree)) - starts[tree]
+    ids = rng.integers(-(2**63), 2**63, len(tree))
+    parents = starts[tree] + rng.integers(0, np.maximum(number, 1))
+    acks = ids.copy()
+    child = number > 0
+    np.bitwise_xor.at(acks, parents[child], ids[child])
+    return tree, number, np.concatenate([ids[starts], acks])
+
+
+def test_random_shapes_come_to_zero_exactly_when_all_is_acked() -> None:
+    trees, rng = 1_000_000, np.random.default_rng(7)
+    tree, number, values = random_forest(trees, rng)
+    acker = Acker(timeout=1)
+    acker.init_many(np.arange(trees), values[:trees])
+    acks = values[trees:]
+    # Of each tree one ack is lost, at random; they come in any order.
+    lost = number == rng.integers(0, np.bincount(tree))[tree]
+    comes = rng.permutation(np.flatnonzero(~lost))
+    for part in np.array_split(comes, 20):
+        assert len(acker.ack_many(tree[part], acks[part])) == 0
+    assert acker.pending == trees
+    late = rng.permutation(np.flatnonzero(lost))
+    assert np.array_equal(acker.ack_many(tree[late], acks[late]), np.arange(trees))
+    assert acker.pending == 0
