@@ -61,11 +61,6 @@ servers: $(VENV)/.servers
 $(VENV)/.servers: tests/server_programs.py | $(BIN)/pip
 	@if $(BIN)/python tests/server_programs.py; then touch $@; fi
 
-# What the JVMs of the tests may start with, in half the time: make .venv/.classes, which nothing waits for yet.
-$(VENV)/.classes: $(VENV)/.ready-test tests/jvm_classes.py | java
-	@$(BIN)/python tests/jvm_classes.py || echo "the JVMs of the tests start without an archive of classes" >&2
-	@touch $@
-
 $(VENV)/.ready-%: pyproject.toml | $(BIN)/pip
 	@$(PIP) --editable '.[$*]'
 	@touch $@

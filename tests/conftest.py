@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
-import jvm_classes
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -57,7 +56,8 @@ def _environment() -> Iterator[None]:
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
         # Spark's Python workers import the packages of this checkout, installed or not.
         patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-        patch.setenv("SPARK_SUBMIT_OPTS", jvm_classes.options())
+        # Most JVMs of tests live for seconds: compiling what runs once for speed costs more than it gives.
+        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         yield
 
 
