@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +22,28 @@ Key = tuple[Any, ...]
 
 
 def keys_of(batch: pa.RecordBatch | pa.Table, names: Sequence[str]) -> list[Key]:
-    """The values of the group fields of each row."""
+    """The values of the group fields of each row, such that equal groups have equal keys.
+
+    Times with a zone are in UTC, as two of one zone can look the same when its clocks are set back; there is one NaN,
+    and lists are tuples.
+    """
     if not names:
         return [()] * int(batch.num_rows)
-    return list(zip(*(batch.column(name).to_pylist() for name in names), strict=True))
+    return list(zip(*(_comparable(batch.column(name)) for name in names), strict=True))
+
+
+def _comparable(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit, "UTC"))
+    values: list[Any] = column.to_pylist()
+    return list(map(_one, values)) if pa.types.is_floating(kind) or pa.types.is_nested(kind) else values
+
+
+def _one(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_one, value))
+    return math.nan if value != value else value  # noqa: PLR0124
 
 
 def rows_by_key(

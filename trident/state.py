@@ -17,7 +17,7 @@ A task that was cancelled may still be running. What it can do to a state is bou
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import Enum
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -103,6 +103,11 @@ class StateFactory(ABC):
 
     driver_local: ClassVar[bool] = False
     """The state lives in the driver's process: all its updates and queries run there, in one partition."""
+
+    @property
+    def place(self) -> Hashable:
+        """Where its states are: a topology updates no place twice. Here the factory itself."""
+        return id(self)
 
     @abstractmethod
     def make_state(self, conf: Mapping[str, Any], partition_index: int, num_partitions: int) -> Any:

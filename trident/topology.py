@@ -18,6 +18,7 @@ from trident.batches import TopologyAttempts
 from trident.errors import TopologyError
 from trident.graph import Node, SpoutNode, UpdateNode
 from trident.guarantees import GuaranteeWarning, weakness
+from trident.places import check_places
 from trident.state import StateFactory
 from trident.stream import Stream, TridentState
 
@@ -98,7 +99,8 @@ class TridentTopology:
                 query stops.
 
         Raises:
-            TopologyError: there is no stream of Kinesis, a stream leads nowhere, or `strict` refuses a state.
+            TopologyError: there is no stream of Kinesis, a stream leads nowhere, two of its updates go to one state, or
+                `strict` refuses a state.
         """
         spouts = [spout for spout in self._spouts.values() if spout.options is not None]
         if not spouts:
@@ -110,6 +112,7 @@ class TridentTopology:
                 msg = f"start: nothing is done with the stream {spout.name!r}"
                 raise TopologyError(msg)
             _check_guarantees(spout, nodes, strict=strict)
+        check_places(parts)
         queries = {}
         for spout, nodes in parts.items():
             folder = checkpointLocation if len(spouts) == 1 else f"{checkpointLocation}/{spout.name}"

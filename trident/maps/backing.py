@@ -62,7 +62,7 @@ class BackingMap(ABC, Generic[V]):
 
     @abstractmethod
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
-        """What is kept under each key, in order; None where there is nothing."""
+        """What is kept under each key, in order; None where there is nothing. A key can come more than once."""
 
     @abstractmethod
     def multi_put(self, keys: Sequence[Key], values: Sequence[V]) -> None:
@@ -86,7 +86,7 @@ class VersionedBackingMap(BackingMap[V]):
 
     @abstractmethod
     def multi_get_versioned(self, keys: Sequence[Key]) -> tuple[list[V | None], list[Version]]:
-        """What is kept under each key, and its version; there is one for nothing, too."""
+        """What is kept under each key, and its version; there is one for nothing, too. A key can come twice."""
 
     @abstractmethod
     def multi_compare_and_set(

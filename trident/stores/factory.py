@@ -6,8 +6,10 @@ import os
 import threading
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar, Self
+
+import msgspec
 
 from trident.errors import StateOptionsError
 from trident.maps import (
@@ -34,6 +36,9 @@ _MAPS: dict[StateType, Callable[[BackingMap[Any]], TransactionMap[Any] | NonTran
     StateType.OPAQUE: OpaqueMap,
 }
 _SERIALIZERS: dict[str, Any] = {"json": JsonSerializer, "msgpack": MsgpackSerializer}
+
+_PLACE = ("key_prefix", "additional_key", "table_name", "region", "endpoint_url")
+"""The options that say where in a store a state is."""
 
 _stores: dict[tuple[int, str], ByteStore] = {}
 _stores_lock = threading.Lock()
@@ -85,6 +90,17 @@ class MapStateFactory(StateFactory):
     def non_transactional(cls, target: str, **options: Any) -> Self:
         """At least once."""
         return cls(StateType.NON_TRANSACTIONAL, target, **options)
+
+    @property
+    def place(self) -> Hashable:
+        """See `StateFactory.place`: the store, what of it the options name, and the prefix of the keys."""
+        options = msgspec.structs.asdict(self._options)
+        return type(self), self._target, *(options.get(name) for name in _PLACE)
+
+    @property
+    def global_key(self) -> str:
+        """Where a global aggregate stands."""
+        return self._options.global_key
 
     def make_state(
         self, conf: Mapping[str, Any], partition_index: int, num_partitions: int

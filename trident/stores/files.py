@@ -17,7 +17,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -202,6 +202,11 @@ class FileState(MapStateFactory):
 
     driver_local: ClassVar[bool] = True
     options_type: ClassVar[type[MapOptions]] = FileOptions
+
+    @property
+    def place(self) -> Hashable:
+        """See `StateFactory.place`: a folder belongs to one state, whatever its keys."""
+        return type(self), self._target
 
     def _connect(self) -> ByteStore:
         options = self._options

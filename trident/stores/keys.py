@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -20,11 +22,19 @@ FENCE = '["$FENCE$"]'
 
 _encoder = msgspec.json.Encoder()
 
+_NOT_FINITE = {
+    "nan": msgspec.Raw(b"NaN"),
+    "inf": msgspec.Raw(b"Infinity"),
+    "-inf": msgspec.Raw(b"-Infinity"),
+}
+
 
 def encode_keys(keys: Sequence[Key]) -> list[str]:
     """The text of each key: a single string as it is, other values as a JSON array.
 
     A string that is empty, starts with `[` or holds a NUL becomes an array, too, so that no two keys look the same.
+    What JSON has no number for stands as `NaN`, `Infinity` and `-Infinity`, without quotes. Times with a zone are told
+    in UTC: they are the same instants whatever the zone of the session.
 
     Raises:
         SerializationError: a value has no JSON form.
@@ -62,4 +72,13 @@ def _array(key: Key) -> str:
 
 def _item(value: Any) -> Any:
     item = getattr(value, "item", None)
-    return item() if callable(item) else value
+    if callable(item):
+        value = item()
+    if isinstance(value, float) and not math.isfinite(value):
+        # msgspec would write null for all of them.
+        return _NOT_FINITE[str(float(value))]
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    if isinstance(value, list | tuple):
+        return list(map(_item, value))
+    return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar, Self
 
 from trident.maps.backing import LOST, Version
@@ -126,6 +126,11 @@ class MemoryMapState(MapStateFactory):
     def non_transactional(cls, target: str = "memory", **options: Any) -> Self:
         """See `MapStateFactory.non_transactional`; `target` is a name for errors."""
         return super().non_transactional(target, **options)
+
+    @property
+    def place(self) -> Hashable:
+        """See `StateFactory.place`: each factory has values of its own."""
+        return self._id
 
     def _connect(self) -> ByteStore:
         options = self._options

@@ -91,13 +91,18 @@ class StoreMap(VersionedBackingMap[Any]):
         return self.multi_get_versioned(keys)[0]
 
     def multi_get_versioned(self, keys: Sequence[Key]) -> tuple[list[Any], list[Version]]:
-        """See `VersionedBackingMap.multi_get_versioned`.
+        """See `VersionedBackingMap.multi_get_versioned`; the store is asked once for a key that comes twice.
 
         Raises:
             ForeignValueError: what stands under a key is not a value of this state.
+            SerializationError: two keys have one name.
         """
         names = self._names(keys)
-        raws, versions = self._ask(self._store.get_many, names)
+        unique = list(dict.fromkeys(names))
+        raws, versions = self._ask(self._store.get_many, unique)
+        if len(unique) < len(names):
+            at = dict(zip(unique, range(len(unique)), strict=True))
+            raws, versions = [raws[at[name]] for name in names], [versions[at[name]] for name in names]
         return self._deserialized(keys, raws), versions
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
@@ -134,6 +139,9 @@ class StoreMap(VersionedBackingMap[Any]):
             FencedError: a newer attempt has begun.
         """
         guard = None if self._mark is None else self._prefix + FENCE
+        if self._key_factory is not None:
+            # Not only within each part.
+            self._names(keys)
 
         def changed(
             part: slice, raws: list[bytes | None], fence: bytes | None
@@ -158,12 +166,32 @@ class StoreMap(VersionedBackingMap[Any]):
         return self._retrying(request, *args)
 
     def _names(self, keys: Sequence[Key]) -> list[str]:
-        names = encode_keys(keys) if self._key_factory is None else list(map(self._key_factory, keys))
+        names = encode_keys(keys) if self._key_factory is None else self._made(self._key_factory, keys)
         if not self._prefix or not names:
             return names
         # At once; a name with a line end in it would come out as two.
         prefixed = (self._prefix + f"\n{self._prefix}".join(names)).split("\n")
         return prefixed if len(prefixed) == len(names) else list(map(self._prefix.__add__, names))
+
+    def _made(self, factory: KeyFactory, keys: Sequence[Key]) -> list[str]:
+        """The names that the user's function gives.
+
+        Raises:
+            SerializationError: it gives one name to two keys, whose values would become one.
+        """
+        names = list(map(factory, keys))
+        if len(set(names)) < len(names):
+            firsts: dict[str, Key] = {}
+            for name, key in zip(names, keys, strict=True):
+                other = firsts.setdefault(name, key)
+                # As text, too: NaN is not equal to itself.
+                if other != key and repr(other) != repr(key):
+                    msg = (
+                        f"keyFactory gives {name!r} to two keys, {other!r} and {key!r}: their values would become one. "
+                        "Nothing was written; give each key a text of its own"
+                    )
+                    raise SerializationError(msg)
+        return names
 
     def _deserialized(self, keys: Sequence[Key], raws: list[bytes | None]) -> list[Any]:
         try:

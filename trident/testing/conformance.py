@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import random
 import threading
@@ -42,6 +43,10 @@ KEYS: list[Key] = [
     (1,),
     (-1.5,),
     (None,),
+    (math.nan,),
+    (math.inf,),
+    (-math.inf,),
+    ("NaN",),
     (False,),
     ("a", "b"),
     ("a,b",),
@@ -91,6 +96,21 @@ class BackingMapConformance:
         values = [OpaqueValue(1, i, None) for i in range(len(KEYS))]
         connect(StateType.OPAQUE).multi_put(KEYS, values)
         assert connect(StateType.OPAQUE).multi_get(KEYS) == values
+
+    def test_a_key_that_is_asked_for_twice(self, connect: Connect) -> None:
+        """As tuples of a query do; also one that is not there."""
+        backing = connect(StateType.OPAQUE)
+        backing.multi_put([("there",)], [OpaqueValue(1, 5, None)])
+        asked: list[Key] = [("there",), ("a",), ("there",), ("a",), ("there",)]
+        found = [OpaqueValue(1, 5, None), None] * 2 + [OpaqueValue(1, 5, None)]
+        assert backing.multi_get(asked) == found
+        assert map_state(connect(StateType.OPAQUE), StateType.OPAQUE).multi_get(asked) == [
+            5,
+            None,
+            5,
+            None,
+            5,
+        ]
 
     def test_many_at_once(self, connect: Connect) -> None:
         """More than fits into one request of most stores."""

@@ -1,0 +1,94 @@
+"""No two groups come under one key of a store, and one group never under two."""
+
+from __future__ import annotations
+
+import math
+import operator
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trident import MapGet
+from trident.errors import SerializationError
+from trident.grouping import keys_of
+from trident.stores import MapStateFactory, MemoryMapState
+from trident.stores.keys import encode_keys
+from trident.tuples import tuples_of
+
+atoms = st.one_of(st.none(), st.floats(), st.text(max_size=5), st.sampled_from(["NaN", "null", "Infinity"]))
+
+
+def counted(factory: MapStateFactory, txid: int, keys: list[Any], number: int = 1) -> None:
+    state = factory.make_state({}, 0, 1)
+    state.begin_commit(txid)
+    state.multi_combine(keys, operator.add, [number] * len(keys))
+    state.commit(txid)
+
+
+@given(st.lists(st.lists(atoms, max_size=3).map(tuple), unique_by=repr))
+def test_different_keys_have_different_texts(keys: list[tuple[Any, ...]]) -> None:
+    assert len(set(encode_keys(keys))) == len(keys)
+
+
+def test_numbers_that_json_has_none_for() -> None:
+    keys = [(None,), (math.nan,), (math.inf,), (-math.inf,), ("NaN",), ((math.nan, None),)]
+    texts = ["[null]", "[NaN]", "[Infinity]", "[-Infinity]", "NaN", "[[NaN,null]]"]
+    assert encode_keys(keys) == texts
+
+
+def test_every_nan_is_one_group() -> None:
+    batch = pa.record_batch({"f": [math.nan, 1.5, float("nan"), None]})
+    keys = keys_of(batch, ["f"])
+    assert list(dict.fromkeys(keys)) == [keys[0], (1.5,), (None,)]
+
+
+def test_lists_are_groups() -> None:
+    batch = pa.record_batch({"l": [[1, 2], None, [1, 2], []]})
+    assert len(set(keys_of(batch, ["l"]))) == 3
+    assert encode_keys(keys_of(batch, ["l"])) == ["[[1,2]]", "[null]", "[[1,2]]", "[[]]"]
+
+
+@given(st.integers(0, 2**51), st.sampled_from([-8, 0, 2]))
+def test_an_instant_is_one_key_in_every_zone(micros: int, hours: int) -> None:
+    instant = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    [name] = encode_keys([(instant,)])
+    assert encode_keys([(instant.astimezone(timezone(timedelta(hours=hours))),)]) == [name]
+    for zone in ("UTC", "Europe/Berlin", "America/Los_Angeles"):
+        column = pa.array([instant], pa.timestamp("us", "UTC")).cast(pa.timestamp("us", zone))
+        assert encode_keys(keys_of(pa.record_batch({"t": column}), ["t"])) == [name]
+
+
+def test_the_hour_that_comes_twice_is_two_hours() -> None:
+    """In the zone of the session both look the same to a dict."""
+    instants = [datetime(2026, 10, 25, hour, tzinfo=UTC) for hour in (0, 1)]
+    column = pa.array(instants, pa.timestamp("us", "Europe/Berlin"))
+    keys = keys_of(pa.record_batch({"t": column}), ["t"])
+    assert keys == [(instant,) for instant in instants]
+    assert encode_keys(keys) == ['["2026-10-25T00:00:00Z"]', '["2026-10-25T01:00:00Z"]']
+    zoned = [(instant.astimezone(ZoneInfo("Europe/Berlin")),) for instant in instants]
+    assert encode_keys(zoned) == encode_keys(keys)
+
+
+def test_a_key_factory_that_makes_one_of_two() -> None:
+    """Also where they are not in the same request."""
+    factory = MemoryMapState.opaque(keyFactory=lambda key: str(key[0])[:4])
+    keys = [(f"{number:04}",) for number in range(1_000)]
+    counted(factory, 1, keys)
+    with pytest.raises(
+        SerializationError, match=r"keyFactory gives '0007' to two keys, \('0007',\) and \('00071'"
+    ):
+        counted(factory, 2, [*keys, ("00071",)])
+    assert factory.make_state({}, 0, 1).multi_get(keys) == [1] * len(keys)
+    with pytest.raises(SerializationError, match="'0007' to two keys"):
+        factory.make_state({}, 0, 1).multi_get([("0007",), ("00071",)])
+
+
+def test_a_batch_asks_for_a_word_twice(every_store: MapStateFactory) -> None:
+    counted(every_store, 1, [("the",), ("dog",)], 3)
+    tuples = tuples_of(["word"], [["the", "dog", "the", "no", "no"]], 5)
+    assert MapGet().batch_retrieve(every_store.make_state({}, 0, 1), tuples) == [3, 3, 3, None, None]

@@ -1,0 +1,95 @@
+"""Two updates of a topology never go to one place, where the second would lose what it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from samples_topology import a_stream
+
+from trident import Count, Stream, TopologyError, TridentTopology
+from trident.state import StateUpdater
+from trident.stores import MemoryMapState
+from trident.stores.dynamodb import DynamoDBState
+from trident.stores.files import FileState
+from trident.stores.redis import RedisState
+from trident.stores.sql import SqlState
+
+URL = "redis://host"
+
+
+class Update(StateUpdater[Any]):
+    def update_state(self, state, tuples, collector):  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+
+def start(*streams: Stream) -> None:
+    topology = TridentTopology(None)  # type: ignore[arg-type]
+    for stream in streams:
+        topology._spouts[stream.node.name] = stream.node  # type: ignore[attr-defined,assignment]
+    topology.start("no checkpoint is written before this fails")
+
+
+def counts(stream: Stream, factory: Any, *keys: str) -> None:
+    of = stream.group_by(list(keys)) if keys else stream
+    of.persistent_aggregate(factory, Count(), ["n"])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RedisState.opaque(URL, keyPrefix="a"),
+        lambda: RedisState.opaque(URL, dataType="HASH", additionalKey="a"),
+        lambda: SqlState.opaque("sqlite://", tableName="a"),
+        lambda: DynamoDBState.opaque("a", region="eu-west-1"),
+        lambda: FileState.opaque("/tmp/a"),
+    ],
+)
+def test_two_factories_of_one_place(make: Callable[[], Any]) -> None:
+    stream = a_stream()
+    counts(stream, make(), "partitionKey")
+    counts(stream, make(), "shardId")
+    with pytest.raises(
+        TopologyError, match=r"persistent_aggregate\(Count\) and .*own keyPrefix, table or folder"
+    ):
+        start(stream)
+
+
+@pytest.mark.parametrize("factory", [RedisState.opaque(URL), MemoryMapState.opaque()])
+def test_one_factory_for_two_updates(factory: Any) -> None:
+    stream = a_stream()
+    counts(stream, factory, "partitionKey")
+    stream.partition_persist(factory, ["partitionKey"], Update())
+    with pytest.raises(TopologyError, match=r"Count\) and partition_persist\(Update\) update one state"):
+        start(stream)
+
+
+def test_two_streams_of_one_state() -> None:
+    """Each has txids of its own, so not even their global aggregates go together."""
+    streams = [a_stream("a"), a_stream("b")]
+    for stream, key in zip(streams, "ab", strict=True):
+        counts(stream, RedisState.opaque(URL, globalKey=key))
+    with pytest.raises(TopologyError, match="update one state, a RedisState in one place"):
+        start(*streams)
+
+
+def test_places_of_their_own() -> None:
+    """These get as far as Spark, of which there is none here."""
+    stream = a_stream()
+    counts(stream, RedisState.opaque(URL, keyPrefix="a"), "partitionKey")
+    counts(stream, RedisState.opaque(URL, keyPrefix="b"), "partitionKey")
+    counts(stream, RedisState.opaque(URL, globalKey="a"))
+    counts(stream, RedisState.opaque(URL, globalKey="b"))
+    counts(stream, MemoryMapState.opaque(), "partitionKey")
+    counts(stream, MemoryMapState.opaque(), "partitionKey")
+    with pytest.raises(AttributeError, match="sparkContext"):
+        start(stream)
+
+
+def test_global_aggregates_under_one_key() -> None:
+    stream = a_stream()
+    counts(stream, RedisState.opaque(URL))
+    counts(stream, RedisState.opaque(URL))
+    with pytest.raises(TopologyError, match="update one state"):
+        start(stream)
