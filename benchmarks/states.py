@@ -129,7 +129,10 @@ def prepared_redis(server: RedisServer) -> Callable[[], None]:
     values: list[bytes | None] = [b"[1,1,null]"] * CHUNK
     store.set_many([key.decode() for key in keys], [b"[1,1,null]"] * KEYS)
     parts = [keys[start : start + CHUNK] for start in range(0, KEYS, CHUNK)]
-    requests = [store.get(part) + store.compare_and_set(part, values, values) for part in parts]
+    requests = [
+        store.get(part) + store.compare_and_set([key.decode() for key in part], values, values)
+        for part in parts
+    ]
     connection = socket.create_connection(("127.0.0.1", server.port))
 
     def run() -> None:

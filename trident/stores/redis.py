@@ -16,7 +16,7 @@ from trident.stores.options import MapOptions
 from trident.stores.overlap import Line
 from trident.stores.redis_line import RedisLine
 from trident.stores.redis_scripts import COMPARE_AND_SET, SET
-from trident.stores.redis_wire import command, joined, packed
+from trident.stores.redis_wire import command, joined, packed, packed_texts
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -86,8 +86,7 @@ class RedisByteStore(ByteStore):
         """See `ByteStore.compare_and_set_many`."""
         written: list[Version] = list(values)
         parts = _chunks(len(keys))
-        names = list(map(str.encode, keys))
-        commands = (self.compare_and_set(names[part], versions[part], values[part]) for part in parts)
+        commands = (self.compare_and_set(keys[part], versions[part], values[part]) for part in parts)
         for part, lost in zip(parts, self._pipelined(commands, keys), strict=True):
             for i in lost:
                 written[part.start + i - 1] = LOST
@@ -99,7 +98,7 @@ class RedisByteStore(ByteStore):
         return True
 
     @contextmanager
-    def line(self, guard: str | None) -> Iterator[Line[bytes]]:
+    def line(self, guard: str | None) -> Iterator[Line[str]]:
         """See `ByteStore.line`."""
         with self.speaking(()):
             connection = self._client.connection_pool.get_connection()
@@ -118,14 +117,14 @@ class RedisByteStore(ByteStore):
 
     def compare_and_set(
         self,
-        names: Sequence[bytes],
+        names: Sequence[str],
         versions: Sequence[bytes | None],
         values: Sequence[bytes | None],
         guard: tuple[bytes, bytes | None] = (b"", None),
     ) -> bytes:
         """The command that does it for some hundreds of keys; none is set where the guard is not as given."""
         text = b"" if None in values else joined(versions)
-        arrays = (names, values) if text else (names, values, versions)
+        arrays = [packed_texts(names), packed(values), *([] if text else [packed(versions)])]
         return self._script(COMPARE_AND_SET, arrays, guard[0], guard[1] or b"", text)
 
     def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
@@ -133,7 +132,7 @@ class RedisByteStore(ByteStore):
         names = list(map(str.encode, keys))
         parts = _chunks(len(keys))
         if self._hash or self._ttl != b"0" or None in values:
-            commands = (self._script(SET, (names[part], values[part])) for part in parts)
+            commands = (self._script(SET, [packed(names[part]), packed(values[part])]) for part in parts)
         else:
             commands = (
                 command([b"MSET", *chain.from_iterable(zip(names[part], values[part], strict=True))])  # type: ignore[list-item]
@@ -142,9 +141,9 @@ class RedisByteStore(ByteStore):
         for _ in self._pipelined(commands, keys):
             pass
 
-    def _script(self, source: bytes, arrays: Iterable[Sequence[bytes | None]], *more: bytes) -> bytes:
+    def _script(self, source: bytes, arrays: Iterable[bytes], *more: bytes) -> bytes:
         # Redis knows a script again by its text; so a restarted server needs nothing from us.
-        packs = b"".join(map(packed, arrays))
+        packs = b"".join(arrays)
         return command([b"EVAL", source, b"0", packs, self._ttl, self._hash.encode(), *more])
 
     def _pipelined(self, commands: Iterator[bytes], keys: Sequence[str]) -> Iterator[Any]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["RedisLine"]
 
 
-class RedisLine(Line[bytes]):
+class RedisLine(Line[str]):
     """The guard is one key more of each read, and compared in the script of each write."""
 
     def __init__(self, store: RedisByteStore, connection: Any, guard: str | None, part_size: int) -> None:
@@ -27,12 +27,12 @@ class RedisLine(Line[bytes]):
         self._asked: list[Sequence[str]] = []
         self._written: deque[Sequence[bytes | None]] = deque()
 
-    def ask(self, names: Sequence[str]) -> list[bytes]:
+    def ask(self, names: Sequence[str]) -> Sequence[str]:
         """See `Line.ask`."""
         self._asked.append(names)
         encoded = list(map(str.encode, names))
         self._send(self._store.get([*encoded, self._guard] if self._guard else encoded))
-        return encoded
+        return names
 
     def read(self, count: int) -> tuple[list[bytes | None], Sequence[Version], bytes | None]:
         """See `Line.read`; a version is the bytes themselves."""
@@ -42,7 +42,7 @@ class RedisLine(Line[bytes]):
 
     def write(
         self,
-        names: Sequence[bytes],
+        names: Sequence[str],
         values: Sequence[bytes | None],
         versions: Sequence[Version],
         guard: bytes | None,

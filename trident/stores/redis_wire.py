@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import msgspec
 
-__all__ = ["command", "joined", "packed"]
+__all__ = ["command", "joined", "packed", "packed_texts"]
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -22,22 +21,28 @@ def command(words: Sequence[bytes]) -> bytes:
 
 def packed(items: Sequence[bytes | None]) -> bytes:
     """An array of msgpack's raw strings, the only ones that Redis's cmsgpack reads; None as the empty one."""
-    raws = [item or b"" for item in items] if None in items else cast("Sequence[bytes]", items)
     try:
         # As texts, which msgspec packs at once, and by the same rules.
-        texts = b"\0".join(raws).decode().split("\0")
-    except UnicodeDecodeError:
+        texts = b"\0".join(items).decode().split("\0")  # type: ignore[arg-type]
+    except (TypeError, UnicodeDecodeError):
         texts = []
-    if raws and len(texts) == len(raws):
-        return _encoder.encode(texts)
+    if items and len(texts) == len(items):
+        return packed_texts(texts)
+    raws = [item or b"" for item in items]
     return b"\xdd" + len(raws).to_bytes(4, "big") + _headed(raws, _RAW, _long_raw)
+
+
+def packed_texts(texts: Sequence[str]) -> bytes:
+    """The same of texts."""
+    return _encoder.encode(texts)
 
 
 def joined(items: Sequence[bytes | None]) -> bytes:
     """Items as one text, from which they can be told again; nothing where that cannot be."""
-    if None in items:
+    try:
+        text = _BETWEEN.join(items)  # type: ignore[arg-type]
+    except TypeError:
         return b""
-    text = _BETWEEN.join(cast("Sequence[bytes]", items))
     return text if text.count(_BETWEEN) == len(items) - 1 else b""
 
 
