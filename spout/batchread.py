@@ -14,9 +14,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay
 
 from spout.client import kinesis_client
-from spout.kinesis import Kinesis, Shard, ThrottledError, Unavailable
+from spout.gone import is_gone
+from spout.kinesis import Kinesis, KinesisError, Shard, ThrottledError, Unavailable
 from spout.limits import shard_limiter
-from spout.losses import Losses, not_listed
+from spout.losses import Losses, gone_in_batch, not_listed
 from spout.options import Options
 from spout.pager import Pager
 from spout.places import LATEST, Places
@@ -79,10 +80,16 @@ class KinesisBatchReader(DataSourceReader):
         return [RangesPartition(ranges[i : i + size]) for i in range(0, len(ranges), size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, an Arrow batch for each answer of Kinesis."""
+        """The rows of one task, an Arrow batch for each answer of Kinesis.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`, a shard has left the stream since the batch was planned.
+            KinesisError: naming stream, shard and position.
+        """
         assert isinstance(partition, RangesPartition)
+        kinesis, losses = kinesis_client(self._options), Losses(self._options.fail_on_data_loss)
         for one in partition.ranges:
-            yield from read_range(kinesis_client(self._options), self._options, one)
+            yield from read_range(kinesis, self._options, one, losses)
 
 
 def now_of(options: Options) -> int:
@@ -96,12 +103,21 @@ def now_of(options: Options) -> int:
     return max(info.server_time for info in infos.values()) + 999
 
 
-def read_range(kinesis: Kinesis, options: Options, part: ShardRange) -> Iterator[pa.RecordBatch]:
+def read_range(
+    kinesis: Kinesis, options: Options, part: ShardRange, losses: Losses | None = None
+) -> Iterator[pa.RecordBatch]:
     """Read one shard between two places, an answer at a time.
 
     Where the end is a time, it is waited for, so that nothing before it can still arrive: for LATEST a second at most.
 
+    Args:
+        kinesis: the calls.
+        options: how it is read.
+        part: what is read.
+        losses: takes note of a shard that is past retention; None: as `failOnDataLoss` says.
+
     Raises:
+        DataLossError: with `failOnDataLoss`, the shard has left the stream.
         ThrottledError, Unavailable: nothing was answered for a minute.
         KinesisError: naming stream, shard and position.
     """
@@ -115,7 +131,17 @@ def read_range(kinesis: Kinesis, options: Options, part: ShardRange) -> Iterator
         reraise=True,
     )
     while not pager.drained:
-        records = patient(pager.next, options.max_records_per_fetch)
+        try:
+            records = patient(pager.next, options.max_records_per_fetch)
+        except KinesisError as error:
+            if not is_gone(kinesis, part.stream, part.shard, error):
+                raise
+            what = gone_in_batch(
+                kinesis.describe(part.stream), part.shard, str(pager.position), str(part.end)
+            )
+            losses = losses or Losses(options.fail_on_data_loss)
+            losses.lost(what, f"{part.stream}/{part.shard}")
+            return
         page = pager.page
         assert records is not None
         assert page is not None

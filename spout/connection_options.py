@@ -9,6 +9,7 @@ from typing import Any
 from spout import values
 from spout.errors import OptionsError
 from spout.option_rules import Option, find
+from spout.uris import shown
 
 __all__ = ["ConnectionOptions", "by_field", "option", "options_of", "read_options"]
 
@@ -36,8 +37,12 @@ def by_field(cls: type, found: Mapping[str, Any]) -> dict[str, Any]:
     return {names[key]: value for key, value in found.items()}
 
 
-def read_options(known: Mapping[str, Option], given: Mapping[str, str]) -> dict[str, Any]:
+def read_options(
+    known: Mapping[str, Option], given: Mapping[str, str], page: str = "docs/options.md"
+) -> dict[str, Any]:
     """The values that a user gave, by option key; `known` has all names and aliases in lower case.
+
+    `page` of the documentation lists them.
 
     Raises:
         OptionsError: an unknown option, a value that is not accepted, or one option given twice.
@@ -45,7 +50,7 @@ def read_options(known: Mapping[str, Option], given: Mapping[str, str]) -> dict[
     found: dict[str, Any] = {}
     names: dict[str, str] = {}
     for name, value in given.items():
-        line = find(known, name)
+        line = find(known, name, page)
         parsed = line.parse(name, str(value))
         if line.key in found and found[line.key] != parsed:
             msg = f"{names[line.key]} and {line.called(name)} are one option, given two values: give one"
@@ -158,9 +163,10 @@ class ConnectionOptions:
     def __repr__(self) -> str:
         """What differs from the defaults, without secrets."""
         lines = options_of(type(self))
-        shown = []
+        said = []
         for item in fields(self):
             value = getattr(self, item.name)
             if value != item.default:
-                shown.append(f"{item.name}={'***' if lines[item.name].secret else repr(value)}")
-        return f"{type(self).__name__}({', '.join(shown)})"
+                plain = shown(value) if isinstance(value, str) else value
+                said.append(f"{item.name}={'***' if lines[item.name].secret else repr(plain)}")
+        return f"{type(self).__name__}({', '.join(said)})"

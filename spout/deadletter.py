@@ -18,8 +18,9 @@ from pyarrow import fs
 
 from checkpoint.layout import escape
 from spout.errors import DeadLetterError
-from spout.folders import filesystem, replace, shown
+from spout.folders import filesystem, replace
 from spout.kinesis import Kinesis, KinesisError
+from spout.uris import shown
 from tracker.records import RecordPosition, Run
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from checkpoint.layout import Layout
 from checkpoint.nodes import DeadLetterRecord, DeadLettersNode
 from spout.errors import ExhaustedError
 from spout.options import Options
+from spout.uris import shown
 from tracker.records import Run
 
 __all__ = ["counted", "refuse_exhausted"]
@@ -22,7 +23,7 @@ def counted(
     """What ZooKeeper says of a shard's dead letters after these more."""
     return DeadLettersNode(
         count=(before.count if before else 0) + sum(letter.count for letter in letters),
-        target=options.dead_letter or options.on_exhausted,
+        target=shown(options.dead_letter or options.on_exhausted),
         last=(*(before.last if before else ()), *letters)[-_LAST_LETTERS:],
     )
 

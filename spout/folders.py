@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import uuid
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 from pyarrow import fs
 
-__all__ = ["filesystem", "replace", "shown"]
+__all__ = ["filesystem", "replace"]
 
 
 def replace(target: str, name: str, data: bytes) -> None:
@@ -52,12 +51,3 @@ def filesystem(target: str) -> tuple[fs.FileSystem, str]:
         msg = "a local folder is given by its absolute path, because executors run elsewhere"
         raise ValueError(msg)
     return fs.LocalFileSystem(), target
-
-
-def shown(target: str) -> str:
-    """The target without the secrets that a URI may carry."""
-    if "://" not in target:
-        return target
-    parts = urlsplit(target)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))

@@ -35,15 +35,17 @@ class ShardBudget:
     Args:
         period: seconds a call on average; 0 for no limit.
         rate: bytes a second.
+        first, longest: seconds, the bound of the wait after a first refusal, and what it grows to.
     """
 
-    def __init__(self, period: float, rate: float) -> None:
+    def __init__(self, period: float, rate: float, first: float = 0.2, longest: float = 10.0) -> None:
         calls = max(1, math.floor(1 / period + 1e-9)) if period > 0 else 0
         self._window = calls * period
         self._calls: deque[float] = deque(maxlen=calls)
         self._rate = rate
         self._free = -math.inf
         self._failures = 0
+        self._first, self._longest = first, longest
 
     def wait(self, now: float) -> float:
         """Seconds until the next call may be made, 0 for at once."""
@@ -64,7 +66,9 @@ class ShardBudget:
     def refused(self, now: float, rng: random.Random) -> None:
         """It was throttled, or failed in passing: the more in a row, the longer nothing is asked."""
         self._failures += 1
-        self._free = max(self._free, now + full_jitter(self._failures, rng))
+        self._free = max(
+            self._free, now + full_jitter(self._failures, rng, base=self._first, cap=self._longest)
+        )
 
 
 class ShardLimiter:
@@ -123,9 +127,16 @@ def shard_limiter(options: Options, stream: str, shard: str) -> ShardLimiter:
         shard,
         options.min_fetch_period,
         options.max_fetch_rate,
+        options.client_retry_interval,
+        options.client_max_retry_interval,
     )
     found = _limiters.get(key)
     if found is None:
-        budget = ShardBudget(options.min_fetch_period, options.max_fetch_rate)
+        budget = ShardBudget(
+            options.min_fetch_period,
+            options.max_fetch_rate,
+            options.client_retry_interval,
+            options.client_max_retry_interval,
+        )
         found = _limiters.setdefault(key, ShardLimiter(budget))
     return found

@@ -16,6 +16,7 @@ __all__ = [
     "Losses",
     "expired_unread",
     "gone_before",
+    "gone_in_batch",
     "gone_unread",
     "not_listed",
     "recreated",
@@ -94,6 +95,14 @@ def gone_before(info: StreamInfo, shard: str, start: str, txid: int) -> str:
     return (
         f"stream {info.name!r}: shard {shard} was to be read from {start} in txid {txid}, but is past the retention of "
         f"{info.retention_hours} h and no longer listed at {_time(info.server_time)}: what came after is lost"
+    )
+
+
+def gone_in_batch(info: StreamInfo, shard: str, position: str, end: str) -> str:
+    """What is to be said of a shard of a batch (`spark.read`) that retention removed before it was read to its end."""
+    return (
+        f"stream {info.name!r}: shard {shard} was to be read from {position} to {end}, but is past the retention of "
+        f"{info.retention_hours} h and no longer listed at {_time(info.server_time)}: what was left of it is lost"
     )
 
 

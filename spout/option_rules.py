@@ -1,17 +1,21 @@
-"""What holds between options: their names, other ways to give one, and what excludes what. Pure."""
+"""What holds between options: their names, other ways to give one, and what excludes what. Pure, but for warnings."""
 
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from spout import values
 from spout.errors import OptionsError
-from spout.places import Places
+from spout.places import LATEST, Places
+from spout.positions import TRIM_HORIZON
 from spout.times import timestamp
+from spout.uris import shown
 
 __all__ = [
     "OTHER_WAYS",
@@ -23,7 +27,10 @@ __all__ = [
     "fold",
     "fold_stream",
     "markdown",
+    "warn_of_unused",
 ]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,8 @@ class Option:
     """One line of the table.
 
     `default` is in the form a user would write it, None for none. `parser` turns text into the value or
-    raises `ValueError` with what is accepted. `part_of`: the option that this one is another way to give.
+    raises `ValueError` with what is accepted. `part_of`: the option that this one is another way to give, or stands
+    beside without a value of its own.
     """
 
     key: str
@@ -52,8 +60,8 @@ class Option:
         try:
             return self.parser(given + unit if unit and re.fullmatch(r"[\d.]+", given) else given)
         except ValueError as error:
-            shown = "***" if self.secret else repr(given)
-            msg = f"option {self.called(name)} is {shown}; accepted is {error}"
+            said = "***" if self.secret else repr(shown(given))
+            msg = f"option {self.called(name)} is {said}; accepted is {error}"
             raise OptionsError(msg) from None
 
     def called(self, name: str) -> str:
@@ -71,8 +79,16 @@ OTHER_WAYS = (
         part_of="startingPosition",
     ),
     Option("maxDeliveries", values.count(1), None, "`retryLimit` + 1.", part_of="retryLimit"),
+    Option(
+        "avoidEmptyBatches",
+        values.always_true,
+        None,
+        "Only `true`: where nothing is to be read there is no micro-batch.",
+        ("client.avoidEmptyBatches",),
+        part_of="maxBytesPerTrigger",
+    ),
 )
-"""Options that are another way to give one of `Options`."""
+"""Options that are no field of `Options`: another way to give one, or how it is anyway."""
 
 
 def by_name(table: Iterable[Option]) -> dict[str, Option]:
@@ -90,8 +106,12 @@ def markdown(table: Iterable[Option]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def find(known: Mapping[str, Option], name: str) -> Option:
-    """The option that a user calls `name`; raises `OptionsError` with the nearest one where there is none."""
+def find(known: Mapping[str, Option], name: str, page: str = "docs/options.md") -> Option:
+    """The option that a user calls `name`.
+
+    Raises:
+        OptionsError: there is none; it names the nearest one, or the `page` of the documentation.
+    """
     key = name.lower().removeprefix("kinesis.")
     if key in known:
         return known[key]
@@ -100,9 +120,7 @@ def find(known: Mapping[str, Option], name: str) -> Option:
         raise OptionsError(msg)
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     hint = (
-        f"; did you mean {known[near[0]].called(near[0])}?"
-        if near
-        else "; see docs/options.md for those there are"
+        f"; did you mean {known[near[0]].called(near[0])}?" if near else f"; see {page} for those there are"
     )
     lowered = " (Spark tells names in lower case)" if name.islower() else ""
     msg = f"unknown option {name}{lowered}{hint}"
@@ -122,6 +140,7 @@ def fold_stream(found: dict[str, Any]) -> None:
 def fold(found: dict[str, Any]) -> None:
     """Turn, in place, options that are another way to give one into that one; raises `OptionsError`."""
     fold_stream(found)
+    found.pop("avoidEmptyBatches", None)
     deliveries = found.pop("maxDeliveries", None)
     if deliveries is not None and found.setdefault("retryLimit", deliveries - 1) != deliveries - 1:
         msg = (
@@ -198,11 +217,10 @@ def check(found: Mapping[str, Any], *, batch: bool = False) -> None:
             "option endingPosition is for a batch (spark.read): a stream has no end; see Trigger.AvailableNow"
         )
         raise OptionsError(msg)
-    if batch and found.get("startingPosition") == "LATEST":
-        msg = "option startingPosition is LATEST, and a batch (spark.read) reads what is there: give an earlier place"
-        raise OptionsError(msg)
-    if batch and found.get("consumerMode") == "efo":
-        msg = "option consumerMode is efo, but a batch (spark.read) has no consumer: it polls; leave the option out"
+    if batch:
+        _check_batch(found)
+    if found.get("clientRetryInterval", 0.2) > found.get("clientMaxRetryInterval", 10.0):
+        msg = "option clientRetryInterval is longer than clientMaxRetryInterval (10s by default), which it grows to"
         raise OptionsError(msg)
     for key, default in (("consumerName", None), ("consumerLifecycle", "managed")):
         if found.get(key, default) != default and found.get("consumerMode") != "efo":
@@ -220,3 +238,41 @@ def check(found: Mapping[str, Any], *, batch: bool = False) -> None:
     if found["onExhausted"] != "deadLetter" and "deadLetter" in found:
         msg = f"deadLetter is set, but onExhausted={found['onExhausted']} writes nothing to it: give one"
         raise OptionsError(msg)
+
+
+def _check_batch(found: Mapping[str, Any]) -> None:
+    """See that a batch has an end after its start, and nothing that only a stream has; raises `OptionsError`."""
+    if found.get("startingPosition") == "LATEST":
+        msg = "option startingPosition is LATEST, and a batch (spark.read) reads what is there: give an earlier place"
+        raise OptionsError(msg)
+    if found.get("endingPosition") == str(TRIM_HORIZON):
+        msg = "option endingPosition is TRIM_HORIZON, and nothing is before the oldest record: give a later place"
+        raise OptionsError(msg)
+    if "endingPosition" in found:
+        first, last = (Places.parse(found.get(key, LATEST)) for key in ("startingPosition", "endingPosition"))
+        if what := last.before(first):
+            msg = f"option endingPosition is before startingPosition, so there is nothing to read: {what}"
+            raise OptionsError(msg)
+    if found.get("consumerMode") == "efo":
+        msg = "option consumerMode is efo, but a batch (spark.read) has no consumer: it polls; leave the option out"
+        raise OptionsError(msg)
+
+
+_EXPLICIT_ONLY = ("messageTimeout", "maxInflightRecords")
+
+
+def warn_of_unused(found: Mapping[str, Any]) -> None:
+    """Say in the log, once in a process, what was given and has no use beside the rest."""
+    if found.get("ackMode") != "explicit":
+        for key in _EXPLICIT_ONLY:
+            if key in found:
+                _warn_once(key)
+
+
+@cache
+def _warn_once(key: str) -> None:
+    log.warning(
+        "option %s has no use with ackMode=batch, where a record is done with its batch: set ackMode=explicit, or "
+        "leave it out (docs/acks.md)",
+        key,
+    )

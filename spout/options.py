@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from spout import values
 from spout.connection_options import ConnectionOptions, by_field, option, options_of, read_options
-from spout.option_rules import OTHER_WAYS, Option, by_name, check, fold, markdown
+from spout.errors import OptionsError
+from spout.option_rules import OTHER_WAYS, Option, by_name, check, fold, markdown, warn_of_unused
 from spout.places import places_text
 from spout.positions import TRIM_HORIZON
 from spout.zookeeper_options import ZooKeeperOptions
@@ -102,7 +103,7 @@ class Options(ZooKeeperOptions, ConnectionOptions):
     )
     dead_letter: str | None = option(
         "deadLetter",
-        values.text,
+        values.folder,
         None,
         "Where exhausted records go: `kinesis://name`, or a folder (local, S3, HDFS, ...) of JSON lines.",
     )
@@ -126,7 +127,7 @@ class Options(ZooKeeperOptions, ConnectionOptions):
     )
     retry_spool: str | None = option(
         "retrySpool",
-        values.text,
+        values.folder,
         None,
         "A folder (local, S3, HDFS, ...) that keeps failed records: retries are read from it, not from the stream.",
     )
@@ -199,6 +200,24 @@ class Options(ZooKeeperOptions, ConnectionOptions):
     max_fetch_rate: float = option(
         "maxFetchRate", values.megabytes, "2", "MiB a second read from one shard (Kinesis allows 2)."
     )
+    client_retry_interval: float = option(
+        "clientRetryInterval",
+        values.timeout,
+        "200ms",
+        "The longest wait after a shard refused a read; it doubles with each refusal in a row (full jitter).",
+        "clientRetryIntervalMs",
+        "retryIntervalMs",
+        "client.retryIntervalMs",
+    )
+    client_max_retry_interval: float = option(
+        "clientMaxRetryInterval",
+        values.timeout,
+        "10s",
+        "What `clientRetryInterval` grows to.",
+        "clientMaxRetryIntervalMs",
+        "maxRetryIntervalMs",
+        "client.maxRetryIntervalMs",
+    )
     shards_per_task: int | None = option(
         "shardsPerTask", values.auto_count, "auto", "Shards that one Spark task serves."
     )
@@ -259,11 +278,13 @@ class Options(ZooKeeperOptions, ConnectionOptions):
     def parse(cls, given: Mapping[str, str]) -> Options:
         """Read what a user gave; keys in any case, with or without the prefix `kinesis.`, or under an alias.
 
+        What has no use beside the other options is said in the log, once in a process.
+
         Raises:
             OptionsError: an unknown option (with the nearest known one), a missing one, a value that is not
                 accepted, or options that contradict each other.
         """
-        return cls._read(given)
+        return cls._read(given, warn=True)
 
     @classmethod
     def parse_batch(cls, given: Mapping[str, str]) -> Options:
@@ -271,10 +292,33 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         return cls._read(given, batch=True)
 
     @classmethod
-    def _read(cls, given: Mapping[str, str], *, batch: bool = False) -> Options:
+    def parse_either(cls, given: Mapping[str, str]) -> tuple[Options | None, Options | None]:
+        """Read what a user gave where nothing says yet what it is for: as a stream's and as a batch's, else None.
+
+        Raises:
+            OptionsError: they are neither's; it says why.
+        """
+        found: list[Options | None] = []
+        errors = []
+        for batch in (False, True):
+            try:
+                found.append(cls._read(given, batch=batch))
+            except OptionsError as error:
+                found.append(None)
+                errors.append(str(error))
+        if found == [None, None]:
+            one, other = errors
+            both = f"as a stream (readStream): {one}; as a batch (spark.read): {other}"
+            raise OptionsError(one if one == other else both)
+        return found[0], found[1]
+
+    @classmethod
+    def _read(cls, given: Mapping[str, str], *, batch: bool = False, warn: bool = False) -> Options:
         found = read_options(_BY_NAME, given)
         fold(found)
         check(found, batch=batch)
+        if warn:
+            warn_of_unused(found)
         if batch:
             found.setdefault("startingPosition", str(TRIM_HORIZON))
         return cls(**by_field(cls, found))

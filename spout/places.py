@@ -11,6 +11,7 @@ the checkpoints of the JVM connectors are read (`KinesisPosition.fromCheckpointJ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,8 @@ _ACCEPTED = (
     "each stream (docs/positions.md)"
 )
 _OF_ONE_SHARD = {"AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER", "SHARD_END"}
+
+_SEQUENCE = re.compile(r"[0-9]{1,129}(:[0-9]{1,18})?")
 
 Texts = dict[str, dict[str, str]]
 
@@ -107,6 +110,20 @@ class Places:
             else _resolved(rest, latest)
             for shard in (held.id for held in listed)
         }
+
+    def before(self, start: Places) -> str | None:
+        """Where this place, as an end, comes before the place `start`; None where it does not, or nothing says so.
+
+        Times are compared with times, sequence numbers with sequence numbers of the same shard.
+        """
+        for stream in sorted({*self.texts, *start.texts}):
+            ends, starts = self._of(stream), start._of(stream)
+            for shard in sorted({*ends, *starts}):
+                end, begin = (texts.get(shard, texts.get(REST, LATEST)) for texts in (ends, starts))
+                if _is_before(end, begin):
+                    where = "".join(f"{one} " for one in (stream, shard) if one != REST)
+                    return f"{where}{end} is before {begin}"
+        return None
 
     def _of(self, stream: str) -> Mapping[str, str]:
         return self.texts.get(stream, self.texts.get(REST, {}))
@@ -183,9 +200,9 @@ def _place(text: str, *, one_shard: bool) -> str:
             case "SHARD_END" if one_shard and not rest:
                 return str(ShardEnd())
             case "AT_SEQUENCE_NUMBER" if one_shard:
-                return str(At(RecordPosition.parse(rest)))
+                return str(At(_sequence(rest)))
             case "AFTER_SEQUENCE_NUMBER" if one_shard:
-                return str(After(RecordPosition.parse(rest)))
+                return str(After(_sequence(rest)))
     except ValueError as error:
         msg = f"{_ACCEPTED}; of {text!r}: {error}"
         raise ValueError(msg) from None
@@ -194,6 +211,25 @@ def _place(text: str, *, one_shard: bool) -> str:
         raise ValueError(msg)
     msg = f"{_ACCEPTED}; not {text!r}"
     raise ValueError(msg)
+
+
+def _is_before(end: str, start: str) -> bool:
+    if LATEST in (end, start):
+        return False
+    match parse_position(end), parse_position(start):
+        case AtTimestamp(last), AtTimestamp(first):
+            return last < first
+        case ((At(last) | After(last)), (At(first) | After(first))):
+            return last < first
+    return False
+
+
+def _sequence(text: str) -> RecordPosition:
+    """A sequence number, or `<sequence number>:<sub-sequence number>`."""
+    if not _SEQUENCE.fullmatch(text):
+        msg = "a sequence number is up to 129 digits, with :<sub> behind it within an aggregate"
+        raise ValueError(msg)
+    return RecordPosition.parse(text)
 
 
 def _resolved(text: str, latest: Callable[[], Position]) -> Position:

@@ -45,22 +45,22 @@ class KinesisTridentSource(DataSource):
     _loaded: int | None = None
 
     def schema(self) -> StructType:
-        """The columns, always the same; a wrong option fails here, at `load()`.
+        """The columns, always the same; options that neither a stream nor a batch takes fail here, at `load()`.
 
-        Nothing says here whether a batch is asked for; without application and ZooKeeper it can be nothing else. Then
-        LATEST is resolved here, once for all actions: Spark keeps what this object is after this call.
+        Nothing says here which of the two is asked for. What only a batch can be has LATEST resolved here, once for
+        all actions: Spark keeps what this object is after this call.
         """
+        from spout.options import Options
         from spout.rows import SCHEMA
 
-        if {"applicationname", "consumergroup", "zookeeper.hosts"} & {
-            name.lower().removeprefix("kinesis.") for name in self.options
-        }:
-            self._parsed()
-            self._loaded = int(time.time() * 1000)
-        else:
+        stream, batch = Options.parse_either(dict(self.options))
+        if stream is None and batch is not None:
             from spout.batchread import now_of
 
-            self._loaded = now_of(self._parsed_batch())
+            self._loaded = now_of(batch)
+        else:
+            # Of a stream nothing is asked of Kinesis before it starts.
+            self._loaded = int(time.time() * 1000)
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:

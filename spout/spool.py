@@ -27,10 +27,11 @@ from pyarrow import fs
 
 from checkpoint.layout import Layout, ShardKey, escape, unescape
 from spout.errors import SpoolError
-from spout.folders import filesystem, replace, shown
+from spout.folders import filesystem, replace
 from spout.gather import Picker
 from spout.options import Options
 from spout.slices import RECORD_SCHEMA, position_at
+from spout.uris import shown
 from tracker.records import RecordPosition, Run
 
 __all__ = ["RetrySpool", "spool_of"]

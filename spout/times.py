@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
@@ -11,24 +12,64 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS_FROM = 10**11
 """A number of this size is in milliseconds: in seconds it would be a date after the year 5000."""
 
+_END = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+"""The latest time that can be asked for; calls take times as `datetime`."""
+
+_DATES = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+"""How dates are written without separators, by their length."""
+
+_ACCEPTED = (
+    "a time in ISO 8601 (UTC unless it names a zone) such as 2026-01-31T12:00:00Z, or seconds or milliseconds since "
+    "1970"
+)
+
 
 def timestamp(given: str) -> int:
-    """A time in ISO 8601 (UTC unless it names a zone) or in (milli)seconds since 1970, as milliseconds."""
+    """A time in ISO 8601 (UTC unless it names a zone) or in (milli)seconds since 1970, as milliseconds.
+
+    Raises:
+        ValueError: with what is accepted; also of a number that can be a date as well.
+    """
+    given = given.strip()
     try:
-        number = Decimal(given.strip())
+        number = Decimal(given)
     except InvalidOperation:
-        pass
-    else:
-        if number.is_finite() and number >= 0:
-            return int(number if number >= _MILLISECONDS_FROM else number * 1000)
+        return _within(_of_date(given))
+    if not number.is_finite():
+        raise ValueError(_ACCEPTED)
+    _refuse_date(given)
+    return _within(int(number if number >= _MILLISECONDS_FROM else number * 1000) if number <= _END else -1)
+
+
+def _of_date(given: str) -> int:
     try:
-        time = datetime.fromisoformat(given.strip())
+        time = datetime.fromisoformat(given)
     except ValueError:
-        msg = (
-            "a time in ISO 8601 (UTC unless it names a zone) such as 2026-01-31T12:00:00Z, or seconds or "
-            "milliseconds since 1970"
-        )
-        raise ValueError(msg) from None
+        raise ValueError(_ACCEPTED) from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     return (time - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _refuse_date(number: str) -> None:
+    """Digits such as 20260131 are a date in ISO 8601's short form, and a number of seconds: it is not guessed which."""
+    form = _DATES.get(len(number))
+    if form is None or not re.fullmatch(r"(19|20|21)[0-9]+", number):
+        return
+    try:
+        date = datetime.strptime(number, form).replace(tzinfo=UTC)
+    except ValueError:
+        return
+    written = date.date().isoformat() if len(number) == 8 else date.isoformat().replace("+00:00", "Z")
+    msg = (
+        f"{_ACCEPTED}; {number} is a date without its separators, and a number: for the date write {written}, for "
+        f"the number {number}.0"
+    )
+    raise ValueError(msg)
+
+
+def _within(milliseconds: int) -> int:
+    if not 0 <= milliseconds <= _END:
+        msg = f"{_ACCEPTED}; from 1970 to 9999"
+        raise ValueError(msg)
+    return milliseconds

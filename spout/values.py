@@ -10,11 +10,13 @@ import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 
+from spout.uris import has_credentials
 from tracker.errors import BackoffError
 from tracker.retry import Backoff
 
 __all__ = [
     "Parser",
+    "always_true",
     "arn",
     "arns",
     "auto_count",
@@ -27,6 +29,7 @@ __all__ = [
     "count",
     "duration",
     "endpoint",
+    "folder",
     "megabytes",
     "single_name",
     "size",
@@ -39,6 +42,9 @@ __all__ = [
 Parser = Callable[[str], object]
 
 _SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
+_LONGEST = 100 * 366 * 24 * 3600
+_FASTEST = 2**20
+"""MiB a second; no less than a byte a second goes with it."""
 _BYTES = {
     "": 1,
     "b": 1,
@@ -69,6 +75,14 @@ def boolean(given: str) -> bool:
         msg = "true or false"
         raise ValueError(msg)
     return found
+
+
+def always_true(given: str) -> bool:
+    """`true`: what can be asked for, but not done without."""
+    if not boolean(given):
+        msg = "true: this source makes no micro-batch where nothing is to be read, and none can be asked for"
+        raise ValueError(msg)
+    return True
 
 
 def choice(*choices: str) -> Parser:
@@ -146,7 +160,11 @@ def duration(given: str) -> float:
     if found is None or found[2] not in _SECONDS:
         msg = "a duration with its unit, such as 200ms, 10s, 5m or 1h"
         raise ValueError(msg)
-    return float(Decimal(found[1]) * _SECONDS[found[2]])
+    seconds = Decimal(found[1]) * _SECONDS[found[2]]
+    if seconds > _LONGEST:
+        msg = "a duration of at most 100 years"
+        raise ValueError(msg)
+    return float(seconds)
 
 
 def timeout(given: str) -> float:
@@ -174,7 +192,7 @@ def megabytes(given: str) -> float:
         rate = Decimal(given.strip())
     except InvalidOperation:
         rate = Decimal(0)
-    if not rate.is_finite() or rate <= 0:
+    if not rate.is_finite() or not 1 / Decimal(2**20) <= rate <= _FASTEST:
         msg = "a positive number, in MiB a second for each shard, such as 2 or 0.5"
         raise ValueError(msg)
     return float(rate * 2**20)
@@ -232,7 +250,24 @@ def endpoint(given: str) -> str:
     if re.fullmatch(r"https?://[^/\s]+/?\S*", given.strip()) is None:
         msg = "a URL such as https://kinesis.eu-west-1.amazonaws.com, or localstack"
         raise ValueError(msg)
+    if has_credentials(given):
+        msg = (
+            "a URL without credentials, which plans and logs would show: give them by the environment of driver and "
+            "executors, or the options profile, roleArn, or awsAccessKeyId and awsSecretAccessKey"
+        )
+        raise ValueError(msg)
     return given.strip()
+
+
+def folder(given: str) -> str:
+    """A folder's path, or an address."""
+    if has_credentials(given):
+        msg = (
+            "a folder or an address without credentials, which plans and ZooKeeper would show: give them by the "
+            "environment of driver and executors (AWS_ACCESS_KEY_ID, a profile, the machine's role)"
+        )
+        raise ValueError(msg)
+    return text(given)
 
 
 def backoff(given: str) -> str:

@@ -47,7 +47,7 @@ class WriteOptions(ConnectionOptions):
         ours = {name: value for name, value in given.items() if name.lower() not in _SPARKS}
         for name in ours:
             _refuse_others(name)
-        found = read_options(_BY_NAME, ours)
+        found = read_options(_BY_NAME, ours, "docs/writing.md")
         fold_stream(found)
         check_connection(found)
         return cls(**by_field(cls, found))

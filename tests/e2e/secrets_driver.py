@@ -7,11 +7,27 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from bolt import reliable
 from checkpoint.java import ensure_java
+
+
+def _write(spark: SparkSession, asked: dict[str, Any]) -> None:
+    """Writes, to the stream and to an endpoint that is not there."""
+    names = ("awsAccessKeyId", "awsSecretAccessKey", "sessionToken", "streamName", "region", "endpointUrl")
+    given = {name: asked["options"][name] for name in names}
+    rows = spark.range(3).selectExpr("cast(id as string) as data")
+    away = {"endpointUrl": "http://127.0.0.1:1", "writeTimeout": "1s", "clientNumRetries": "0"}
+    for what in ("written", "not written"):
+        try:
+            rows.write.format("kinesis-trident").options(**given).mode("append").save()
+            print(what, "to the stream")
+        except Exception as error:
+            print("error of a write", error)
+        given |= away
 
 
 def main() -> None:
@@ -53,7 +69,12 @@ def main() -> None:
     query.explain(True)
     for progress in query.recentProgress:
         print("progress", json.dumps(dict(progress), default=str))
-    for more in ({"endpointUrl": "http://127.0.0.1:1"}, {"zookeeper.hosts": "127.0.0.1:1"}, {"no": "such"}):
+    for more in (
+        {"endpointUrl": "http://127.0.0.1:1"},
+        {"zookeeper.hosts": "127.0.0.1:1"},
+        {"no": "such"},
+        *asked["refused"],
+    ):
         try:
             broken = spark.readStream.format("kinesis-trident").options(**asked["options"] | more).load()
             out = broken.writeStream.format("noop").option(
@@ -63,6 +84,7 @@ def main() -> None:
             again.awaitTermination(120)
         except Exception as error:
             print("error", error)
+    _write(spark, asked)
     print("the end")
 
 

@@ -53,13 +53,25 @@ def test_wrong_options(stage: Stage, wrong: dict[str, str], said: str) -> None:
     assert said in error_of_load(stage, stage.options() | wrong)
 
 
-@pytest.mark.parametrize("missing", ["streamName", "applicationName", "zookeeper.hosts"])
-def test_missing_options(stage: Stage, missing: str) -> None:
+def test_what_even_a_batch_needs_is_missed_when_loading(stage: Stage) -> None:
     given = stage.options()
+    del given["streamName"]
+    assert "option streamName (or streamARN) is required" in error_of_load(stage, given)
+
+
+@pytest.mark.parametrize("missing", ["applicationName", "zookeeper.hosts"])
+def test_what_only_a_stream_needs_is_missed_when_it_starts(stage: Stage, missing: str) -> None:
+    given = stage.options(startingPosition="TRIM_HORIZON")
     del given[missing]
-    text = error_of_load(stage, given)
-    assert f"option {missing}" in text
-    assert "is required" in text
+    stream = stage.spark.readStream.format("kinesis-trident").options(**given).load()
+    with pytest.raises(PySparkException, match=f"option {missing} is required"):
+        ended(stage.start_plain(stream, ignore))
+
+
+def test_a_stream_without_application_is_told_so_whatever_a_batch_lacks(stage: Stage) -> None:
+    given = stage.options(startingPosition="LATEST")
+    del given["applicationName"]
+    assert "as a stream (readStream): option applicationName is required" in error_of_load(stage, given)
 
 
 def test_a_path_is_no_option(stage: Stage) -> None:

@@ -51,6 +51,15 @@ def test_a_batch_reads_closed_shards_and_several_streams_and_is_the_same_for_eac
         stage.spark.read.format("kinesis-trident").options(**options, startingPosition="LATEST").load()
 
 
+def test_the_options_of_an_application_do_for_a_batch_too(stage: Stage) -> None:
+    stage.put(["a"])
+    given = stage.options(startingPosition="TRIM_HORIZON")
+    ended = given | {"endingPosition": "LATEST"}
+    named = {key: value for key, value in given.items() if not key.startswith("zookeeper.")}
+    for options in (given, ended, named):
+        assert texts(stage.spark.read.format("kinesis-trident").options(**options).load()) == ["a"]
+
+
 def test_what_arrives_after_a_frame_was_loaded_is_not_in_it(stage: Stage) -> None:
     stage.put(["a"])
     options = {"streamName": stage.stream, "endpointUrl": stage.endpoint, "minFetchPeriod": "10ms"}

@@ -22,6 +22,18 @@ SECRETS = {
 }
 
 
+NO_ZOOKEEPER = {"zookeeper.hosts": "127.0.0.1:1", "zookeeper.sessionTimeout": "2s"}
+REFUSED = (
+    {"deadLetter": "s3://AKIDPLANTED:PLANTEDkey@bucket/letters"},
+    {"retrySpool": "s3://AKIDPLANTED:PLANTED/key@bucket/spool"},
+    {"endpointUrl": "http://me:PLANTEDpassword@127.0.0.1:1"},
+    {"stsEndpoint": "http://PLANTEDuser@127.0.0.1:1", "roleArn": "arn:aws:iam::1:role/r"},
+    # Nobody takes this login, so the query ends before anything is read.
+    {"zookeeper.sasl.username": "me", "zookeeper.sasl.password": "PLANTEDsasl", **NO_ZOOKEEPER},
+)
+"""Options that end in an error, each beside the others."""
+
+
 def nodes(client: KazooClient, path: str) -> list[bytes]:
     """All paths and contents below a path, as far as this client may read."""
     try:
@@ -55,7 +67,7 @@ def test_a_planted_secret_is_found_nowhere(zookeeper: EmbeddedZooKeeper, app: st
             "retrySpool": str(tmp_path / "spool"),
         }
         asked = tmp_path / "asked.json"
-        asked.write_text(json.dumps({"folder": str(tmp_path), "options": options}))
+        asked.write_text(json.dumps({"folder": str(tmp_path), "options": options, "refused": REFUSED}))
         environment = os.environ | {
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -72,8 +84,17 @@ def test_a_planted_secret_is_found_nowhere(zookeeper: EmbeddedZooKeeper, app: st
     asked.unlink()
     said = done.stdout
     # It did what it was to show: a batch, plans, progress and errors, with Spark's own log beside.
-    for shown in (b"batch 1: 1 rows", b"MicroBatchExecution", b"progress {", b"the end", b"error "):
+    for shown in (
+        b"batch 1: 1 rows",
+        b"MicroBatchExecution",
+        b"progress {",
+        b"the end",
+        b"error ",
+        b"written to the stream",
+    ):
         assert shown in said, said[-3000:].decode(errors="replace")
+    assert said.count(b"; accepted is a") >= 4
+    assert b"error of a write" in said
     assert b"PLANTED" not in said, said[said.index(b"PLANTED") - 500 :][:700].decode(errors="replace")
 
     files = [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spout.batchread import KinesisBatchReader, RangesPartition, ShardRange, in_lineage_order, read_range
 from spout.errors import DataLossError
-from spout.kinesis import Shard, ThrottledError
+from spout.kinesis import Shard, StreamMissingError, ThrottledError
 from spout.options import Options
 from spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
 from spout.rows import ARROW_SCHEMA
@@ -136,6 +136,35 @@ def test_closed_shards_are_read_before_those_that_came_of_them(
     assert found == [(A, b"1"), (left, b"2"), (right, b"3"), (child, b"4")]
     _, grouped = reader(maxPartitions="2")
     assert [len(part.ranges) for part in grouped.partitions() if isinstance(part, RangesPartition)] == [2, 2]
+
+
+def test_a_shard_that_expires_after_the_batch_was_planned_is_data_loss(
+    reader: Callable[..., tuple[ScriptedKinesis, KinesisBatchReader]], caplog: pytest.LogCaptureFixture
+) -> None:
+    server, _ = reader()
+    server.put("orders", A, b"1")
+    left, _ = server.split("orders", A)
+    server.put("orders", left, b"2")
+    server.advance(1)
+    _, lenient = reader(minFetchPeriod="0ms", failOnDataLoss="false", maxPartitions="1")
+    _, strict = reader(minFetchPeriod="0ms", maxPartitions="1")
+    (part,), (same,) = lenient.partitions(), strict.partitions()
+    server.forget("orders", A)
+    with pytest.raises(DataLossError, match=f"shard {A} was to be read from TRIM_HORIZON to AT_TIMESTAMP"):
+        list(strict.read(same))
+    assert [data for rows in lenient.read(part) for data in rows.column("data").to_pylist()] == [b"2"]
+    assert f"shard {A} was to be read" in caplog.text
+    assert "going on with what is left" in caplog.text
+
+
+def test_a_stream_that_is_gone_is_no_data_loss_that_one_goes_on_from(
+    reader: Callable[..., tuple[ScriptedKinesis, KinesisBatchReader]],
+) -> None:
+    server, lenient = reader(failOnDataLoss="false")
+    (part,) = lenient.partitions()
+    server.client().delete_stream(StreamName="orders")
+    with pytest.raises(StreamMissingError):
+        list(lenient.read(part))
 
 
 def test_a_shard_that_a_place_names_and_the_stream_does_not_have_is_data_loss(

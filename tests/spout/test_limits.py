@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -92,6 +93,27 @@ def test_refusals_in_a_row_are_waited_out_longer_and_an_answer_forgets_them() ->
     assert 0.1 < longest(1) <= 0.2
     assert 0.8 < longest(4) <= 1.6
     assert longest(12) <= 10.0
+
+
+def test_the_waits_are_those_of_the_options() -> None:
+    options = Options.parse_batch(
+        {"streamName": "a", "clientRetryIntervalMs": "3000", "clientMaxRetryIntervalMs": "5000"}
+    )
+    budget = ShardBudget(0.0, MIB, options.client_retry_interval, options.client_max_retry_interval)
+
+    def longest(failures: int) -> float:
+        rng, waits = random.Random(1), []
+        for _ in range(200):
+            budget.answered(0, 0.0)
+            for _ in range(failures):
+                budget.refused(0.0, rng)
+            waits.append(budget.wait(0.0))
+        return max(waits)
+
+    assert 2.0 < longest(1) <= 3.0
+    assert 4.0 < longest(8) <= 5.0
+    other = replace(options, client_retry_interval=1.0)
+    assert shard_limiter(options, "a", "s0") is not shard_limiter(other, "a", "s0")
 
 
 @given(st.integers(1, 10_000), st.integers())

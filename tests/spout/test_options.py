@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from checkpoint.client import Sasl, Tls, ZooKeeperConfig
 from spout.errors import OptionsError, SpoutError
+from spout.exhausted import counted
+from spout.option_rules import _warn_once
 from spout.options import TABLE, Options, options_markdown
 
 LEAST = {"streamName": "orders", "applicationName": "app", "zookeeper.hosts": "zk:2181"}
@@ -133,6 +135,13 @@ def test_no_two_options_share_a_name() -> None:
         ("maxRetries", "9", "retry_limit", 9),
         ("maxDeliveries", "1", "retry_limit", 0),
         ("endpoint", "http://localhost:4566", "endpoint_url", "http://localhost:4566"),
+        ("clientRetryIntervalMs", "500", "client_retry_interval", 0.5),
+        ("kinesis.client.retryIntervalMs", "500", "client_retry_interval", 0.5),
+        ("retryIntervalMs", "500", "client_retry_interval", 0.5),
+        ("clientMaxRetryIntervalMs", "30000", "client_max_retry_interval", 30.0),
+        ("maxRetryIntervalMs", "30000", "client_max_retry_interval", 30.0),
+        ("avoidEmptyBatches", "true", "max_bytes_per_trigger", None),
+        ("client.avoidEmptyBatches", "TRUE", "max_bytes_per_trigger", None),
     ],
 )
 def test_names_of_other_connectors(alias: str, given: str, attribute: str, value: object) -> None:
@@ -149,6 +158,9 @@ def test_names_of_other_connectors(alias: str, given: str, attribute: str, value
         ({"startingPosition": "AT_TIMESTAMP 1769860800"}, "AT_TIMESTAMP 1769860800000"),
         ({"startingPosition": "AT_TIMESTAMP 1769860800.5"}, "AT_TIMESTAMP 1769860800500"),
         ({"startingTimestamp": "1769860800000"}, "AT_TIMESTAMP 1769860800000"),
+        ({"startingTimestamp": "20260131.0"}, "AT_TIMESTAMP 20260131000"),
+        ({"startingTimestamp": "20269931"}, "AT_TIMESTAMP 20269931000"),
+        ({"startingTimestamp": "20260131T1200Z"}, "AT_TIMESTAMP 1769860800000"),
         (
             {"startingTimestamp": "1769860800", "startingPosition": "AT_TIMESTAMP"},
             "AT_TIMESTAMP 1769860800000",
@@ -235,6 +247,26 @@ def test_zookeeper_security() -> None:
         ({"roleExternalId": "a"}, "roleExternalId needs roleArn"),
         ({"zookeeper.sasl.username": "a"}, "zookeeper.sasl.username needs zookeeper.sasl.password"),
         ({"region": " "}, "a text that is not empty"),
+        ({"maxFetchRate": "1e400"}, "a positive number"),
+        ({"maxFetchRate": "1e-400"}, "a positive number"),
+        ({"maxFetchTime": f"{'9' * 400}s"}, "at most 100 years"),
+        ({"avoidEmptyBatches": "false"}, "makes no micro-batch where nothing is to be read"),
+        ({"clientRetryIntervalMs": "20000"}, "longer than clientMaxRetryInterval"),
+        (
+            {"startingPosition": "AT_TIMESTAMP 20260131"},
+            "for the date write 2026-01-31, for the number 20260131.0",
+        ),
+        ({"startingTimestamp": "202601311259"}, "for the date write 2026-01-31T12:59:00Z"),
+        ({"startingTimestamp": "20260131125900"}, "for the date write 2026-01-31T12:59:00Z"),
+        ({"startingTimestamp": "1e30"}, "from 1970 to 9999"),
+        ({"startingTimestamp": "1e999999"}, "from 1970 to 9999"),
+        ({"startingTimestamp": "-5"}, "from 1970 to 9999"),
+        ({"startingTimestamp": "1969-12-31"}, "from 1970 to 9999"),
+        ({"startingTimestamp": "nan"}, "ISO 8601"),
+        ({"startingPosition": '{"shardId-0": "AFTER_SEQUENCE_NUMBER -5"}'}, "up to 129 digits"),
+        ({"startingPosition": '{"shardId-0": "AT_SEQUENCE_NUMBER 1_0"}'}, "up to 129 digits"),
+        ({"startingPosition": '{"shardId-0": "AT_SEQUENCE_NUMBER 7:-1"}'}, "up to 129 digits"),
+        ({"startingPosition": f'{{"shardId-0": "AT_SEQUENCE_NUMBER {"9" * 5000}"}}'}, "up to 129 digits"),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, str], said: str) -> None:
@@ -256,6 +288,133 @@ def test_secrets_are_shown_nowhere() -> None:
     with pytest.raises(OptionsError) as error:
         parse(SECRETS | {"awsSecretKey": "OTHERSECRET"})
     assert "SECRET" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["deadLetter", "retrySpool", "endpointUrl", "stsEndpoint"])
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://AKIDSECRET:KEYSECRET@bucket/x",
+        "s3://AKIDSECRET:KEY/SECRET@bucket/x",
+        "s3://AKIDSECRET@bucket/x",
+        "https://me:SECRET@host:4566/x",
+        "http://SECRET@host",
+        "ftp://me:SECRET@host",
+        "abfss://box:SECRET@account.dfs.core.windows.net/x",
+        "abfss://box@account.dfs.core.windows.net/x?sas_token=SECRET",
+        "https://host/x?secret_key=SECRET#SECRET",
+    ],
+)
+def test_credentials_in_an_address_are_refused_and_not_shown(key: str, uri: str) -> None:
+    with pytest.raises(OptionsError, match=f"option {key} is .*; accepted is a") as error:
+        parse({"roleArn": "r", key: uri})
+    assert "SECRET" not in str(error.value)
+    assert "SECRET" not in repr(Options(stream_name="s", dead_letter=uri, retry_spool=uri, endpoint_url=uri))
+    assert "SECRET" not in counted(None, [], Options(dead_letter=uri)).target
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "/local/folder",
+        "kinesis://name",
+        "s3://bucket/x?region=eu-west-1&endpoint_override=host:9000",
+        "abfss://box@account.dfs.core.windows.net/x",
+        "hdfs://me@one:8020,two:8020/x@y",
+        "file:///x/y@z:1",
+    ],
+)
+def test_an_address_without_credentials_is_taken_and_shown_as_it_is(uri: str) -> None:
+    options = parse(deadLetter=uri, retrySpool=uri)
+    assert options.dead_letter == options.retry_spool == uri
+    assert counted(None, [], options).target == uri
+    assert repr(options).count(repr(uri)) == 2
+
+
+def test_an_option_without_use_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    given = {"messageTimeout": "31s", "maxInflightRecords": "9"}
+    # Other tests have given them before, in this process.
+    _warn_once.cache_clear()
+    for _ in range(2):
+        parse(given)
+        parse({"ackMode": "explicit"}, **given)
+    said = [record.message for record in caplog.records]
+    assert len(said) == 2
+    for key, message in zip(given, said, strict=True):
+        assert f"option {key} has no use with ackMode=batch" in message
+        assert "set ackMode=explicit" in message
+
+
+@pytest.mark.parametrize(
+    ("given", "stream", "batch"),
+    [
+        ({}, True, True),
+        ({"startingPosition": "LATEST"}, True, False),
+        ({"endingPosition": "LATEST"}, False, True),
+        ({"endingPosition": "LATEST", "zookeeper.hosts": None}, False, True),
+        ({"applicationName": None}, False, True),
+        ({"zookeeper.hosts": None}, False, True),
+    ],
+)
+def test_options_are_read_before_it_is_known_what_they_are_for(
+    given: dict[str, str | None], stream: bool, batch: bool
+) -> None:
+    kept = {key: value for key, value in {**LEAST, **given}.items() if value is not None}
+    found = Options.parse_either(kept)
+    assert found == (
+        Options.parse(kept) if stream else None,
+        Options.parse_batch(kept) if batch else None,
+    )
+
+
+def test_what_neither_a_stream_nor_a_batch_takes_is_said_of_both() -> None:
+    with pytest.raises(OptionsError) as error:
+        Options.parse_either({"streamName": "orders", "startingPosition": "LATEST"})
+    assert str(error.value).startswith(
+        "as a stream (readStream): option applicationName is required; as a batch (spark.read): option "
+        "startingPosition is LATEST"
+    )
+    with pytest.raises(OptionsError) as error:
+        Options.parse_either({**LEAST, "retryLimit": "-1"})
+    assert str(error.value).startswith("option retryLimit is '-1'")
+
+
+S = "shardId-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "said"),
+    [
+        ("AT_TIMESTAMP 200", "AT_TIMESTAMP 100", "AT_TIMESTAMP 100000 is before AT_TIMESTAMP 200000"),
+        (
+            f'{{"{S}": "AFTER_SEQUENCE_NUMBER 9"}}',
+            f'{{"{S}": "AFTER_SEQUENCE_NUMBER 8"}}',
+            f"{S} AFTER_SEQUENCE_NUMBER 8 is before",
+        ),
+        (
+            f'{{"orders": {{"{S}": "AT_TIMESTAMP 200", "*": "TRIM_HORIZON"}}}}',
+            "AT_TIMESTAMP 100",
+            f"orders {S} AT_TIMESTAMP 100000 is before",
+        ),
+        ("TRIM_HORIZON", "TRIM_HORIZON", "nothing is before the oldest record"),
+    ],
+)
+def test_a_batch_that_ends_before_it_starts_is_refused(start: str, end: str, said: str) -> None:
+    with pytest.raises(OptionsError, match=re.escape(said)):
+        Options.parse_batch({"streamName": "orders", "startingPosition": start, "endingPosition": end})
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("AT_TIMESTAMP 100", "AT_TIMESTAMP 100"),
+        (f'{{"{S}": "AFTER_SEQUENCE_NUMBER 9"}}', "AT_TIMESTAMP 100"),
+        (f'{{"{S}": "AT_SEQUENCE_NUMBER 9"}}', f'{{"{S}": "AFTER_SEQUENCE_NUMBER 9"}}'),
+        ("AT_TIMESTAMP 100", f'{{"{S}": "TRIM_HORIZON", "*": "LATEST"}}'),
+    ],
+)
+def test_a_batch_that_may_hold_something_is_not(start: str, end: str) -> None:
+    Options.parse_batch({"streamName": "orders", "startingPosition": start, "endingPosition": end})
 
 
 def test_spark_knows_every_secret_by_its_name() -> None:

@@ -96,6 +96,11 @@ def test_secrets_are_shown_nowhere_and_they_travel() -> None:
     assert len({found, WriteOptions.parse({"streamName": "orders", **given})}) == 1
 
 
+def test_an_unknown_option_points_to_the_page_on_writing() -> None:
+    with pytest.raises(OptionsError, match=r"unknown option qwertz.*see docs/writing\.md"):
+        WriteOptions.parse({"streamName": "orders", "qwertz": "1"})
+
+
 def test_the_documentation_is_the_table() -> None:
     text = (Path(__file__).parents[2] / "docs" / "writing.md").read_text()
     begin, end = "<!-- options: rendered from spout/write_options.py -->\n", "<!-- end of options -->"
