@@ -24,7 +24,7 @@ KEYS = 50_000
 BATCH = 10_000
 ONE_BY_ONE = 2_000
 WATCHED = 2_500
-CHUNK = 500
+IN_REDIS, IN_MEMCACHED = 1000, 500
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,9 @@ def prepared_redis(server: RedisServer) -> Callable[[], None]:
     """What the server alone takes: the requests of an opaque state made beforehand, the answers thrown away."""
     store = RedisByteStore(redis.Redis.from_url(server.url), server.url)
     keys = [f"prepared-{name}".encode() for name in names()]
-    values: list[bytes | None] = [b"[1,1,null]"] * CHUNK
+    values: list[bytes | None] = [b"[1,1,null]"] * IN_REDIS
     store.set_many([key.decode() for key in keys], [b"[1,1,null]"] * KEYS)
-    parts = [keys[start : start + CHUNK] for start in range(0, KEYS, CHUNK)]
+    parts = [keys[start : start + IN_REDIS] for start in range(0, KEYS, IN_REDIS)]
     requests = [
         store.get(part) + store.compare_and_set([key.decode() for key in part], values, values)
         for part in parts
@@ -136,7 +136,7 @@ def prepared_redis(server: RedisServer) -> Callable[[], None]:
     connection = socket.create_connection(("127.0.0.1", server.port))
 
     def run() -> None:
-        a_batch = BATCH // CHUNK
+        a_batch = BATCH // IN_REDIS
         for start in range(0, len(parts), a_batch):
             connection.sendall(b"".join(requests[start : start + a_batch]) + b"PING\r\n")
             answer = b""
@@ -149,14 +149,14 @@ def prepared_redis(server: RedisServer) -> Callable[[], None]:
 def prepared_memcached(address: tuple[str, int]) -> Callable[[], None]:
     """The same for memcached; what is written is not compared, as its versions cannot be known beforehand."""
     keys = [f"prepared-{name}".encode() for name in names()]
-    values: list[bytes | None] = [b"[1,1,null]"] * CHUNK
+    values: list[bytes | None] = [b"[1,1,null]"] * IN_MEMCACHED
     connection = MemcachedConnection(*address)
-    parts = [keys[start : start + CHUNK] for start in range(0, KEYS, CHUNK)]
-    connection.ask([(sets(part, values, b""), CHUNK) for part in parts], lambda _, count: count)
-    requests = [(gets(part) + sets(part, values, b" q"), CHUNK) for part in parts]
+    parts = [keys[start : start + IN_MEMCACHED] for start in range(0, KEYS, IN_MEMCACHED)]
+    connection.ask([(sets(part, values, b""), IN_MEMCACHED) for part in parts], lambda _, count: count)
+    requests = [(gets(part) + sets(part, values, b" q"), IN_MEMCACHED) for part in parts]
 
     def run() -> None:
-        a_batch = BATCH // CHUNK
+        a_batch = BATCH // IN_MEMCACHED
         for start in range(0, len(parts), a_batch):
             connection.ask(requests[start : start + a_batch], lambda _, count: count)
 
