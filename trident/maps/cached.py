@@ -10,9 +10,12 @@ from trident.errors import StateOptionsError
 from trident.maps.backing import LOST, BackingMap, Version, VersionedBackingMap, versioned
 from trident.state import Key
 
-__all__ = ["CachedMap"]
+__all__ = ["CachedMap", "Remembered"]
 
 V = TypeVar("V")
+
+Remembered = OrderedDict[Key, tuple[V | None, Version]]
+"""What stood under each key, used last at the end."""
 
 
 class CachedMap(VersionedBackingMap[V], Generic[V]):
@@ -25,18 +28,21 @@ class CachedMap(VersionedBackingMap[V], Generic[V]):
     Args:
         backing: the store.
         size: how many keys are remembered.
+        shared: what is remembered, for several objects of a process, one after the other. Then only updates that
+            compare use it: what is read by itself may be what another process has changed since, so the store is asked.
 
     Raises:
         StateOptionsError: `size` is below 1.
     """
 
-    def __init__(self, backing: BackingMap[V], size: int) -> None:
+    def __init__(self, backing: BackingMap[V], size: int, shared: Remembered[V] | None = None) -> None:
         if size < 1:
             msg = f"a cache of {size} keys cannot be: give it 1 or more, or leave it out"
             raise StateOptionsError(msg)
         self._backing = versioned(backing)
         self._size = size
-        self._cache: OrderedDict[Key, tuple[V | None, Version]] = OrderedDict()
+        self._is_shared = shared is not None
+        self._cache: Remembered[V] = OrderedDict() if shared is None else shared
 
     def begin_batch(self, txid: int | None) -> None:
         """Only the store hears of it."""
@@ -48,7 +54,7 @@ class CachedMap(VersionedBackingMap[V], Generic[V]):
 
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
         """See `BackingMap.multi_get`."""
-        return self.multi_get_versioned(keys)[0]
+        return self._backing.multi_get(keys) if self._is_shared else self.multi_get_versioned(keys)[0]
 
     def multi_get_versioned(self, keys: Sequence[Key]) -> tuple[list[V | None], list[Version]]:
         """See `VersionedBackingMap.multi_get_versioned`; only the keys that are not remembered are read."""

@@ -13,7 +13,7 @@ from trident.maps.backing import BackingMap
 from trident.maps.reads import CachedBatchReadsMap, Reads
 from trident.state import Key, RemovableMapState, ValueUpdater
 
-__all__ = ["Apply", "TransactionMap", "own"]
+__all__ = ["Apply", "Removals", "TransactionMap", "own"]
 
 T = TypeVar("T")
 
@@ -24,14 +24,23 @@ Apply = Callable[[Sequence[int], list[Any]], list[Any]]
 """(positions, the values they start from) -> the new values."""
 
 
-class TransactionMap(RemovableMapState[T]):
-    """Values by key, each stored with the batch that wrote it."""
+Removals = dict[Key, int | None]
+"""The keys that were removed and still stand in the store, each with the batch that did it."""
 
-    def __init__(self, backing: BackingMap[Any]) -> None:
+
+class TransactionMap(RemovableMapState[T]):
+    """Values by key, each stored with the batch that wrote it.
+
+    Args:
+        backing: the store.
+        removed: shared by the states of several batches, where each has a new one.
+    """
+
+    def __init__(self, backing: BackingMap[Any], removed: Removals | None = None) -> None:
         self._reads: CachedBatchReadsMap[Any] = CachedBatchReadsMap(backing)
         self._txid: int | None = None
         self._broken = False
-        self._removed: dict[Key, int | None] = {}
+        self._removed: Removals = {} if removed is None else removed
 
     @abstractmethod
     def _visible(self, reads: Reads[Any]) -> list[T | None]:
@@ -101,8 +110,8 @@ class TransactionMap(RemovableMapState[T]):
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """See `RemovableMapState.multi_remove`.
 
-        A null takes the value's place, as a replay needs what it replaced. This object drops the key from the store
-        when it begins the next batch; a null that a crash leaves behind reads as nothing.
+        A null takes the value's place, as a replay needs what it replaced. The next batch that begins in this
+        process drops the key from the store; a null that a crash leaves behind reads as nothing.
         """
         self._update(keys, lambda at, _: [None] * len(at), overwrite=True)
         self._removed.update(dict.fromkeys(keys, self._txid))
@@ -175,18 +184,18 @@ class TransactionMap(RemovableMapState[T]):
         raise ConflictError(msg)
 
     def _drop_removed(self, txid: int | None) -> None:
-        old = [key for key, removed in self._removed.items() if removed != txid]
+        old = [key for key, removed in self._removed.items() if _is_over(removed, txid)]
         if not old:
             return
         self._reads.multi_forget(
             old,
             lambda found: [
-                stored is not None and stored.txid != txid and value is None
+                stored is not None and _is_over(stored.txid, txid) and value is None
                 for stored, value in zip(found, self._visible(Reads(found)), strict=True)
             ],
         )
         for key in old:
-            del self._removed[key]
+            self._removed.pop(key, None)
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
@@ -199,6 +208,11 @@ class TransactionMap(RemovableMapState[T]):
         if self._broken:
             msg = f"an update of batch {self._txid} failed before, so the batch cannot go on: begin_commit it again"
             raise BrokenBatchError(msg)
+
+
+def _is_over(batch: int | None, txid: int | None) -> bool:
+    """Whether no replay of a batch can come once `txid` has begun."""
+    return batch is None or (txid is not None and batch < txid)
 
 
 def _shifted(apply: Apply, at: Sequence[int]) -> Apply:

@@ -6,7 +6,9 @@ import os
 import threading
 import uuid
 from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -21,7 +23,8 @@ from trident.maps import (
     SnapshottableMap,
     TransactionalMap,
 )
-from trident.maps.transactions import TransactionMap
+from trident.maps.cached import Remembered
+from trident.maps.transactions import Removals, TransactionMap
 from trident.state import ATTEMPT, StateFactory, StateType
 from trident.stores.bytestore import ByteStore
 from trident.stores.options import MapOptions, options_of
@@ -30,8 +33,7 @@ from trident.stores.storemap import StoreMap
 
 __all__ = ["MapStateFactory", "map_state"]
 
-_MAPS: dict[StateType, Callable[[BackingMap[Any]], TransactionMap[Any] | NonTransactionalMap[Any]]] = {
-    StateType.NON_TRANSACTIONAL: NonTransactionalMap,
+_MAPS: dict[StateType, Callable[[BackingMap[Any], Removals | None], TransactionMap[Any]]] = {
     StateType.TRANSACTIONAL: TransactionalMap,
     StateType.OPAQUE: OpaqueMap,
 }
@@ -40,15 +42,33 @@ _SERIALIZERS: dict[str, Any] = {"json": JsonSerializer, "msgpack": MsgpackSerial
 _PLACE = ("key_prefix", "additional_key", "table_name", "region", "endpoint_url")
 """The options that say where in a store a state is."""
 
-_stores: dict[tuple[int, str], ByteStore] = {}
-_stores_lock = threading.Lock()
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What the states of a factory share in a process. Each batch makes new states; what is here they hand on."""
+
+    store: ByteStore
+    removed: Removals = field(default_factory=dict)
+    remembered: Remembered[Any] = field(default_factory=OrderedDict)
+
+
+_shared: dict[tuple[int, str], _Shared] = {}
+_shared_lock = threading.Lock()
 
 
 def map_state(
-    backing: BackingMap[Any], kind: StateType, global_key: str = "$GLOBAL$"
+    backing: BackingMap[Any],
+    kind: StateType,
+    global_key: str = "$GLOBAL$",
+    removed: Removals | None = None,
 ) -> SnapshottableMap[Any]:
-    """A user's own backing map as a state of any kind: `MapState` and `Snapshottable`."""
-    return SnapshottableMap(_MAPS[kind](backing), (global_key,))
+    """A user's own backing map as a state of any kind: `MapState` and `Snapshottable`.
+
+    Where each batch makes a new state, give all of a process one dict, `removed`: so the next drops what one removes.
+    """
+    if kind is StateType.NON_TRANSACTIONAL:
+        return SnapshottableMap(NonTransactionalMap(backing), (global_key,))
+    return SnapshottableMap(_MAPS[kind](backing, removed), (global_key,))
 
 
 class MapStateFactory(StateFactory):
@@ -106,7 +126,8 @@ class MapStateFactory(StateFactory):
         self, conf: Mapping[str, Any], partition_index: int, num_partitions: int
     ) -> SnapshottableMap[Any]:
         """See `StateFactory.make_state`."""
-        return map_state(self.make_backing(conf), self.kind, self._options.global_key)
+        removed = self._in_process().removed
+        return map_state(self.make_backing(conf), self.kind, self._options.global_key, removed)
 
     def make_backing(self, conf: Mapping[str, Any]) -> BackingMap[Any]:
         """The map below a state, for one's own states on this store."""
@@ -124,17 +145,20 @@ class MapStateFactory(StateFactory):
                 backing, options.max_multi_get_batch_size, options.max_multi_put_batch_size
             )
         if options.local_cache_size:
-            backing = CachedMap(backing, options.local_cache_size)
+            backing = CachedMap(backing, options.local_cache_size, self._in_process().remembered)
         return backing
 
     def store(self) -> ByteStore:
         """The connection of this process, made when it is first asked for; never one from before a fork."""
+        return self._in_process().store
+
+    def _in_process(self) -> _Shared:
         key = (os.getpid(), self._id)
-        with _stores_lock:
-            store = _stores.get(key)
-            if store is None:
-                store = _stores[key] = self._connect()
-            return store
+        with _shared_lock:
+            shared = _shared.get(key)
+            if shared is None:
+                shared = _shared[key] = _Shared(self._connect())
+            return shared
 
     def _require(self) -> None:
         """Check that what the store needs is installed."""
