@@ -167,7 +167,7 @@ class Max(_Extreme):
 
 
 class FirstN(Aggregator):
-    """The first `n` tuples of a group, sorted by `field` if one is given; nulls come last."""
+    """The first `n` tuples of a group, sorted by `field` if one is given; nulls and NaN come last."""
 
     def __init__(self, n: int, field: str | None = None, *, reverse: bool = False) -> None:
         self._n = n
@@ -199,6 +199,11 @@ class FirstN(Aggregator):
         if self._field is None:
             return value
         field = self._field
-        known = [tup for tup in value if tup[field] is not None]
+        known = [tup for tup in value if not _is_unknown(tup[field])]
         known.sort(key=lambda tup: tup[field], reverse=self._reverse)
-        return [*known, *(tup for tup in value if tup[field] is None)][: self._n]
+        return [*known, *(tup for tup in value if _is_unknown(tup[field]))][: self._n]
+
+
+def _is_unknown(value: Any) -> bool:
+    """Whether a value has no place in an order: null, and NaN, which is not even equal to itself."""
+    return value is None or bool(value != value)  # noqa: PLR0124

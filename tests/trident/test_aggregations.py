@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any, ClassVar
 
@@ -106,6 +107,17 @@ def test_a_combiner_of_parts_is_the_combiner_of_the_whole(aggregator: CombinerAg
     assert aggregator.combine(aggregator.combine(a, b), c) == aggregator.combine(a, aggregator.combine(b, c))
     zero = aggregator.zero()
     assert zero is None or aggregator.combine(zero, a) == a
+
+
+@pytest.mark.parametrize(("reverse", "first"), [(False, [1.0, 3.0]), (True, [3.0, 1.0])])
+@pytest.mark.parametrize("order", [[3.0, math.nan, 1.0, None], [None, math.nan, 3.0, 1.0]])
+def test_nan_comes_last_as_null_does(order: list[float | None], reverse: bool, first: list[float]) -> None:
+    schema = pa.schema([("k", pa.string()), ("n", pa.float64())])
+    given = pa.RecordBatch.from_pydict({"k": ["a"] * len(order), "n": order}, schema=schema)
+    operation = GroupAggregation("min_by", ("k",), ("n",), FirstN(3, "n", reverse=reverse), schema, 5)
+    found = [n for batch in operation([given]) for n in batch.column("n").to_pylist()]
+    assert found[:2] == first
+    assert found[2] is None or math.isnan(found[2])
 
 
 def test_no_tuples_give_nothing() -> None:

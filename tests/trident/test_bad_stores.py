@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import pickle
+import re
 import socket
 import uuid
 from contextlib import closing
@@ -14,7 +15,11 @@ from typing import Any
 
 import pytest
 import redis
+import sqlalchemy as sa
 from servers import MemcachedServer, PostgresServer, RedisServer
+from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects.mysql.mariadb import MariaDBDialect
+from sqlalchemy.schema import CreateTable
 
 from checkpoint.ports import free_port
 from trident.errors import (
@@ -33,7 +38,7 @@ from trident.stores.extras import require, without_secrets
 from trident.stores.files import FileByteStore, FileState
 from trident.stores.memcached import MemcachedState
 from trident.stores.redis import RedisState
-from trident.stores.sql import SqlState
+from trident.stores.sql import SqlByteStore, SqlState
 from trident.values import OpaqueValue
 
 SECRET = "hunter2"
@@ -251,6 +256,27 @@ def test_tridents_json_byte_for_byte(redis_server: RedisServer) -> None:
         (lambda: RedisState.opaque("redis://x", dataType="HASH"), "additionalKey"),
         (lambda: RedisState.opaque("redis://x", serializer="xml"), "'json', 'msgpack'"),
         (lambda: RedisState.opaque("x:1"), "not a URL of Redis"),
+        (lambda: RedisState.opaque("redis://host:port"), "not a URL of Redis: check its port"),
+        (lambda: RedisState.opaque("redis://host:70000"), "not a URL of Redis: check its port"),
+        (
+            lambda: RedisState.opaque("redis://x", requestTimeoutMillis=-5),
+            "requestTimeoutMillis is -5; .* 1 or more",
+        ),
+        (
+            lambda: RedisState.opaque("redis://x", connectTimeoutMillis=0),
+            "connectTimeoutMillis is 0; .* 1 or more",
+        ),
+        (lambda: MemoryMapState.opaque(maxSize=-1), "maxSize is -1; expected 0 or more"),
+        (lambda: DynamoDBState.opaque("t", parallelRequests=0), "parallelRequests is 0; expected 1 or more"),
+        (lambda: FileState.opaque("f", snapshotInterval=0), "snapshotInterval is 0; expected 1 or more"),
+        (lambda: MemcachedState.opaque("host:70000"), "host:port"),
+        (lambda: MemcachedState.opaque("host:1", requestTimeoutMillis=0), "requestTimeoutMillis is 0"),
+        (lambda: MemcachedState.opaque("host:1", maxItemSize=100), "maxItemSize is 100"),
+        (lambda: MemcachedState.opaque("host:1", expiration=-1), "expiration is -1; expected 0 or more"),
+        (
+            lambda: MemcachedState.opaque("host:1", expiration=5, expireIntervalSec=6),
+            "two names of one option",
+        ),
         (lambda: MemcachedState.opaque("host"), "host:port"),
         (lambda: MemcachedState.opaque("host:1", expiration=10**7), "date"),
         (lambda: SqlState.opaque("nonsense").store(), "not a URL of SQLAlchemy"),
@@ -260,6 +286,20 @@ def test_tridents_json_byte_for_byte(redis_server: RedisServer) -> None:
 def test_options_that_cannot_be(make: Any, message: str) -> None:
     with pytest.raises(StateOptionsError, match=message):
         make()
+
+
+@pytest.mark.parametrize("dialect", [mysql.dialect(), MariaDBDialect()])
+def test_mysql_compares_keys_byte_by_byte(dialect: Any) -> None:
+    """Its usual collations take `a` for `A`, and a text for the same with spaces after it."""
+    table = SqlByteStore(sa.create_engine("sqlite://"), "here", "counts")._table
+    made = str(CreateTable(table).compile(dialect=dialect))
+    assert re.search(r"`?key`? VARBINARY\(1020\) NOT NULL", made)
+    kind = table.c.key.type.dialect_impl(dialect)
+    bind, result = kind.bind_processor(dialect), kind.result_processor(dialect, None)
+    assert bind is not None
+    assert result is not None
+    assert bind("né ") == "né ".encode()
+    assert [result("né ".encode()), result("old"), result(None)] == ["né ", "old", None]
 
 
 def test_option_names_in_any_case() -> None:
@@ -297,6 +337,8 @@ def test_a_folder_is_read_again_after_a_crash(tmp_path: Path) -> None:
         state.multi_combine([("a",)], operator.add, [1_000])
     found = FileState.opaque(str(tmp_path)).make_state({}, 0, 1)
     assert found.multi_get([("a",), ("b0",), ("c",)]) == [15, 3, None]
+    found.begin_commit(99)
+    found.multi_put([("c",)], [1])
     assert len(list(tmp_path.iterdir())) == 1
 
 

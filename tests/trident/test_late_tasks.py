@@ -14,6 +14,7 @@ import pytest
 from servers import RedisServer
 
 from trident.errors import FencedError, StaleTransactionError
+from trident.maps import LOST
 from trident.state import ATTEMPT, Key, ValueUpdater
 from trident.stores import MapStateFactory
 from trident.stores.files import FileByteStore
@@ -176,8 +177,28 @@ def test_a_folder_that_another_process_has_opened(tmp_path: Path) -> None:
     old.set_many(["a"], [b"1"])
     old.end_batch(1)
     new = FileByteStore(str(tmp_path))
+    new.set_many(["b"], [b"1"])
     assert new.get_many(["a"])[0] == [b"1"]
     old.set_many(["a"], [b"2"])
     with pytest.raises(FencedError, match="another process has opened"):
         old.end_batch(2)
     assert FileByteStore(str(tmp_path)).get_many(["a"])[0] == [b"1"]
+
+
+def test_who_only_reads_a_folder_does_not_stop_its_writer(tmp_path: Path) -> None:
+    """And who writes in the end starts from what stands there then, not from what it had read."""
+    writer = FileByteStore(str(tmp_path))
+    writer.set_many(["a"], [b"1"])
+    writer.end_batch(1)
+    files = sorted(tmp_path.iterdir())
+    reader = FileByteStore(str(tmp_path))
+    values, versions = reader.get_many(["a", "b"])
+    assert values == [b"1", None]
+    assert sorted(tmp_path.iterdir()) == files
+    writer.set_many(["a"], [b"2"])
+    writer.end_batch(2)
+    assert reader.compare_and_set_many(["a", "b"], [b"9", b"9"], versions) == [LOST, b"9"]
+    assert reader.get_many(["a", "b"])[0] == [b"2", b"9"]
+    writer.set_many(["a"], [b"3"])
+    with pytest.raises(FencedError, match="another process has opened"):
+        writer.end_batch(3)

@@ -1,8 +1,9 @@
 """A state in the driver's memory, backed by files: snapshots and a log of batches, local, in HDFS or in S3.
 
-The folder belongs to one process at a time. Who opens it reads the newest snapshot and the batches after it, writes a
-snapshot of its own generation, and from then on what an older process still writes is never read: its files are of a
-lower generation. A batch is one file, complete or not there, written by `commit`.
+The folder belongs to one process at a time. Who opens it reads the newest snapshot and the batches after it. Who first
+writes in it, as a batch does when it begins, reads it once more and writes a snapshot of its own generation; from then
+on what an older process still writes is never read: its files are of a lower generation. A batch is one file, complete
+or not there, written by `commit`.
 
     <generation>-<number>.snapshot    all keys and values
     <generation>-<number>.batch       what one batch has set; a null value: removed
@@ -17,7 +18,8 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Hashable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,6 +27,7 @@ import pyarrow as pa
 from pyarrow import fs, ipc
 
 from trident.errors import FencedError, ForeignValueError, StateOptionsError, StoreUnavailableError
+from trident.maps.backing import Version
 from trident.stores.bytestore import ByteStore
 from trident.stores.extras import without_secrets
 from trident.stores.factory import MapStateFactory
@@ -35,6 +38,9 @@ __all__ = ["FileByteStore", "FileOptions", "FileState"]
 
 _NAME = re.compile(r"(\d{6,})-(\d{12,})\.(snapshot|batch)")
 _SCHEMA = pa.schema([("key", pa.string()), ("value", pa.binary()), ("expires", pa.float64())])
+
+_READS = 5
+"""How often a folder is read while its writer replaces files."""
 
 _OBJECT_STORES = {"s3", "gcs", "abfs"}
 
@@ -74,7 +80,22 @@ class FileByteStore(MemoryByteStore):
         self._changed: dict[str, None] = {}
         self._system, self._root = _filesystem(folder)
         self._generation, self._number, self._since = 1, 0, 0
+        self._is_ours = False
         self._reached(self._open)
+
+    def compare_and_set_many(
+        self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version]
+    ) -> list[Version]:
+        """See `ByteStore.compare_and_set_many`; the first write makes the folder ours."""
+        with self._lock:
+            self._claim()
+            return super().compare_and_set_many(keys, values, versions)
+
+    def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
+        """See `ByteStore.set_many`; the first write makes the folder ours."""
+        with self._lock:
+            self._claim()
+            super().set_many(keys, values)
 
     def end_batch(self, txid: int | None) -> None:
         """Write what has changed since the last batch as one file; a snapshot, when it is time for one."""
@@ -93,17 +114,41 @@ class FileByteStore(MemoryByteStore):
         super()._set(key, value, now)
         self._changed[key] = None
 
+    def _claim(self) -> None:
+        """Read the folder once more, and begin a generation of our own."""
+        if not self._is_ours:
+            self._reached(self._open)
+            self._reached(self._snapshot)
+            self._is_ours = True
+
     def _open(self) -> None:
         self._system.create_dir(self._root, recursive=True)
-        names = self._names()
+        for left in reversed(range(_READS)):
+            names = self._names()
+            try:
+                self._read_all(names)
+                break
+            except FileNotFoundError:
+                # Its writer has just replaced files by a snapshot.
+                if not left:
+                    raise
+        self._generation = 1 + max((name[0] for name in names), default=0)
+
+    def _read_all(self, names: Sequence[tuple[int, int, str]]) -> None:
+        before, self._values = self._values, OrderedDict()
+        try:
+            self._read_newest(names)
+        except BaseException:
+            self._values = before
+            raise
+
+    def _read_newest(self, names: Sequence[tuple[int, int, str]]) -> None:
         snapshots = [name for name in names if name[2] == "snapshot"]
         if snapshots:
             newest = max(snapshots)
             for name in [newest, *(name for name in names if name[2] == "batch" and newest[0] == name[0])]:
                 if name >= newest:
                     self._read(name)
-        self._generation = 1 + max((name[0] for name in names), default=0)
-        self._snapshot()
 
     def _names(self) -> list[tuple[int, int, str]]:
         infos = self._system.get_file_info(fs.FileSelector(self._root))

@@ -52,6 +52,15 @@ class MemcachedOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.expiration and self.expire_interval_sec not in (0, self.expiration):
+            msg = (
+                f"expiration is {self.expiration} and expireIntervalSec {self.expire_interval_sec}: these are two "
+                "names of one option; set one of them"
+            )
+            raise ValueError(msg)
+        if self.max_item_size <= _ITEM_OVERHEAD:
+            msg = f"maxItemSize is {self.max_item_size}; memcached's -I is 1024 or more"
+            raise ValueError(msg)
         if max(self.expiration, self.expire_interval_sec) > _MONTH:
             msg = f"memcached takes an expiration of more than {_MONTH:,} seconds for a date; use less, or 0 for none"
             raise ValueError(msg)
@@ -241,7 +250,7 @@ class MemcachedState(MapStateFactory):
         for server in self._target.split(","):
             login, _, address = server.strip().rpartition("@")
             host, _, port = address.rpartition(":")
-            if not host or not port.isdigit():
+            if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
                 msg = (
                     f"{address!r} is not the address of a memcached server: expected host:port[,host:port...]"
                 )

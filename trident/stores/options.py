@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -27,16 +27,16 @@ class MapOptions(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     max_multi_get_batch_size: int = 0
     max_multi_put_batch_size: int = 0
 
+    at_least_one: ClassVar[frozenset[str]] = frozenset(
+        {"connect_timeout_millis", "parallel_requests", "request_timeout_millis", "snapshot_interval"}
+    )
+
     def __post_init__(self) -> None:
-        for name in (
-            "local_cache_size",
-            "expire_interval_sec",
-            "request_retries",
-            "max_multi_get_batch_size",
-            "max_multi_put_batch_size",
-        ):
-            if getattr(self, name) < 0:
-                msg = f"{name} is {getattr(self, name)}; expected 0 or more"
+        for field in msgspec.structs.fields(type(self)):
+            value = getattr(self, field.name)
+            least = 1 if field.name in self.at_least_one else 0
+            if type(value) is int and value < least:
+                msg = f"{field.encode_name} is {value}; expected {least} or more"
                 raise ValueError(msg)
 
 

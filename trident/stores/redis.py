@@ -231,26 +231,39 @@ class RedisState(MapStateFactory):
         if not target.startswith(("redis://", "rediss://", "unix://")):
             msg = f"{without_secrets(target)} is not a URL of Redis: redis://, rediss:// (TLS) or unix://"
             raise StateOptionsError(msg)
+        try:
+            self._client()
+        except ValueError:
+            # Which can show the password.
+            msg = (
+                f"{without_secrets(target)} is not a URL of Redis: check its port, its database and its query"
+            )
+            raise StateOptionsError(msg) from None
 
     def _require(self) -> None:
         require("redis", "redis")
 
     def _connect(self) -> ByteStore:
+        options = self._options
+        assert isinstance(options, RedisOptions)
+        return RedisByteStore(
+            self._client(), without_secrets(self._target), options.expire_interval_sec, options.additional_key
+        )
+
+    def _client(self) -> Redis:
+        """A client, which connects when it is first used."""
         from redis import Redis
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
         options = self._options
         assert isinstance(options, RedisOptions)
-        client = Redis.from_url(
+        return Redis.from_url(
             self._target,
             decode_responses=False,
             retry=Retry(NoBackoff(), 0),
             socket_connect_timeout=options.connect_timeout_millis / 1e3,
             socket_timeout=options.request_timeout_millis / 1e3,
-        )
-        return RedisByteStore(
-            client, without_secrets(self._target), options.expire_interval_sec, options.additional_key
         )
 
 

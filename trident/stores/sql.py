@@ -68,7 +68,12 @@ class SqlByteStore(ByteStore):
         self._text = text
         self._expire = expire
         self._clock = clock
-        key: Any = sa.Text().with_variant(sa.String(255), "mysql", "mariadb", "oracle", "mssql")
+        key: Any = (
+            sa.Text()
+            .with_variant(sa.String(255), "oracle", "mssql")
+            # Its collations take "a" for "A", and all that MariaDB knows as well "a" for "a ".
+            .with_variant(_binary_text(), "mysql", "mariadb")
+        )
         value: Any = (
             sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb") if text else sa.LargeBinary()
         )
@@ -235,6 +240,25 @@ class SqlState(MapStateFactory):
         return SqlByteStore(
             engine, where, options.table_name, text=self._serializer.text, expire=options.expire_interval_sec
         )
+
+
+def _binary_text() -> Any:
+    """The type of a text that is compared byte by byte."""
+    import sqlalchemy as sa
+    from sqlalchemy.dialects import mysql
+
+    class BinaryText(sa.TypeDecorator[str]):
+        impl = mysql.VARBINARY
+        cache_ok = True
+
+        def process_bind_param(self, value: str | None, dialect: Any) -> bytes | None:
+            return None if value is None else value.encode()
+
+        def process_result_value(self, value: Any, dialect: Any) -> str | None:
+            # A table from before has text.
+            return value if value is None or isinstance(value, str) else bytes(value).decode()
+
+    return BinaryText(1020)
 
 
 def _living(row: tuple[bytes, float | None] | None, now: float) -> bytes | None:
