@@ -13,6 +13,7 @@ from trident.graph import AggregateNode, AnyAggregator, Node, PersistentAggregat
 from trident.lambdas import name_of
 from trident.operations import ArrowFunction, Function
 from trident.state import StateFactory
+from trident.storable import check_kind, with_storable_values
 from trident.tuples import TridentCollector, TridentTuple
 
 __all__ = ["aggregate_node", "function_node", "persistent_node"]
@@ -75,7 +76,7 @@ def persistent_node(
     """The values of groups, or of all tuples, in a state.
 
     Raises:
-        TopologyError: a field is unknown, or there is not exactly one new one.
+        TopologyError: a field is unknown, there is not exactly one new one, or the state cannot store its type.
     """
     name = f"persistent_aggregate({name_of(aggregator)})"
     if not isinstance(aggregator, CombinerAggregator | ReducerAggregator):
@@ -85,6 +86,10 @@ def persistent_node(
     if len(added) != 1:
         msg = f"{name}: gives one value, so it needs one new field, not {len(added)}"
         raise TopologyError(msg)
+    if isinstance(aggregator, CombinerAggregator):
+        kind = added.fields[0].dataType
+        check_kind(name, state, kind)
+        node = with_storable_values(name, state, kind, node, read)
     schema = appended(StructType([parent.schema[key] for key in keys]), added, name)
     return PersistentAggregateNode(name, schema, (node,), state, keys, read, aggregator, added)
 

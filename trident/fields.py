@@ -6,11 +6,11 @@ import difflib
 import re
 from collections.abc import Sequence
 
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, AtomicType, DataType, NullType, StringType, StructField, StructType
 
 from trident.errors import TopologyError
 
-__all__ = ["Fields", "Names", "appended", "chosen", "new_fields"]
+__all__ = ["Fields", "Names", "appended", "chosen", "key_fields", "new_fields"]
 
 Fields = str | Sequence[str] | StructType
 """Field names: `["word", "count"]`, or with types, `["word", "count bigint"]`; `"word, count bigint"` is the same."""
@@ -65,6 +65,24 @@ def chosen(fields: str | Sequence[str], schema: StructType, operation: str) -> t
     return names
 
 
+def key_fields(fields: Names, schema: StructType, operation: str) -> tuple[str, ...]:
+    """Names of fields that tell groups apart.
+
+    Raises:
+        TopologyError: one is not there, or holds maps or structs, which are no keys.
+    """
+    names = chosen(fields, schema, operation)
+    for name in names:
+        kind = schema[name].dataType
+        if not _is_key(kind):
+            msg = (
+                f"{operation}: the field {name!r} is {kind.simpleString()}, which is no key. Group by the fields "
+                "in it, or by a text of it, made with .transform() and to_json"
+            )
+            raise TopologyError(msg)
+    return names
+
+
 def appended(schema: StructType, added: StructType, operation: str) -> StructType:
     """A schema with more fields at its end, as a function gives them.
 
@@ -76,6 +94,12 @@ def appended(schema: StructType, added: StructType, operation: str) -> StructTyp
         msg = f"{operation}: the stream has a field {twice[0]!r} already: name the new one otherwise, or project first"
         raise TopologyError(msg)
     return StructType([*schema.fields, *added.fields])
+
+
+def _is_key(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _is_key(kind.elementType)
+    return isinstance(kind, AtomicType | NullType)
 
 
 def _parsed(item: str) -> StructType:

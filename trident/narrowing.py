@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from trident.emitting import ArrowStep, FunctionStep, QueryStep
-from trident.steps import FilterStep, ProjectStep, TridentStep
+from trident.steps import FilterStep, FiniteStep, ProjectStep, TridentStep
 
 __all__ = ["narrowed"]
 
@@ -37,7 +37,7 @@ def _narrowed(step: TridentStep, wanted: set[str]) -> tuple[TridentStep, set[str
     if isinstance(step, FunctionStep | ArrowStep | QueryStep):
         through = _only(step.kept, wanted)
         return replace(step, kept=through), {*step.inputs, *through.names}
-    if isinstance(step, FilterStep):
+    if isinstance(step, FilterStep | FiniteStep):
         through = _only(step.schema, wanted)
         return replace(step, schema=through), {*step.inputs, *through.names}
     if isinstance(step, ProjectStep):

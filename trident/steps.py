@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bolt.functions import Judged, reason_of
 from trident.errors import TridentError
 from trident.operations import Filter
 from trident.tuples import TridentTuple, tuples_of
 
-__all__ = ["FilterStep", "Pipeline", "ProjectStep", "TridentStep", "read_tuples"]
+__all__ = ["FilterStep", "FiniteStep", "Pipeline", "ProjectStep", "TridentStep", "read_tuples"]
 
 
 class TridentStep(Protocol):
@@ -68,6 +69,37 @@ class FilterStep:
         source = np.asarray(keep, dtype=np.int64)
         rows = batch.select(self.schema.names)
         return Judged(rows if len(keep) == batch.num_rows else rows.take(pa.array(source)), source, failed)
+
+
+@dataclass(frozen=True, slots=True)
+class FiniteStep:
+    """Fails the rows that have NaN or an infinity in a column, for a state that cannot store them."""
+
+    operation: str
+    inputs: tuple[str, ...]
+    schema: pa.Schema
+
+    def prepare(self, conf: Mapping[str, Any]) -> None:
+        """Nothing to do."""
+
+    def cleanup(self) -> None:
+        """Nothing to do."""
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Look at the columns."""
+        failed: dict[int, str] = {}
+        for name in self.inputs:
+            column = batch.column(name)
+            finite = pc.fill_null(pc.is_finite(column), fill_value=True).to_numpy(zero_copy_only=False)
+            for row in np.flatnonzero(~finite):
+                failed[int(row)] = (
+                    f"{self.operation}: {name} is {column[row].as_py()}, which the state's JSON cannot store"
+                )
+        rows, source = batch.select(self.schema.names), np.arange(batch.num_rows, dtype=np.int64)
+        if failed:
+            source = np.delete(source, list(failed))
+            rows = rows.take(pa.array(source))
+        return Judged(rows, source, failed)
 
 
 @dataclass(frozen=True, slots=True)

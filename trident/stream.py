@@ -16,7 +16,7 @@ from trident.combining import join_node, merge_node
 from trident.emitting import QueryStep
 from trident.errors import TopologyError
 from trident.execution import Attempt, BatchFacts
-from trident.fields import Fields, Names, appended, chosen, new_fields
+from trident.fields import Fields, Names, appended, chosen, key_fields, new_fields
 from trident.frames import arrow
 from trident.graph import AnyAggregator, Node, PersistNode, RowNode, TransformNode, UpdateNode
 from trident.groupings import Groupings
@@ -222,8 +222,12 @@ class Stream(Groupings, _Aggregations):
         return self._row(name, step, schema)
 
     def group_by(self, fields: Names) -> GroupedStream:
-        """Group the tuples that have the same values in these fields."""
-        names = chosen(fields, self.schema, "group_by")
+        """Group the tuples that have the same values in these fields.
+
+        Raises:
+            TopologyError: a field is unknown, or holds maps or structs, which are no keys.
+        """
+        names = key_fields(fields, self.schema, "group_by")
         if not names:
             msg = "group_by: no fields; aggregate the stream itself for one value in all"
             raise TopologyError(msg)

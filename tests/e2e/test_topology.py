@@ -157,6 +157,35 @@ def test_a_record_that_fails_in_one_branch_is_in_no_state_of_the_batch(stage: St
     assert stage.inflight_of().waiting == ()
 
 
+class Number(Function):
+    """What the record says; not a number is that in the first attempt only."""
+
+    def execute(self, tup, collector):  # type: ignore[no-untyped-def]
+        number = float(bytes(tup["data"]).decode())
+        collector.emit([number if tup["attempt"] == 1 or number == number else 0.5])  # noqa: PLR0124
+
+
+class Keyed(Function):
+    def execute(self, tup, collector):  # type: ignore[no-untyped-def]
+        collector.emit(["all"])
+
+
+def test_a_number_that_the_state_cannot_store_fails_its_record(stage: Stage) -> None:
+    """Of the greatest and the sum, by key and in all; the others are counted, and the query goes on."""
+    stage.put(["1.5", "nan", "2.0"])
+    topology = TridentTopology(stage.spark)
+    total, greatest = MemoryMapState.opaque(), MemoryMapState.opaque()
+    numbers = lines(stage, topology, retryBackoff="1ms..2ms x2").each(
+        ["data", "attempt"], Number(), ["x double"]
+    )
+    numbers.persistent_aggregate(total, Sum(), "sum", ["x"])
+    numbers.each(["x"], Keyed(), ["key"]).group_by("key").persistent_aggregate(greatest, Max(), "most", ["x"])
+    ran(stage, topology)
+    assert total.make_state({}, 0, 1).get() == 4.0
+    assert contents(greatest, "all") == [2.0]
+    assert stage.inflight_of().waiting == ()
+
+
 def test_a_replay_applies_the_verdict_and_does_not_judge_again(stage: Stage) -> None:
     """The first run publishes that `a` failed and dies halfway through its states; then `a` is good and `b` bad."""
     stage.put(["a", "b", "c"])

@@ -6,6 +6,16 @@ from collections.abc import Callable
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+)
 from samples_topology import a_stream, a_table
 
 from trident import (
@@ -21,7 +31,7 @@ from trident import (
     TridentState,
     TridentTopology,
 )
-from trident.graph import RepartitionNode
+from trident.graph import RepartitionNode, RowNode
 from trident.guarantees import EXACTLY_ONCE, SPOUTS, STATES, weakness
 from trident.state import StateFactory, StateUpdater
 from trident.stores import MapStateFactory, MemoryMapState, StateType
@@ -45,6 +55,12 @@ class InStore(MemoryMapState):
 
 
 STATE = InStore.opaque()
+STATE_MSGPACK = InStore.opaque(serializer="msgpack")
+
+
+def _with(stream: Stream, kind: DataType) -> Stream:
+    return stream.each(["data"], Split(), StructType().add("x", kind))
+
 
 MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     "each": (
@@ -74,6 +90,14 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     "project nothing": (lambda s: s.project([]), "project: no fields"),
     "group_by": (lambda s: s.group_by(["word"]), "group_by: there is no field 'word'"),
     "group_by nothing": (lambda s: s.group_by([]), "group_by: no fields"),
+    "group_by a map": (
+        lambda s: _with(s, MapType(StringType(), LongType())).group_by(["x"]),
+        "group_by: the field 'x' is map<string,bigint>, which is no key",
+    ),
+    "group_by structs": (
+        lambda s: _with(s, ArrayType(StructType().add("a", "long"))).group_by(["x"]),
+        "group_by: the field 'x' is array<struct<a:bigint>>, which is no key",
+    ),
     "partition_by": (lambda s: s.partition_by(["word"]), "partition_by: there is no field 'word'"),
     "partition_by nothing": (lambda s: s.partition_by([]), "partition_by: no fields"),
     "aggregate": (
@@ -101,6 +125,18 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     "persistent_aggregate, size": (
         lambda s: s.group_by(["txid"]).persistent_aggregate(STATE, Count(), []),
         r"persistent_aggregate\(Count\): gives one value, so it needs one new field, not 0",
+    ),
+    "persistent_aggregate, decimals": (
+        lambda s: _with(s, DecimalType(8, 2)).persistent_aggregate(STATE, Sum(), ["n"], inputs=["x"]),
+        r"persistent_aggregate\(Sum\): its values are decimal\(18,2\), which serializer='json' cannot store",
+    ),
+    "persistent_aggregate, times": (
+        lambda s: s.persistent_aggregate(STATE_MSGPACK, Max(), ["n"], inputs=["approximateArrivalTimestamp"]),
+        r"persistent_aggregate\(Max\): its values are timestamp, which serializer='msgpack' cannot store",
+    ),
+    "persistent_aggregate, bytes": (
+        lambda s: s.persistent_aggregate(STATE, Max(), ["n"], inputs=["data"]),
+        "its values are binary, which serializer='json' cannot store",
     ),
     "persistent_aggregate, what": (
         lambda s: s.persistent_aggregate(STATE, Split(), ["n"]),  # type: ignore[arg-type]
@@ -157,6 +193,31 @@ def test_what_decides_about_records_may_not_read_what_the_batch_updates() -> Non
     )
     other = a_stream("other").state_query(counts, ["partitionKey"], MapGet(), ["n bigint"])
     assert other.schema["n"].dataType.simpleString() == "bigint"
+
+
+def test_what_json_cannot_store_fails_its_record_before_the_state_is_updated() -> None:
+    """Of the fields of Spark's aggregators and of what a combiner of one's own makes."""
+
+    def steps(state: MapStateFactory, kind: DataType, aggregator: CombinerAggregator) -> list[str]:
+        new = StructType().add("n", kind)
+        made = (
+            _with(a_stream(), kind)
+            .group_by(["partitionKey"])
+            .persistent_aggregate(state, aggregator, new, ["x"])
+        )
+        assert made.node is not None
+        [node] = made.node.parents
+        found = []
+        while isinstance(node, RowNode):
+            found.append(type(node.step).__name__)
+            [node] = node.parents
+        return found[::-1]
+
+    assert steps(STATE, DoubleType(), Sum()) == ["FunctionStep", "FiniteStep"]
+    assert steps(STATE, DoubleType(), OfNoKnownType()) == ["FunctionStep", "FunctionStep", "FiniteStep"]
+    assert steps(STATE, DoubleType(), Count()) == ["FunctionStep"]
+    assert steps(STATE, LongType(), Sum()) == ["FunctionStep"]
+    assert steps(STATE_MSGPACK, DoubleType(), Max()) == ["FunctionStep"]
 
 
 @pytest.mark.usefixtures("spark")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from trident import ArrowFunction, Filter, FilterNull, Function, OperationError
 from trident.emitting import ArrowStep, FunctionStep, QueryStep
 from trident.narrowing import narrowed
 from trident.state import QueryFunction, State, StateFactory
-from trident.steps import FilterStep, Pipeline, ProjectStep
+from trident.steps import FilterStep, FiniteStep, Pipeline, ProjectStep
 
 N = pa.schema([("n", pa.int64())])
 NX = pa.schema([("n", pa.int64()), ("x", pa.string())])
@@ -54,6 +55,21 @@ class Repeat(ArrowFunction):
 
 def batch(*numbers: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"n": list(numbers), "x": [f"x{n}" for n in numbers]}, schema=NX)
+
+
+@pytest.mark.parametrize("wanted", [["f"], ["f", "x"]])
+def test_numbers_that_are_none_fail_their_rows(wanted: list[str]) -> None:
+    given = pa.RecordBatch.from_pydict(
+        {"f": [1.5, math.nan, None, math.inf, -math.inf, 0.0], "x": list("abcdef")}
+    )
+    (step,), needed = narrowed([FiniteStep("Sum", ("f",), given.schema)], wanted)
+    judged = step(given.select(needed))
+    assert judged.rows.to_pydict() == {
+        name: [given.column(name)[i].as_py() for i in (0, 2, 5)] for name in wanted
+    }
+    assert judged.source.tolist() == [0, 2, 5]
+    assert judged.failed[4] == "Sum: f is -inf, which the state's JSON cannot store"
+    assert sorted(judged.failed) == [1, 3, 4]
 
 
 def function(kept: pa.Schema = NX) -> FunctionStep:

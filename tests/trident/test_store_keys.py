@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trident import MapGet
+from trident import MapGet, Sum
 from trident.errors import SerializationError
 from trident.grouping import keys_of
 from trident.stores import MapStateFactory, MemoryMapState
 from trident.stores.keys import encode_keys
 from trident.tuples import tuples_of
+from trident.updating import Combined, StateUpdate
 
 atoms = st.one_of(st.none(), st.floats(), st.text(max_size=5), st.sampled_from(["NaN", "null", "Infinity"]))
 
@@ -51,6 +52,19 @@ def test_lists_are_groups() -> None:
     batch = pa.record_batch({"l": [[1, 2], None, [1, 2], []]})
     assert len(set(keys_of(batch, ["l"]))) == 3
     assert encode_keys(keys_of(batch, ["l"])) == ["[[1,2]]", "[null]", "[[1,2]]", "[[]]"]
+
+
+def test_a_state_of_lists() -> None:
+    schema = pa.schema([("l", pa.list_(pa.string())), ("n", pa.int64())])
+    given = pa.RecordBatch.from_pydict({"l": [["a", "b"], None], "n": [3, 4]}, schema=schema)
+    factory = MemoryMapState.opaque()
+    work = Combined("persistent_aggregate(Sum)", ("l",), "n", Sum())
+    for txid in (1, 2):
+        update = StateUpdate("persistent_aggregate(Sum)", factory, work, {}, txid, 1, schema)
+        new = [row for batch in update.run([given], 0) for row in batch.to_pylist()]
+    assert new == [{"l": ["a", "b"], "n": 6}, {"l": None, "n": 8}]
+    tuples = tuples_of(["l"], [[["a", "b"], ["a"]]], 2)
+    assert MapGet().batch_retrieve(factory.make_state({}, 0, 1), tuples) == [6, None]
 
 
 @given(st.integers(0, 2**51), st.sampled_from([-8, 0, 2]))

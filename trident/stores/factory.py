@@ -118,6 +118,11 @@ class MapStateFactory(StateFactory):
         return type(self), self._target, *(options.get(name) for name in _PLACE)
 
     @property
+    def serializer(self) -> Serializer:
+        """Of the values."""
+        return self._serializer
+
+    @property
     def global_key(self) -> str:
         """Where a global aggregate stands."""
         return self._options.global_key
