@@ -95,12 +95,14 @@ class ShardLineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One shard's place in the history of resharding.
 
     `state` is open, closed (no more writes) or drained (read to its end). `start` is the position, in text
-    form, at which its reading begins while it has no checkpoint.
+    form, at which its reading begins while it has no checkpoint. `listed`: when it was listed first, epoch milliseconds
+    by the server's clock: what it held then was still there; 0 where that is not known.
     """
 
     parents: tuple[str, ...] = ()
     state: str = "open"
     start: str = "TRIM_HORIZON"
+    listed: int = 0
 
 
 class ShardsNode(Node, frozen=True, kw_only=True):

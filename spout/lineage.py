@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import msgspec
+
 from checkpoint.nodes import ShardLineage, ShardsNode, StartNode
 from checkpoint.store import SourceStore
 from spout.kinesis import Shard, Since, StreamInfo
-from spout.losses import Losses, expired_unread, gone_unread, not_listed
+from spout.losses import Losses, expired_foreign, expired_unread, gone_unread, last_known, not_listed
 from spout.options import Options
 from spout.places import Places
 from spout.planning import ShardState
-from spout.positions import TRIM_HORIZON, AtTimestamp, Position, ShardEnd, TrimHorizon
+from spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd, TrimHorizon
 from spout.shards import Lineage, adopted, first_listing, joined, listed_again
 from spout.streams import Streams
 
@@ -40,6 +42,7 @@ class LineageKeeper:
         self._streams = streams
         self._epoch = epoch
         self._losses = losses
+        self._there: dict[str, int] = {}
         self.lineage: dict[str, ShardLineage] = {}
 
     def load(self) -> None:
@@ -62,7 +65,7 @@ class LineageKeeper:
         lineage = dict(self.lineage)
         for stream, known in self._active():
             lineage |= joined(known, self._streams.list_new_shards(stream, known))
-        self._put(lineage)
+        self._put(self._dated(lineage))
 
     def list_all(self, states: Mapping[str, ShardState]) -> None:
         """List all shards: new ones join, what retention removed goes; `states` says how far each was read.
@@ -82,7 +85,7 @@ class LineageKeeper:
                 self._losses.lost(
                     gone_unread(info, name, state.position, state.checkpoint), f"{shard} {state.position}"
                 )
-        self._put(lineage)
+        self._put(self._dated(lineage))
 
     def check_retention(self, states: Mapping[str, ShardState]) -> None:
         """See that no shard's position has fallen out of the stream.
@@ -90,17 +93,40 @@ class LineageKeeper:
         Raises:
             DataLossError: with `failOnDataLoss`, records may have expired before they were read.
         """
+        self._check_foreign(states)
         for shard, state in sorted(states.items()):
             info = self._streams.info_of(shard)
             # Of a shard that is no longer listed nothing new is read: what it lost was said when it went.
-            if state.checkpoint is None or info is None or shard not in self.lineage:
+            if info is None or shard not in self.lineage:
                 continue
             if isinstance(state.position, ShardEnd):
                 continue
             name = self._store.layout.key_of(shard).shard
-            what = expired_unread(info, name, state.position, state.checkpoint)
+            known = max(self.lineage[shard].listed, self._there.get(shard, 0))
+            what = expired_unread(info, name, state.position, state.checkpoint, known)
             if what is not None:
                 self._losses.lost(what, f"{shard} {state.position}")
+
+    def _check_foreign(self, states: Mapping[str, ShardState]) -> None:
+        """See, once a shard, that a record is there from which to go on, where nothing tells when it arrived."""
+        ask = {
+            shard: state.position.record
+            for shard, state in states.items()
+            if isinstance(state.position, After | At)
+            and shard in self.lineage
+            and shard not in self._there
+            and last_known(state.position, state.checkpoint, 0) == 0
+            and self._streams.info_of(shard) is not None
+        }
+        for shard, there in sorted(self._streams.still_there(ask).items()):
+            info = self._streams.info_of(shard)
+            if there is None or info is None:
+                continue
+            if not there:
+                position = states[shard].position
+                name = self._store.layout.key_of(shard).shard
+                self._losses.lost(expired_foreign(info, name, position), f"{shard} {position}")
+            self._there[shard] = info.server_time
 
     def adopted(self, streams: Mapping[str, int], positions: Mapping[str, str]) -> Lineage:
         """The lineage to go on with from an offset alone: its positions, and its streams, name to creation time."""
@@ -112,7 +138,15 @@ class LineageKeeper:
             else:
                 listed = [Shard(shard, node.parents, node.state != "open") for shard, node in known.items()]
             result |= adopted(known, listed, positions)
-        return result
+        return self._dated(result)
+
+    def _dated(self, lineage: dict[str, ShardLineage]) -> dict[str, ShardLineage]:
+        """The lineage with the time at which shards were listed that are new in it."""
+        for shard in lineage.keys() - self.lineage.keys():
+            info = self._streams.info_of(shard)
+            if info is not None:
+                lineage[shard] = msgspec.structs.replace(lineage[shard], listed=info.server_time)
+        return lineage
 
     def _put(self, lineage: dict[str, ShardLineage]) -> None:
         if lineage != self.lineage:
@@ -158,7 +192,9 @@ class LineageKeeper:
             for shard, held in zip(names, listed, strict=True)
         ]
         found = places.of(stream, plain, latest)
-        return first_listing(listed, {names[shard]: position for shard, position in found.items()})
+        return self._dated(
+            first_listing(listed, {names[shard]: position for shard, position in found.items()})
+        )
 
 
 def _since(start: Position | None, info: StreamInfo) -> Since | None:

@@ -53,11 +53,13 @@ class Listings:
             DataLossError: with `failOnDataLoss`, records have expired unread.
             StreamRecreatedError: a stream was deleted and created again.
         """
-        if self._clock() < self._next:
+        # What comes after a shard that has ended is listed at once: from then on it is known what of it expires.
+        if self._clock() < self._next and not self._state.children_due:
             return
+        self._state.children_due = False
         self._next = self._clock() + self._interval * self._rng.uniform(0.8, 1.2)
         try:
-            self._state.streams.describe_again()
+            self._state.describe_streams()
             # Who only asks for what is new costs little; what retention took away has time.
             everything = self._clock() >= self._all_next
             self._state.list_shards(everything=everything)
@@ -70,12 +72,19 @@ class Listings:
         self._state.check_retention()
 
     def shards_to_read(self, tip: TipWatch, now: int) -> list[str]:
-        """The shards with something new, as `TipWatch.shards_to_read`."""
+        """The shards with something new, as `TipWatch.shards_to_read`.
+
+        Raises:
+            StreamRecreatedError: a stream was deleted and created again.
+            KinesisError: a shard cannot be looked at.
+        """
         try:
             return tip.shards_to_read(self._state.positions(), now)
         except (ThrottledError, Unavailable):
             raise
         except KinesisError:
+            # Perhaps the stream is another one by now: its describing says so, and what to do.
+            self._state.describe_streams()
             # Retention removes shards between two listings: whether that is a loss, listing them decides.
             before = self._state.lineage
             self._state.list_shards(everything=True)

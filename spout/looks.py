@@ -42,10 +42,15 @@ class TipWatch:
         self._looked: dict[str, int] = {}
         self._found: dict[str, int] = {}
         self._ended: set[str] | None = None
+        self._until = 0
 
-    def only_until_tip(self) -> None:
-        """From here on a shard that is found at its tip is not read again."""
+    def only_until_tip(self, now: int) -> None:
+        """From here on a shard is not read again that is found at its tip, or was read beyond `now`, the server's time.
+
+        A shard that takes records as fast as they are read never is at its tip.
+        """
         self._ended = set()
+        self._until = now
 
     def shards_to_read(self, positions: Mapping[str, Position], now: int) -> list[str]:
         """The shards with something new at their positions, as far as is known; looks where a look is due."""
@@ -75,6 +80,9 @@ class TipWatch:
         Where reading has not moved on, `seen` is perhaps that of an earlier turn: another look must tell. So it must
         where the batch was `replayed`: its turns saw the tip as it was before a crash, or before draining began.
         """
+        if self._ended is not None:
+            nodes = {shard: states[shard].checkpoint for shard in plan.read}
+            self._ended |= {s for s, node in nodes.items() if node and (node.arrival or 0) > self._until}
         if replayed:
             for shard in plan.read:
                 self._more.pop(shard, None)
@@ -98,7 +106,7 @@ class TipWatch:
         return min(due, default=now + LOOK_PERIOD_MS)
 
     def all_ended(self, positions: Mapping[str, Position]) -> bool:
-        """Whether, after `only_until_tip`, all these shards have been found at their tips."""
+        """Whether, after `only_until_tip`, all these shards have been read so far."""
         return self._ended is not None and self._ended.issuperset(positions)
 
     def _learn(self, shard: str, more: bool | None, now: int) -> None:

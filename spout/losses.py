@@ -10,14 +10,16 @@ from checkpoint.layout import ShardKey
 from checkpoint.nodes import CheckpointNode, Pin
 from spout.errors import DataLossError
 from spout.kinesis import StreamInfo
-from spout.positions import Position
+from spout.positions import AtTimestamp, Position
 
 __all__ = [
     "Losses",
+    "expired_foreign",
     "expired_unread",
     "gone_before",
     "gone_in_batch",
     "gone_unread",
+    "last_known",
     "not_listed",
     "recreated",
     "replayed_without",
@@ -63,17 +65,40 @@ class Losses:
         self.said[place] = what
 
 
-def expired_unread(info: StreamInfo, shard: str, position: Position, node: CheckpointNode) -> str | None:
-    """What is to be said of a shard whose checkpoint is older than the retention; None where it is not.
+def last_known(position: Position, node: CheckpointNode | None, listed: int) -> int:
+    """Up to when nothing of a shard was lost, in epoch milliseconds; 0 where nothing tells.
 
-    A shard that was seen to hold nothing more was read up to then, however long ago its last record arrived.
+    A shard that was seen to hold nothing more was read up to then, however long ago its last record arrived; one of
+    which nothing was read held then what it held when it was `listed`, and what is before a time is not wanted.
     """
-    known = max(node.seen or 0, node.arrival or 0)
+    seen = max(node.seen or 0, node.arrival or 0) if node is not None else 0
+    return max(seen or listed, position.time if isinstance(position, AtTimestamp) else 0)
+
+
+def expired_unread(
+    info: StreamInfo, shard: str, position: Position, node: CheckpointNode | None, listed: int
+) -> str | None:
+    """What is to be said of a shard whose position is older than the retention; None where it is not."""
+    known = last_known(position, node, listed)
     if not 0 < known < info.server_time - info.retention_hours * 3_600_000:
         return None
+    stood = (
+        "whose last record arrived"
+        if node is not None and node.arrival
+        else "with no record read, and was last looked at"
+    )
     return (
-        f"stream {info.name!r}, shard {shard}: reading stands at {position}, whose last record arrived "
+        f"stream {info.name!r}, shard {shard}: reading stands at {position}, {stood} "
         f"{_ago(info, known)}, but the stream keeps only {info.retention_hours} h: records may have expired unread"
+    )
+
+
+def expired_foreign(info: StreamInfo, shard: str, position: Position) -> str:
+    """What is to be said of a shard that is to be read on from a record that is no longer there."""
+    return (
+        f"stream {info.name!r}, shard {shard}: reading is to go on from {position}, but the stream does not hold that "
+        f"record at {_time(info.server_time)}, and keeps only {info.retention_hours} h: records after it may have "
+        "expired unread"
     )
 
 

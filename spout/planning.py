@@ -47,6 +47,12 @@ class ShardState:
         object.__setattr__(self, "position", at)
 
     @property
+    def begun(self) -> bool:
+        """Whether anything was read; else the checkpoint, if there is one, only notes that there was nothing."""
+        node = self.checkpoint
+        return node is not None and (node.txid > 0 or node.checkpoint is not None)
+
+    @property
     def safe(self) -> RecordPosition | None:
         """The safe checkpoint: everything up to this record is done; None before the first."""
         node = self.checkpoint

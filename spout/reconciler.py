@@ -85,7 +85,7 @@ class Reconciler:
         return (
             not plan.positions
             and not self._compared
-            and all(shard.checkpoint is None for shard in self._state.shards.values())
+            and not any(shard.begun for shard in self._state.shards.values())
         )
 
     def go_on_from(self, plan: Plan, planned: Plan | None) -> None:

@@ -51,6 +51,10 @@ _HOLD = 1.0
 """Seconds that `latest` waits for something to do before Spark gets a chance to stop the query."""
 
 
+_SERVER_SECOND_MS = 1_000
+"""The server tells its time to the second, rounded down; what arrived in that second was there."""
+
+
 class SourceRun:
     """The planning side of a source. One thread calls it, as Spark does.
 
@@ -158,10 +162,17 @@ class SourceRun:
         return starting_plan(state.settled, state.streams.created, state.active)
 
     def drain_and_end(self) -> None:
-        """Read only what is in the stream by now, retry what of it fails, then report that nothing is left."""
+        """Read only what is in the stream by now, retry what of it fails, then report that nothing is left.
+
+        Raises:
+            StreamRecreatedError: a stream was deleted and created again.
+            KinesisError: one cannot be described.
+        """
+        self._state.describe_streams()
+        times = [info.server_time for info in self._state.streams.infos.values()]
         self._draining = True
         self._made = ""
-        self._tip.only_until_tip()
+        self._tip.only_until_tip(max(times, default=0) + _SERVER_SECOND_MS)
 
     def latest(self, start: Plan, max_records: int | None) -> Plan | None:
         """Settle the batch that ended at `start`, which Spark has committed, and plan the next one.

@@ -137,8 +137,15 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From here on only what is in the stream now is read, and what of it fails is retried to the end."""
+        from spout.errors import StreamRecreatedError
+
         self._draining = True
-        self._run.drain_and_end()
+        try:
+            self._run.drain_and_end()
+        except StreamRecreatedError:
+            if self._options.fail_on_data_loss:
+                raise
+            self._begin_anew()
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new Spark checkpoint starts: at ZooKeeper's positions, or at `startingPosition`."""

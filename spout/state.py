@@ -12,6 +12,7 @@ from checkpoint.errors import StateMissingError
 from checkpoint.layout import ShardKey
 from checkpoint.nodes import (
     Acks,
+    CheckpointNode,
     DeadLettersNode,
     Plan,
     SettledNode,
@@ -22,7 +23,7 @@ from spout.adoption import adopted_nodes, is_beyond
 from spout.amending import Amender
 from spout.exhausted import counted
 from spout.lineage import LineageKeeper
-from spout.losses import Losses, gone_before, replayed_without
+from spout.losses import Losses, gone_before, last_known, replayed_without
 from spout.options import Options
 from spout.planning import ShardState
 from spout.positions import TRIM_HORIZON, Position, parse_position
@@ -68,6 +69,7 @@ class SourceState:
         self.settled = 0
         self.settled_plan = ""
         self.untidy = True
+        self.children_due = False
         self.losses = Losses(options.fail_on_data_loss)
         self._keeper = LineageKeeper(options, store, streams, epoch, self.losses)
         self.shards: dict[str, ShardState] = {}
@@ -97,6 +99,17 @@ class SourceState:
     def lineage(self) -> Lineage:
         """All shards and where they came from."""
         return self._keeper.lineage
+
+    def describe_streams(self) -> None:
+        """Learn what has changed of the streams, as `Streams.describe_again`."""
+        self.streams.describe_again(self._stood)
+
+    def _stood(self, stream: str) -> dict[str, str]:
+        """Where the shards of a stream stand, by id."""
+        keys = {shard: self.key_of(shard) for shard in self.active}
+        return {
+            key.shard: str(self.shards[shard].position) for shard, key in keys.items() if key.stream == stream
+        }
 
     def list_shards(self, *, everything: bool) -> None:
         """Ask for the shards again; new ones join. Only of `everything` is told what retention removed: it goes.
@@ -130,13 +143,15 @@ class SourceState:
         """
         for shard, look in looks.items():
             state = self.shards.get(shard)
-            node = state.checkpoint if state is not None else None
-            if state is None or node is None or look.more is not False or look.at <= (node.seen or 0):
+            if state is None or look.more is not False or state.position != look.position:
                 continue
-            if node.position != str(look.position):
+            node = state.checkpoint or CheckpointNode(checkpoint=None, txid=0, position=str(state.position))
+            if look.at <= (node.seen or 0):
                 continue
+            listed = self.lineage[shard].listed if shard in self.lineage else 0
+            known = self._stored_seen.get(shard, last_known(state.position, state.checkpoint, listed))
             seen = msgspec.structs.replace(node, seen=look.at, behind_ms=0)
-            if look.at - self._stored_seen.get(shard, node.seen or 0) >= _SEEN_PERIOD_MS:
+            if look.at - known >= _SEEN_PERIOD_MS:
                 self._store.amend(shard, self._epoch, checkpoint=seen)
                 self._stored_seen[shard] = look.at
             self.shards[shard] = replace(state, checkpoint=seen)
@@ -174,6 +189,7 @@ class SourceState:
             elif pin.lost:
                 self.losses.noted(replayed_without(key, pin), f"{shard} txid {plan.txid}")
         ended = [shard for shard, pin in pins.items() if pin.closed]
+        self.children_due |= bool(ended)
         lineage = drained(self.lineage, ended)
         letters = {
             shard: counted(self.dead_letters.get(shard), result.dead_lettered, self._options)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from checkpoint.layout import Layout, ShardKey
 from spout.errors import StreamRecreatedError
+from spout.foreign import still_there
 from spout.kinesis import AfterShard, Kinesis, Shard, Since, StreamInfo
 from spout.losses import recreated
+from tracker.records import RecordPosition
 
-__all__ = ["Streams", "describe_streams"]
+__all__ = ["Streams", "another_stream", "describe_streams"]
 
 
 def describe_streams(kinesis: Kinesis, names: Iterable[str]) -> dict[str, StreamInfo]:
@@ -19,6 +21,14 @@ def describe_streams(kinesis: Kinesis, names: Iterable[str]) -> dict[str, Stream
         KinesisError: one of them is not there, or cannot be described.
     """
     return {name: kinesis.describe(name) for name in names}
+
+
+def another_stream(what: str, layout: Layout) -> StreamRecreatedError:
+    """The error to raise where a stream was deleted and created again, as `what` says."""
+    return StreamRecreatedError(
+        f"{what}. The positions in ZooKeeper ({layout.base}) mean nothing in it: start with a new checkpointLocation, "
+        "or go on with the new stream by failOnDataLoss=false"
+    )
 
 
 class Streams:
@@ -57,8 +67,8 @@ class Streams:
         info = self._infos.get(key.stream)
         return info is not None and info.created != key.created
 
-    def describe_again(self) -> None:
-        """Learn what has changed: the retention, and the time.
+    def describe_again(self, stood: Callable[[str], Mapping[str, str]]) -> None:
+        """Learn what has changed: the retention, and the time; `stood` tells where the shards of a stream stand.
 
         Raises:
             StreamRecreatedError: a stream was deleted and created again.
@@ -67,13 +77,14 @@ class Streams:
         for name, found in describe_streams(self._kinesis, self._infos).items():
             known = self._infos[name]
             if found.created != known.created:
-                what = recreated(name, known.created, found.created, {})
-                msg = (
-                    f"{what}. The positions in ZooKeeper ({self._layout.base}) mean nothing in it: start with a new "
-                    "checkpointLocation, or go on with the new stream by failOnDataLoss=false"
-                )
-                raise StreamRecreatedError(msg)
+                raise another_stream(recreated(name, known.created, found.created, stood(name)), self._layout)
             self._infos[name] = found
+
+    def still_there(self, records: Mapping[str, RecordPosition]) -> dict[str, bool | None]:
+        """Whether shards, by name, still hold these records, as `spout.foreign.still_there`."""
+        keys = {self._layout.key_of(shard): shard for shard in records}
+        found = still_there(self._kinesis, {key: records[shard] for key, shard in keys.items()})
+        return {keys[key]: there for key, there in found.items()}
 
     def list_new_shards(self, stream: str, known: Iterable[str]) -> list[Shard]:
         """The shards of a stream that were made after all those known, under their names; perhaps others besides."""

@@ -32,6 +32,7 @@ from spout.losses import Losses, gone_before
 from spout.partition import PROTOCOL, ShardTurn, TurnsPartition
 from spout.pinned import holds_all_of, reach
 from spout.positions import parse_position
+from spout.recreation import Recreation
 from spout.replay import Replay
 from spout.rows import Segment, TurnRows
 from spout.turn_source import TurnSource
@@ -49,6 +50,7 @@ def read_turns(partition: TurnsPartition, *, first_attempt: bool) -> Iterator[pa
         ProtocolMismatchError: the executor has another version of this package than the driver.
         FencedError: a newer run of the application has taken over.
         SettledBatchError: the batch is settled: its records are done, or come with another one.
+        StreamRecreatedError: with `failOnDataLoss`, the stream was deleted and created again since it was planned.
         DataLossError: with `failOnDataLoss`, a shard to be read is past retention.
         TurnChangedError: `spout=nontransactional`, and another task has read a turn differently meanwhile.
         PinnedRecordsGoneError: `spout=transactional`, and records of a pinned turn are no longer in the stream.
@@ -91,6 +93,7 @@ class TurnReader:
         self._store = store
         self._source = TurnSource(partition, kinesis, subscriber)
         self._replay = Replay(partition, self._source, store)
+        self._recreation = Recreation(partition, kinesis)
         # Where the end is written after the last row, only who looks gives the rows of an action before it; and a look
         # costs a millisecond, a subscription that ends in adopting a pin 5 seconds of waiting.
         self._look_first = look_first or self._options.spout == "nontransactional" or self._source.pushed
@@ -159,9 +162,14 @@ class TurnReader:
             return self._read(turn)
         except KinesisError as error:
             key = self._partition.layout.key_of(turn.shard)
-            if turn.shard in self._source.gone or not is_gone(self._kinesis, key.stream, key.shard, error):
+            if turn.shard in self._source.gone:
                 raise
-            log.warning("stream %r: shard %s is past retention and no longer listed", key.stream, key.shard)
+            if not self._recreation.explains(error, turn):
+                if not is_gone(self._kinesis, key.stream, key.shard, error):
+                    raise
+                log.warning(
+                    "stream %r: shard %s is past retention and no longer listed", key.stream, key.shard
+                )
             self._source.gone.add(turn.shard)
         return self._read(turn)
 
@@ -191,7 +199,7 @@ class TurnReader:
         gone = turn.read and turn.shard in self._source.gone
         if gone:
             key = self._partition.layout.key_of(turn.shard)
-            what = gone_before(
+            what = self._recreation.said.get(turn.shard) or gone_before(
                 self._kinesis.describe(key.stream), key.shard, turn.start, self._partition.txid
             )
             Losses(self._options.fail_on_data_loss).lost(what, turn.shard)
@@ -200,6 +208,9 @@ class TurnReader:
         fresh = (
             fetcher.fetch_new(parse_position(turn.start), self._source.bounds(turn)) if turn.read else None
         )
+        if fresh is not None and not gone and self._recreation.shows(fresh, turn):
+            self._source.gone.add(turn.shard)
+            return self._fetch(turn)
         if fresh is not None and fresh.count:
             segments.append(Segment(fresh.batches, attempt=1))
         rows = self._source.rows(turn, segments)

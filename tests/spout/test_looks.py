@@ -29,10 +29,12 @@ class Stream:
         return {shard: self.more[shard] for shard in asked}
 
 
-def after_a_turn(watch: TipWatch, *, moved: bool, seen: int | None, now: int) -> None:
+def after_a_turn(
+    watch: TipWatch, *, moved: bool, seen: int | None, now: int, arrival: int | None = None
+) -> None:
     plan = Plan(txid=1, plan="p", streams={}, positions={"a": "TRIM_HORIZON"}, read=("a",))
     position = "AFTER_SEQUENCE_NUMBER 7" if moved else "TRIM_HORIZON"
-    node = CheckpointNode(checkpoint=None, txid=1, position=position, seen=seen)
+    node = CheckpointNode(checkpoint=None, txid=1, position=position, seen=seen, arrival=arrival)
     watch.settled(plan, {"a": ShardState(TRIM_HORIZON, node)}, now)
 
 
@@ -72,7 +74,7 @@ def test_a_turn_that_read_nothing_leaves_the_tip_unknown(seen: int | None) -> No
     # It was throttled, or never ran: `seen` is then that of an earlier turn, and the shard must not count as ended.
     stream = Stream(a=True)
     watch = TipWatch(stream)
-    watch.only_until_tip()
+    watch.only_until_tip(NOW)
     watch.shards_to_read(A, NOW)
     after_a_turn(watch, moved=False, seen=seen, now=NOW + 10)
     assert not watch.all_ended(A)
@@ -85,7 +87,7 @@ def test_until_the_tip_a_shard_found_there_is_read_no_more() -> None:
     both = A | {"b": TRIM_HORIZON}
     watch = TipWatch(stream)
     assert not watch.all_ended({})
-    watch.only_until_tip()
+    watch.only_until_tip(NOW)
     assert watch.shards_to_read(both, NOW) == ["a"]
     assert not watch.all_ended(both)
     after_a_turn(watch, moved=True, seen=NOW, now=NOW + 10)
@@ -95,10 +97,20 @@ def test_until_the_tip_a_shard_found_there_is_read_no_more() -> None:
     assert not watch.all_ended(both | {"child": TRIM_HORIZON})
 
 
+def test_a_shard_that_never_comes_to_its_tip_has_ended_once_it_is_read_beyond_the_start() -> None:
+    watch = TipWatch(Stream(a=True))
+    watch.only_until_tip(NOW)
+    for arrival, ended in ((NOW - 1, False), (NOW, False), (NOW + 1, True)):
+        assert watch.shards_to_read(A, NOW) == ["a"]
+        after_a_turn(watch, moved=True, seen=None, now=NOW, arrival=arrival)
+        assert watch.all_ended(A) is ended
+    assert watch.shards_to_read(A, NOW + LOOK_PERIOD_MS) == []
+
+
 def test_a_shard_whose_tip_is_not_known_has_not_ended() -> None:
     stream = Stream(a=None)
     watch = TipWatch(stream)
-    watch.only_until_tip()
+    watch.only_until_tip(NOW)
     assert watch.shards_to_read(A, NOW) == []
     assert not watch.all_ended(A)
     stream.more["a"] = True

@@ -86,3 +86,26 @@ def test_a_query_with_an_end_reads_closed_shards_their_children_and_all_retries(
     kinesis.put(kinesis.open_shards[0], b"5")
     after = lives.begin(kinesis, query.checkpoint)
     assert numbers(after.drain()) == [(5, 1)]
+
+
+def test_a_query_with_an_end_comes_to_it_while_more_is_written_than_it_reads(lives: Lives) -> None:
+    time = FakeTime()
+    kinesis = MemoryKinesis(clock=time.milliseconds)
+    written = iter(range(10_000))
+
+    def produce() -> None:
+        for _ in range(3):
+            kinesis.put(A, str(next(written)).encode())
+            time.sleep(1)
+
+    produce()
+    query = lives.begin(kinesis, maxFetchRecordsPerShard="2")
+    query.run.drain_and_end()
+    there = 3
+    read: list[Row] = []
+    while query.plan() is not None:
+        read += query.batch(failing=[1])
+        produce()
+        assert len(read) < 10 * there
+    assert {row[0] for row in read} >= set(range(there))
+    assert numbers(read).count((1, 2)) == 1
