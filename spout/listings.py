@@ -27,7 +27,7 @@ class Listings:
         state: of the source.
         probe: what was seen at the shards' tips is noted before their retention is checked.
         options: `describeShardInterval`.
-        clock: epoch seconds.
+        clock: epoch seconds; the streams have just been described.
         rng: for the jitter: queries that were started together do not list together for ever.
     """
 
@@ -45,6 +45,21 @@ class Listings:
         self._clock = clock
         self._rng = rng
         self._next = self._all_next = 0.0
+        self._begun = clock()
+
+    def arrived_by(self) -> int:
+        """A time, in epoch milliseconds by the server's clock, by which all that is there now had arrived.
+
+        Raises:
+            StreamRecreatedError: a stream was deleted and created again.
+        """
+        passed = 0.0
+        try:
+            self._state.describe_streams()
+        except (ThrottledError, Unavailable) as error:
+            log.warning("cannot ask for the server's time now, going on by this machine's clock: %s", error)
+            passed = self._clock() - self._begun
+        return self._state.streams.by_now + int(passed * 1000)
 
     def refresh(self) -> None:
         """List the shards where that is due; what Kinesis cannot answer now is asked another time.
@@ -79,15 +94,31 @@ class Listings:
             KinesisError: a shard cannot be looked at.
         """
         try:
+            self._look_at_blocked()
             return tip.shards_to_read(self._state.positions(), now)
         except (ThrottledError, Unavailable):
             raise
         except KinesisError:
-            # Perhaps the stream is another one by now: its describing says so, and what to do.
-            self._state.describe_streams()
-            # Retention removes shards between two listings: whether that is a loss, listing them decides.
             before = self._state.lineage
-            self._state.list_shards(everything=True)
+            try:
+                # Perhaps the stream is another one by now: its describing says so, and what to do.
+                self._state.describe_streams()
+                # Retention removes shards between two listings: whether that is a loss, listing them decides.
+                self._state.list_shards(everything=True)
+            except (ThrottledError, Unavailable) as error:
+                log.warning("cannot see now why a shard cannot be read, trying again: %s", error)
+                return []
             if self._state.lineage == before:
                 raise
             return tip.shards_to_read(self._state.positions(), now)
+
+    def _look_at_blocked(self) -> None:
+        """Look once at what waits in shards that may read nothing new: how old it is shows how far they lag."""
+        waiting = {}
+        for shard, position in self._state.positions().items():
+            if self._state.shards[shard].blocked:
+                look = self._probe.looks.get(shard)
+                if look is None or look.position != position or look.more is None:
+                    waiting[shard] = position
+        if waiting:
+            self._probe.look(waiting)

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from checkpoint.layout import Layout
 from spout.deaggregate import deaggregated
 from spout.kinesis import IteratorExpiredError, Kinesis, Page, ThrottledError, Unavailable
 from spout.positions import After, At, Position, ShardEnd
-from spout.slices import beyond, with_sub_sequence
+from spout.slices import arrival_at, beyond, with_sub_sequence
 
 __all__ = ["Look", "TipProbe"]
 
@@ -34,6 +36,8 @@ class Look:
         more: there is something to read, a record or the shard's end; None where that is not known yet.
         behind_ms: the lag of what was seen; 0 at the tip.
         at: when, in epoch milliseconds by the server's clock where it tells.
+        arrival: of the oldest record to be read, in epoch milliseconds, where one was seen.
+        noted: when, in epoch milliseconds by the clock of who looked.
     """
 
     position: Position
@@ -41,6 +45,8 @@ class Look:
     more: bool | None = None
     behind_ms: int = 0
     at: int = 0
+    arrival: int | None = None
+    noted: int = 0
 
 
 class TipProbe:
@@ -128,20 +134,23 @@ class TipProbe:
         iterator = look.iterator or self._kinesis.iterator(key.stream, key.shard, str(look.position))
         for _ in range(_STEPS):
             page = self._kinesis.get_records(iterator, 1)
-            if page.next_iterator is None or self._has_new(page, look.position):
+            new = self._new(page, look.position)
+            if page.next_iterator is None or new.num_rows:
                 # The same iterator is kept: what it found has not been read.
-                return self._seen(look, iterator, True, page)
+                found = self._seen(look, iterator, True, page)
+                return replace(found, arrival=arrival_at(new, 0)) if new.num_rows else found
             iterator = page.next_iterator
             if page.behind_ms == 0 and page.records.num_rows == 0:
                 return self._seen(look, iterator, False, page)
         return self._seen(look, iterator, None, page)
 
-    def _has_new(self, page: Page, position: Position) -> bool:
-        """Whether there is a record to read; an iterator in or at the end of an aggregate starts at all of it."""
+    def _new(self, page: Page, position: Position) -> pa.RecordBatch:
+        """The records to read; an iterator in or at the end of an aggregate starts at all of it."""
         records = with_sub_sequence(page.records)
         if isinstance(position, After | At) and position.record.sub >= 0:
             records = beyond(deaggregated(records) if self._deaggregate else records, position)
-        return bool(records.num_rows)
+        return records
 
     def _seen(self, look: Look, iterator: str, more: bool | None, page: Page) -> Look:
-        return Look(look.position, iterator, more, page.behind_ms, page.server_time or self._wall())
+        now = self._wall()
+        return Look(look.position, iterator, more, page.behind_ms, page.server_time or now, noted=now)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from spout.planning import ShardState
+from spout.positions import ShardEnd
+from spout.probe import Look
 from spout.state import SourceState
 
 __all__ = ["progress_of"]
@@ -12,8 +16,11 @@ _LAST = 5
 """Losses that the progress spells out."""
 
 
-def progress_of(state: SourceState) -> dict[str, Any]:
-    """The report as JSON values: for all shards together, and for each by name. Times are in milliseconds."""
+def progress_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict[str, Any]:
+    """The report as JSON values: for all shards together, and for each by name. Times are in milliseconds.
+
+    `looks`: the last look at each shard; `now`: in epoch milliseconds by the clock of who looked.
+    """
     letters, losses = state.dead_letters, state.losses.said
     several = len(state.streams.created) > 1
 
@@ -21,10 +28,12 @@ def progress_of(state: SourceState) -> dict[str, Any]:
         key = state.key_of(shard)
         return key.source if several else key.shard
 
+    lags = {shard: _lag(node, looks.get(shard), now) for shard, node in state.active.items()}
+    known = max((lag for lag in lags.values() if lag is not None), default=0)
     shards = {
         name_of(shard): {
             "checkpoint": node.checkpoint.checkpoint if node.checkpoint else None,
-            "behindMs": node.checkpoint.behind_ms if node.checkpoint else None,
+            "behindMs": lags[shard],
             "unacked": node.unacked,
             "retrying": sum(run.count for run in node.waiting),
             "dead": sum(run.count for run in node.dead),
@@ -33,11 +42,10 @@ def progress_of(state: SourceState) -> dict[str, Any]:
         }
         for shard, node in sorted(state.active.items())
     }
-    nodes = [node.checkpoint for node in state.active.values() if node.checkpoint]
     retrying = sum(run.count for run in state.waiting)
     return {
         "txid": state.settled,
-        "behindMs": max((node.behind_ms for node in nodes), default=0),
+        "behindMs": None if not known and None in lags.values() else known,
         "inflight": sum(node.held for node in state.active.values()),
         "unacked": state.unacked,
         "retrying": retrying,
@@ -46,3 +54,20 @@ def progress_of(state: SourceState) -> dict[str, Any]:
         **({"losses": len(losses), "lastLosses": list(losses.values())[-_LAST:]} if losses else {}),
         "shards": shards,
     }
+
+
+def _lag(state: ShardState, look: Look | None, now: int) -> int | None:
+    """How long the oldest unread record of a shard has been there; after a turn, what that turn left behind it.
+
+    None where that is not known: nothing was read or looked at yet, or the last turn is long ago.
+    """
+    if isinstance(state.position, ShardEnd):
+        return 0
+    if look is not None and look.position == state.position:
+        if look.arrival is not None:
+            return max(0, look.at - look.arrival) + max(0, now - look.noted)
+        if look.more is not None:
+            return 0
+    if state.checkpoint is None or not state.begun or state.blocked:
+        return None
+    return state.checkpoint.behind_ms

@@ -51,10 +51,6 @@ _HOLD = 1.0
 """Seconds that `latest` waits for something to do before Spark gets a chance to stop the query."""
 
 
-_SERVER_SECOND_MS = 1_000
-"""The server tells its time to the second, rounded down; what arrived in that second was there."""
-
-
 class SourceRun:
     """The planning side of a source. One thread calls it, as Spark does.
 
@@ -101,7 +97,7 @@ class SourceRun:
         self._state = SourceState(options, self._store, streams, self._epoch, self._rng)
         self._state.load()
         self._state.check_retention()
-        self._probe = TipProbe(kinesis, layout, deaggregate=options.deaggregate)
+        self._probe = TipProbe(kinesis, layout, deaggregate=options.deaggregate, wall=self._now)
         self._listings = Listings(self._state, self._probe, options, self._clock, self._rng)
         self._purger = Purger(self._store, self._state, spool_of(options, layout), self._epoch)
         self._tip = TipWatch(self._probe)
@@ -162,17 +158,10 @@ class SourceRun:
         return starting_plan(state.settled, state.streams.created, state.active)
 
     def drain_and_end(self) -> None:
-        """Read only what is in the stream by now, retry what of it fails, then report that nothing is left.
-
-        Raises:
-            StreamRecreatedError: a stream was deleted and created again.
-            KinesisError: one cannot be described.
-        """
-        self._state.describe_streams()
-        times = [info.server_time for info in self._state.streams.infos.values()]
+        """Read only what is in the stream by now, retry what of it fails, then report that nothing is left."""
         self._draining = True
         self._made = ""
-        self._tip.only_until_tip(max(times, default=0) + _SERVER_SECOND_MS)
+        self._tip.only_until_tip(self._listings.arrived_by())
 
     def latest(self, start: Plan, max_records: int | None) -> Plan | None:
         """Settle the batch that ended at `start`, which Spark has committed, and plan the next one.
@@ -254,7 +243,7 @@ class SourceRun:
 
     def report(self) -> dict[str, Any]:
         """What the query's progress shows: lag, in-flight, retrying and dead-lettered records."""
-        return progress_of(self._state)
+        return progress_of(self._state, self._probe.looks, self._now())
 
     def close(self) -> None:
         """End the session with ZooKeeper; nothing can be written after this."""

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-
-import msgspec
 
 from checkpoint.errors import StateMissingError
 from checkpoint.layout import ShardKey
 from checkpoint.nodes import (
     Acks,
-    CheckpointNode,
     DeadLettersNode,
     Plan,
     SettledNode,
@@ -23,7 +19,7 @@ from spout.adoption import adopted_nodes, is_beyond
 from spout.amending import Amender
 from spout.exhausted import counted
 from spout.lineage import LineageKeeper
-from spout.losses import Losses, gone_before, last_known, replayed_without
+from spout.losses import Losses, gone_before, replayed_without
 from spout.options import Options
 from spout.planning import ShardState
 from spout.positions import TRIM_HORIZON, Position, parse_position
@@ -31,13 +27,12 @@ from spout.probe import Look
 from spout.settling import Explicit, SettledShard, settle_shard
 from spout.shards import Lineage, drained, readable
 from spout.streams import Streams
+from spout.tip_notes import TipNotes
 from tracker.keys import Keys, unpack
 from tracker.records import Run
 from tracker.retry import Backoff, RetryPolicy
 
 __all__ = ["SourceState"]
-
-_SEEN_PERIOD_MS = 10 * 60 * 1000
 
 _FEW_SHARDS = 500
 """Up to here a plan is one node, and what a settled batch leaves is removed in the multi that settles it."""
@@ -74,7 +69,7 @@ class SourceState:
         self._keeper = LineageKeeper(options, store, streams, epoch, self.losses)
         self.shards: dict[str, ShardState] = {}
         self.dead_letters: dict[str, DeadLettersNode] = {}
-        self._stored_seen: dict[str, int] = {}
+        self._tips = TipNotes(store, epoch, self.shards)
         bound = options.max_inflight_records if options.ack_mode == "explicit" else None
         self._explicit = Explicit(round(options.message_timeout * 1000), bound)
         self.amender = Amender(
@@ -141,20 +136,7 @@ class SourceState:
 
         Otherwise a shard that is idle for longer than the retention would look as if its records had expired unread.
         """
-        for shard, look in looks.items():
-            state = self.shards.get(shard)
-            if state is None or look.more is not False or state.position != look.position:
-                continue
-            node = state.checkpoint or CheckpointNode(checkpoint=None, txid=0, position=str(state.position))
-            if look.at <= (node.seen or 0):
-                continue
-            listed = self.lineage[shard].listed if shard in self.lineage else 0
-            known = self._stored_seen.get(shard, last_known(state.position, state.checkpoint, listed))
-            seen = msgspec.structs.replace(node, seen=look.at, behind_ms=0)
-            if look.at - known >= _SEEN_PERIOD_MS:
-                self._store.amend(shard, self._epoch, checkpoint=seen)
-                self._stored_seen[shard] = look.at
-            self.shards[shard] = replace(state, checkpoint=seen)
+        self._tips.note(looks, self.lineage)
 
     def settle(self, plan: Plan, now: int) -> None:
         """Settle a batch that Spark has committed: move checkpoints, queue what failed, in ZooKeeper first.

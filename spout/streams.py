@@ -14,6 +14,10 @@ from tracker.records import RecordPosition
 __all__ = ["Streams", "another_stream", "describe_streams"]
 
 
+_SERVER_SECOND_MS = 1_000
+"""The server tells its time to the second, rounded down."""
+
+
 def describe_streams(kinesis: Kinesis, names: Iterable[str]) -> dict[str, StreamInfo]:
     """Describe streams, by name.
 
@@ -54,6 +58,11 @@ class Streams:
     def created(self) -> dict[str, int]:
         """When each was created, in epoch milliseconds: what identifies it besides its name."""
         return {name: info.created for name, info in self._infos.items()}
+
+    @property
+    def by_now(self) -> int:
+        """A time in epoch milliseconds by which all that was there at their describing had arrived."""
+        return max((info.server_time for info in self._infos.values()), default=0) + _SERVER_SECOND_MS
 
     def info_of(self, shard: str) -> StreamInfo | None:
         """The stream of a shard, None where it is not read now, or was deleted and created again."""

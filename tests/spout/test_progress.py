@@ -109,3 +109,42 @@ def test_a_query_with_an_end_comes_to_it_while_more_is_written_than_it_reads(liv
         assert len(read) < 10 * there
     assert {row[0] for row in read} >= set(range(there))
     assert numbers(read).count((1, 2)) == 1
+
+
+HOUR_MS = 3_600_000
+
+
+def test_the_lag_of_what_was_never_read_is_that_of_its_oldest_record(lives: Lives) -> None:
+    time = FakeTime()
+    kinesis = MemoryKinesis(shards=2, clock=time.milliseconds)
+    kinesis.put(A, b"0")
+    time.sleep(3 * 3600)
+    query = lives.begin(kinesis)
+    assert query.run.report()["behindMs"] is None
+    query.planned()
+    report = query.run.report()
+    assert report["behindMs"] == report["shards"][A]["behindMs"] >= 3 * HOUR_MS
+    query.batch()
+    assert query.plan() is None
+    assert query.run.report()["behindMs"] == 0
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_blocked_shard_lags_by_what_waits_in_it(lives: Lives, left: bool) -> None:
+    time = FakeTime()
+    kinesis = MemoryKinesis(clock=time.milliseconds)
+    kinesis.put(A, b"0")
+    if left:
+        kinesis.put(A, b"1")
+    query = lives.begin(
+        kinesis, maxFetchRecordsPerShard="1", maxRetryingRecords="1", retryBackoff="1h..1h x1"
+    )
+    query.batch(failing=[0])
+    if not left:
+        kinesis.put(A, b"1")
+    time.sleep(2 * 3600)
+    for _ in range(3):
+        assert query.plan() is None
+    report = query.run.report()
+    assert report["shards"][A]["blocked"]
+    assert report["behindMs"] == report["shards"][A]["behindMs"] >= 2 * HOUR_MS
