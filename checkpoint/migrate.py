@@ -159,7 +159,8 @@ def seed_checkpoints(store: SourceStore, positions: Mapping[str, RecordPosition]
         MigrationError: it has read already.
         FencedError: a newer run has taken over.
     """
-    if store.checkpoints() or store.settled() is not None:
+    read = any(node.txid or node.checkpoint for node in store.checkpoints().values())
+    if read or store.settled() is not None:
         msg = (
             f"{store.layout.checkpoints} holds checkpoints: application {store.layout.application!r} has read "
             f"stream {store.layout.stream!r} already. Import under another applicationName"

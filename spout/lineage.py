@@ -97,9 +97,7 @@ class LineageKeeper:
         for shard, state in sorted(states.items()):
             info = self._streams.info_of(shard)
             # Of a shard that is no longer listed nothing new is read: what it lost was said when it went.
-            if info is None or shard not in self.lineage:
-                continue
-            if isinstance(state.position, ShardEnd):
+            if info is None or not self._is_to_be_read(shard) or isinstance(state.position, ShardEnd):
                 continue
             name = self._store.layout.key_of(shard).shard
             known = max(self.lineage[shard].listed, self._there.get(shard, 0))
@@ -113,7 +111,7 @@ class LineageKeeper:
             shard: state.position.record
             for shard, state in states.items()
             if isinstance(state.position, After | At)
-            and shard in self.lineage
+            and self._is_to_be_read(shard)
             and shard not in self._there
             and last_known(state.position, state.checkpoint, 0) == 0
             and self._streams.info_of(shard) is not None
@@ -127,6 +125,9 @@ class LineageKeeper:
                 name = self._store.layout.key_of(shard).shard
                 self._losses.lost(expired_foreign(info, name, position), f"{shard} {position}")
             self._there[shard] = info.server_time
+
+    def _is_to_be_read(self, shard: str) -> bool:
+        return shard in self.lineage and self.lineage[shard].state != "drained"
 
     def adopted(self, streams: Mapping[str, int], positions: Mapping[str, str]) -> Lineage:
         """The lineage to go on with from an offset alone: its positions, and its streams, name to creation time."""

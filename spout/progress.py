@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from spout.planning import ShardState
-from spout.positions import ShardEnd
 from spout.probe import Look
 from spout.state import SourceState
 
@@ -28,7 +27,11 @@ def progress_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict
         key = state.key_of(shard)
         return key.source if several else key.shard
 
-    lags = {shard: _lag(node, looks.get(shard), now) for shard, node in state.active.items()}
+    to_read = {shard for shard, node in state.lineage.items() if node.state != "drained"}
+    lags = {
+        shard: _lag(node, looks.get(shard), now) if shard in to_read else 0
+        for shard, node in state.active.items()
+    }
     known = max((lag for lag in lags.values() if lag is not None), default=0)
     shards = {
         name_of(shard): {
@@ -61,8 +64,6 @@ def _lag(state: ShardState, look: Look | None, now: int) -> int | None:
 
     None where that is not known: nothing was read or looked at yet, or the last turn is long ago.
     """
-    if isinstance(state.position, ShardEnd):
-        return 0
     if look is not None and look.position == state.position:
         if look.arrival is not None:
             return max(0, look.at - look.arrival) + max(0, now - look.noted)

@@ -196,6 +196,14 @@ def expired_seed(world: World) -> SparkCheckpoint:
     return SparkCheckpoint()
 
 
+def offset_alone_of_expired_records(world: World) -> SparkCheckpoint:
+    """ZooKeeper's data is lost, so nothing tells when the last record arrived."""
+    checkpoint = checkpoint_older_than_retention(world)
+    world.given |= {"applicationName": f"{world.lives.parsed().application_name}-lost"}
+    world.given |= {"onCheckpointMismatch": "continue"}
+    return checkpoint
+
+
 def named_shard_is_not_there(world: World) -> SparkCheckpoint:
     world.put(3)
     place = {"shardId-000000000007": "AFTER_SEQUENCE_NUMBER 49590", "*": "TRIM_HORIZON"}
@@ -257,6 +265,10 @@ CASES: dict[Callable[[World], SparkCheckpoint], tuple[type[SpoutError], str]] = 
         DataLossError,
         rf"'orders', shard {FIRST}: reading is to go on from {SEQUENCE}, but the stream does not hold that record at "
         rf"{TIME}, and keeps only 24 h: records after it may have expired unread",
+    ),
+    offset_alone_of_expired_records: (
+        DataLossError,
+        rf"'orders', shard {FIRST}: reading is to go on from {SEQUENCE}, but the stream does not hold that record at ",
     ),
     named_shard_is_not_there: (
         DataLossError,
