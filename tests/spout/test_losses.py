@@ -198,10 +198,17 @@ def expired_seed(world: World) -> SparkCheckpoint:
 
 def offset_alone_of_expired_records(world: World) -> SparkCheckpoint:
     """ZooKeeper's data is lost, so nothing tells when the last record arrived."""
-    checkpoint = checkpoint_older_than_retention(world)
-    world.given |= {"applicationName": f"{world.lives.parsed().application_name}-lost"}
-    world.given |= {"onCheckpointMismatch": "continue"}
-    return checkpoint
+    query = world.start()
+    for number in (1, 2):
+        world.put(number)
+        query.batch()
+    assert query.plan() is None
+    query.end()
+    world.server.advance(25 * HOUR)
+    world.put(3)
+    world.given["applicationName"] = f"{world.lives.parsed().application_name}-lost"
+    world.given["onCheckpointMismatch"] = "continue"
+    return query.checkpoint
 
 
 def named_shard_is_not_there(world: World) -> SparkCheckpoint:
