@@ -22,6 +22,7 @@ from spout.kinesis import (
     ConsumerMissingError,
     KinesisError,
     Page,
+    RequestTooLargeError,
     Shard,
     Since,
     StreamInfo,
@@ -29,7 +30,7 @@ from spout.kinesis import (
 )
 from spout.pages import EVENTS, PAGE, page_from_response, server_time
 from spout.positions import After, At, AtTimestamp, Position, ShardEnd, TrimHorizon, parse_position
-from spout.putting import Entry, put_all
+from spout.putting import SMALLER_REQUEST_BYTES, Entry, put_all, size_of
 from spout.session import create_clients
 
 __all__ = ["BotoKinesis", "kinesis_client"]
@@ -192,10 +193,21 @@ class BotoKinesis:
         )
 
     def put_entries(self, stream: str, entries: list[Entry]) -> list[dict[str, Any]]:
-        """One PutRecords call: its results, one an entry, those that were refused with an `ErrorCode`."""
-        answer = self._call(
-            f"stream {stream!r}", self._calls.put_records, Records=entries, **self._stream(stream)
-        )
+        """One PutRecords call: its results, one an entry, those that were refused with an `ErrorCode`.
+
+        Raises:
+            RequestTooLargeError: it has more than 5 MiB, and was refused for what it is.
+            KinesisError: naming stream, region and endpoint.
+        """
+        try:
+            answer = self._call(
+                f"stream {stream!r}", self._calls.put_records, Records=entries, **self._stream(stream)
+            )
+        except KinesisError as error:
+            # Servers say it in different words: a smaller request tells whether it was the size.
+            if _is_invalid(error) and size_of(entries) > SMALLER_REQUEST_BYTES:
+                raise RequestTooLargeError(str(error)) from error
+            raise
         results: list[dict[str, Any]] = answer["Records"]
         return results
 

@@ -126,9 +126,15 @@ def _opened(payload: bytes) -> tuple[list[str], list[bytes]] | None:
         found = AggregatedRecord.FromString(message)
         table = [key.decode() for key in found.partition_key_table]
         keys = [table[user.partition_key_index] for user in found.records]
+        hashes = len(found.explicit_hash_key_table)
+        known = all(
+            user.explicit_hash_key_index < hashes
+            for user in found.records
+            if user.HasField("explicit_hash_key_index")
+        )
     except (DecodeError, IndexError, UnicodeDecodeError):
         return None
-    if not keys or not found.IsInitialized() or max(map(len, table)) > _LONGEST_KEY:
+    if not keys or not known or not found.IsInitialized() or max(map(len, table)) > _LONGEST_KEY:
         return None
     return keys, [user.data for user in found.records]
 

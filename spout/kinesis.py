@@ -19,6 +19,7 @@ __all__ = [
     "Kinesis",
     "KinesisError",
     "Page",
+    "RequestTooLargeError",
     "Shard",
     "ShardMissingError",
     "Since",
@@ -39,6 +40,10 @@ class StreamMissingError(KinesisError):
 
 class ShardMissingError(KinesisError):
     """The stream has no such shard, or no longer: it was closed, and is past retention with all that it held."""
+
+
+class RequestTooLargeError(KinesisError):
+    """A request of more than 5 MiB was refused, perhaps for its size: send its records in smaller ones."""
 
 
 class AccessDeniedError(KinesisError):

@@ -6,10 +6,10 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from spout.kinesis import KinesisError
-from spout.putting import Entry, Filling, Patience, Send, put_request
+from spout.putting import Entry, Filling, Patience, RequestBound, Send, put_request
 
 __all__ = ["Sent", "send_side_by_side"]
 
@@ -25,7 +25,7 @@ class Sent:
 
 @dataclass(slots=True)
 class _Lane:
-    filling: Filling = field(default_factory=Filling)
+    filling: Filling
     under_way: Future[int] | None = None
 
     def finish(self) -> int:
@@ -65,7 +65,7 @@ def send_side_by_side(
         KinesisError: what a request met; others may have been written before, and the rest was not.
         Exception: what `entries` raises; what was sent before that is written.
     """
-    stop = threading.Event()
+    stop, bound = threading.Event(), RequestBound()
     failed: list[Exception] = []
 
     def pause(seconds: float) -> None:
@@ -76,7 +76,7 @@ def send_side_by_side(
 
     def put(request: list[Entry]) -> int:
         try:
-            return put_request(send, request, sleep=pause, patience=patience, where=where)
+            return put_request(send, request, sleep=pause, patience=patience, where=where, bound=bound)
         except Exception as error:
             # What failed first says why; the others only end early because of it.
             failed.append(error)
@@ -90,7 +90,7 @@ def send_side_by_side(
         lane.under_way = pool.submit(put, request)
         return refusals
 
-    rows = [_Lane() for _ in range(lanes)]
+    rows = [_Lane(Filling(bound)) for _ in range(lanes)]
     records = size = refusals = 0
     with ThreadPoolExecutor(lanes, thread_name_prefix="put-records") as pool:
         try:

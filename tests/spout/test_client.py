@@ -20,6 +20,7 @@ from spout.kinesis import (
     AccessDeniedError,
     IteratorExpiredError,
     KinesisError,
+    RequestTooLargeError,
     StreamMissingError,
     ThrottledError,
     Unavailable,
@@ -154,6 +155,24 @@ def test_a_stream_of_another_account_is_called_by_its_arn(
     other.put_records(name, [(b"x", "k")])
     page = other.get_records(other.iterator(name, other.list_shards(name)[0].id, "TRIM_HORIZON"), 10)
     assert page.records.num_rows == 1
+
+
+def test_a_server_with_the_smaller_limit_takes_ten_mebibytes_in_parts(
+    client: BotoKinesis, make_stream: Callable[..., str]
+) -> None:
+    stream = make_stream()
+    written = [(b"%d" % n + bytes(2**20 - 3), "k") for n in range(8)]
+    with pytest.raises(RequestTooLargeError, match="5 MB limit"):
+        client.put_entries(stream, [{"Data": data, "PartitionKey": key} for data, key in written])
+    client.put_records(stream, written)
+    [shard] = client.list_shards(stream)
+    iterator, read = client.iterator(stream, shard.id, str(TRIM_HORIZON)), []
+    while len(read) < len(written):
+        page = client.get_records(iterator, 10_000)
+        assert page.next_iterator
+        iterator = page.next_iterator
+        read += page.records.column("data").to_pylist()
+    assert [data[:1] for data in read] == [data[:1] for data, _ in written]
 
 
 def test_several_streams_are_each_called_by_their_own_arn(

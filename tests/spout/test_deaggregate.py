@@ -106,8 +106,7 @@ def test_all_of_the_published_format_is_read() -> None:
     )
     message.records.add(partition_key_index=1, data=b"one", explicit_hash_key_index=1)
     message.records.add(partition_key_index=1, data=b"", tags=[{"key": "k", "value": "v"}, {"key": "only"}])
-    # Hash keys are not read, so an index to none does no harm.
-    message.records.add(partition_key_index=0, data=b"three", explicit_hash_key_index=9)
+    message.records.add(partition_key_index=0, data=b"three", explicit_hash_key_index=0)
     users = [(b"one", "é" * 256), (b"", "é" * 256), (b"three", "not used")]
     # A later version of the format may have more fields.
     for extra in (b"", b"\x22\x03new"):
@@ -137,6 +136,7 @@ def with_key(key: bytes) -> bytes:
         one_field_short(data=b"x"),
         one_field_short(partition_key_index=1, data=b"x"),
         one_field_short(partition_key_index=2**64 - 1, data=b"x"),
+        one_field_short(partition_key_index=0, data=b"x", explicit_hash_key_index=0),
         with_key(b"\xff"),
         with_key(b"k" * 257),
         b"",

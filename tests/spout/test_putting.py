@@ -6,8 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spout.kinesis import AccessDeniedError, KinesisError, ThrottledError, Unavailable
-from spout.putting import MAX_RECORD_BYTES, REQUEST_BYTES, Patience, put_all, put_request, requests_of
+from spout.kinesis import AccessDeniedError, KinesisError, RequestTooLargeError, ThrottledError, Unavailable
+from spout.putting import (
+    MAX_RECORD_BYTES,
+    REQUEST_BYTES,
+    SMALLER_REQUEST_BYTES,
+    Filling,
+    Patience,
+    RequestBound,
+    put_all,
+    put_request,
+    requests_of,
+    size_of,
+)
 from spout.testing import FakeTime
 
 
@@ -94,6 +105,50 @@ def test_what_is_never_taken_says_how_much_is_left(monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(ThrottledError, match="2 of 3 records refused, the last with InternalFailure: oh"):
         put_all(send, [(b"x", "k")] * 3, sleep=FakeTime().sleep)
+
+
+def test_only_a_refusal_for_too_much_speaks_of_shards() -> None:
+    time = FakeTime()
+
+    def said(code: str) -> str:
+        with pytest.raises(ThrottledError) as error:
+            put_request(
+                lambda _: [{"ErrorCode": code}],
+                [{"Data": b"x", "PartitionKey": "k"}],
+                sleep=time.sleep,
+                patience=Patience(0.0, time),
+            )
+        return str(error.value)
+
+    assert "too few shards" in said("ProvisionedThroughputExceededException")
+    assert "too few shards" not in said("InternalFailure")
+    assert "Kinesis itself failed" in said("InternalFailure")
+
+
+def test_a_server_that_takes_less_gets_smaller_requests_from_then_on() -> None:
+    asked: list[int] = []
+    arrived: list[bytes] = []
+    time = FakeTime()
+
+    def send(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        asked.append(size_of(entries))
+        if asked[-1] > SMALLER_REQUEST_BYTES:
+            raise RequestTooLargeError("Records size exceeds 5 MB limit")
+        arrived.extend(entry["Data"] for entry in entries)
+        return [{"SequenceNumber": "1"}] * len(entries)
+
+    data = [b"%d" % n + bytes(2**20 - 2) for n in range(9)]
+    bound = RequestBound()
+    for _ in range(2):
+        request = [{"Data": one, "PartitionKey": "k"} for one in data]
+        put_request(send, request, sleep=time.sleep, patience=Patience(0.0, time), bound=bound)
+    assert arrived == data * 2
+    assert sum(size > SMALLER_REQUEST_BYTES for size in asked) == 1
+    assert not time.sleeps
+    filling = Filling(bound)
+    assert [len(filling.add(entry, 2**20)) for entry in request] == [0, 0, 0, 0, 0, 5, 0, 0, 0]
+    with pytest.raises(RequestTooLargeError, match="5 MB"):
+        put_all(send, [(bytes(6 * 2**20), "k")], sleep=time.sleep)
 
 
 def test_waits_grow_while_nothing_is_taken_in_and_shrink_while_something_is() -> None:
