@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from pyspark.sql.types import StructType
 
-from trident.aggregators import Aggregator, CombinerAggregator, ReducerAggregator
+from trident.aggregators import Aggregator, CombinerAggregator, FirstN, ReducerAggregator
 from trident.emitting import ArrowStep, FunctionStep
 from trident.errors import TopologyError
 from trident.fields import Fields, Names, appended, chosen, new_fields
 from trident.frames import arrow
 from trident.graph import AggregateNode, AnyAggregator, Node, PersistentAggregateNode, RowNode
+from trident.kinds import check_factory, check_kind
 from trident.lambdas import name_of
 from trident.operations import ArrowFunction, Function
 from trident.state import StateFactory
 from trident.storable import check_kind, with_storable_values
 from trident.tuples import TridentCollector, TridentTuple
 
-__all__ = ["aggregate_node", "function_node", "persistent_node"]
+__all__ = ["aggregate_node", "check_update", "function_node", "persistent_node"]
 
 
 def function_node(
@@ -30,8 +31,10 @@ def function_node(
     """A function on single tuples: the fields kept, and those that it adds.
 
     Raises:
-        TopologyError: a new field is there already, or no fields remain.
+        TopologyError: it is no function, a new field is there already, or no fields remain.
     """
+    if not isinstance(operation, ArrowFunction):
+        check_kind(operation, Function, name, "plain functions go to map, flat_map, filter or transform")
     schema = appended(kept, added, name)
     if not schema.fields:
         msg = f"{name}: no fields remain"
@@ -61,6 +64,8 @@ def aggregate_node(
     if not isinstance(aggregator, Aggregator) and len(added) != 1:
         msg = f"{name}: gives one value, so it needs one new field, not {len(added)}"
         raise TopologyError(msg)
+    if isinstance(aggregator, FirstN):
+        aggregator.check(read, added, name)
     schema = appended(StructType([parent.schema[key] for key in keys or ()]), added, name)
     return AggregateNode(name, schema, (node,), keys, read, aggregator, added)
 
@@ -82,6 +87,7 @@ def persistent_node(
     if not isinstance(aggregator, CombinerAggregator | ReducerAggregator):
         msg = f"{name}: not a CombinerAggregator or ReducerAggregator; what else updates states is partition_persist"
         raise TopologyError(msg)
+    check_update(parent, state, name)
     node, read, added = _prepared(parent, keys, aggregator, new, inputs, name)
     if len(added) != 1:
         msg = f"{name}: gives one value, so it needs one new field, not {len(added)}"
@@ -92,6 +98,21 @@ def persistent_node(
         node = with_storable_values(name, state, kind, node, read)
     schema = appended(StructType([parent.schema[key] for key in keys]), added, name)
     return PersistentAggregateNode(name, schema, (node,), state, keys, read, aggregator, added)
+
+
+def check_update(parent: Node, state: object, name: str) -> None:
+    """Check that a state can be updated with these tuples.
+
+    Raises:
+        TopologyError: it is no factory of states, or the tuples belong to no batch of a stream.
+    """
+    check_factory(state, name)
+    if not any(spout.tracked for spout in parent.spouts):
+        msg = (
+            f"{name}: these tuples are of a batch DataFrame, which is outside of transactions, so no batch would ever "
+            "update the state. Update it from a stream of Kinesis; a batch DataFrame can query it (state_query)"
+        )
+        raise TopologyError(msg)
 
 
 def _prepared(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pyspark.sql.types import (
@@ -41,7 +42,7 @@ class CombinerAggregator:
         raise NotImplementedError
 
     def zero(self) -> Any:
-        """The value of no tuples."""
+        """The value of no tuples, as in Trident. No topology calls it: of no tuples comes nothing (docs/trident.md)."""
         raise NotImplementedError
 
     def result(self, _inputs: StructType) -> DataType | None:
@@ -173,6 +174,24 @@ class FirstN(Aggregator):
         self._n = n
         self._field = field
         self._reverse = reverse
+
+    def check(self, read: Sequence[str], added: StructType, operation: str) -> None:
+        """Check what it is given when the topology is built.
+
+        Raises:
+            TopologyError: it does not see the field that it sorts by, or the new fields are not as many as it emits.
+        """
+        if self._field is not None and self._field not in read:
+            msg = (
+                f"{operation}: sorts by {self._field!r}, and reads {', '.join(read)}: name it in inputs=[...]"
+            )
+            raise TopologyError(msg)
+        if len(added) != len(read):
+            msg = (
+                f"{operation}: emits the tuples that it reads, so it needs {len(read)} new fields, not {len(added)}: "
+                "inputs=[...] names what it reads"
+            )
+            raise TopologyError(msg)
 
     def init(self, batch_id: int | None, collector: TridentCollector) -> list[TridentTuple]:
         """None yet."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -200,10 +200,16 @@ class QueryStep:
         """Ask for the whole batch, then emit.
 
         Raises:
-            OperationError: there are more or fewer results than tuples.
+            OperationError: there is no list of results, or more or fewer than tuples.
         """
         tuples = read_tuples(batch, self.inputs)
-        results = self.query.batch_retrieve(self._state, tuples)
+        results: Any = self.query.batch_retrieve(self._state, tuples)
+        if not isinstance(results, Collection):
+            msg = (
+                f"{self.operation}: batch_retrieve returned {type(results).__name__}; it returns a list with one "
+                "result for each tuple, in their order, None where there is nothing"
+            )
+            raise OperationError(msg)
         if len(results) != len(tuples):
             msg = (
                 f"{self.operation}: batch_retrieve got {len(tuples)} tuples and returned {len(results)} results; "

@@ -48,6 +48,7 @@ from trident.graph import (
 )
 from trident.grouping import GroupAggregation
 from trident.partials import Partials, partials_of
+from trident.replays import replayed
 from trident.sections import Sections, operates
 from trident.steps import TridentStep
 from trident.updating import Combined, Persisted, Reduced, StateUpdate, Work
@@ -177,7 +178,8 @@ class Attempt:
     def _finished(self, node: Node, frame: DataFrame) -> DataFrame:
         """What comes out of a node that has started from `frame`."""
         if isinstance(node, TransformNode):
-            return as_declared(node.function(frame.select(*node.parents[0].schema.names)), node)
+            with replayed(node.operation):
+                return as_declared(node.function(frame.select(*node.parents[0].schema.names)), node)
         if isinstance(node, RowNode):
             return self._operated(node, frame.select(*node.parents[0].schema.names))
         if isinstance(node, RepartitionNode):
@@ -272,13 +274,15 @@ class Untracked:
         """The rows.
 
         Raises:
-            BatchFailedError: the operation raised for a tuple.
+            BatchFailedError: the operation raised for a tuple, or asked for a replay.
         """
-        self.step.prepare(self.conf)
+        with replayed(self.operation):
+            self.step.prepare(self.conf)
         try:
             for batch in batches:
                 if batch.num_rows:
-                    judged = self.step(batch)
+                    with replayed(self.operation):
+                        judged = self.step(batch)
                     if judged.failed:
                         reason = judged.failed[min(judged.failed)]
                         msg = (

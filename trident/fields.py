@@ -25,7 +25,7 @@ def new_fields(fields: Fields, operation: str, default: Sequence[StructField] = 
     """The fields that an operation adds. A name without a type has that of `default` at its place, else string.
 
     Raises:
-        TopologyError: a field cannot be read, is named twice, or starts with `__`.
+        TopologyError: a field cannot be read, is named twice (to Spark `Word` is `word`), or starts with `__`.
     """
     if isinstance(fields, StructType):
         found = list(fields.fields)
@@ -42,7 +42,7 @@ def new_fields(fields: Fields, operation: str, default: Sequence[StructField] = 
                 msg = f"{operation}: the field {item!r} cannot be read: write 'name' or 'name type', as 'count bigint'"
                 raise TopologyError(msg) from error
     names = [field.name for field in found]
-    wrong = [name for name in names if name.startswith("__") or names.count(name) > 1]
+    wrong = [*_alike(names), *(name for name in names if name.startswith("__"))]
     if wrong:
         msg = f"{operation}: the field {wrong[0]!r} is named twice, or starts with '__', which is ours"
         raise TopologyError(msg)
@@ -59,7 +59,7 @@ def chosen(fields: str | Sequence[str], schema: StructType, operation: str) -> t
     for name in names:
         if name not in schema.names:
             near = difflib.get_close_matches(name, schema.names, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = f"; did you mean {near[0]!r}?" if near else "."
             msg = f"{operation}: there is no field {name!r}{hint} The stream has {', '.join(schema.names)}"
             raise TopologyError(msg)
     return names
@@ -87,9 +87,10 @@ def appended(schema: StructType, added: StructType, operation: str) -> StructTyp
     """A schema with more fields at its end, as a function gives them.
 
     Raises:
-        TopologyError: a field is there already.
+        TopologyError: a field is there already; to Spark `Word` is `word`.
     """
-    twice = sorted(set(schema.names) & set(added.names))
+    ours = {name.casefold() for name in schema.names}
+    twice = sorted(name for name in added.names if name.casefold() in ours)
     if twice:
         msg = f"{operation}: the stream has a field {twice[0]!r} already: name the new one otherwise, or project first"
         raise TopologyError(msg)
@@ -100,6 +101,12 @@ def _is_key(kind: DataType) -> bool:
     if isinstance(kind, ArrayType):
         return _is_key(kind.elementType)
     return isinstance(kind, AtomicType | NullType)
+
+
+def _alike(names: Sequence[str]) -> list[str]:
+    """Those that another one equals, but for upper and lower case."""
+    folded = [name.casefold() for name in names]
+    return [name for name, fold in zip(names, folded, strict=True) if folded.count(fold) > 1]
 
 
 def _parsed(item: str) -> StructType:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from bolt.columns import batch_of
 from trident.aggregators import Aggregator, CombinerAggregator, ReducerAggregator
 from trident.graph import AnyAggregator
+from trident.replays import replayed
 from trident.tuples import TridentCollector, TridentTuple, tuples_of
 
 __all__ = ["GroupAggregation", "keys_of", "rows_by_key"]
@@ -73,8 +74,13 @@ class GroupAggregation:
     txid: int | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The aggregated groups; nothing for a partition without tuples."""
-        rows = list(self._emitted(batches))
+        """The aggregated groups; nothing for a partition without tuples.
+
+        Raises:
+            BatchFailedError: the aggregator raised a `FailedException`.
+        """
+        with replayed(self.operation):
+            rows = list(self._emitted(batches))
         for at in range(0, len(rows), _CHUNK):
             yield batch_of(rows[at : at + _CHUNK], self.schema)
 

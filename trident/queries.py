@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from trident.state import Collector, QueryFunction, ReadOnlyMapState, ReadOnlySnapshottable
 from trident.tuples import TridentTuple
@@ -13,6 +13,8 @@ __all__ = ["MapGet", "SnapshotGet"]
 
 class MapGet(QueryFunction[ReadOnlyMapState[Any], Any]):
     """The value under the key that the tuple's fields are; null where there is none."""
+
+    gives: ClassVar[int | None] = 1
 
     def batch_retrieve(self, state: ReadOnlyMapState[Any], tuples: Sequence[TridentTuple]) -> list[Any]:
         """One read for all tuples."""
@@ -25,6 +27,8 @@ class MapGet(QueryFunction[ReadOnlyMapState[Any], Any]):
 
 class SnapshotGet(QueryFunction[ReadOnlySnapshottable[Any], Any]):
     """The one value of a global aggregation, for every tuple."""
+
+    gives: ClassVar[int | None] = 1
 
     def batch_retrieve(self, state: ReadOnlySnapshottable[Any], tuples: Sequence[TridentTuple]) -> list[Any]:
         """One read for all tuples."""

@@ -277,6 +277,9 @@ class StateUpdater(ABC, Generic[S]):
 class QueryFunction(ABC, Generic[S, R]):
     """Queries a state for the tuples of a batch."""
 
+    gives: ClassVar[int | None] = None
+    """How many values `execute` emits at a time, so how many new fields there must be. None: the user says."""
+
     def prepare(self, conf: Mapping[str, Any]) -> None:
         """Called once before the first batch of a task."""
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from bolt.functions import Judged, reason_of
 from trident.errors import TridentError
 from trident.operations import Filter
+from trident.replays import replayed
 from trident.tuples import TridentTuple, tuples_of
 
 __all__ = ["FilterStep", "FiniteStep", "Pipeline", "ProjectStep", "TridentStep", "read_tuples"]
@@ -20,6 +21,11 @@ __all__ = ["FilterStep", "FiniteStep", "Pipeline", "ProjectStep", "TridentStep",
 
 class TridentStep(Protocol):
     """One operation over Arrow batches."""
+
+    @property
+    def operation(self) -> str:
+        """Its name in messages."""
+        ...
 
     @property
     def schema(self) -> pa.Schema:
@@ -106,6 +112,8 @@ class FiniteStep:
 class ProjectStep:
     """Keeps some of the columns."""
 
+    operation: ClassVar[str] = "project"
+
     schema: pa.Schema
 
     def prepare(self, conf: Mapping[str, Any]) -> None:
@@ -121,9 +129,17 @@ class ProjectStep:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Steps one after the other as a single one. A row that fails takes all that came from it along."""
+    """Steps one after the other as a single one. A row that fails takes all that came from it along.
+
+    A step that raises a `FailedException` fails the batch, not a row: it says that a replay would help.
+    """
 
     steps: tuple[TridentStep, ...]
+
+    @property
+    def operation(self) -> str:
+        """The last step's name."""
+        return self.steps[-1].operation
 
     @property
     def schema(self) -> pa.Schema:
@@ -133,7 +149,8 @@ class Pipeline:
     def prepare(self, conf: Mapping[str, Any]) -> None:
         """Prepare all steps."""
         for step in self.steps:
-            step.prepare(conf)
+            with replayed(step.operation):
+                step.prepare(conf)
 
     def cleanup(self) -> None:
         """Let all steps clean up."""
@@ -141,11 +158,16 @@ class Pipeline:
             step.cleanup()
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
-        """Run all steps."""
+        """Run all steps.
+
+        Raises:
+            BatchFailedError: one raised a `FailedException`.
+        """
         rows, source = batch, np.arange(batch.num_rows, dtype=np.int64)
         failed: dict[int, str] = {}
         for step in self.steps:
-            judged = step(rows)
+            with replayed(step.operation):
+                judged = step(rows)
             for row, reason in judged.failed.items():
                 failed.setdefault(int(source[row]), reason)
             rows, source = judged.rows, source[judged.source]

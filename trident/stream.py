@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from trident.aggregating import aggregate_node, function_node, persistent_node
+from trident.aggregating import aggregate_node, check_update, function_node, persistent_node
 from trident.aggregators import CombinerAggregator, FirstN, ReducerAggregator
 from trident.combining import join_node, merge_node
 from trident.emitting import QueryStep
@@ -18,10 +18,20 @@ from trident.errors import TopologyError
 from trident.execution import Attempt, BatchFacts
 from trident.fields import Fields, Names, appended, chosen, key_fields, new_fields
 from trident.frames import arrow
-from trident.graph import AnyAggregator, Node, PersistNode, RowNode, TransformNode, UpdateNode
+from trident.graph import (
+    AnyAggregator,
+    Node,
+    PersistentAggregateNode,
+    PersistNode,
+    RowNode,
+    TransformNode,
+    UpdateNode,
+)
 from trident.groupings import Groupings
+from trident.kinds import check_kind
 from trident.lambdas import Keep, Many, One, name_of
-from trident.operations import ArrowFunction, Filter, Function
+from trident.operations import ArrowFunction, Filter, Function, Operation
+from trident.queries import MapGet
 from trident.state import QueryFunction, StateFactory, StateUpdater
 from trident.steps import FilterStep, ProjectStep
 from trident.tuples import TridentTuple
@@ -39,7 +49,7 @@ class TridentState:
     def new_values_stream(self) -> Stream:
         """What the updates emit: of `persistent_aggregate` the group fields and the new value.
 
-        Its consumers run when the states of the batch are updated; where one fails, the batch is replayed.
+        Its consumers run when the states of the batch are updated: where one fails, the batch does, not a record.
 
         Raises:
             TopologyError: the state is static.
@@ -160,6 +170,8 @@ class Stream(Groupings, _Aggregations):
         self, condition: Filter | Callable[[TridentTuple], Any], fields: Names | None = None
     ) -> Stream:
         """Keep the tuples for which the condition holds; it sees these fields, or all."""
+        if isinstance(condition, type) and issubclass(condition, Operation):
+            check_kind(condition, Filter, "filter")
         keep = condition if isinstance(condition, Filter) else Keep(condition)
         return self.each(self.fields if fields is None else fields, keep)
 
@@ -198,9 +210,12 @@ class Stream(Groupings, _Aggregations):
         sees the batch's own updates of the states declared before.
 
         Raises:
-            TopologyError: a field is unknown, or the answer decides about records and would be another in a replay.
+            TopologyError: a field is unknown, there are more or fewer than the query takes or gives, or the answer
+                decides about records and would be another in a replay.
         """
         name = f"state_query({name_of(query)})"
+        check_kind(query, QueryFunction, name)
+        check_kind(state, TridentState, name, "new_static_state(factory) makes one of a factory")
         inputs = chosen(fields, self.schema, name)
         updated = state.node
         if updated is not None and self.node.tracked and updated.spouts & self.node.spouts:
@@ -217,6 +232,14 @@ class Stream(Groupings, _Aggregations):
             )
             raise TopologyError(msg)
         added = new_fields(new, name)
+        if query.gives is not None and len(added) != query.gives:
+            msg = f"{name}: gives {query.gives} values, so it needs as many new fields, not {len(added)}"
+            raise TopologyError(msg)
+        keys = updated.keys if isinstance(updated, PersistentAggregateNode) else ()
+        if isinstance(query, MapGet) and (not inputs or (keys and len(inputs) != len(keys))):
+            what = f"its keys have {len(keys)} ({', '.join(keys)})" if keys else "name those that are the key"
+            msg = f"{name}: looks up {len(inputs)} fields in the state; {what}"
+            raise TopologyError(msg)
         schema = appended(self.schema, added, name)
         step = QueryStep(name, state.factory, query, inputs, arrow(added), arrow(self.schema))
         return self._row(name, step, schema)
@@ -245,9 +268,11 @@ class Stream(Groupings, _Aggregations):
         """Update a state with these fields of the tuples, a partition at a time; what is emitted are its new values.
 
         Raises:
-            TopologyError: a field is unknown.
+            TopologyError: a field is unknown, or these are no factory of states and updater.
         """
         name = f"partition_persist({name_of(updater)})"
+        check_kind(updater, StateUpdater, name)
+        check_update(self.node, state, name)
         inputs = chosen(fields, self.schema, name)
         return TridentState(
             state, PersistNode(name, new_fields(new, name), (self.node,), state, inputs, updater)
@@ -256,8 +281,8 @@ class Stream(Groupings, _Aggregations):
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
         """Plain DataFrame code: any function from DataFrame to DataFrame.
 
-        It sees the tuples whose records succeeded; an error in it replays the batch. It is called once now, with no
-        rows, to know its fields.
+        It sees the tuples whose records succeeded. An error in it stops the query, which replays the batch when it is
+        started again; a `FailedException` replays it in place. It is called once now, with no rows, to know its fields.
 
         Raises:
             TopologyError: it raises, or gives something else than a DataFrame with fields.

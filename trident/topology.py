@@ -18,6 +18,7 @@ from trident.batches import TopologyAttempts
 from trident.errors import TopologyError
 from trident.graph import Node, SpoutNode, UpdateNode
 from trident.guarantees import GuaranteeWarning, weakness
+from trident.kinds import check_factory
 from trident.places import check_places
 from trident.state import StateFactory
 from trident.stream import Stream, TridentState
@@ -78,7 +79,12 @@ class TridentTopology:
         return Stream(node)
 
     def new_static_state(self, factory: StateFactory) -> TridentState:
-        """A state that the topology queries and does not update."""
+        """A state that the topology queries and does not update.
+
+        Raises:
+            TopologyError: it is no factory of states.
+        """
+        check_factory(factory, "new_static_state")
         return TridentState(factory)
 
     def start(

@@ -11,11 +11,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from bolt.columns import batch_of
-from bolt.errors import BatchFailedError
-from bolt.functions import reason_of
 from trident.aggregators import CombinerAggregator, ReducerAggregator
-from trident.errors import FailedException, OperationError
+from trident.errors import OperationError
 from trident.grouping import keys_of, rows_by_key
+from trident.replays import replayed
 from trident.state import (
     CombinerValueUpdater,
     MapState,
@@ -146,15 +145,11 @@ class StateUpdate:
         held = [batch for batch in batches if batch.num_rows]
         if not held:
             return
-        try:
+        with replayed(self.operation):
             state: State = self.factory.make_state(self.conf, partition, self.partitions)
             state.begin_commit(self.txid)
             emitted = self.work(state, held)
             state.commit(self.txid)
-        except FailedException as error:
-            # By the name that the driver looks for, whatever class of it this is.
-            msg = f"{self.operation}: {reason_of(error)}"
-            raise BatchFailedError(msg) from error
         for at in range(0, len(emitted) if len(self.schema) else 0, _CHUNK):
             yield batch_of(emitted[at : at + _CHUNK], self.schema)
 

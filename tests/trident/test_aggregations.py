@@ -120,6 +120,16 @@ def test_nan_comes_last_as_null_does(order: list[float | None], reverse: bool, f
     assert found[2] is None or math.isnan(found[2])
 
 
+class DownAsAggregator(CountAsAggregator):
+    def aggregate(self, value, tup, collector):  # type: ignore[no-untyped-def]
+        raise FailedException("the store is down")
+
+
+def test_an_aggregator_that_asks_for_a_replay_fails_the_batch() -> None:
+    with pytest.raises(BatchFailedError, match="aggregate: FailedException: the store is down"):
+        aggregated(DownAsAggregator(), batches([("a", 1)]))
+
+
 def test_no_tuples_give_nothing() -> None:
     assert aggregated(CountAsAggregator(), []) == []
 

@@ -22,6 +22,7 @@ from trident import (
     CombinerAggregator,
     Count,
     FilterNull,
+    FirstN,
     Function,
     MapGet,
     Max,
@@ -50,6 +51,13 @@ class OfNoKnownType(CombinerAggregator):
     pass
 
 
+class OfTextKind(StateFactory):
+    kind = "opaque"  # type: ignore[assignment]
+
+    def make_state(self, conf, partition_index, num_partitions):  # type: ignore[no-untyped-def]
+        raise NotImplementedError
+
+
 class InStore(MemoryMapState):
     driver_local = False
 
@@ -66,6 +74,10 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     "each": (
         lambda s: s.each(["dat"], Split(), ["word"]),
         r"each\(Split\): there is no field 'dat'; did you mean 'd",
+    ),
+    "each, far": (
+        lambda s: s.each(["xyz"], Split(), ["word"]),
+        r"each\(Split\): there is no field 'xyz'\. The stream has partitionKey, ",
     ),
     "each, new": (lambda s: s.each(["data"], Split(), ["data"]), r"each\(Split\): .* field 'data' already"),
     "each, twice": (
@@ -164,6 +176,83 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
         lambda s: s.join(["data"], a_stream("o"), ["data"]),
         "join: .* different spouts",
     ),
+    "each, lambda": (
+        lambda s: s.each(["data"], lambda tup: tup, ["w"]),  # type: ignore[arg-type]
+        r"each\(<lambda>\): takes a Function, not the function <lambda>; plain functions go to map",
+    ),
+    "each, class": (
+        lambda s: s.each(["data"], Split, ["w"]),  # type: ignore[arg-type]
+        r"each\(Split\): takes a Function, not the class Split; give an object: Split\(\)",
+    ),
+    "filter, class": (
+        lambda s: s.filter(FilterNull),  # type: ignore[arg-type]
+        r"filter: takes a Filter, not the class FilterNull; give an object",
+    ),
+    "each, case": (lambda s: s.each(["data"], Split(), ["Data"]), r"each\(Split\): .* field 'Data' already"),
+    "each, twice but for case": (lambda s: s.each(["data"], Split(), ["w", "W"]), "'w' is named twice"),
+    "no state": (
+        lambda s: s.persistent_aggregate(None, Count(), ["n"]),  # type: ignore[arg-type]
+        r"persistent_aggregate\(Count\): takes a StateFactory, not None",
+    ),
+    "a class as state": (
+        lambda s: s.partition_persist(InStore, ["data"], Update()),  # type: ignore[arg-type]
+        r"partition_persist\(Update\): takes a StateFactory, not the class InStore; give an object",
+    ),
+    "a state without its target": (
+        lambda s: s.persistent_aggregate(InStore.opaque, Count(), ["n"]),  # type: ignore[arg-type]
+        "takes a StateFactory, not the function opaque; a state is given as what makes it",
+    ),
+    "a kind as text": (
+        lambda s: s.persistent_aggregate(OfTextKind(), Count(), ["n"]),
+        r"OfTextKind has kind = 'opaque'; it is one of .*StateType.OPAQUE",
+    ),
+    "a function as updater": (
+        lambda s: s.partition_persist(STATE, ["data"], Split()),  # type: ignore[arg-type]
+        r"partition_persist\(Split\): takes a StateUpdater, not <",
+    ),
+    "a function as query": (
+        lambda s: s.state_query(TridentState(STATE), ["data"], Split(), ["n"]),  # type: ignore[arg-type]
+        r"state_query\(Split\): takes a QueryFunction, not <",
+    ),
+    "a factory queried": (
+        lambda s: s.state_query(STATE, ["data"], MapGet(), ["n"]),  # type: ignore[arg-type]
+        r"state_query\(MapGet\): takes a TridentState, not .*; new_static_state\(factory\) makes one",
+    ),
+    "MapGet, no new field": (
+        lambda s: s.state_query(TridentState(STATE), ["data"], MapGet()),
+        r"state_query\(MapGet\): gives 1 values, so it needs as many new fields, not 0",
+    ),
+    "MapGet, two new fields": (
+        lambda s: s.state_query(TridentState(STATE), ["data"], MapGet(), ["n", "m"]),
+        r"state_query\(MapGet\): gives 1 values, so it needs as many new fields, not 2",
+    ),
+    "MapGet, no key": (
+        lambda s: s.state_query(TridentState(STATE), [], MapGet(), ["n"]),
+        r"state_query\(MapGet\): looks up 0 fields",
+    ),
+    "MapGet, another key": (
+        lambda s: s.state_query(
+            a_stream("o").group_by("data").persistent_aggregate(STATE, Count(), "n"),
+            ["data", "txid"],
+            MapGet(),
+            ["n"],
+        ),
+        r"state_query\(MapGet\): looks up 2 fields in the state; its keys have 1 \(data\)",
+    ),
+    "FirstN, field": (
+        lambda s: s.aggregate(FirstN(2, "size"), ["data"], inputs=["data"]),
+        r"aggregate\(FirstN\): sorts by 'size', and reads data",
+    ),
+    "FirstN, new": (
+        lambda s: s.aggregate(FirstN(2), ["a", "b"], inputs=["data"]),
+        r"aggregate\(FirstN\): .* needs 1 new fields, not 2",
+    ),
+    "join, how": (
+        lambda s: s.join("data", s, "data", how="lefft"),
+        "join: how is one of inner, left, .*'lefft'",
+    ),
+    "join, semi": (lambda s: s.join("data", s, "data", how="left_semi"), "join: how is one of"),
+    "join, types": (lambda s: s.join("txid", s, "data"), "join: 'txid' is bigint and 'data' binary"),
     "join, names": (lambda s: s.join(["txid"], s, ["txid"]), "as many different names"),
     "hint": (lambda s: s.parallelism_hint(3), r"parallelism_hint\(3\): .* call shuffle\(\) first"),
     "hint, 0": (lambda s: s.shuffle().parallelism_hint(0), r"parallelism_hint\(0\): at least 1"),
@@ -271,11 +360,31 @@ def test_the_least_and_the_greatest_tuples(spark: SparkSession) -> None:
 
 
 @pytest.mark.usefixtures("spark")
+def test_a_batch_frame_updates_no_state() -> None:
+    table = a_table("k string")
+    message = ": these tuples are of a batch DataFrame, which is outside of transactions"
+    with pytest.raises(TopologyError, match=r"persistent_aggregate\(Count\)" + message):
+        table.group_by("k").persistent_aggregate(STATE, Count(), "n")
+    with pytest.raises(TopologyError, match=r"partition_persist\(Update\)" + message):
+        table.partition_persist(STATE, ["k"], Update())
+    assert a_stream().join("stream", table, "k").persistent_aggregate(STATE, Count(), "n").node is not None
+
+
+@pytest.mark.usefixtures("spark")
 def test_a_join_gives_the_keys_first() -> None:
     left, right = a_table("id int, name string"), a_table("user int, place string")
     joined = left.join("id", right, "user")
     assert joined.fields == ("id", "name", "place")
     assert left.join("id", right, "user", ["a", "b", "c"], "left").fields == ("a", "b", "c")
+    wider = a_table("id int").join("id", a_table("user bigint, place string"), "user")
+    assert wider.schema["id"].dataType.simpleString() == "bigint"
+
+
+def test_new_static_state_takes_a_factory(spark: SparkSession) -> None:
+    with pytest.raises(
+        TopologyError, match=r"new_static_state: takes a StateFactory, not 'redis://x'; a state is"
+    ):
+        TridentTopology(spark).new_static_state("redis://x")  # type: ignore[arg-type]
 
 
 def test_parallelism_hint_is_of_the_last_grouping() -> None:

@@ -13,11 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trident import ArrowFunction, Filter, FilterNull, Function, OperationError
+from bolt.errors import BatchFailedError
+from trident import ArrowFunction, Debug, Filter, FilterNull, Function, OperationError
 from trident.emitting import ArrowStep, FunctionStep, QueryStep
+from trident.errors import StoreUnavailableError
+from trident.execution import Untracked
 from trident.narrowing import narrowed
 from trident.state import QueryFunction, State, StateFactory
-from trident.steps import FilterStep, FiniteStep, Pipeline, ProjectStep
+from trident.steps import FilterStep, FiniteStep, Pipeline, ProjectStep, TridentStep
 
 N = pa.schema([("n", pa.int64())])
 NX = pa.schema([("n", pa.int64()), ("x", pa.string())])
@@ -204,6 +207,77 @@ def test_a_query_with_too_few_results_is_named() -> None:
         OperationError, match=r"state_query\(QuerySquare\): batch_retrieve got 3 tuples and returned 2"
     ):
         step(batch(3, 5, 2))
+
+
+@pytest.mark.parametrize("result", [None, iter([9])])
+def test_a_query_that_gives_no_list_is_named(result: Any) -> None:
+    class Loose(QuerySquare):
+        def batch_retrieve(self, state, tuples):  # type: ignore[no-untyped-def]
+            return result
+
+    step = QueryStep("state_query(Loose)", SquaresFactory(), Loose(), ("n",), M, N)
+    step.prepare({})
+    with pytest.raises(
+        OperationError, match=r"state_query\(Loose\): batch_retrieve returned .*; it returns a list"
+    ):
+        step(batch(3))
+
+
+class Unavailable(Function):
+    def execute(self, tup, collector):  # type: ignore[no-untyped-def]
+        raise StoreUnavailableError("no answer")
+
+
+class UnavailableFilter(Filter):
+    def is_keep(self, tup):  # type: ignore[no-untyped-def]
+        raise StoreUnavailableError("no answer")
+
+
+class UnavailableArrow(ArrowFunction):
+    def execute(self, batch):  # type: ignore[no-untyped-def]
+        raise StoreUnavailableError("no answer")
+
+
+class UnavailableQuery(QuerySquare):
+    def batch_retrieve(self, state, tuples):  # type: ignore[no-untyped-def]
+        raise StoreUnavailableError("no answer")
+
+
+class UnavailableState(SquaresFactory):
+    def make_state(self, conf: Mapping[str, Any], partition_index: int, num_partitions: int) -> Squares:
+        raise StoreUnavailableError("no answer")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        FunctionStep("op", Unavailable(), ("n",), M, N),
+        FilterStep("op", UnavailableFilter(), ("n",), N),
+        ArrowStep("op", UnavailableArrow(), ("n",), M, N),
+        QueryStep("op", SquaresFactory(), UnavailableQuery(), ("n",), M, N),
+        QueryStep("op", UnavailableState(), QuerySquare(), ("n",), M, N),
+    ],
+)
+@pytest.mark.parametrize("tracked", [True, False])
+def test_an_operation_that_asks_for_a_replay_fails_the_batch_not_a_record(
+    step: TridentStep, tracked: bool
+) -> None:
+    def run() -> None:
+        if tracked:
+            pipeline = Pipeline((ProjectStep(N), step))
+            pipeline.prepare({})
+            pipeline(batch(3))
+        else:
+            list(Untracked("op", step, {})(iter([batch(3)])))
+
+    with pytest.raises(BatchFailedError, match="op: StoreUnavailableError: no answer"):
+        run()
+
+
+def test_debug_prints_each_tuple_and_keeps_it(capsys: pytest.CaptureFixture[str]) -> None:
+    judged = FilterStep("each(Debug)", Debug("here"), ("x", "n"), NX)(batch(1, 2))
+    assert capsys.readouterr().out == "<here> ['x1', 1]\n<here> ['x2', 2]\n"
+    assert judged.rows.to_pylist() == batch(1, 2).to_pylist()
 
 
 def test_no_column_goes_further_than_it_is_read() -> None:

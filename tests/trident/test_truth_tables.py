@@ -189,6 +189,21 @@ def test_transactional_map_as_the_originals_tests_have_it() -> None:
     assert (state.multi_get([K]), update(state, 3), update(state, 1)) == ([3], 6, 7)
 
 
+@pytest.mark.parametrize("kind", [TransactionalMap, OpaqueMap])
+def test_each_key_has_one_value(kind: type[Any]) -> None:
+    store = DictMap()
+    state = kind(store)
+    state.begin_commit(1)
+    for call in (
+        lambda: state.multi_update([K], []),
+        lambda: state.multi_put([K], [1, 2]),
+        lambda: state.multi_combine([K], operator.add, []),
+    ):
+        with pytest.raises(ValueError, match=r"multi_\w+ got 1 keys and [02] \w.*: one for each key"):
+            call()
+    assert store.values == {}
+
+
 def test_the_documents_transactional_example() -> None:
     store = DictMap(
         {

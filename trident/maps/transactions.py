@@ -79,6 +79,7 @@ class TransactionMap(RemovableMapState[T]):
 
     def multi_update(self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[T]]) -> list[T | None]:
         """See `MapState.multi_update`."""
+        _check_one_each("multi_update", keys, updaters, "updaters")
         return self._update(
             keys,
             lambda at, bases: [updaters[i].update(base) for i, base in zip(at, bases, strict=True)],
@@ -88,9 +89,7 @@ class TransactionMap(RemovableMapState[T]):
         self, keys: Sequence[Key], combine: Callable[[Any, Any], Any], partials: Sequence[Any]
     ) -> list[T | None]:
         """See `MapState.multi_combine`."""
-        if len(keys) != len(partials):
-            msg = f"multi_combine got {len(keys)} keys and {len(partials)} partial results: one for each key"
-            raise ValueError(msg)
+        _check_one_each("multi_combine", keys, partials, "partial results")
 
         def apply(at: Sequence[int], bases: list[Any]) -> list[Any]:
             chosen = partials[at.start : at.stop] if isinstance(at, range) else [partials[i] for i in at]
@@ -105,6 +104,7 @@ class TransactionMap(RemovableMapState[T]):
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[T | None]) -> None:
         """See `MapState.multi_put`: an update to a constant."""
+        _check_one_each("multi_put", keys, values, "values")
         self._update(keys, lambda at, _: [values[i] for i in at], overwrite=True)
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
@@ -213,6 +213,12 @@ class TransactionMap(RemovableMapState[T]):
 def _is_over(batch: int | None, txid: int | None) -> bool:
     """Whether no replay of a batch can come once `txid` has begun."""
     return batch is None or (txid is not None and batch < txid)
+
+
+def _check_one_each(call: str, keys: Sequence[Key], others: Sequence[Any], named: str) -> None:
+    if len(keys) != len(others):
+        msg = f"{call} got {len(keys)} keys and {len(others)} {named}: one for each key"
+        raise ValueError(msg)
 
 
 def _shifted(apply: Apply, at: Sequence[int]) -> Apply:
