@@ -10,7 +10,7 @@ from trident.errors import TopologyError
 from trident.fields import Fields, Names, appended, chosen, new_fields
 from trident.frames import arrow
 from trident.graph import AggregateNode, AnyAggregator, Node, PersistentAggregateNode, RowNode
-from trident.kinds import check_factory, check_kind
+from trident.kinds import check_factory, check_given
 from trident.lambdas import name_of
 from trident.operations import ArrowFunction, Function
 from trident.state import StateFactory
@@ -34,7 +34,7 @@ def function_node(
         TopologyError: it is no function, a new field is there already, or no fields remain.
     """
     if not isinstance(operation, ArrowFunction):
-        check_kind(operation, Function, name, "plain functions go to map, flat_map, filter or transform")
+        check_given(operation, Function, name, "plain functions go to map, flat_map, filter or transform")
     schema = appended(kept, added, name)
     if not schema.fields:
         msg = f"{name}: no fields remain"

@@ -6,10 +6,10 @@ from trident.errors import TopologyError
 from trident.lambdas import name_of
 from trident.state import StateFactory, StateType
 
-__all__ = ["check_factory", "check_kind"]
+__all__ = ["check_factory", "check_given"]
 
 
-def check_kind(given: object, kind: type, operation: str, hint: str = "") -> None:
+def check_given(given: object, kind: type, operation: str, hint: str = "") -> None:
     """Check that what was given is an object of a class.
 
     Raises:
@@ -34,7 +34,7 @@ def check_factory(factory: object, operation: str) -> None:
     Raises:
         TopologyError: it does not.
     """
-    check_kind(
+    check_given(
         factory,
         StateFactory,
         operation,

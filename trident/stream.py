@@ -28,7 +28,7 @@ from trident.graph import (
     UpdateNode,
 )
 from trident.groupings import Groupings
-from trident.kinds import check_kind
+from trident.kinds import check_given
 from trident.lambdas import Keep, Many, One, name_of
 from trident.operations import ArrowFunction, Filter, Function, Operation
 from trident.queries import MapGet
@@ -171,7 +171,7 @@ class Stream(Groupings, _Aggregations):
     ) -> Stream:
         """Keep the tuples for which the condition holds; it sees these fields, or all."""
         if isinstance(condition, type) and issubclass(condition, Operation):
-            check_kind(condition, Filter, "filter")
+            check_given(condition, Filter, "filter")
         keep = condition if isinstance(condition, Filter) else Keep(condition)
         return self.each(self.fields if fields is None else fields, keep)
 
@@ -214,8 +214,8 @@ class Stream(Groupings, _Aggregations):
                 decides about records and would be another in a replay.
         """
         name = f"state_query({name_of(query)})"
-        check_kind(query, QueryFunction, name)
-        check_kind(state, TridentState, name, "new_static_state(factory) makes one of a factory")
+        check_given(query, QueryFunction, name)
+        check_given(state, TridentState, name, "new_static_state(factory) makes one of a factory")
         inputs = chosen(fields, self.schema, name)
         updated = state.node
         if updated is not None and self.node.tracked and updated.spouts & self.node.spouts:
@@ -271,7 +271,7 @@ class Stream(Groupings, _Aggregations):
             TopologyError: a field is unknown, or these are no factory of states and updater.
         """
         name = f"partition_persist({name_of(updater)})"
-        check_kind(updater, StateUpdater, name)
+        check_given(updater, StateUpdater, name)
         check_update(self.node, state, name)
         inputs = chosen(fields, self.schema, name)
         return TridentState(
