@@ -23,7 +23,10 @@ __all__ = [
 
 
 class Operation:
-    """What functions and filters share: they are made ready once a task, in the process that runs it."""
+    """What functions and filters share: they are made ready once a task, in the process that runs it.
+
+    A `FailedException` that one raises fails no record: the batch is replayed in place.
+    """
 
     def prepare(self, conf: Mapping[str, Any]) -> None:
         """Called before the first tuple of a task."""
