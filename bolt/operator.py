@@ -33,8 +33,10 @@ class Verdict:
     not_done: Mapping[str, tuple[NotDone, ...]]
 
     def excluded(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Which rows of a batch the verdict leaves out, as booleans."""
+        """Which rows of a batch the verdict leaves out, as booleans. Where it leaves none out, no column is read."""
         out = np.zeros(batch.num_rows, dtype=bool)
+        if not any(self.not_done.values()):
+            return out
         sequence, sub = batch.column("sequenceNumber"), batch.column("subSequenceNumber")
         for name, pieces in self.not_done.items():
             # `checkpoint.layout` names the shards of several streams `stream@created/shardId`.

@@ -1,9 +1,9 @@
 """One attempt at a batch of a topology: decide, then apply.
 
 First all that is tracked runs, of all branches, to its end, and where tracking ends the rows are held: for an
-aggregation that Spark knows, already aggregated. What failed is left out of all branches alike, so they run again
-without it until nothing more fails; then the verdict is published, once. Only then are states updated, in the order in
-which they were declared, and what consumes their new values runs last.
+aggregation that Spark knows, already aggregated, or for a state as partial results of it. What failed is left out of
+all branches alike, so they run again without it until nothing more fails; then the verdict is published, once. Only
+then are states updated, in the order in which they were declared, and what consumes their new values runs last.
 """
 
 from __future__ import annotations
@@ -138,16 +138,16 @@ class Attempt:
         keys: tuple[str, ...],
         aggregator: CombinerAggregator,
     ) -> DataFrame:
-        """One row a group; for a state in its partitions, so that they need not be moved any more."""
+        """One row a group, or for a state few: in its partitions, so that they need not be moved any more."""
         parent, partitions = node.parents[0], self._partitions(node)
         partials = self._partials(node)
         if partials is not None:
             assert self.sections is not None
-            partial = self.sections.rows(parent, partials.wanted, partials)
             # There are no more rows than groups to speak of: moved first, they are moved once.
-            return in_spark(
-                by_key(partial, keys, partitions), keys, node.inputs, aggregator, node.added, partial=True
-            )
+            moved = by_key(self.sections.rows(parent, partials.wanted, partials), keys, partitions)
+            if isinstance(node, PersistentAggregateNode):
+                return moved
+            return in_spark(moved, keys, node.inputs, aggregator, node.added, partial=True)
         counts = aggregator.in_spark == "count"
         frame = self._input(parent, {*keys, *(() if counts else node.inputs)})
         groups = in_spark(frame, keys, node.inputs, aggregator, node.added)
@@ -249,6 +249,7 @@ class Attempt:
             self.facts.txid,
             1 if driver_local else partitions,
             arrow(schema),
+            self._partials(node),
         )
         if driver_local:
             emitted = list(update.run(frame.toArrow().to_batches(), 0))

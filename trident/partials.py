@@ -1,7 +1,8 @@
 """Partial results of the aggregators that Spark knows, made where the tuples are.
 
 Tuples that come out of a Python worker are many, and each costs on its way through the JVM and its shuffle. Here they
-are put together in that same worker, in Arrow, so that what leaves it is one row a group, or few; Spark adds those up.
+are put together in that same worker, in Arrow, so that what leaves it is one row a group, or few. For a state, the
+worker that updates it puts those of all workers together; for other aggregations Spark does.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from trident.aggregators import CombinerAggregator
+from trident.errors import OperationError
 from trident.frames import arrow
 from trident.graph import AggregateNode, PersistentAggregateNode
 
 __all__ = ["Partials", "partials_of"]
 
-_TUPLES = 4 << 20
+_TUPLES = 16 << 20
 """Bytes of tuples that are aggregated at once."""
 
 _GROUPS = 32 << 20
@@ -27,6 +29,9 @@ _GROUPS = 32 << 20
 
 _WORTH = 0.8
 """With more groups a tuple than this, putting them together costs more than it saves."""
+
+_WIDE = pa.decimal128(38, 0)
+"""Holds the sum of as many whole numbers as there can be."""
 
 _WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _KEYS = (*_WHOLE, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.DecimalType)
@@ -80,6 +85,41 @@ class Partials:
         for chunk in chunks:
             yield from _batches([self._single(chunk)])
 
+    def merged(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row a group, of partial results that are all there are of it; nothing for a group of nothing but nulls.
+
+        Raises:
+            OperationError: a sum is greater than its type holds.
+        """
+        groups: list[pa.Table] = []
+        held = least = 0
+        for chunk in _chunks(batches):
+            groups.append(chunk)
+            held += chunk.nbytes
+            # Together when they have doubled: each row is put together a few times, however many workers gave it.
+            if held > max(_GROUPS, 2 * least):
+                groups = self._together(groups)
+                held = least = sum(table.nbytes for table in groups)
+        if groups:
+            whole = self._whole(groups)
+            yield from _batches([whole.filter(pc.is_valid(whole.column(-1)))])
+
+    def _whole(self, tables: list[pa.Table]) -> pa.Table:
+        """One row a group: exact also where a sum might not fit."""
+        table, kind = pa.concat_tables(tables), self.schema.types[-1]
+        if self._fits(table):
+            return self._grouped(table)
+        value = len(self.keys)
+        groups = self._grouped(
+            table.set_column(value, self.schema.names[value], table.column(value).cast(_WIDE))
+        )
+        try:
+            sums = groups.column(value).cast(kind)
+        except pa.ArrowInvalid as error:
+            msg = f"the sum of a group is greater than {kind} holds: {error}"
+            raise OperationError(msg) from error
+        return groups.set_column(value, self.schema.field(value), sums)
+
     def _single(self, tuples: pa.Table) -> pa.Table:
         """Each tuple as the partial result that it is by itself."""
         columns = [tuples.column(key) for key in self.keys]
@@ -93,14 +133,23 @@ class Partials:
         """The tables as one with one row a group; or as they are, where a sum might not fit."""
         if not tables:
             return []
-        table, value = pa.concat_tables(tables), self.schema.names[-1]
-        if self.function in ("count", "sum") and not _fits(table.column(value)):
-            return tables
-        function = "sum" if self.function == "count" else self.function
+        table = pa.concat_tables(tables)
+        return [self._grouped(table)] if self._fits(table) else tables
+
+    def _fits(self, table: pa.Table) -> bool:
+        """Whether no sum of these can leave what its type holds."""
+        values = table.column(len(self.keys))
+        if self.function not in ("count", "sum") or not pa.types.is_integer(values.type):
+            return True
+        ends = pc.min_max(values).as_py()
+        return bool(len(values) * max(abs(ends["min"] or 0), abs(ends["max"] or 0)) < 1 << 63)
+
+    def _grouped(self, table: pa.Table) -> pa.Table:
+        function, value = "sum" if self.function == "count" else self.function, self.schema.names[-1]
         # Nothing but nulls gives null. Another thread would only take a core from another task.
         options = pc.ScalarAggregateOptions(min_count=1)
         groups = table.group_by(list(self.keys), use_threads=False).aggregate([(value, function, options)])
-        return [groups.select([*self.keys, f"{value}_{function}"]).rename_columns(self.schema.names)]
+        return groups.select([*self.keys, f"{value}_{function}"]).rename_columns(self.schema.names)
 
 
 def partials_of(
@@ -138,11 +187,3 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _batches(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
     for table in tables:
         yield from table.combine_chunks().to_batches()
-
-
-def _fits(values: pa.ChunkedArray) -> bool:
-    """Whether no sum of these can leave what their type holds."""
-    if not pa.types.is_integer(values.type):
-        return True
-    ends = pc.min_max(values).as_py()
-    return bool(len(values) * max(abs(ends["min"] or 0), abs(ends["max"] or 0)) < 1 << 63)

@@ -22,10 +22,13 @@ from trident.narrowing import narrowed
 from trident.partials import Partials
 from trident.steps import Pipeline, ProjectStep, TridentStep
 
-__all__ = ["IDENTITY", "Sections", "operates"]
+__all__ = ["Sections", "operates"]
 
-IDENTITY = ("stream", "shardId", "sequenceNumber", "subSequenceNumber", MESSAGE_ID, ANCHORS)
+_IDENTITY = (MESSAGE_ID, ANCHORS)
 """The columns of the source by which an operator on it knows a record."""
+
+_PLACE = ("stream", "shardId", "sequenceNumber", "subSequenceNumber")
+"""Those by which it finds the records that a verdict leaves out, and the shards of those that it keeps."""
 
 
 @dataclass(slots=True)
@@ -100,9 +103,14 @@ class Sections:
         return source.on(source.frame.select(*wanted))
 
     def _columns(self, wanted: set[str]) -> list[str]:
-        """Of the source: what is read, what tells records apart, and whole records where failed ones are kept."""
-        kept = RECORD_SCHEMA.names if self.tracking.spool is not None else ()
-        return sorted({*wanted, *IDENTITY, *kept})
+        """Of the source: what is read, what tells records apart, and whole records where failed ones are kept.
+
+        Each costs its way through the JVM, so where they stand is read only where some are left out or kept.
+        """
+        keeping = self.tracking.spool is not None
+        kept = RECORD_SCHEMA.names if keeping else ()
+        place = _PLACE if keeping or self._excluding else ()
+        return sorted({*wanted, *_IDENTITY, *place, *kept})
 
     def _operator(
         self,

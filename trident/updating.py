@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from bolt.columns import batch_of
 from trident.aggregators import CombinerAggregator, ReducerAggregator
 from trident.errors import OperationError
 from trident.grouping import keys_of, rows_by_key
+from trident.partials import Partials
 from trident.replays import replayed
 from trident.state import (
     CombinerValueUpdater,
@@ -41,7 +43,7 @@ _IN_C: Mapping[str | None, Callable[[Any, Any], Any]] = {
 class Work(Protocol):
     """What an update does to a state with the tuples of a partition."""
 
-    def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Sequence[tuple[Any, ...]]:
+    def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Iterable[tuple[Any, ...]]:
         """Update the state: what it emits."""
         ...
 
@@ -55,7 +57,7 @@ class Combined:
     value: str
     aggregator: CombinerAggregator
 
-    def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Sequence[tuple[Any, ...]]:
+    def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Iterable[tuple[Any, ...]]:
         """Update the state: the group fields and the new value."""
         table = pa.Table.from_batches(batches)
         partials = table.column(self.value).to_pylist()
@@ -63,7 +65,7 @@ class Combined:
         if self.keys:
             keys = keys_of(table, self.keys)
             values = _map_state(state, self.operation).multi_combine(keys, combine, partials)
-            return [(*key, value) for key, value in zip(keys, values, strict=True)]
+            return _rows(keys, values, self.operation)
         total = partials[0]
         for partial in partials[1:]:
             total = combine(total, partial)
@@ -80,7 +82,7 @@ class Reduced:
     inputs: tuple[str, ...]
     aggregator: ReducerAggregator
 
-    def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Sequence[tuple[Any, ...]]:
+    def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Iterable[tuple[Any, ...]]:
         """Update the state: the group fields and the new value."""
         groups = rows_by_key(batches, self.keys, self.inputs)
         updaters = [ReducerValueUpdater[Any](self.aggregator, tuples) for tuples in groups.values()]
@@ -88,7 +90,7 @@ class Reduced:
             return [(_snapshottable(state, self.operation).update(updaters[0]),)]
         keys = list(groups)
         values = _map_state(state, self.operation).multi_update(keys, updaters)
-        return [(*key, value) for key, value in zip(keys, values, strict=True)]
+        return _rows(keys, values, self.operation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class Persisted:
     conf: Mapping[str, Any]
     width: int
 
-    def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Sequence[tuple[Any, ...]]:
+    def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Iterable[tuple[Any, ...]]:
         """Update the state: what the updater emits."""
         tuples = [
             tup
@@ -121,7 +123,10 @@ class Persisted:
 
 @dataclass(frozen=True, slots=True)
 class StateUpdate:
-    """Updates the state of one partition within its transaction; a partition without tuples leaves it alone."""
+    """Updates the state of one partition within its transaction; a partition without tuples leaves it alone.
+
+    `partials` puts together first what comes of one group from several workers.
+    """
 
     operation: str
     factory: StateFactory
@@ -130,6 +135,7 @@ class StateUpdate:
     txid: int | None
     partitions: int
     schema: pa.Schema
+    partials: Partials | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run in a task: the new values stream."""
@@ -142,16 +148,25 @@ class StateUpdate:
         Raises:
             BatchFailedError: the state, or what updates it, raised a `FailedException`.
         """
-        held = [batch for batch in batches if batch.num_rows]
+        given = batches if self.partials is None else self.partials.merged(batches)
+        held = [batch for batch in given if batch.num_rows]
         if not held:
             return
         with replayed(self.operation):
             state: State = self.factory.make_state(self.conf, partition, self.partitions)
             state.begin_commit(self.txid)
-            emitted = self.work(state, held)
+            emitted = iter(self.work(state, held))
             state.commit(self.txid)
-        for at in range(0, len(emitted) if len(self.schema) else 0, _CHUNK):
-            yield batch_of(emitted[at : at + _CHUNK], self.schema)
+        while len(self.schema) and (rows := list(islice(emitted, _CHUNK))):
+            yield batch_of(rows, self.schema)
+
+
+def _rows(keys: Sequence[Any], values: Sequence[Any], operation: str) -> Iterator[tuple[Any, ...]]:
+    """The group fields and the new value: made only if somebody reads them."""
+    if len(keys) != len(values):
+        msg = f"{operation}: the state gave {len(values)} values for {len(keys)} groups: one for each"
+        raise OperationError(msg)
+    return ((*key, value) for key, value in zip(keys, values, strict=True))
 
 
 def _map_state(state: Any, operation: str) -> MapState[Any]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, LongType, StructType
 
 from trident import CombinerAggregator, Count, Max, Min, Sum, partials
+from trident.errors import OperationError
 from trident.frames import arrow
 from trident.graph import AggregateNode, Node
 from trident.partials import Partials, partials_of
@@ -97,7 +98,15 @@ def test_groups_are_those_of_the_tuples(
             key = tuple(row[("a", "b").index(name)] for name in keys)
             value = 1 if function == "count" else row[2]
             truth.setdefault(key, []).extend([] if value is None else [value])
-        assert ended(out, function) == {key: FOLDS[function](all_) for key, all_ in truth.items() if all_}
+        expected = {key: FOLDS[function](all_) for key, all_ in truth.items() if all_}
+        assert ended(out, function) == expected
+        # What a state is given, of several workers.
+        if all(abs(value) <= GREATEST for value in expected.values()):
+            parts = [*step(given_as(rows[::2], schema, size)), *step(given_as(rows[1::2], schema, size))]
+            merged = list(step.merged(parts))
+            assert all(batch.schema.names == step.schema.names for batch in merged)
+            assert sum(batch.num_rows for batch in merged) == len(expected), "one row a group"
+            assert ended(merged, function) == expected
 
     same()
 
@@ -140,6 +149,27 @@ def test_a_sum_that_may_not_fit_is_left_to_spark() -> None:
     assert step is not None
     out = list(step(given_as([("x", GREATEST), ("x", GREATEST)], schema, 1)))
     assert [value for batch in out for value in batch.column("out").to_pylist()] == [GREATEST] * 2
+
+
+def test_a_state_is_given_sums_that_fit_in_the_end() -> None:
+    schema = "a string; n long"
+    step = made(Sum(), ("a",), schema)
+    assert step is not None
+    rows = [("x", GREATEST), (None, 5), ("x", GREATEST), ("x", -GREATEST), ("y", None), (None, 7)]
+    [batch] = step.merged(given_as(rows, "a string; out long", 1))
+    assert batch.schema == step.schema
+    assert sorted(batch.to_pydict()["out"]) == [12, GREATEST]
+    with pytest.raises(OperationError, match="greater than int64 holds"):
+        list(step.merged(given_as(rows[:3], "a string; out long", 1)))
+
+
+@pytest.mark.parametrize("aggregator", [Count(), Sum(), Max()])
+def test_a_state_is_given_nothing_of_nothing(aggregator: CombinerAggregator) -> None:
+    step = made(aggregator, (), "a string; n long")
+    assert step is not None
+    assert list(step.merged([])) == []
+    nulls = [(None,), (None,)]
+    assert sum(batch.num_rows for batch in step.merged(given_as(nulls, "out long", 1))) == 0
 
 
 @pytest.mark.parametrize(
