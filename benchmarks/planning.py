@@ -12,6 +12,7 @@ import argparse
 import json
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -147,6 +148,7 @@ def pin(store: SourceStore, plan: Plan, epoch: int) -> None:
             fresh=1,
             digest=f"{plan.txid:016}",
             xor=plan.txid,
+            arrival=int(time.time() * 1000),
             behind_ms=1000,
         )
         store.create_pin(shard, turn, epoch)
