@@ -168,7 +168,7 @@ def run() -> list[list[Row]]:
 
     def row(what: str, measured: Callable[[], None], keys: int = KEYS, *, exact: bool = True) -> Row:
         measured()
-        return Row(what, best(measured, 5), keys, exact)
+        return Row(what, best(measured, 12), keys, exact)
 
     redis_program, memcached_program = find("redis-server").path, find("memcached").path
     if redis_program is None or memcached_program is None:
