@@ -248,6 +248,11 @@ class SourceState:
             if shard not in self._parked
         }
 
+    def is_closed(self, shard: str) -> bool:
+        """Whether a shard was listed as closed: no new records come, and its end is where an answer says so."""
+        node = self.lineage.get(shard)
+        return node is not None and node.state != "open"
+
     def key_of(self, shard: str) -> ShardKey:
         """Which shard of which stream a name stands for."""
         return self._layout.key_of(shard)
