@@ -237,7 +237,7 @@ class _PageParser(JSONParser):
         """The page in a body that the decoder has refused."""
         try:
             return page_from_response(super().parse(response, shape), server_time(headers))
-        except (ResponseParserError, TypeError, ValueError) as error:
+        except (AttributeError, ResponseParserError, TypeError, ValueError) as error:
             msg = f"the answer to GetRecords cannot be read ({len(response['body'])} bytes): {error}"
             raise ResponseParserError(msg) from error
 
