@@ -25,6 +25,7 @@ from checkpoint.layout import Layout
 from checkpoint.nodes import Plan
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
+from spout.clocks import SteadyClock
 from spout.consumers import ready_consumers
 from spout.errors import CheckpointMismatchError
 from spout.exhausted import refuse_exhausted
@@ -80,7 +81,7 @@ class SourceRun:
         self._options = options
         self._consumers = consumers
         self._client = client
-        self._clock = clock
+        self._now = SteadyClock(clock, steady)
         self._steady = steady
         self._rng = rng or random.Random()
         self._wake = threading.Event()
@@ -97,7 +98,7 @@ class SourceRun:
         self._epoch = self._store.raise_epoch(*me)
         known = settle_in(self._store, client, created, self._epoch, *me) if layout.several else created
         streams = Streams(kinesis, layout, infos)
-        self._state = SourceState(options, self._store, streams, self._epoch, self._rng)
+        self._state = SourceState(options, self._store, streams, self._epoch, self._rng, self._now)
         self._state.load()
         self._state.check_retention()
         self._probe = TipProbe(
@@ -264,9 +265,6 @@ class SourceRun:
         self._purger.close()
         self._client.stop()
         self._client.close()
-
-    def _now(self) -> int:
-        return int(self._clock() * 1000)
 
     def _steady_ms(self) -> int:
         return int(self._steady() * 1000)
