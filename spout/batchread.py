@@ -24,7 +24,7 @@ from spout.pager import Pager
 from spout.places import LATEST, Places
 from spout.positions import AtTimestamp, Position, ShardEnd, TrimHorizon
 from spout.rows import untracked_rows
-from spout.slices import beyond
+from spout.slices import beyond, portions
 from spout.streams import describe_streams
 
 __all__ = ["KinesisBatchReader", "RangesPartition", "ShardRange", "in_lineage_order", "now_of", "read_range"]
@@ -162,7 +162,8 @@ def read_range(
         assert page is not None
         rest = 0 if isinstance(part.end, ShardEnd) else beyond(records, part.end).num_rows
         if records.num_rows > rest:
-            yield untracked_rows(records.slice(0, records.num_rows - rest), part.stream, part.shard)
+            for portion in portions(records.slice(0, records.num_rows - rest)):
+                yield untracked_rows(portion, part.stream, part.shard)
         empty = page.records.num_rows == 0
         if rest or (empty and pager.at_tip and _is_past(part.end, page.server_time)):
             return

@@ -100,6 +100,9 @@ class SubscriptionPager(ShardPager):
 
         A subscription that has ended is renewed where it ended; that another one is waited for counts as a throttle.
         """
+        part = self._next_part()
+        if part is not None:
+            return part
         deadline = self._clock() + patience
         try:
             page = self._next_page(deadline)
@@ -119,6 +122,7 @@ class SubscriptionPager(ShardPager):
 
     def close(self) -> None:
         """End the subscription, if there is one; reading on begins another."""
+        self._rest = None
         if self._subscription is not None:
             self._subscription.close()
             self._subscription = None

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import math
+import os
+import threading
 from abc import ABC, abstractmethod
+from dataclasses import replace
 
 import pyarrow as pa
 
 from spout.closing import Closing
-from spout.deaggregate import deaggregated
+from spout.deaggregate import first_deaggregated
 from spout.kinesis import IteratorExpiredError, Kinesis, KinesisError, Page, ThrottledError, Unavailable
 from spout.limits import ShardLimiter
 from spout.positions import After, Position
-from spout.slices import beyond, position_at, with_sub_sequence
+from spout.slices import beyond, payload_size, position_at, with_sub_sequence
 
 __all__ = ["Pager", "ShardPager"]
+
+_PART = 8 * 2**20
+"""Bytes of user records, as rows, after which the other aggregates of a page wait until those are taken."""
+
+# One page at a time: what it takes on the way is more than what comes of it. By process, as a lock inherited over a
+# fork may be held by a thread that is not there.
+_opening: dict[int, threading.Lock] = {}
 
 _RENEWALS = 3
 """Fresh iterators that may expire in a row before the shard is left alone for a while."""
@@ -32,7 +42,7 @@ class ShardPager(ABC):
 
     Attributes:
         position: where the next record is: after the last one given, else where the reading started.
-        page: the last answer, None before the first.
+        page: the last answer, or the part of it that was given last; None before the first.
         drained: the shard is closed and read to its end.
     """
 
@@ -46,6 +56,7 @@ class ShardPager(ABC):
         self.position = position
         self.page: Page | None = None
         self.drained = False
+        self._rest: tuple[Page, bool] | None = None
 
     @property
     def at_tip(self) -> bool:
@@ -77,14 +88,30 @@ class ShardPager(ABC):
     def _take(self, page: Page) -> pa.RecordBatch:
         """The records of a page that are not before the position, which moves behind them.
 
+        Aggregates may hold much more than their page: they are opened in parts.
+
         Raises:
             KinesisError: nothing tells whether this is the shard's end. Nothing has changed: take the page again.
         """
-        self.drained = self._closing.is_end(page)
-        self.page = page
+        return self._give(page, self._closing.is_end(page))
+
+    def _next_part(self) -> pa.RecordBatch | None:
+        """The next part of a page that is given in parts, None where there is none."""
+        return self._give(*self._rest) if self._rest is not None else None
+
+    def _give(self, page: Page, ended: bool) -> pa.RecordBatch:
+        self._rest = None
         records = with_sub_sequence(page.records)
         if self._deaggregate:
-            records = deaggregated(records)
+            with _opening.setdefault(os.getpid(), threading.Lock()):
+                records, taken = first_deaggregated(records, _PART)
+            if taken < page.records.num_rows:
+                self._rest = replace(page, records=page.records.slice(taken)), ended
+                # More of it follows, and a reading that breaks off goes on at the position.
+                part, lag = page.records.slice(0, taken), max(1, page.behind_ms or 0)
+                page, ended = replace(page, records=part, next_iterator=None, behind_ms=lag), False
+            page = replace(page, size=payload_size(page.records))
+        self.page, self.drained = page, ended
         records = beyond(records, self.position)
         if records.num_rows:
             self.position = After(position_at(records, -1))
@@ -133,6 +160,9 @@ class Pager(ShardPager):
 
     def next(self, limit: int, patience: float = math.inf) -> pa.RecordBatch | None:
         """See `ShardPager.next`; what may take longer than `patience` are the shard's limits."""
+        part = self._next_part()
+        if part is not None:
+            return part
         for renewal in range(_RENEWALS):
             if not self._limiter.acquire(patience):
                 return None
