@@ -1,4 +1,4 @@
-"""Aggregates that hold far more than they are: counted before they are opened, in parts, and beyond a bound not at all."""
+"""Aggregates that hold far more than they are: counted before they are opened, in parts, beyond a bound not at all."""
 
 from __future__ import annotations
 
