@@ -23,7 +23,7 @@ __all__ = ["Attempt", "Process"]
 log = logging.getLogger(__name__)
 
 Attempt = Callable[["DataFrame", BatchInHand, "Process"], Mapping[str, tuple[NotDone, ...]] | None]
-"""Processes a batch once: gives what is not done, by shard, to be published; None where nothing is to be."""
+"""Processes a batch once: gives what is not done, by shard, to be published; None where nothing is, or it was."""
 
 
 class Process:
@@ -61,11 +61,12 @@ class Process:
             # must not be given to `write` with no rows: it would replace with nothing what that batch wrote.
             log.warning("a batch without rows is not handed on: %s", error)
             return
+        batch.say_judging()
         for left in range(self._batch_retries, -1, -1):
             try:
                 not_done = self._attempt(rows, batch, self)
-                if not_done is not None:
-                    self.publish(batch, not_done)
+                if batch.verdict is None:
+                    self.publish(batch, not_done or {})
             except (BatchFailedError, PythonException) as error:
                 # An operator's error arrives as Spark's, with the name of ours in it.
                 if not left or not (

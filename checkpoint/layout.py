@@ -189,6 +189,11 @@ class Layout:
         return f"{self.base}/settled"
 
     @property
+    def judging(self) -> str:
+        """The newest run whose driver judges its records."""
+        return f"{self.base}/judging"
+
+    @property
     def stop(self) -> str:
         """The request that the running query ends after the batch in hand."""
         return f"{self.base}/stop"

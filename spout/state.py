@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from checkpoint.errors import StateMissingError
+from checkpoint.errors import BatchMissingError, StateMissingError
 from checkpoint.layout import ShardKey
 from checkpoint.nodes import (
     Acks,
     DeadLettersNode,
+    NotDone,
+    Pin,
     Plan,
     SettledNode,
     ShardsNode,
@@ -17,10 +19,12 @@ from checkpoint.nodes import (
 from checkpoint.store import SourceStore
 from spout.adoption import adopted_nodes, is_beyond
 from spout.amending import Amender
+from spout.errors import OutcomeMissingError
 from spout.exhausted import counted
 from spout.lineage import LineageKeeper
 from spout.losses import Losses, gone_before, replayed_without
 from spout.options import Options
+from spout.pinned import empty_turn
 from spout.planning import ShardState
 from spout.positions import TRIM_HORIZON, Position, parse_position
 from spout.probe import Look
@@ -142,10 +146,14 @@ class SourceState:
         """Settle a batch that Spark has committed: move checkpoints, queue what failed, in ZooKeeper first.
 
         Shards that carry the batch's stamp were moved on by an earlier settling that a crash has cut short.
+
+        Raises:
+            OutcomeMissingError: its records were judged, and the outcome is not there; nothing was changed.
         """
         found, acks = self._store.finished(plan.txid, plan.shards)
+        not_done = self._outcome(acks, plan)
+        found |= self._empty_turns(plan, found)
         pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
-        not_done = _outcome(acks, plan)
         done: dict[str, SettledShard] = {}
         for shard in plan.shards:
             before = self._of(plan, shard)
@@ -196,6 +204,39 @@ class SourceState:
             start = self._of(plan, shard).start
             self.shards[shard] = ShardState(start, result.checkpoint, result.inflight, result.turns)
         self.settled, self.settled_plan = plan.txid, plan.plan
+
+    def _outcome(self, acks: Acks | None, plan: Plan) -> Mapping[str, Sequence[NotDone]]:
+        """What is not done of a batch, by shard.
+
+        Raises:
+            OutcomeMissingError: its records were judged, and the outcome is not there.
+        """
+        if acks is not None and acks.plan == plan.plan:
+            return acks.not_done
+        if not self._store.owes_outcome(plan.txid):
+            return {}
+        layout = self._layout
+        msg = (
+            f"Spark has committed txid {plan.txid}, whose records were judged ({layout.judging}), but "
+            f"{layout.acks_of(plan.txid)} does not exist: ZooKeeper was restored from a copy made before the outcome "
+            "was published, or the batch function was not called for this batch. Which records failed is not known, "
+            "and none is taken for done"
+        )
+        raise OutcomeMissingError(msg)
+
+    def _empty_turns(self, plan: Plan, found: Mapping[str, Pin]) -> dict[str, Pin]:
+        """The pins of those turns that nobody has pinned: of empty ones, so that a task that comes late gives no rows.
+
+        Where somebody has pinned a turn meanwhile, that pin holds.
+        """
+        missing = [shard for shard in plan.shards if shard not in found or found[shard].plan != plan.plan]
+        try:
+            return self._store.create_pins(
+                {shard: empty_turn(plan, shard, self._epoch) for shard in missing}, self._epoch
+            )
+        except BatchMissingError:
+            # Spark has left the scan out, so the plan was never stored: nobody can pin anything.
+            return {}
 
     def _of(self, plan: Plan, shard: str) -> ShardState:
         """A shard of a plan; retention may have removed it from the listing since it was planned."""
@@ -290,7 +331,3 @@ class SourceState:
     def dead(self) -> Mapping[str, tuple[Run, ...]]:
         """The exhausted runs, by shard."""
         return {shard: state.dead for shard, state in self.active.items() if state.dead}
-
-
-def _outcome(acks: Acks | None, plan: Plan) -> Mapping[str, Sequence]:  # type: ignore[type-arg]
-    return acks.not_done if acks is not None and acks.plan == plan.plan else {}
