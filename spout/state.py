@@ -5,13 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from checkpoint.errors import BatchMissingError, StateMissingError
+from checkpoint.errors import StateMissingError
 from checkpoint.layout import ShardKey
 from checkpoint.nodes import (
-    Acks,
     DeadLettersNode,
-    NotDone,
-    Pin,
     Plan,
     SettledNode,
     ShardsNode,
@@ -19,14 +16,14 @@ from checkpoint.nodes import (
 from checkpoint.store import SourceStore
 from spout.adoption import adopted_nodes, is_beyond
 from spout.amending import Amender
-from spout.errors import OutcomeMissingError
 from spout.exhausted import counted
+from spout.finished import Finished
+from spout.forgetting import Forgetting
 from spout.lineage import LineageKeeper
 from spout.losses import Losses, gone_before, replayed_without
 from spout.options import Options
-from spout.pinned import empty_turn
 from spout.planning import ShardState
-from spout.positions import TRIM_HORIZON, Position, parse_position
+from spout.positions import TRIM_HORIZON, Position, ShardEnd, parse_position
 from spout.probe import Look
 from spout.settling import Explicit, SettledShard, settle_shard
 from spout.shards import Lineage, drained, readable
@@ -70,6 +67,7 @@ class SourceState:
         self.untidy = True
         self.children_due = False
         self.losses = Losses(options.fail_on_data_loss)
+        self._forgetting = Forgetting(store, epoch)
         self._keeper = LineageKeeper(options, store, streams, epoch, self.losses)
         self.shards: dict[str, ShardState] = {}
         self.dead_letters: dict[str, DeadLettersNode] = {}
@@ -87,12 +85,15 @@ class SourceState:
             self.settled, self.settled_plan = settled.txid, settled.plan
         self._keeper.load()
         checkpoints, inflight = self._store.checkpoints(), self._store.inflight()
-        for shard in {*self.lineage, *inflight}:
+        self.dead_letters = self._store.dead_letters()
+        held = {shard for shard, node in inflight.items() if node.waiting or node.dead or node.pending}
+        known = {*self.lineage, *held}
+        self._forgetting.note_stored({*checkpoints, *inflight, *self.dead_letters} - known)
+        for shard in known:
             start = parse_position(self.lineage[shard].start) if shard in self.lineage else TRIM_HORIZON
             turns = self._positions(shard, inflight[shard].turns) if shard in inflight else {}
             self.shards[shard] = ShardState(start, checkpoints.get(shard), inflight.get(shard), turns)
         self._parked = frozenset(shard for shard in self.shards if self.streams.info_of(shard) is None)
-        self.dead_letters = self._store.dead_letters()
 
     @property
     def lineage(self) -> Lineage:
@@ -113,19 +114,23 @@ class SourceState:
     def list_shards(self, *, everything: bool) -> None:
         """Ask for the shards again; new ones join. Only of `everything` is told what retention removed: it goes.
 
+        No batch is in hand: none of them is about to be settled.
+
         Raises:
             DataLossError: with `failOnDataLoss`, a shard went that was not read to its end.
         """
-        before = self.lineage
         if everything:
             self._keeper.list_all(self.shards)
         else:
             self._keeper.list_new()
         for shard in self.lineage.keys() - self.shards.keys():
             self.shards[shard] = ShardState(parse_position(self.lineage[shard].start))
-        for shard in before.keys() - self.lineage.keys():
-            if not self.shards[shard].held:
-                del self.shards[shard]
+        if everything:
+            for shard in self.shards.keys() - self.lineage.keys():
+                if not self.shards[shard].held:
+                    at = self.shards.pop(shard).position
+                    self._forgetting.note(shard, drained=isinstance(at, ShardEnd))
+            self.dead_letters = self._forgetting.forget({*self.lineage, *self.shards}, self.dead_letters)
 
     def check_retention(self) -> None:
         """See that no shard's position has fallen out of the stream.
@@ -150,10 +155,8 @@ class SourceState:
         Raises:
             OutcomeMissingError: its records were judged, and the outcome is not there; nothing was changed.
         """
-        found, acks = self._store.finished(plan.txid, plan.shards)
-        not_done = self._outcome(acks, plan)
-        found |= self._empty_turns(plan, found)
-        pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
+        finished = Finished.of(self._store, plan, self._epoch)
+        pins, not_done = finished.pins, finished.not_done
         done: dict[str, SettledShard] = {}
         for shard in plan.shards:
             before = self._of(plan, shard)
@@ -196,7 +199,9 @@ class SourceState:
             ShardsNode(shards=lineage) if ended else None,
             SettledNode(txid=plan.txid, plan=plan.plan),
             self._epoch,
-            leftover=self._store.nodes_of(plan.txid, list(found), outcome=acks is not None) if small else (),
+            leftover=self._store.nodes_of(plan.txid, finished.pinned, outcome=finished.judged)
+            if small
+            else (),
         )
         self._keeper.lineage = lineage
         self.dead_letters |= letters
@@ -204,39 +209,6 @@ class SourceState:
             start = self._of(plan, shard).start
             self.shards[shard] = ShardState(start, result.checkpoint, result.inflight, result.turns)
         self.settled, self.settled_plan = plan.txid, plan.plan
-
-    def _outcome(self, acks: Acks | None, plan: Plan) -> Mapping[str, Sequence[NotDone]]:
-        """What is not done of a batch, by shard.
-
-        Raises:
-            OutcomeMissingError: its records were judged, and the outcome is not there.
-        """
-        if acks is not None and acks.plan == plan.plan:
-            return acks.not_done
-        if not self._store.owes_outcome(plan.txid):
-            return {}
-        layout = self._layout
-        msg = (
-            f"Spark has committed txid {plan.txid}, whose records were judged ({layout.judging}), but "
-            f"{layout.acks_of(plan.txid)} does not exist: ZooKeeper was restored from a copy made before the outcome "
-            "was published, or the batch function was not called for this batch. Which records failed is not known, "
-            "and none is taken for done"
-        )
-        raise OutcomeMissingError(msg)
-
-    def _empty_turns(self, plan: Plan, found: Mapping[str, Pin]) -> dict[str, Pin]:
-        """The pins of those turns that nobody has pinned: of empty ones, so that a task that comes late gives no rows.
-
-        Where somebody has pinned a turn meanwhile, that pin holds.
-        """
-        missing = [shard for shard in plan.shards if shard not in found or found[shard].plan != plan.plan]
-        try:
-            return self._store.create_pins(
-                {shard: empty_turn(plan, shard, self._epoch) for shard in missing}, self._epoch
-            )
-        except BatchMissingError:
-            # Spark has left the scan out, so the plan was never stored: nobody can pin anything.
-            return {}
 
     def _of(self, plan: Plan, shard: str) -> ShardState:
         """A shard of a plan; retention may have removed it from the listing since it was planned."""
