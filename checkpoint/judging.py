@@ -6,6 +6,8 @@ silence says that the outcome was lost, as in a ZooKeeper that was restored from
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from checkpoint.fencing import RACES, too_many_races
 from checkpoint.nodes import Batch, JudgingNode
 from checkpoint.nodestore import NodeStore
@@ -45,9 +47,10 @@ class Judging(NodeStore):
             return
         raise too_many_races(path)
 
-    def owes_outcome(self, txid: int) -> bool:
+    def owes_outcome(self, txid: int, pinned_by: Collection[int]) -> bool:
         """Whether the batch, of which no outcome was found, must have one: it is of a run whose driver judges.
 
+        `pinned_by` are the epochs of its pins: a later run that takes the batch over may not have come to judging it.
         To be asked after `finished`, in the same session: what a driver noted before the batch was finished is seen
         then. A batch that is not stored was never run.
         """
@@ -55,4 +58,4 @@ class Judging(NodeStore):
         if judging is None:
             return False
         batch = self._fetch(self.layout.batch_of(txid), Batch)
-        return batch is not None and batch.node.epoch == judging.node.epoch
+        return batch is not None and judging.node.epoch in (batch.node.epoch, *pinned_by)
