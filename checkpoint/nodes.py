@@ -25,6 +25,7 @@ __all__ = [
     "ExternalNode",
     "FencedNode",
     "InflightNode",
+    "JudgingNode",
     "NotDone",
     "OwnerNode",
     "Pin",
@@ -253,6 +254,12 @@ class ReportNode(Node, frozen=True, kw_only=True):
     """`reports/<txid>/<attempt>-<digest>`: what a task reports where there is no SparkContext."""
 
     reports: tuple[TaskReport, ...]
+
+
+class JudgingNode(Node, frozen=True, kw_only=True):
+    """`judging`: the newest run whose driver judges records: each batch of it that was run has an outcome."""
+
+    epoch: int
 
 
 class SettledNode(Node, frozen=True, kw_only=True):

@@ -34,21 +34,28 @@ class Stored(Generic[NodeT]):
 class NodeStore(Fencing):
     """Typed nodes, split when they are larger than ZooKeeper takes."""
 
-    def _fetch(self, path: str, kind: type[NodeT]) -> Stored[NodeT] | None:
-        return self._fetch_many([path], kind)[0]
+    def _fetch(self, path: str, kind: type[NodeT], *, fresh: bool = False) -> Stored[NodeT] | None:
+        return self._fetch_many([path], kind, fresh=fresh)[0]
 
-    def _fetch_many(self, paths: Sequence[str], kind: type[NodeT]) -> list[Stored[NodeT] | None]:
-        """The nodes at `paths`, None where there is none; one round trip, a second one for those in parts."""
-        found = self._fetch_each(dict.fromkeys(paths, kind))
+    def _fetch_many(
+        self, paths: Sequence[str], kind: type[NodeT], *, fresh: bool = False
+    ) -> list[Stored[NodeT] | None]:
+        """The nodes at `paths`, None where there is none; one round trip, a second one for those in parts.
+
+        `fresh`: as in `Session.read`, for what decides and another process has written.
+        """
+        found = self._fetch_each(dict.fromkeys(paths, kind), fresh=fresh)
         return [found[path] for path in paths]
 
-    def _fetch_each(self, kinds: Mapping[str, type[Any]]) -> dict[str, Stored[Any] | None]:
+    def _fetch_each(
+        self, kinds: Mapping[str, type[Any]], *, fresh: bool = False
+    ) -> dict[str, Stored[Any] | None]:
         """The nodes at paths, each of its kind, as `_fetch_many`."""
         whole: dict[str, Stored[Any] | None] = {}
         asked = list(kinds)
         torn = ""
         for _ in range(_TORN_READS):
-            heads = dict(zip(asked, self._session.read(asked), strict=True))
+            heads = dict(zip(asked, self._session.read(asked, fresh=fresh), strict=True))
             parted = {
                 path: part_paths(path, head)
                 for path, found in heads.items()
@@ -90,9 +97,9 @@ class NodeStore(Fencing):
             data = join(path, head, [part.data for name in names if (part := held[name]) is not None])
         return Stored(decode(path, data, kind), found.stat.version, found.stat.czxid, tuple(names))
 
-    def _children(self, folder: str) -> dict[str, str]:
+    def _children(self, folder: str, *, fresh: bool = False) -> dict[str, str]:
         """The nodes below a folder, parts left out: what their names stand for, to their paths."""
-        names = self._session.children([folder])[0] or []
+        names = self._session.children([folder], fresh=fresh)[0] or []
         return {unescape(name): f"{folder}/{name}" for name in sorted(names) if not is_part(name)}
 
     def _fetch_folder(self, folder: str, kind: type[NodeT]) -> dict[str, Stored[NodeT]]:

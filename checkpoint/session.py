@@ -64,11 +64,15 @@ class Session:
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def read(self, paths: Sequence[str]) -> list[Found | None]:
-        """The nodes at `paths`, None where there is none; sent together, so one round trip of latency."""
+    def read(self, paths: Sequence[str], *, fresh: bool = False) -> list[Found | None]:
+        """The nodes at `paths`, None where there is none; sent together, so one round trip of latency.
+
+        `fresh`: behind a `sync`, sent with them. Else ZooKeeper promises only what this session has written or seen:
+        a node that another one has made may be missing yet.
+        """
         if len(paths) >= _MANY and self._reads_many:
             try:
-                return self._retry(partial(self._read_many, paths), paths)
+                return self._retry(partial(self._read_many, paths, fresh), paths)
             except UnimplementedError:
                 # A server before 3.6, which closes the connection besides.
                 self._reads_many = False
@@ -80,11 +84,14 @@ class Session:
                 return None
             return Found(data, stat)
 
-        return self._ask([partial(self.client.get_async, path) for path in paths], one, paths)
+        return self._ask([partial(self.client.get_async, path) for path in paths], one, paths, fresh=fresh)
 
-    def _read_many(self, paths: Sequence[str], left: Callable[[], float]) -> list[Found | None]:
+    def _read_many(self, paths: Sequence[str], fresh: bool, left: Callable[[], float]) -> list[Found | None]:
+        synced = self._sync(paths) if fresh else None
         pending = read_async(self.client, paths)
         self._count(len(pending))
+        if synced is not None:
+            synced.get(timeout=left())
         read: list[Found | None] = []
         for result in pending:
             for found in result.get(timeout=left()):
@@ -97,8 +104,11 @@ class Session:
         """The stats of the nodes at `paths`, None where there is none; one round trip of latency."""
         return self._ask([partial(self.client.exists_async, path) for path in paths], lambda r: r(), paths)
 
-    def children(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """The names of the children, None where the node does not exist; one round trip of latency."""
+    def children(self, paths: Sequence[str], *, fresh: bool = False) -> list[list[str] | None]:
+        """The names of the children, None where the node does not exist; one round trip of latency.
+
+        `fresh`: as in `read`.
+        """
 
         def one(result: Any) -> list[str] | None:
             try:
@@ -106,7 +116,8 @@ class Session:
             except NoNodeError:
                 return None
 
-        return self._ask([partial(self.client.get_children_async, path) for path in paths], one, paths)
+        calls = [partial(self.client.get_children_async, path) for path in paths]
+        return self._ask(calls, one, paths, fresh=fresh)
 
     def ensure(self, path: str, acl: Sequence[Any] | None = None) -> None:
         """Make a node and its parents where they are missing, with this ACL instead of the client's."""
@@ -188,12 +199,26 @@ class Session:
                     return False
         return True
 
+    def _sync(self, paths: Sequence[str]) -> Any:
+        """Have the server catch up with the leader before it does what this session sends from here on."""
+        self._count(1)
+        return self.client.sync_async(paths[0])
+
     def _ask(
-        self, calls: Sequence[Callable[[], Any]], one: Callable[[Callable[[], Any]], T], paths: Sequence[str]
+        self,
+        calls: Sequence[Callable[[], Any]],
+        one: Callable[[Callable[[], Any]], T],
+        paths: Sequence[str],
+        *,
+        fresh: bool = False,
     ) -> list[T]:
         def attempt(left: Callable[[], float]) -> list[T]:
+            synced = self._sync(paths) if fresh else None
             self._count(len(calls))
             pending = [call() for call in calls]
+            if synced is not None:
+                # Where its answer was lost the reads may have gone to another server, which lags: all is asked again.
+                synced.get(timeout=left())
             return [one(lambda r=result: r.get(timeout=left())) for result in pending]  # type: ignore[misc]
 
         return self._retry(attempt, paths) if calls else []

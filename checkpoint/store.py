@@ -13,6 +13,7 @@ from checkpoint.batchstore import BatchStore
 from checkpoint.codec import encode
 from checkpoint.errors import CheckpointError, StateMissingError
 from checkpoint.fencing import RACES
+from checkpoint.judging import Judging
 from checkpoint.layout import Layout, unescape
 from checkpoint.nodes import ExternalNode, StartNode, StreamsNode
 from checkpoint.ops import EXISTS, MISSING, Create, Op, Refused, Write
@@ -25,7 +26,7 @@ from checkpoint.unitstore import Unit
 __all__ = ["SourceStore", "find_applications", "find_layouts", "streams_of"]
 
 
-class SourceStore(BatchStore, ReportStore, ShardStore, Stopping):
+class SourceStore(BatchStore, ReportStore, ShardStore, Judging, Stopping):
     """The state of one application and its home: that of one stream, or of several.
 
     Every operation is retried over lost connections and sessions until the session timeout has passed, then
@@ -97,9 +98,10 @@ class SourceStore(BatchStore, ReportStore, ShardStore, Stopping):
     def external(self) -> dict[str, dict[str, ExternalNode]]:
         """What other processes have asked for: by shard, the nodes' names to the nodes, oldest first.
 
-        `settle` removes those named in its `consumed`.
+        `settle` removes those named in its `consumed`. All that was answered before this call is among them: a record
+        that was acked in time must not time out.
         """
-        shards = self._children(self.layout.external)
+        shards = self._children(self.layout.external, fresh=True)
         listed = self._session.children(list(shards.values()))
         paths = [
             f"{folder}/{name}"

@@ -42,7 +42,7 @@ from spout.reconciler import Reconciler
 from spout.spool import spool_of
 from spout.state import SourceState
 from spout.streams import Streams, describe_streams
-from spout.tenure import Tenure
+from spout.tenure import Tenure, fenced_first
 
 __all__ = ["SourceRun"]
 
@@ -96,11 +96,14 @@ class SourceRun:
         self._layout = layout = self._store.layout
         me = (socket.gethostname(), os.getpid(), self._now())
         self._epoch = self._store.raise_epoch(*me)
-        known = settle_in(self._store, client, created, self._epoch, *me) if layout.several else created
-        streams = Streams(kinesis, layout, infos)
-        self._state = SourceState(options, self._store, streams, self._epoch, self._rng, self._now)
-        self._state.load()
-        self._state.check_retention()
+        with fenced_first(self._store, self._epoch):
+            known = settle_in(self._store, client, created, self._epoch, *me) if layout.several else created
+            streams = Streams(kinesis, layout, infos)
+            self._state = SourceState(options, self._store, streams, self._epoch, self._rng, self._now)
+            self._state.load()
+            self._state.check_retention()
+            # What was read while a newer run moved it on does not belong together.
+            self._store.check_epoch(self._epoch)
         self._probe = TipProbe(
             kinesis,
             layout,
