@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource
 
 __all__ = ["NEEDED", "is_supported", "unsupported_source"]
 
@@ -51,10 +51,10 @@ def unsupported_source(version: str, error: Exception | None = None) -> type[Dat
         def schema(self) -> Any:
             raise ImportError(why)
 
-        def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        # With a schema given, Spark does not ask for one.
+        def reader(self, *_: Any, **__: Any) -> Any:
             raise ImportError(why)
 
-        # With a schema given, Spark does not ask for one.
-        reader = writer = streamWriter = simpleStreamReader = streamReader  # type: ignore[assignment]
+        streamReader = simpleStreamReader = writer = streamWriter = reader
 
     return UnsupportedSource

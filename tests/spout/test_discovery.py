@@ -53,7 +53,12 @@ answers = {}
 for _ in range(read_int(found)):
     name = found.read(read_int(found)).decode()
     source = pickleSer._read_with_length(found)
-    calls = {"schema": lambda s: s.schema(), "stream": lambda s: s.streamReader(None), "batch": lambda s: s.reader(None)}
+    calls = {
+        "schema": lambda s: s.schema(),
+        "stream": lambda s: s.streamReader(None),
+        "batch": lambda s: s.reader(schema=None),
+        "sink": lambda s: s.writer(None, False),
+    }
     for what, call in calls.items() if name == "kinesis-trident" else ():
         try:
             call(source({}))
@@ -82,8 +87,10 @@ def look(folder: Path, change: str) -> dict[str, str]:
 def test_an_older_pyspark_keeps_its_other_formats_and_is_told_what_is_needed(tmp_path: Path) -> None:
     found = look(tmp_path, "older")
     assert found["other"] == "DefaultSource"
-    for what in ("schema", "stream", "batch"):
-        assert found[what].startswith("ImportError: kinesis-trident needs PySpark 4.2 or newer, and this is PySpark 4.1.0.")
+    for what in ("schema", "stream", "batch", "sink"):
+        assert found[what].startswith(
+            "ImportError: kinesis-trident needs PySpark 4.2 or newer, and this is PySpark 4.1.0."
+        )
 
 
 def test_a_source_that_cannot_be_imported_hides_no_other(tmp_path: Path) -> None:
@@ -100,7 +107,15 @@ def test_this_pyspark_finds_the_source(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("version", "supported"),
-    [("3.5.6", False), ("4.0.1", False), ("4.1.0.dev3", False), ("4.2.0", True), ("4.10.0", True), ("5.0", True), ("?", False)],
+    [
+        ("3.5.6", False),
+        ("4.0.1", False),
+        ("4.1.0.dev3", False),
+        ("4.2.0", True),
+        ("4.10.0", True),
+        ("5.0", True),
+        ("?", False),
+    ],
 )
 def test_which_versions_will_do(version: str, supported: bool) -> None:
     assert is_supported(version) is supported
