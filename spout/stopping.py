@@ -92,17 +92,19 @@ class _Request:
 
     def __init__(self, store: SourceStore) -> None:
         self._store = store
-        self._answered = threading.Event()
+        self._answers = 0
+        self._heard = threading.Condition()
         self._asked: int | None = None
         store.watch_stop(self._look)
 
-    def answered(self, seconds: float) -> bool:
-        """Ask, if there is somebody new to ask, and wait a little for the answer."""
+    def answered(self, seconds: float, times: int) -> bool:
+        """Ask, if there is somebody new to ask, and wait a little until it has answered so many times."""
         epoch = _own_epoch(self._store)
         if epoch is not None and epoch != self._asked:
             self._store.ask_to_stop(epoch)
             self._asked = epoch
-        return self._answered.wait(seconds)
+        with self._heard:
+            return self._heard.wait_for(lambda: self._answers >= times, seconds)
 
     def concerns_newest(self) -> bool:
         """Whether nobody has taken over from the run that was asked."""
@@ -111,15 +113,20 @@ class _Request:
 
     def _look(self, request: StopNode | None) -> None:
         if request is not None and request.settled is not None:
-            self._answered.set()
+            with self._heard:
+                self._answers += 1
+                self._heard.notify()
 
 
 def _until(query: StreamingQuery, requests: Sequence[_Request], deadline: float | None) -> bool:
     was_between = False
     while query.isActive:
         between = query.status["message"] == _BETWEEN_TRIGGERS
+        # A run answers whenever Spark asks it for an offset. Before a first batch Spark may still make an empty one, and
+        # would leave a checkpoint that it cannot start from if it were stopped meanwhile: it has when it asks again.
+        times = 1 if query.lastProgress is not None else 2
         # Seen twice, because a query without an interval passes through this state, too.
-        if all([request.answered(_POLL) for request in requests]) or (between and was_between):
+        if all([request.answered(_POLL, times) for request in requests]) or (between and was_between):
             return True
         was_between = between
         if deadline is not None and time.monotonic() >= deadline:

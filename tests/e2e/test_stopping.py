@@ -137,7 +137,7 @@ def test_stop_of_a_query_that_never_came_to_its_plan_tells_why(stage: Stage) -> 
 def test_stop_right_after_start(stage: Stage) -> None:
     taken = Taken()
     stage.put(range(3))
-    for _ in range(5):
+    for _ in range(3):
         query = stage.start(stage.parsed(), taken)
         stop(query, timeout=PATIENCE)
         assert not query.isActive
