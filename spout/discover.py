@@ -111,7 +111,9 @@ def _plan_of_query(query: StreamingQuery, timeout: float) -> Any:
                 raise
             if not query.isActive:
                 return None
-    msg = f"Spark has not begun the query within {timeout:g} s, so what it reads is not known: try again later"
+    msg = (
+        f"Spark has not begun the query within {timeout:g} s, so what it reads is not known: try again later"
+    )
     raise NotOurSourceError(msg)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
@@ -101,8 +101,11 @@ def tasks_of(
 ) -> list[TurnsPartition]:
     """Cut a plan into tasks; `replay` where its turns may be pinned already, `consumers` as in `TurnsPartition`.
 
-    `without`: shards that cannot be read any more, whose turns stay empty.
+    `without`: shards that cannot be read any more, whose turns stay empty. A batch is read as it was planned, whatever
+    the option `deaggregate` says now: the rows of a pinned turn are the same ones only then.
     """
+    if plan.deaggregate is not None:
+        options = replace(options, deaggregate=plan.deaggregate)
     turns = [
         ShardTurn(
             shard=shard,
