@@ -97,12 +97,15 @@ class _Request:
         self._asked: int | None = None
         store.watch_stop(self._look)
 
-    def answered(self, seconds: float, times: int) -> bool:
-        """Ask, if there is somebody new to ask, and wait a little until it has answered so many times."""
+    def ask(self) -> None:
+        """Ask, if there is somebody new to ask."""
         epoch = _own_epoch(self._store)
         if epoch is not None and epoch != self._asked:
             self._store.ask_to_stop(epoch)
             self._asked = epoch
+
+    def answered(self, seconds: float, times: int) -> bool:
+        """Wait a little until the run has answered so many times; whether it has."""
         with self._heard:
             return self._heard.wait_for(lambda: self._answers >= times, seconds)
 
@@ -122,11 +125,13 @@ def _until(query: StreamingQuery, requests: Sequence[_Request], deadline: float 
     was_between = False
     while query.isActive:
         between = query.status["message"] == _BETWEEN_TRIGGERS
-        # A run answers whenever Spark asks it for an offset. Before a first batch Spark may still make an empty one, and
-        # would leave a checkpoint that it cannot start from if it were stopped meanwhile: it has when it asks again.
+        # A run answers whenever Spark asks it for an offset. Before its first batch Spark may still make an empty one,
+        # and stopped meanwhile it leaves a checkpoint that it cannot start from: so there a second answer is awaited.
         times = 1 if query.lastProgress is not None else 2
+        for request in requests:
+            request.ask()
         # Seen twice, because a query without an interval passes through this state, too.
-        if all([request.answered(_POLL, times) for request in requests]) or (between and was_between):
+        if all(request.answered(_POLL, times) for request in requests) or (between and was_between):
             return True
         was_between = between
         if deadline is not None and time.monotonic() >= deadline:
