@@ -19,6 +19,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.recipe.watchers import DataWatch
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from checkpoint.access import close_home
 from checkpoint.client import session_timeout
 from checkpoint.codec import decode, encode
 from checkpoint.errors import CheckpointError, FencedError, StateMissingError, TakeoverRefusedError
@@ -76,7 +77,14 @@ class Fencing:
 
         Raises:
             TakeoverRefusedError: active runs had to stop for a newer one three times within five minutes.
+            ZooKeeperAccessError: there is a login, and nodes here belong to another one.
         """
+        epoch = self._take_over(host, pid, now_ms)
+        # Whoever was here before is fenced by now, and makes no nodes any more.
+        close_home(self._session, self.layout, self.layout.owner)
+        return epoch
+
+    def _take_over(self, host: str, pid: int, now_ms: int) -> int:
         run = uuid.uuid4().hex
         layout = self.layout
         for _ in range(RACES):

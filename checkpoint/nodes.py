@@ -158,6 +158,8 @@ class Plan(Node, frozen=True, kw_only=True):
     `limitBytes`: new records, and their payload, a shard, None for no bound. `room`: new records of single shards,
     where fewer fit. `streams`: name to creation time in epoch milliseconds. `resume`: where a shard is read from again
     if ZooKeeper's data is lost, as it stands before `positions` with records in between that nobody has acked yet.
+    `deaggregate`: whether the batch splits aggregates, however often it is read; None in plans of a release that did
+    not say, and where nothing is read.
     """
 
     txid: int
@@ -172,6 +174,7 @@ class Plan(Node, frozen=True, kw_only=True):
     limitBytes: int | None = None
     room: dict[str, int] = {}
     resume: dict[str, str] = {}
+    deaggregate: bool | None = None
 
     @property
     def shards(self) -> list[str]:

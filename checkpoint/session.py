@@ -119,6 +119,31 @@ class Session:
         calls = [partial(self.client.get_children_async, path) for path in paths]
         return self._ask(calls, one, paths, fresh=fresh)
 
+    def acls(self, paths: Sequence[str]) -> list[list[Any] | None]:
+        """The ACLs of the nodes at `paths`, None where there is none; one round trip of latency."""
+
+        def one(result: Any) -> list[Any] | None:
+            try:
+                return list(result()[0])
+            except NoNodeError:
+                return None
+
+        return self._ask([partial(self.client.get_acls_async, path) for path in paths], one, paths)
+
+    def set_acl(self, paths: Sequence[str], acl: Sequence[Any]) -> list[bool]:
+        """Set an ACL on the nodes at `paths`; False where this login may not. Nodes that are gone are passed over."""
+
+        def one(result: Any) -> bool:
+            try:
+                result()
+            except NoAuthError:
+                return False
+            except NoNodeError:
+                return True
+            return True
+
+        return self._ask([partial(self.client.set_acls_async, path, list(acl)) for path in paths], one, paths)
+
     def ensure(self, path: str, acl: Sequence[Any] | None = None) -> None:
         """Make a node and its parents where they are missing, with this ACL instead of the client's."""
 

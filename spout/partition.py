@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
@@ -104,8 +104,11 @@ def tasks_of(
     """Cut a plan into tasks; `replay` where its turns may be pinned already, `consumers` as in `TurnsPartition`.
 
     `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed.
+    closed. A batch is read as it was planned, whatever the option `deaggregate` says now: the rows of a pinned turn are
+    the same ones only then.
     """
+    if plan.deaggregate is not None:
+        options = replace(options, deaggregate=plan.deaggregate)
     turns = [
         ShardTurn(
             shard=shard,

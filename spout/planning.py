@@ -124,12 +124,13 @@ def make_plan(
     max_records: int | None,
     max_bytes: int | None = None,
     max_inflight: int | None = None,
+    deaggregate: bool | None = None,
 ) -> Plan | None:
     """The plan of the next batch, or None when there is nothing to do.
 
     `plan` is the random mark of this plan; `read` names the shards that have new records to read; `now` is in epoch
     milliseconds; `max_records` bounds the new records of all shards together, `max_bytes` their payload, `max_inflight`
-    the records of a shard that are read and not done.
+    the records of a shard that are read and not done; `deaggregate` says whether aggregates are split.
     """
     ordered = sorted(states.items())
     retries = {shard: due for shard, state in ordered if (due := _due(state, now))}
@@ -154,6 +155,7 @@ def make_plan(
         limit=limit,
         limitBytes=limit_bytes,
         room={shard: room[shard] for shard in chosen if shard in room},
+        deaggregate=deaggregate,
     )
     return waiting_besides(made, states)
 

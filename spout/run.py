@@ -301,6 +301,7 @@ class SourceRun:
             max_records=max_records,
             max_bytes=self._options.max_bytes_per_trigger,
             max_inflight=options.max_inflight_records if options.ack_mode == "explicit" else None,
+            deaggregate=options.deaggregate,
         )
 
     def _rest_until(self, deadline: float) -> None:

@@ -191,6 +191,8 @@ def test_zookeeper_security() -> None:
     )
     assert options.zookeeper.tls == Tls("ca.pem", "c.pem", "k.pem")
     assert parse({"zookeeper.tls.verify": "false"}).zookeeper.tls == Tls(verify=False)
+    unnamed = parse({"zookeeper.tls.ca": "ca.pem", "zookeeper.tls.checkHostname": "false"})
+    assert unnamed.zookeeper.tls == Tls("ca.pem", check_hostname=False)
     secret = parse(SECRETS).zookeeper
     assert secret.sasl == Sasl("me", "SASLSECRET")
     assert secret.digest == "user:DIGESTSECRET"
