@@ -54,12 +54,13 @@ class Session:
 
     Attributes:
         requests: how many operations ZooKeeper has been asked for: each read, `sync` or multi counts one.
+        written: the bytes of all multis that it has been sent.
     """
 
     def __init__(self, client: KazooClient, timeout: float) -> None:
         self.client = client
         self.timeout = timeout
-        self.requests = 0
+        self.requests = self.written = 0
         self._reads_many = True
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -164,7 +165,7 @@ class Session:
                     transaction.set_data(op.path, op.data, op.version)
                 case Delete():
                     transaction.delete(op.path)
-        self._count(1)
+        self._count(1, sum(map(size_of, ops)))
         return transaction.commit_async()
 
     def _happened(self, ops: Sequence[Op], left: Callable[[], float]) -> bool:
@@ -235,9 +236,10 @@ class Session:
             "copy refuse clients that have seen newer data: restart the query then"
         )
 
-    def _count(self, requests: int) -> None:
+    def _count(self, requests: int, written: int = 0) -> None:
         with self._lock:
             self.requests += requests
+            self.written += written
 
 
 def _no_access(paths: Sequence[str], error: Exception) -> ZooKeeperAccessError:

@@ -152,6 +152,11 @@ class SourceRun:
         """The newest settled txid."""
         return self._state.settled
 
+    @property
+    def written(self) -> int:
+        """Bytes that this run has written to ZooKeeper so far."""
+        return self._store.written
+
     def initial(self) -> Plan:
         """The offset before the first batch of a new Spark checkpoint: ZooKeeper's state as it stands."""
         state = self._state
