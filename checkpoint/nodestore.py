@@ -12,7 +12,7 @@ from checkpoint.fencing import Fencing
 from checkpoint.large import head_of, is_part, join, part_paths, split
 from checkpoint.layout import unescape
 from checkpoint.nodes import Node
-from checkpoint.ops import EXISTS, Check, Create, Delete, Found, Op, Refused, Write
+from checkpoint.ops import EXISTS, PACK_SIZE, Check, Create, Delete, Found, Op, Refused, Write, packed
 
 __all__ = ["NodeStore", "Stored", "left_behind"]
 
@@ -101,17 +101,23 @@ class NodeStore(Fencing):
         found = self._fetch_many(list(paths.values()), kind)
         return {name: stored for name, stored in zip(paths, found, strict=True) if stored is not None}
 
-    def _prepare(self, path: str, node: Node, epoch: int) -> bytes:
-        """The data to write at `path`, its parts already beside it where it needs any."""
+    def _prepare(self, path: str, node: Node, epoch: int, standing: Sequence[str] = ()) -> bytes:
+        """The data to write at `path`, its parts already beside it where it needs any; those `standing` are there."""
         data, parts = split(path, encode(node))
-        for part, content in parts.items():
-            try:
-                self._commit([Create(part, content)], epoch)
-            except Refused as refused:
-                # The name comes from the content: an earlier attempt has written it.
-                if refused.kind is not EXISTS:
-                    raise
+        missing = [[Create(part, content)] for part, content in parts.items() if part not in standing]
+        for pack in packed(missing, PACK_SIZE):
+            self._create_parts(pack, epoch)
         return data
+
+    def _create_parts(self, parts: Sequence[Op], epoch: int) -> None:
+        try:
+            self._commit(parts, epoch)
+        except Refused as refused:
+            # The name comes from the content: an earlier attempt has written it.
+            if refused.kind is not EXISTS:
+                raise
+            for part in parts if len(parts) > 1 else ():
+                self._create_parts([part], epoch)
 
     def _create(self, path: str, node: Node, epoch: int, *, where: str | None = None) -> None:
         """Make a node, if `where` exists.
@@ -128,7 +134,7 @@ class NodeStore(Fencing):
         Raises:
             Refused: it has changed.
         """
-        data = self._prepare(path, node, epoch)
+        data = self._prepare(path, node, epoch, found.parts)
         self._commit([Write(path, data, found.version), *left_behind(path, data, found.parts)], epoch)
 
 
@@ -136,4 +142,4 @@ def left_behind(path: str, data: bytes, parts: Sequence[str]) -> list[Delete]:
     """The removal of a node's former `parts` that `data`, about to stand at `path`, does not name."""
     head = head_of(data)
     kept = set(part_paths(path, head)) if head is not None else set()
-    return [Delete(part) for part in parts if part not in kept]
+    return [Delete(part) for part in dict.fromkeys(parts) if part not in kept]

@@ -185,7 +185,8 @@ def test_external_requests_are_consumed_with_the_shard_that_took_them_in(
 def test_hundreds_of_shards_settle_in_few_packs_the_end_last(
     store: SourceStore, client: KazooClient, layout: Layout, epoch: int
 ) -> None:
-    runs = tuple(samples.run(10**55 + i * 10, reason="R" * 200) for i in range(60))
+    # As many as are not packed.
+    runs = tuple(samples.run(10**55 + i * 10, reason="R" * 800) for i in range(16))
     updates = {
         f"shardId-{i:012d}": (samples.checkpoint(1, 10**55), samples.inflight(1, *runs)) for i in range(60)
     }
@@ -211,7 +212,8 @@ def test_hundreds_of_shards_settle_in_few_packs_the_end_last(
 def test_a_crash_between_two_packs_is_taken_up(
     store: SourceStore, client: KazooClient, layout: Layout, epoch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = tuple(samples.run(10**55 + i * 10, reason="R" * 200) for i in range(60))
+    # As many as are not packed.
+    runs = tuple(samples.run(10**55 + i * 10, reason="R" * 800) for i in range(16))
     updates = {
         f"shardId-{i:012d}": (samples.checkpoint(1, 10**55), samples.inflight(1, *runs)) for i in range(30)
     }
