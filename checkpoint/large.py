@@ -23,12 +23,12 @@ from checkpoint.layout import PART_MARK
 from checkpoint.nodes import Node
 from checkpoint.packed import PACKED_VERSION
 
-__all__ = ["PART_SIZE", "head_of", "is_part", "join", "owner_of", "part_paths", "split"]
+__all__ = ["PART_SIZE", "WHOLE", "head_of", "is_part", "join", "owner_of", "part_paths", "split"]
 
 PART_SIZE = 512 * 1024
 
-_WHOLE = 32 * 1024
-"""Bytes of packed runs that are written again as a whole."""
+WHOLE = 32 * 1024
+"""Bytes in one piece of a node of which there are hundreds, so that reading 128 of them is 4 MiB."""
 
 _CHUNK = re.compile(rb'(?=\{"n":)')
 """Before a `PackedRuns` in JSON: a quote within a text is escaped, so this is nothing else."""
@@ -55,11 +55,16 @@ class PiecedHead(Node, frozen=True, kw_only=True):
 _decoders = (msgspec.json.Decoder(Head), msgspec.json.Decoder(PiecedHead))
 
 
-def split(path: str, data: bytes, part_size: int = PART_SIZE) -> tuple[bytes, dict[str, bytes]]:
-    """What to write at `path`, and the parts (path to bytes) to write before it; none when `data` fits."""
-    chunks = _CHUNK.split(data) if len(data) > min(_WHOLE, part_size) else []
-    if len(data) <= (_WHOLE if len(chunks) > 2 else part_size):
+def split(
+    path: str, data: bytes, part_size: int = PART_SIZE, whole: int | None = None
+) -> tuple[bytes, dict[str, bytes]]:
+    """What to write at `path`, and the parts (path to bytes) to write before it; none when `data` fits.
+
+    `whole`: up to which size it does; that of a part by default.
+    """
+    if len(data) <= (part_size if whole is None else whole):
         return data, {}
+    chunks = _CHUNK.split(data)
     digest = xxhash.xxh3_128_hexdigest(data)
     slices = [chunk[at : at + part_size] for chunk in chunks for at in range(0, len(chunk), part_size)]
     head: Head | PiecedHead = Head(parts=len(slices), size=len(data), digest=digest)

@@ -9,9 +9,9 @@ from typing import Any, Generic, TypeVar
 from checkpoint.codec import decode, encode
 from checkpoint.errors import CorruptNodeError
 from checkpoint.fencing import Fencing
-from checkpoint.large import head_of, is_part, join, part_paths, split
+from checkpoint.large import PART_SIZE, WHOLE, head_of, is_part, join, part_paths, split
 from checkpoint.layout import unescape
-from checkpoint.nodes import Node
+from checkpoint.nodes import DeadLettersNode, InflightNode, Node, Pin
 from checkpoint.ops import EXISTS, PACK_SIZE, Check, Create, Delete, Found, Op, Refused, Write, packed
 
 __all__ = ["NodeStore", "Stored", "left_behind"]
@@ -55,7 +55,7 @@ class NodeStore(Fencing):
                 if found is not None and (head := head_of(found.data)) is not None
             }
             parts = [part for names in parted.values() for part in names]
-            held = dict(zip(parts, self._session.read(parts), strict=True)) if parts else {}
+            held = dict(zip(parts, self._session.read(parts, PART_SIZE), strict=True)) if parts else {}
             asked = []
             for path, found in heads.items():
                 names = parted.get(path, [])
@@ -103,7 +103,9 @@ class NodeStore(Fencing):
 
     def _prepare(self, path: str, node: Node, epoch: int, standing: Sequence[str] = ()) -> bytes:
         """The data to write at `path`, its parts already beside it where it needs any; those `standing` are there."""
-        data, parts = split(path, encode(node))
+        # There is one a shard of these, and they are read together.
+        whole = WHOLE if isinstance(node, InflightNode | Pin | DeadLettersNode) else None
+        data, parts = split(path, encode(node), whole=whole)
         missing = [[Create(part, content)] for part, content in parts.items() if part not in standing]
         for pack in packed(missing, PACK_SIZE):
             self._create_parts(pack, epoch)

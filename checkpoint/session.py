@@ -28,7 +28,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import ZnodeStat
 from kazoo.retry import KazooRetry, RetryFailedError
 
-from checkpoint.bulk import read_async
+from checkpoint.bulk import NODES_A_READ, read_async
 from checkpoint.errors import (
     CheckpointError,
     NodeTooLargeError,
@@ -37,9 +37,12 @@ from checkpoint.errors import (
 )
 from checkpoint.ops import REQUEST_LIMIT, Check, Create, Delete, Found, Op, Refused, Write, size_of
 
-__all__ = ["Session"]
+__all__ = ["BYTES_UNDER_WAY", "Session"]
 
 T = TypeVar("T")
+
+BYTES_UNDER_WAY = 4 * 2**20
+"""Of answers that are waited for together: the server has all of them in memory."""
 
 _MANY = 32
 """Nodes from which on they are read so many in a request."""
@@ -65,8 +68,21 @@ class Session:
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def read(self, paths: Sequence[str]) -> list[Found | None]:
-        """The nodes at `paths`, None where there is none; sent together, so one round trip of latency."""
+    def read(self, paths: Sequence[str], largest: int = BYTES_UNDER_WAY // NODES_A_READ) -> list[Found | None]:
+        """The nodes at `paths`, None where there is none; sent together, so one round trip of latency for some.
+
+        So many are under way at a time that their answers are at most 4 MiB. `largest`: the bytes that a node has at
+        most; where one has more, as those of the release before, fewer are asked for from there on.
+        """
+        found: list[Found | None] = []
+        while len(found) < len(paths):
+            count = max(1, BYTES_UNDER_WAY // largest)
+            answers = self._read_together(paths[len(found) : len(found) + count])
+            largest = max(largest, *(len(answer.data) for answer in answers if answer is not None), 0)
+            found += answers
+        return found
+
+    def _read_together(self, paths: Sequence[str]) -> list[Found | None]:
         if len(paths) >= _MANY and self._reads_many:
             try:
                 return self._retry(partial(self._read_many, paths), paths)

@@ -31,6 +31,7 @@ from spout.exhausted import refuse_exhausted
 from spout.kinesis import Kinesis
 from spout.listings import Listings
 from spout.looks import TipWatch
+from spout.named_runs import with_failures
 from spout.options import Options
 from spout.partition import TurnsPartition, tasks_of
 from spout.planning import make_plan, starting_plan
@@ -227,7 +228,7 @@ class SourceRun:
                 raise CheckpointMismatchError(msg) from error
             self._planned = end
             return tasks_of(
-                end,
+                with_failures(end, self._state.dead),
                 self._options,
                 self._layout,
                 self._epoch,
@@ -284,6 +285,7 @@ class SourceRun:
             max_records=max_records,
             max_bytes=self._options.max_bytes_per_trigger,
             max_inflight=options.max_inflight_records if options.ack_mode == "explicit" else None,
+            max_turn=options.max_fetch_records_per_shard,
         )
 
     def _rest_until(self, deadline: float) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from checkpoint.nodes import CheckpointNode, DeadLetterRecord, InflightNode, NotDone, Pin, Plan
-from spout.planning import ShardState, merged_due
+from spout.planning import RUNS_A_SHARD, ShardState, merged_due
 from spout.positions import After, ShardEnd, parse_position
 from tracker.explicit import ExplicitTracker
 from tracker.keys import Keys, unpack
-from tracker.records import RecordPosition, Run
+from tracker.records import Failure, RecordPosition, Run
 from tracker.retry import RetryPolicy
 
 __all__ = ["Explicit", "SettledShard", "inflight_of", "settle_shard", "tracker_of"]
@@ -80,8 +80,10 @@ def settle_shard(
         given = _Given.of(plan.txid, pin, explicit, now)
         due = merged_due(plan, shard)
         fresh_failed, buried = _settle_due(tracker, due, pin, not_done, given, now=now, rng=rng)
+        failures = {run.last: run.failures for run in state.dead}
         letters = [
-            _letter(run, source, count, reached, txid=plan.txid, now=now) for run, count, reached in buried
+            _letter(run, failures.get(run.last, ()), source, count, reached, txid=plan.txid, now=now)
+            for run, count, reached in buried
         ]
         if given is not None:
             tracker.give(given.txid, given.keys, given.row, given.deadline)
@@ -134,6 +136,7 @@ def inflight_of(
 ) -> InflightNode:
     """What is not done, as it is stored, and whether the shard may read on."""
     blocked = ""
+    max_retrying = min(max_retrying, RUNS_A_SHARD)
     if tracker.retrying >= max_retrying:
         blocked = (
             f"{tracker.retrying} failed runs of records wait for a retry, the bound maxRetryingRecords is "
@@ -257,14 +260,21 @@ def _position_after(plan: Plan, shard: str, pin: Pin | None) -> str:
 
 
 def _letter(
-    run: Run, source: str, count: int, reached: RecordPosition, *, txid: int, now: int
+    run: Run,
+    failures: Sequence[Failure],
+    source: str,
+    count: int,
+    reached: RecordPosition,
+    *,
+    txid: int,
+    now: int,
 ) -> DeadLetterRecord:
     where = run.first or f"after {run.prev}"
     last = run.last if count == run.count else str(reached)
     return DeadLetterRecord(
         message_id=f"{source}:{where}" if count == 1 else f"{source}:{where}..{last}",
         attempts=run.attempt,
-        reason=run.failures[-1].reason if run.failures else "",
+        reason=failures[-1].reason if failures else "",
         time=now,
         txid=txid,
         count=count,

@@ -109,7 +109,7 @@ def test_a_few_runs_stand_for_everybody_to_read_and_many_are_packed() -> None:
 def test_packed_nodes_survive_and_those_of_the_release_before_are_read(node: Batch | Acks | InflightNode) -> None:
     data = encode(node)
     plain = msgspec.json.encode(node)
-    assert 5 * len(data) < len(plain)
+    assert 4 * len(data) < len(plain)
     assert decode(PATH, data, type(node)) == decode(PATH, plain, type(node)) == node
     damaged = data.replace(b'"packed":"', b'"packed":"x')
     for wrong in (damaged, data[:-1], data[:-1] + b',"new":1}'):
