@@ -77,13 +77,14 @@ class Session:
         found: list[Found | None] = []
         while len(found) < len(paths):
             count = max(1, BYTES_UNDER_WAY // largest)
-            answers = self._read_together(paths[len(found) : len(found) + count])
+            some = paths[len(found) : len(found) + count]
+            answers = self._read_together(some, many=len(paths) >= _MANY)
             largest = max(largest, *(len(answer.data) for answer in answers if answer is not None), 0)
             found += answers
         return found
 
-    def _read_together(self, paths: Sequence[str]) -> list[Found | None]:
-        if len(paths) >= _MANY and self._reads_many:
+    def _read_together(self, paths: Sequence[str], *, many: bool) -> list[Found | None]:
+        if many and self._reads_many:
             try:
                 return self._retry(partial(self._read_many, paths), paths)
             except UnimplementedError:

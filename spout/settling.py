@@ -15,6 +15,7 @@ from spout.planning import RUNS_A_SHARD, ShardState, merged_due
 from spout.positions import After, ShardEnd, parse_position
 from tracker.explicit import ExplicitTracker
 from tracker.keys import Keys, unpack
+from tracker.reasons import FewReasons
 from tracker.records import Failure, RecordPosition, Run
 from tracker.retry import RetryPolicy
 
@@ -147,10 +148,13 @@ def inflight_of(
             f"{tracker.held} records are read and not done, the bound maxInflightRecords is "
             f"{explicit.max_inflight}: the shard reads nothing new until some are acked"
         )
+    # What is exhausted is about to be written where somebody reads it.
+    few = FewReasons("shard")
+    dead, waiting = few.of(tracker.dead), few.of(tracker.waiting)
     return InflightNode(
         txid=txid,
-        waiting=tracker.waiting,
-        dead=tracker.dead,
+        waiting=waiting,
+        dead=dead,
         blocked=blocked,
         pending=tracker.unacked,
         turns=tuple(sorted(tracker.turns_in_use)),
