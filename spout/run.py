@@ -6,6 +6,7 @@ rebuilt from Spark's offset and ZooKeeper.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import random
@@ -13,7 +14,8 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -302,5 +304,18 @@ class SourceRun:
         self._wake.set()
 
     def _settle(self, plan: Plan) -> None:
-        self._state.settle(plan, self._now())
+        with _uncollected():
+            self._state.settle(plan, self._now())
         self._tip.settled(plan, self._state.shards, self._now(), replayed=plan.plan != self._made)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No garbage is collected meanwhile: of very many failed records all that is made is kept, and looked at in vain."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

@@ -214,6 +214,8 @@ def _settle_due(
     """
     buried = []
     through = RecordPosition.parse(pin.through) if pin.through else None
+    if not due:
+        return list(not_done), []
     rest = sorted(not_done, key=lambda piece: RecordPosition.parse(piece.last))
     for index, (run, dead) in enumerate(due):
         served = pin.served[index] if index < len(pin.served) else -1

@@ -26,6 +26,8 @@ __all__ = ["PackedRuns", "pack_runs", "packed_size", "unpack_runs"]
 _SUB = 32
 """Bits of a sub-sequence number: a position is then one number, and its neighbour's distance another."""
 
+_SUBS = (1 << _SUB) - 1
+
 _ENDS_A_CHUNK = 1024
 """One run of so many ends its chunk."""
 
@@ -105,13 +107,19 @@ def _packed(runs: Sequence[Run]) -> PackedRuns:
     reasons: dict[str, int] = {}
     fates: dict[tuple[int, int, tuple[tuple[int, int], ...]], int] = {}
     flags = bytearray()
+    # What fails together shares its failures, most often as the same object.
+    alike: dict[tuple[int, int, int], int] = {}
     fate: list[int] = []
     numbers: list[int] = []
     for run in runs:
-        failures = tuple(
-            (failure.time, reasons.setdefault(failure.reason, len(reasons))) for failure in run.failures
-        )
-        fate.append(fates.setdefault((run.attempt, run.due, failures), len(fates)))
+        same = (run.attempt, run.due, id(run.failures))
+        known = alike.get(same)
+        if known is None:
+            failures = tuple(
+                (failure.time, reasons.setdefault(failure.reason, len(reasons))) for failure in run.failures
+            )
+            known = alike[same] = fates.setdefault((run.attempt, run.due, failures), len(fates))
+        fate.append(known)
         last = _number(run.last)
         flag = 0
         if run.prev is not None:
@@ -191,13 +199,15 @@ def _texts(number: int, gaps: bytes, width: int) -> Iterator[str]:
 
 
 def _number(text: str) -> int:
+    if ":" not in text:
+        return int(text) << _SUB
     position = RecordPosition.parse(text)
     return (position.sequence << _SUB) + position.sub + 1
 
 
 def _text(number: int) -> str:
-    sub = number & (1 << _SUB) - 1
-    return str(RecordPosition(number >> _SUB, sub - 1))
+    sub = number & _SUBS
+    return f"{number >> _SUB}:{sub - 1}" if sub else str(number >> _SUB)
 
 
 def _unsigned(gap: int) -> int:
