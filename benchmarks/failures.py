@@ -34,7 +34,6 @@ from spout.options import Options
 from spout.run import SourceRun
 from spout.testing import MemoryKinesis
 from spout.turns import TurnReader
-from tracker.records import RecordPosition
 
 __all__ = ["Figures", "Life", "measured"]
 

@@ -156,8 +156,8 @@ class Plan(Node, frozen=True, kw_only=True):
     delivers again, or dead-letters, by shard; why they failed, ZooKeeper knows. `notDone`: the runs that wait for a
     later batch, by shard. `limit`, `limitBytes`: new records, and their payload, a shard, None for no bound. `room`:
     new records of single shards, where fewer fit. `streams`: name to creation time in epoch milliseconds. `resume`:
-    where a shard is read from again if ZooKeeper's data is lost, as it stands before `positions` with records in between
-    that nobody has acked yet, or that wait and are too many for `notDone`.
+    where a shard is read from again if ZooKeeper's data is lost, as it stands before `positions` with records in
+    between that nobody has acked yet, or that wait and are too many for `notDone`.
     """
 
     txid: int

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from checkpoint.nodes import Acks, Batch, InflightNode, Node, NotDone, PendingRun, Plan
+from checkpoint.nodes import Acks, Batch, InflightNode, Node, NotDone, Plan
 from tracker.packing import PackedRuns, pack_runs, unpack_runs
-from tracker.records import Failure, Run
+from tracker.records import Failure, PendingRun, Run
 
 __all__ = ["FEW", "PACKED_VERSION", "PackedPlan", "packed", "packed_kind", "unpacked"]
 
@@ -31,11 +31,11 @@ class PackedInflight(Node, frozen=True, kw_only=True):
 
     v: int = PACKED_VERSION
     txid: int
-    waiting: Chunks = ()
-    dead: Chunks = ()
-    blocked: str = ""
-    pending: tuple[PendingRun, ...] = ()
-    turns: tuple[int, ...] = ()
+    waiting: Chunks
+    dead: Chunks
+    blocked: str
+    pending: tuple[PendingRun, ...]
+    turns: tuple[int, ...]
 
 
 class PackedPlan(Node, frozen=True, kw_only=True):
@@ -46,14 +46,14 @@ class PackedPlan(Node, frozen=True, kw_only=True):
     plan: str
     streams: dict[str, int]
     positions: dict[str, str]
-    read: tuple[str, ...] = ()
-    retries: dict[str, Chunks] = {}
-    dead: dict[str, Chunks] = {}
-    notDone: dict[str, Chunks] = {}
-    limit: int | None = None
-    limitBytes: int | None = None
-    room: dict[str, int] = {}
-    resume: dict[str, str] = {}
+    read: tuple[str, ...]
+    retries: dict[str, Chunks]
+    dead: dict[str, Chunks]
+    notDone: dict[str, Chunks]
+    limit: int | None
+    limitBytes: int | None
+    room: dict[str, int]
+    resume: dict[str, str]
 
 
 class PackedBatch(Node, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class PackedAcks(Node, frozen=True, kw_only=True):
     txid: int
     plan: str
     epoch: int
-    not_done: dict[str, Chunks] = {}
+    not_done: dict[str, Chunks]
 
 
 _KINDS: dict[type[Node], type[Node]] = {
@@ -95,7 +95,9 @@ def packed(node: Node) -> Node:
             runs = {"waiting": pack_runs(node.waiting), "dead": pack_runs(node.dead)}
             return PackedInflight(**_fields(node) | runs)
         case Plan() if _count(node.retries, node.dead, node.notDone) > FEW:
-            by_shard = {name: _each(pack_runs, getattr(node, name)) for name in ("retries", "dead", "notDone")}
+            by_shard = {
+                name: _each(pack_runs, getattr(node, name)) for name in ("retries", "dead", "notDone")
+            }
             return PackedPlan(**_fields(node) | by_shard)
         case Batch() if isinstance(plan := packed(node.plan), PackedPlan):
             return PackedBatch(epoch=node.epoch, plan=plan)

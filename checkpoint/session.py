@@ -68,7 +68,9 @@ class Session:
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def read(self, paths: Sequence[str], largest: int = BYTES_UNDER_WAY // NODES_A_READ) -> list[Found | None]:
+    def read(
+        self, paths: Sequence[str], largest: int = BYTES_UNDER_WAY // NODES_A_READ
+    ) -> list[Found | None]:
         """The nodes at `paths`, None where there is none; sent together, so one round trip of latency for some.
 
         So many are under way at a time that their answers are at most 4 MiB. `largest`: the bytes that a node has at

@@ -156,7 +156,9 @@ def make_plan(
         if (fit := 2 * (RUNS_A_SHARD - len(states[shard].waiting) - len(states[shard].dead))) < max_turn
     }
     if max_inflight is not None:
-        room = {shard: min(max_inflight - states[shard].held, room.get(shard, max_inflight)) for shard in wanted}
+        room = {
+            shard: min(max_inflight - states[shard].held, room.get(shard, max_inflight)) for shard in wanted
+        }
     wanted = [shard for shard in wanted if room.get(shard, 1) > 0]
     limit, chosen = per_shard_limit(wanted, max_records, txid)
     limit_bytes, chosen = per_shard_limit(chosen, max_bytes, txid)

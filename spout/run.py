@@ -311,7 +311,7 @@ class SourceRun:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """No garbage is collected meanwhile: of very many failed records all that is made is kept, and looked at in vain."""
+    """Collect no garbage meanwhile: what is made of very many failed records is kept, and looked at in vain."""
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -14,6 +14,7 @@ import base64
 import binascii
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -133,7 +134,7 @@ def _packed(runs: Sequence[Run]) -> PackedRuns:
             numbers.append(last)
         flags.append(flag)
     begin = numbers[0]
-    gaps = [_unsigned(after - before) for before, after in zip(numbers, numbers[1:], strict=False)]
+    gaps = [_unsigned(after - before) for before, after in pairwise(numbers)]
     width = max(1, (max(gaps, default=0).bit_length() + 7) // 8)
     matrix = np.frombuffer(b"".join(gap.to_bytes(width, "big") for gap in gaps), np.uint8)
     columns = _Columns(

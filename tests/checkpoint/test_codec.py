@@ -100,13 +100,17 @@ def test_a_few_runs_stand_for_everybody_to_read_and_many_are_packed() -> None:
 @pytest.mark.parametrize(
     "node",
     [
-        Batch(epoch=2, plan=samples.plan(retries={samples.SHARD: tuple(map(samples.run, range(99)))}, limit=10)),
+        Batch(
+            epoch=2, plan=samples.plan(retries={samples.SHARD: tuple(map(samples.run, range(99)))}, limit=10)
+        ),
         samples.acks(2, failed=99),
         samples.inflight(3, *map(samples.run, range(50)), dead=tuple(map(samples.run, range(50, 99)))),
     ],
     ids=lambda node: type(node).__name__,
 )
-def test_packed_nodes_survive_and_those_of_the_release_before_are_read(node: Batch | Acks | InflightNode) -> None:
+def test_packed_nodes_survive_and_those_of_the_release_before_are_read(
+    node: Batch | Acks | InflightNode,
+) -> None:
     data = encode(node)
     plain = msgspec.json.encode(node)
     assert 4 * len(data) < len(plain)
