@@ -10,7 +10,7 @@ import pytest
 from by_hand import Lives, Query
 
 from checkpoint.embedded import EmbeddedZooKeeper
-from spout.testing import FakeTime, MemoryKinesis
+from spout.testing import MemoryKinesis
 
 SHARDS = 3
 RECORDS = 400
@@ -31,8 +31,8 @@ def test_each_record_succeeds_in_exactly_one_batch(
         # So little fits into a plan that most of what is due waits for another one.
         monkeypatch.setattr("spout.planning.due_bytes", lambda _: 2_000)
         monkeypatch.setattr("spout.planning.waiting_bytes", lambda _: 0)
-    rng, time = random.Random(5), FakeTime()
-    kinesis = MemoryKinesis(shards=SHARDS, clock=time.milliseconds)
+    rng = random.Random(5)
+    kinesis = MemoryKinesis(shards=SHARDS)
     for shard in kinesis.open_shards:
         for number in range(RECORDS):
             kinesis.put(shard, b"%d" % (number + 1000 * int(shard[-2:])))
