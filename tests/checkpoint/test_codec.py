@@ -5,11 +5,22 @@ import pytest
 import samples
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import fields
 
 from checkpoint.codec import decode, encode
 from checkpoint.errors import CorruptNodeError
-from checkpoint.nodes import Acks, Batch, CheckpointNode, DeadLettersNode, InflightNode, Pin, ShardsNode
-from checkpoint.packed import FEW
+from checkpoint.nodes import (
+    Acks,
+    Batch,
+    CheckpointNode,
+    DeadLettersNode,
+    InflightNode,
+    Node,
+    Pin,
+    Plan,
+    ShardsNode,
+)
+from checkpoint.packed import FEW, packed_kind
 
 PATH = "/kinesis-trident/app/orders@1/checkpoints/shardId-000000000000"
 GOOD = encode(samples.checkpoint(3, 10**55))
@@ -119,3 +130,10 @@ def test_packed_nodes_survive_and_those_of_the_release_before_are_read(
     for wrong in (damaged, data[:-1], data[:-1] + b',"new":1}'):
         with pytest.raises(CorruptNodeError, match=r"of version 2.*Restore the node from a backup"):
             decode(PATH, wrong, type(node))
+
+
+@pytest.mark.parametrize("kind", [InflightNode, Batch, Plan, Acks])
+def test_packed_nodes_have_all_fields_of_theirs(kind: type[Node]) -> None:
+    stored = packed_kind(kind, b'{"v":2,')
+    assert stored is not kind
+    assert [field.name for field in fields(stored)] == [field.name for field in fields(kind)]
