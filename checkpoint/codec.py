@@ -12,6 +12,8 @@ import msgspec
 
 from checkpoint.errors import CorruptNodeError
 from checkpoint.nodes import VERSION, Batch, Node
+from checkpoint.packed import PACKED_VERSION, packed, packed_kind, unpacked
+from tracker.errors import OrderError
 
 __all__ = ["decode", "encode", "version_of"]
 
@@ -34,8 +36,8 @@ _WHAT_TO_DO = (
 
 
 def encode(node: Node) -> bytes:
-    """The node as compact JSON, `v` included."""
-    return _encoder.encode(node)
+    """The node as compact JSON, `v` included; very many runs of records are packed."""
+    return _encoder.encode(packed(node))
 
 
 def version_of(path: str, data: bytes) -> int:
@@ -62,9 +64,10 @@ def decode(path: str, data: bytes, kind: type[NodeT]) -> NodeT:
     Raises:
         CorruptNodeError: another version, bad JSON, a missing or an unknown field, a wrong type.
     """
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    stored = packed_kind(kind, data)
+    if stored is not kind:
+        return _unpacked(path, data, stored)  # type: ignore[return-value]
+    decoder = _decoder_of(kind)
     try:
         node = decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -77,6 +80,22 @@ def decode(path: str, data: bytes, kind: type[NodeT]) -> NodeT:
     if isinstance(node, Batch):
         _refuse_other_version(path, node.plan.v)
     return node  # type: ignore[return-value]
+
+
+def _decoder_of(kind: type[Node]) -> msgspec.json.Decoder[Node]:
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    return decoder
+
+
+def _unpacked(path: str, data: bytes, stored: type[Node]) -> Node:
+    """The node of what is stored with its runs packed."""
+    try:
+        return unpacked(_decoder_of(stored).decode(data))
+    except (msgspec.DecodeError, UnicodeDecodeError, OrderError) as error:
+        msg = f"{path} does not hold a {stored.__name__} of version {PACKED_VERSION}: {error}. {_WHAT_TO_DO}"
+        raise CorruptNodeError(msg) from None
 
 
 def _refuse_other_version(path: str, version: int) -> None:

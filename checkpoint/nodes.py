@@ -154,12 +154,12 @@ class Plan(Node, frozen=True, kw_only=True):
 
     Shards go by their names in the layout. `positions`: where each known shard is read from, in the text form of
     `spout.positions`. `read`: the shards whose new records this batch reads. `retries`, `dead`: runs this batch
-    delivers again, or dead-letters, by shard. `notDone`: the runs that wait for a later batch, by shard. `limit`,
-    `limitBytes`: new records, and their payload, a shard, None for no bound. `room`: new records of single shards,
-    where fewer fit. `streams`: name to creation time in epoch milliseconds. `resume`: where a shard is read from again
-    if ZooKeeper's data is lost, as it stands before `positions` with records in between that nobody has acked yet.
-    `deaggregate`: whether the batch splits aggregates, however often it is read; None in plans of a release that did
-    not say, and where nothing is read.
+    delivers again, or dead-letters, by shard; why they failed, ZooKeeper knows. `notDone`: the runs that wait for a
+    later batch, by shard. `limit`, `limitBytes`: new records, and their payload, a shard, None for no bound. `room`:
+    new records of single shards, where fewer fit. `streams`: name to creation time in epoch milliseconds. `resume`:
+    where a shard is read from again if ZooKeeper's data is lost, as it stands before `positions` with records in
+    between that nobody has acked yet, or that wait and are too many for `notDone`. `deaggregate`: whether the batch
+    splits aggregates, however often it is read; None in plans of a release that did not say, and where nothing is read.
     """
 
     txid: int

@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 from checkpoint.codec import decode, encode
 from checkpoint.errors import CorruptNodeError
 from checkpoint.fencing import Fencing
-from checkpoint.large import head_of, is_part, join, part_paths, split
+from checkpoint.large import PART_SIZE, WHOLE, head_of, is_part, join, part_paths, split
 from checkpoint.layout import unescape
-from checkpoint.nodes import Node
-from checkpoint.ops import EXISTS, Check, Create, Delete, Found, Op, Refused, Write
+from checkpoint.nodes import DeadLettersNode, InflightNode, Node, Pin
+from checkpoint.ops import EXISTS, PACK_SIZE, Check, Create, Delete, Found, Op, Refused, Write, packed
 
 __all__ = ["NodeStore", "Stored", "left_behind"]
 
@@ -62,7 +62,7 @@ class NodeStore(Fencing):
                 if found is not None and (head := head_of(found.data)) is not None
             }
             parts = [part for names in parted.values() for part in names]
-            held = dict(zip(parts, self._session.read(parts), strict=True)) if parts else {}
+            held = dict(zip(parts, self._session.read(parts, PART_SIZE), strict=True)) if parts else {}
             asked = []
             for path, found in heads.items():
                 names = parted.get(path, [])
@@ -108,17 +108,25 @@ class NodeStore(Fencing):
         found = self._fetch_many(list(paths.values()), kind)
         return {name: stored for name, stored in zip(paths, found, strict=True) if stored is not None}
 
-    def _prepare(self, path: str, node: Node, epoch: int) -> bytes:
-        """The data to write at `path`, its parts already beside it where it needs any."""
-        data, parts = split(path, encode(node))
-        for part, content in parts.items():
-            try:
-                self._commit([Create(part, content)], epoch)
-            except Refused as refused:
-                # The name comes from the content: an earlier attempt has written it.
-                if refused.kind is not EXISTS:
-                    raise
+    def _prepare(self, path: str, node: Node, epoch: int, standing: Sequence[str] = ()) -> bytes:
+        """The data to write at `path`, its parts already beside it where it needs any; those `standing` are there."""
+        # There is one a shard of these, and they are read together.
+        whole = WHOLE if isinstance(node, InflightNode | Pin | DeadLettersNode) else None
+        data, parts = split(path, encode(node), whole=whole)
+        missing = [[Create(part, content)] for part, content in parts.items() if part not in standing]
+        for pack in packed(missing, PACK_SIZE):
+            self._create_parts(pack, epoch)
         return data
+
+    def _create_parts(self, parts: Sequence[Op], epoch: int) -> None:
+        try:
+            self._commit(parts, epoch)
+        except Refused as refused:
+            # The name comes from the content: an earlier attempt has written it.
+            if refused.kind is not EXISTS:
+                raise
+            for part in parts if len(parts) > 1 else ():
+                self._create_parts([part], epoch)
 
     def _create(self, path: str, node: Node, epoch: int, *, where: str | None = None) -> None:
         """Make a node, if `where` exists.
@@ -135,7 +143,7 @@ class NodeStore(Fencing):
         Raises:
             Refused: it has changed.
         """
-        data = self._prepare(path, node, epoch)
+        data = self._prepare(path, node, epoch, found.parts)
         self._commit([Write(path, data, found.version), *left_behind(path, data, found.parts)], epoch)
 
 
@@ -143,4 +151,4 @@ def left_behind(path: str, data: bytes, parts: Sequence[str]) -> list[Delete]:
     """The removal of a node's former `parts` that `data`, about to stand at `path`, does not name."""
     head = head_of(data)
     kept = set(part_paths(path, head)) if head is not None else set()
-    return [Delete(part) for part in parts if part not in kept]
+    return [Delete(part) for part in dict.fromkeys(parts) if part not in kept]

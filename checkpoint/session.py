@@ -28,7 +28,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import ZnodeStat
 from kazoo.retry import KazooRetry, RetryFailedError
 
-from checkpoint.bulk import read_async
+from checkpoint.bulk import NODES_A_READ, read_async
 from checkpoint.errors import (
     CheckpointError,
     NodeTooLargeError,
@@ -37,9 +37,12 @@ from checkpoint.errors import (
 )
 from checkpoint.ops import REQUEST_LIMIT, Check, Create, Delete, Found, Op, Refused, Write, size_of
 
-__all__ = ["Session"]
+__all__ = ["BYTES_UNDER_WAY", "Session"]
 
 T = TypeVar("T")
+
+BYTES_UNDER_WAY = 4 * 2**20
+"""Of answers that are waited for together: the server has all of them in memory."""
 
 _MANY = 32
 """Nodes from which on they are read so many in a request."""
@@ -54,23 +57,38 @@ class Session:
 
     Attributes:
         requests: how many operations ZooKeeper has been asked for: each read, `sync` or multi counts one.
+        written: the bytes of all multis that it has been sent.
     """
 
     def __init__(self, client: KazooClient, timeout: float) -> None:
         self.client = client
         self.timeout = timeout
-        self.requests = 0
+        self.requests = self.written = 0
         self._reads_many = True
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def read(self, paths: Sequence[str], *, fresh: bool = False) -> list[Found | None]:
-        """The nodes at `paths`, None where there is none; sent together, so one round trip of latency.
+    def read(
+        self, paths: Sequence[str], largest: int = BYTES_UNDER_WAY // NODES_A_READ, *, fresh: bool = False
+    ) -> list[Found | None]:
+        """The nodes at `paths`, None where there is none; sent together, so one round trip of latency for some.
 
-        `fresh`: behind a `sync`, sent with them. Else ZooKeeper promises only what this session has written or seen:
-        a node that another one has made may be missing yet.
+        So many are under way at a time that their answers are at most 4 MiB. `largest`: the bytes that a node has at
+        most; where one has more, as those of the release before, fewer are asked for from there on. `fresh`: behind a
+        `sync`, sent with the first of them. Else ZooKeeper promises only what this session has written or seen: a node
+        that another one has made may be missing yet.
         """
-        if len(paths) >= _MANY and self._reads_many:
+        found: list[Found | None] = []
+        while len(found) < len(paths):
+            count = max(1, BYTES_UNDER_WAY // largest)
+            some = paths[len(found) : len(found) + count]
+            answers = self._read_together(some, many=len(paths) >= _MANY, fresh=fresh and not found)
+            largest = max(largest, *(len(answer.data) for answer in answers if answer is not None), 0)
+            found += answers
+        return found
+
+    def _read_together(self, paths: Sequence[str], *, many: bool, fresh: bool) -> list[Found | None]:
+        if many and self._reads_many:
             try:
                 return self._retry(partial(self._read_many, paths, fresh), paths)
             except UnimplementedError:
@@ -200,7 +218,7 @@ class Session:
                     transaction.set_data(op.path, op.data, op.version)
                 case Delete():
                     transaction.delete(op.path)
-        self._count(1)
+        self._count(1, sum(map(size_of, ops)))
         return transaction.commit_async()
 
     def _happened(self, ops: Sequence[Op], left: Callable[[], float]) -> bool:
@@ -285,9 +303,10 @@ class Session:
             "copy refuse clients that have seen newer data: restart the query then"
         )
 
-    def _count(self, requests: int) -> None:
+    def _count(self, requests: int, written: int = 0) -> None:
         with self._lock:
             self.requests += requests
+            self.written += written
 
 
 def _no_access(paths: Sequence[str], error: Exception) -> ZooKeeperAccessError:

@@ -6,6 +6,7 @@ rebuilt from Spark's offset and ZooKeeper.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import random
@@ -13,7 +14,8 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -32,6 +34,7 @@ from spout.exhausted import refuse_exhausted
 from spout.kinesis import Kinesis
 from spout.listings import Listings
 from spout.looks import TipWatch
+from spout.named_runs import with_failures
 from spout.options import Options
 from spout.partition import TurnsPartition, tasks_of
 from spout.planning import make_plan, starting_plan
@@ -165,6 +168,11 @@ class SourceRun:
         """The newest settled txid."""
         return self._state.settled
 
+    @property
+    def written(self) -> int:
+        """Bytes that this run has written to ZooKeeper so far."""
+        return self._store.written
+
     def initial(self) -> Plan:
         """The offset before the first batch of a new Spark checkpoint: ZooKeeper's state as it stands."""
         state = self._state
@@ -243,7 +251,7 @@ class SourceRun:
                 raise CheckpointMismatchError(msg) from error
             self._planned = end
             return tasks_of(
-                end,
+                with_failures(end, self._state.dead),
                 self._options,
                 self._layout,
                 self._epoch,
@@ -301,6 +309,7 @@ class SourceRun:
             max_records=max_records,
             max_bytes=self._options.max_bytes_per_trigger,
             max_inflight=options.max_inflight_records if options.ack_mode == "explicit" else None,
+            max_turn=options.max_fetch_records_per_shard,
             deaggregate=options.deaggregate,
         )
 
@@ -322,5 +331,18 @@ class SourceRun:
         self._wake.set()
 
     def _settle(self, plan: Plan) -> None:
-        self._state.settle(plan, self._now())
+        with _uncollected():
+            self._state.settle(plan, self._now())
         self._tip.settled(plan, self._state.shards, self._steady_ms(), replayed=plan.plan != self._made)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Collect no garbage meanwhile: what is made of very many failed records is kept, and looked at in vain."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
