@@ -14,6 +14,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,7 +32,7 @@ from spout.errors import CheckpointMismatchError
 from spout.exhausted import refuse_exhausted
 from spout.kinesis import Kinesis
 from spout.listings import Listings
-from spout.looks import TipWatch
+from spout.looks import LOOK_PERIOD_MS, TipWatch
 from spout.options import Options
 from spout.partition import TurnsPartition, tasks_of
 from spout.planning import make_plan, starting_plan
@@ -47,10 +49,6 @@ __all__ = ["SourceRun"]
 
 log = logging.getLogger(__name__)
 
-_HOLD = 1.0
-"""Seconds that `latest` waits for something to do before Spark gets a chance to stop the query."""
-
-
 class SourceRun:
     """The planning side of a source. One thread calls it, as Spark does.
 
@@ -60,6 +58,11 @@ class SourceRun:
         client: a started KazooClient that this run closes at its end.
         clock: epoch seconds.
         rng: for jitter and the marks of plans.
+        hold: seconds that `latest` waits for something to do before Spark gets a chance to stop the query.
+        look_period: seconds between two looks at the tip of a shard.
+        wait: waits until an event is set, at most so many seconds of `clock`; says whether it was.
+        executor: removes beside the rest what settled batches leave; a thread of the run's own if None.
+        reconnect: another started KazooClient, for a note left after this run's was closed; to the same servers if None.
         on_replaced: called, in another thread, when a newer run took over after a stop was asked for.
         consumers: the ARNs of the consumers that executors subscribe, by stream; none to poll.
     """
@@ -72,10 +75,17 @@ class SourceRun:
         *,
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
+        hold: float = 1.0,
+        look_period: float = LOOK_PERIOD_MS / 1000,
+        wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
+        executor: Executor | None = None,
+        reconnect: Callable[[], Any] | None = None,
         on_replaced: Callable[[], None] = lambda: None,
         consumers: Mapping[str, str] | None = None,
     ) -> None:
         self._options = options
+        self._hold = hold
+        self._wait = wait
         self._consumers = consumers
         self._client = client
         self._clock = clock
@@ -99,16 +109,16 @@ class SourceRun:
         self._state.check_retention()
         self._probe = TipProbe(kinesis, layout, deaggregate=options.deaggregate, wall=self._now)
         self._listings = Listings(self._state, self._probe, options, self._clock, self._rng)
-        self._purger = Purger(self._store, self._state, spool_of(options, layout), self._epoch)
-        self._tip = TipWatch(self._probe)
+        self._purger = Purger(self._store, self._state, spool_of(options, layout), self._epoch, executor)
+        self._tip = TipWatch(self._probe, period_ms=int(look_period * 1000))
         self._reconciler = Reconciler(options, self._store, self._state, known, self._settle)
         self._tenure = Tenure(
-            options,
             self._store,
             client,
             self._epoch,
             wake=self._wake,
             close=self.close,
+            reconnect=reconnect or partial(connect, options.zookeeper),
             on_replaced=on_replaced,
         )
         self._tenure.watch()
@@ -166,7 +176,7 @@ class SourceRun:
     def latest(self, start: Plan, max_records: int | None) -> Plan | None:
         """Settle the batch that ended at `start`, which Spark has committed, and plan the next one.
 
-        Returns None when there is nothing to do: at once if the run drains or stops, else after about a second.
+        Returns None when there is nothing to do: at once if the run drains or stops, else after `hold` seconds.
 
         Raises:
             FencedError: a newer run has taken over.
@@ -179,7 +189,7 @@ class SourceRun:
             if self._reconciler.resume is not None:
                 self._planned, self._reconciler.resume = self._reconciler.resume, None
                 return self._planned
-            deadline = self._clock() + _HOLD
+            deadline = self._clock() + self._hold
             while True:
                 self._tenure.raise_if_replaced()
                 if self._tenure.stop_asked:
@@ -287,7 +297,7 @@ class SourceRun:
         seconds = until / 1000 - self._clock()
         if not self._draining:
             seconds = min(seconds, deadline - self._clock())
-        if self._wake.wait(max(seconds, 0.001)):
+        if self._wait(self._wake, max(seconds, 0.001)):
             self._wake.clear()
 
     def _on_request(self) -> None:
