@@ -160,7 +160,11 @@ class Judging(Driver):
         txids = {row.txid for row in rows}
         if batch.verdict is None:
             self._require_all(batch, parts, rows)
-            batch.publish(self._failed(rows, transactional=any(p.options.spout == "transactional" for p in parts)))
+            failed = self._failed(rows)
+            if failed and any(part.options.spout == "transactional" for part in parts):
+                self._fail_whole(rows)
+                failed = {}
+            batch.publish(failed)
         elif txids - {batch.txid}:
             self.world.violation(f"the verdict of txid {batch.txid} is adopted for rows of {sorted(txids)}")
         self.world.delivered |= {row.number: row for row in rows}
@@ -178,21 +182,23 @@ class Judging(Driver):
             msg = f"not all of txid {batch.txid} was seen"
             raise StaleBatchError(msg)
 
-    def _failed(self, rows: Sequence[Row], *, transactional: bool) -> dict[str, tuple[NotDone, ...]]:
+    def _failed(self, rows: Sequence[Row]) -> dict[str, tuple[NotDone, ...]]:
         failed: dict[str, list[NotDone]] = defaultdict(list)
         for row in sorted(rows, key=lambda row: row.sequence):
             if row.attempt <= self.world.records[row.number].failures:
                 position = str(row.sequence)
                 failed[row.shard].append(NotDone(position, position, 1, f"ValueError: {row.number % 2}"))
-        if failed and transactional:
-            # Such a batch is tried again until it works, so somebody mends the cause.
-            records = self.world.records
-            for row in rows:
-                record = records[row.number]
-                records[row.number] = replace(record, failures=1 if record.failures > 1 else 0)
-            msg = "records failed, and with them the batch"
-            raise BatchFailedError(msg)
         return {shard: tuple(pieces) for shard, pieces in failed.items()}
+
+    def _fail_whole(self, rows: Sequence[Row]) -> None:
+        """Fail a batch as a whole; somebody mends the cause, and once all is calm nothing fails."""
+        if self.world.calm:
+            return
+        for row in rows:
+            record = self.world.records[row.number]
+            self.world.records[row.number] = replace(record, failures=1 if record.failures > 1 else 0)
+        msg = "records failed, and with them the batch"
+        raise BatchFailedError(msg)
 
     def _good(self, batch: BatchInHand, rows: Sequence[Row]) -> list[int]:
         assert batch.verdict is not None

@@ -19,7 +19,7 @@ from checkpoint.nodes import Plan
 from checkpoint.store import SourceStore
 from model.driver import Driver, Tasks
 from model.inline import InlineExecutor
-from model.schedule import Actor
+from model.schedule import Actor, Killed
 from model.session import Dice, Session
 from model.world import World
 from spout.errors import SpoutError
@@ -106,6 +106,11 @@ class Life:
             end = "ended"
         except (CheckpointError, SpoutError, BoltError, KinesisError, ConcurrentError) as error:
             self.error, end = error, type(error).__name__
+            if "This is a defect" in str(error):
+                world.violation(f"{self._actor.name}: {end}: {error}")
+        except Killed:
+            world.stats["life: killed"] += 1
+            raise
         except Exception as error:  # noqa: BLE001
             self.error, end = error, type(error).__name__
             epoch = max((world.epochs.get(id_, 0) for id_ in self._session.ids), default=0) if self._session else 0
