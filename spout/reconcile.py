@@ -27,10 +27,13 @@ def stands(offset: Plan, settled: int, settled_plan: str, stored: Plan | None) -
     """Compare a finished batch, as Spark names it, with ZooKeeper.
 
     `settled` is the newest settled txid (0 for none) and `settled_plan` its plan's mark; `stored` is the plan that
-    ZooKeeper holds under the next txid, if any. An empty mark is that of an offset before any batch.
+    ZooKeeper holds under the next txid, if any. An empty mark is that of an offset before any batch: a Spark checkpoint
+    that has got no further has never been given a row, so it goes on from ZooKeeper as a new one does.
     """
+    if not offset.plan and offset.txid <= settled:
+        return Standing.AGREES
     if offset.txid == settled:
-        same = "" in (offset.plan, settled_plan) or offset.plan == settled_plan
+        same = not settled_plan or offset.plan == settled_plan
         return Standing.AGREES if same else Standing.SPARK_BEHIND
     if offset.txid < settled:
         return Standing.SPARK_BEHIND

@@ -213,10 +213,15 @@ class SourceRun:
     def partitions(self, start: Plan, end: Plan) -> list[TurnsPartition]:
         """Store the plan that Spark has logged and cut it into tasks.
 
+        A new Spark checkpoint always runs a batch 0, also where there is nothing to do: Spark then logs the offset that
+        it started from, and asks for the partitions between two equal ones. There are none, and nothing changes.
+
         Raises:
             SettledBatchError: the batch is settled already: it gives no rows again.
             CheckpointMismatchError, StreamChangedError, FencedError: as `latest`.
         """
+        if not end.plan or end == start:
+            return []
         with self._tenure.call():
             start, end = self._reconciler.as_it_counts(start), self._reconciler.as_it_counts(end)
             ours = self._planned is not None and self._planned.plan == end.plan

@@ -1,7 +1,8 @@
 """Spark's part of a streaming query, done by hand: the offset log, the commit log, and the order of the calls.
 
 What `MicroBatchExecution` does, without a JVM: an offset is logged before `partitions`, a batch that was logged and
-not committed is started over with `partitions` first, and `latest` is called only after a commit.
+not committed is started over with `partitions` first, and `latest` is called only after a commit. A new checkpoint
+always runs a batch 0: where there is nothing to do it ends at the offset that it starts from.
 """
 
 from __future__ import annotations
@@ -68,7 +69,6 @@ class Query:
         self.run = SourceRun(options, kinesis, client, clock=clock, consumers=consumers)
         self.kinesis = kinesis
         self.store = SourceStore(client, self.run.layout)  # type: ignore[arg-type]
-        self._initial: Plan | None = None
 
     def end(self) -> None:
         """The process is gone."""
@@ -86,17 +86,23 @@ class Query:
         """Where the batch in hand, or the next one, starts."""
         if self.checkpoint.committed:
             return self._at(self.checkpoint.committed)
-        if self._initial is None:
-            self._initial = plan_from_offset(offset_from_plan(self.run.initial()))
-        return self._initial
+        # Spark asks each time, and logs what it was told.
+        return plan_from_offset(offset_from_plan(self.run.initial()))
 
     def plan(self) -> Plan | None:
         """Ask for the next batch once, and log it."""
         assert self.in_hand is None
         plan = self.run.latest(self.committed, None)
         if plan is not None:
-            self.checkpoint.offsets.append(json.dumps(offset_from_plan(plan)))
+            self._log(plan)
+        elif not self.checkpoint.offsets:
+            self._log(self.committed)
+            assert self.rows() == []
+            self.commit()
         return plan
+
+    def _log(self, plan: Plan) -> None:
+        self.checkpoint.offsets.append(json.dumps(offset_from_plan(plan)))
 
     def planned(self) -> Plan:
         """Ask until there is a next batch, and log it."""

@@ -32,7 +32,12 @@ CASES = [
         Standing.SPARK_BEHIND,
     ),
     ("another checkpoint has gone on", plan(4, "D"), (5, "E", None), Standing.SPARK_BEHIND),
-    ("an old start offset, and ZooKeeper has gone on", plan(4, ""), (5, "E", None), Standing.SPARK_BEHIND),
+    (
+        "a Spark checkpoint that never had a row, and another one has gone on",
+        plan(4, ""),
+        (5, "E", None),
+        Standing.AGREES,
+    ),
     (
         "behind by far, even if a plan is unsettled",
         plan(1, "A"),
