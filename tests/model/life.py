@@ -104,19 +104,23 @@ class Life:
         try:
             self._live()
             end = "ended"
-        except (CheckpointError, SpoutError, BoltError, KinesisError, ConcurrentError) as error:
-            self.error, end = error, type(error).__name__
-            if "This is a defect" in str(error):
-                world.violation(f"{self._actor.name}: {end}: {error}")
         except Killed:
             world.stats["life: killed"] += 1
             raise
+        except (CheckpointError, SpoutError, BoltError, KinesisError, ConcurrentError) as error:
+            self.error, end = error, type(error).__name__
+            if "This is a defect" in str(error):
+                world.violation(f"{self._actor.name}{self._fenced()}: {end}: {error}")
         except Exception as error:  # noqa: BLE001
             self.error, end = error, type(error).__name__
-            epoch = max((world.epochs.get(id_, 0) for id_ in self._session.ids), default=0) if self._session else 0
-            fenced = " although a newer run has taken over" if 0 < epoch < world.epoch else ""
-            world.violation(f"{self._actor.name} ends with an unexpected error{fenced}: {traceback.format_exc(-4)}")
+            world.violation(f"{self._actor.name}{self._fenced()}: {traceback.format_exc(-4)}")
         world.stats[f"life: {end}"] += 1
+
+    def _fenced(self) -> str:
+        """What to say besides of an error that a run gives which is not the newest any more."""
+        ids = self._session.ids if self._session else []
+        epoch = max((self._world.epochs.get(id_, 0) for id_ in ids), default=0)
+        return ", which a newer run has replaced" if 0 < epoch < self._world.epoch else ""
 
     def _live(self) -> None:
         world, rng = self._world, self._rng

@@ -69,7 +69,7 @@ class _Story:
 
     def play(self) -> None:
         world, rng = self.world, self._rng
-        for _ in range(rng.randint(2, 4)):
+        for _ in range(rng.randint(1, 3)):
             self._phase()
             if world.violations:
                 return
@@ -83,7 +83,7 @@ class _Story:
     def _phase(self) -> None:
         """Some lives side by side, each with its options and its Spark checkpoint."""
         world, rng, family = self.world, self._rng, self._family
-        world.put(rng.randint(2, 12))
+        world.put(rng.randint(2, 8))
         more = family.options(world)
         if family.restores:
             self._copy_or_restore()
@@ -95,7 +95,7 @@ class _Story:
             kill=rng.choice([0, 0.002, 0.01]),
         )
         for _ in range(rng.choice([1, 1, 2, 2, 3])):
-            self._begin(schedule, self._choose_log(), more, batches=rng.randint(1, 5))
+            self._begin(schedule, self._choose_log(), more, batches=rng.randint(1, 4))
         if rng.random() < 0.5:
             world.reshard()
         before = world.zookeeper.zxid
