@@ -83,7 +83,7 @@ class SourceState:
             self.settled, self.settled_plan = settled.txid, settled.plan
         self._keeper.load()
         checkpoints, inflight = self._store.checkpoints(), self._store.inflight()
-        for shard in {*self.lineage, *inflight}:
+        for shard in sorted({*self.lineage, *inflight}):
             start = parse_position(self.lineage[shard].start) if shard in self.lineage else TRIM_HORIZON
             turns = self._positions(shard, inflight[shard].turns) if shard in inflight else {}
             self.shards[shard] = ShardState(start, checkpoints.get(shard), inflight.get(shard), turns)
@@ -117,9 +117,9 @@ class SourceState:
             self._keeper.list_all(self.shards)
         else:
             self._keeper.list_new()
-        for shard in self.lineage.keys() - self.shards.keys():
+        for shard in sorted(self.lineage.keys() - self.shards.keys()):
             self.shards[shard] = ShardState(parse_position(self.lineage[shard].start))
-        for shard in before.keys() - self.lineage.keys():
+        for shard in sorted(before.keys() - self.lineage.keys()):
             if not self.shards[shard].held:
                 del self.shards[shard]
 
