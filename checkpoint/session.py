@@ -280,7 +280,13 @@ class Session:
             return max(0.001, deadline - time.monotonic())
 
         retry = KazooRetry(
-            max_tries=-1, delay=0.02, backoff=2, max_delay=0.5, deadline=self.timeout, ignore_expire=True
+            max_tries=-1,
+            delay=0.02,
+            backoff=2,
+            max_delay=0.5,
+            deadline=self.timeout,
+            ignore_expire=True,
+            sleep_func=self.client.handler.sleep_func,
         )
         try:
             return retry(attempt, left)  # type: ignore[no-any-return]

@@ -41,11 +41,18 @@ class TipWatch:
     Args:
         looker: looks.
         is_closed: whether a shard was listed as closed: it has an end, and no tip.
+        period_ms: between two looks at one shard.
     """
 
-    def __init__(self, looker: Looker, is_closed: Callable[[str], bool] = lambda _: False) -> None:
+    def __init__(
+        self,
+        looker: Looker,
+        is_closed: Callable[[str], bool] = lambda _: False,
+        period_ms: int = LOOK_PERIOD_MS,
+    ) -> None:
         self._looker = looker
         self._is_closed = is_closed
+        self._period = period_ms
         self._more: dict[str, bool | None] = {}
         self._looked: dict[str, int] = {}
         self._found: dict[str, int] = {}
@@ -69,7 +76,7 @@ class TipWatch:
         ask = {
             shard: at
             for shard, at in open_.items()
-            if not self._more.get(shard) and now - self._looked.get(shard, -LOOK_PERIOD_MS) >= LOOK_PERIOD_MS
+            if not self._more.get(shard) and now - self._looked.get(shard, -self._period) >= self._period
         }
         for shard in [shard for shard in ask if now - self._found.get(shard, -_TRUST_MS) < _TRUST_MS]:
             del ask[shard]
@@ -110,11 +117,11 @@ class TipWatch:
     def next_look(self, positions: Mapping[str, Position], now: int) -> int:
         """When the next look is due; none is at a shard that is known to have more, even if it may not be read."""
         due = [
-            self._looked.get(shard, now - LOOK_PERIOD_MS) + LOOK_PERIOD_MS
+            self._looked.get(shard, now - self._period) + self._period
             for shard in positions
             if not self._has_ended(shard) and not self._more.get(shard)
         ]
-        return min(due, default=now + LOOK_PERIOD_MS)
+        return min(due, default=now + self._period)
 
     def all_ended(self, positions: Mapping[str, Position]) -> bool:
         """Whether, after `only_until_tip`, all these shards have been read so far."""

@@ -15,7 +15,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -33,7 +35,7 @@ from spout.errors import CheckpointMismatchError
 from spout.exhausted import refuse_exhausted
 from spout.kinesis import Kinesis
 from spout.listings import Listings
-from spout.looks import TipWatch
+from spout.looks import LOOK_PERIOD_MS, TipWatch
 from spout.named_runs import with_failures
 from spout.options import Options
 from spout.partition import TurnsPartition, tasks_of
@@ -51,9 +53,6 @@ __all__ = ["SourceRun"]
 
 log = logging.getLogger(__name__)
 
-_HOLD = 1.0
-"""Seconds that `latest` waits for something to do before Spark gets a chance to stop the query."""
-
 
 class SourceRun:
     """The planning side of a source. One thread calls it, as Spark does.
@@ -65,6 +64,11 @@ class SourceRun:
         clock: epoch seconds; it may step back.
         steady: seconds that never step back, for all that is waited for.
         rng: for jitter and the marks of plans.
+        hold: seconds that `latest` waits for something to do before Spark gets a chance to stop the query.
+        look_period: seconds between two looks at the tip of a shard.
+        wait: waits until an event is set, at most so many seconds of `clock`; says whether it was.
+        executor: removes beside the rest what settled batches leave; a thread of the run's own if None.
+        reconnect: another started KazooClient, for a note left after this run's was closed; to the same servers if None.
         on_replaced: called, in another thread, when a newer run took over after a stop was asked for.
         consumers: the ARNs of the consumers that executors subscribe, by stream; none to poll.
     """
@@ -78,10 +82,17 @@ class SourceRun:
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
+        hold: float = 1.0,
+        look_period: float = LOOK_PERIOD_MS / 1000,
+        wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
+        executor: Executor | None = None,
+        reconnect: Callable[[], Any] | None = None,
         on_replaced: Callable[[], None] = lambda: None,
         consumers: Mapping[str, str] | None = None,
     ) -> None:
         self._options = options
+        self._hold = hold
+        self._wait = wait
         self._consumers = consumers
         self._client = client
         self._now = SteadyClock(clock, steady)
@@ -115,16 +126,16 @@ class SourceRun:
             is_closed=self._state.is_closed,
         )
         self._listings = Listings(self._state, self._probe, options, self._steady, self._rng)
-        self._purger = Purger(self._store, self._state, spool_of(options, layout), self._epoch)
-        self._tip = TipWatch(self._probe, self._state.is_closed)
+        self._purger = Purger(self._store, self._state, spool_of(options, layout), self._epoch, executor)
+        self._tip = TipWatch(self._probe, self._state.is_closed, int(look_period * 1000))
         self._reconciler = Reconciler(options, self._store, self._state, known, self._settle)
         self._tenure = Tenure(
-            options,
             self._store,
             client,
             self._epoch,
             wake=self._wake,
             close=self.close,
+            reconnect=reconnect or partial(connect, options.zookeeper),
             on_replaced=on_replaced,
         )
         self._tenure.watch()
@@ -189,7 +200,7 @@ class SourceRun:
     def latest(self, start: Plan, max_records: int | None) -> Plan | None:
         """Settle the batch that ended at `start`, which Spark has committed, and plan the next one.
 
-        Returns None when there is nothing to do: at once if the run drains or stops, else after about a second.
+        Returns None when there is nothing to do: at once if the run drains or stops, else after `hold` seconds.
 
         Raises:
             FencedError: a newer run has taken over.
@@ -202,7 +213,7 @@ class SourceRun:
             if self._reconciler.resume is not None:
                 self._planned, self._reconciler.resume = self._reconciler.resume, None
                 return self._planned
-            deadline = self._steady() + _HOLD
+            deadline = self._steady() + self._hold
             while True:
                 self._tenure.raise_if_replaced()
                 if self._tenure.stop_asked:
@@ -323,7 +334,7 @@ class SourceRun:
         seconds = milliseconds / 1000
         if not self._draining:
             seconds = min(seconds, deadline - self._steady())
-        if self._wake.wait(max(seconds, 0.001)):
+        if self._wait(self._wake, max(seconds, 0.001)):
             self._wake.clear()
 
     def _on_request(self) -> None:

@@ -97,7 +97,7 @@ class SourceState:
         held = {shard for shard, node in inflight.items() if node.waiting or node.dead or node.pending}
         known = {*self.lineage, *held}
         self._forgetting.note_stored({*checkpoints, *inflight, *self.dead_letters} - known)
-        for shard in known:
+        for shard in sorted(known):
             start = parse_position(self.lineage[shard].start) if shard in self.lineage else TRIM_HORIZON
             turns = self._positions(shard, inflight[shard].turns) if shard in inflight else {}
             self.shards[shard] = ShardState(start, checkpoints.get(shard), inflight.get(shard), turns)
@@ -131,10 +131,10 @@ class SourceState:
             self._keeper.list_all(self.shards)
         else:
             self._keeper.list_new()
-        for shard in self.lineage.keys() - self.shards.keys():
+        for shard in sorted(self.lineage.keys() - self.shards.keys()):
             self.shards[shard] = ShardState(parse_position(self.lineage[shard].start))
         if everything:
-            for shard in self.shards.keys() - self.lineage.keys():
+            for shard in sorted(self.shards.keys() - self.lineage.keys()):
                 if not self.shards[shard].held:
                     at = self.shards.pop(shard).position
                     self._forgetting.note(shard, drained=isinstance(at, ShardEnd))

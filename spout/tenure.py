@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from checkpoint.client import connect
 from checkpoint.errors import CheckpointError, FencedError, ZooKeeperUnavailableError
 from checkpoint.nodes import StopNode
 from checkpoint.store import SourceStore
-from spout.options import Options
 
 __all__ = ["Tenure", "fenced_first"]
 
@@ -46,12 +44,12 @@ class Tenure:
     """Watches for a newer run and for a request to stop, from kazoo's threads, beside the calls of Spark's.
 
     Args:
-        options: how ZooKeeper is reached.
         store: of the run; its client is the run's.
         client: a started KazooClient.
         epoch: of the run.
         wake: set when the run must look up from waiting.
         close: ends the run's session with ZooKeeper.
+        reconnect: gives another started KazooClient, for the note that a run leaves whose session is over.
         on_replaced: called, in another thread, when a newer run took over after a stop was asked for.
 
     Attributes:
@@ -61,21 +59,21 @@ class Tenure:
 
     def __init__(
         self,
-        options: Options,
         store: SourceStore,
         client: Any,
         epoch: int,
         *,
         wake: threading.Event,
         close: Callable[[], None],
+        reconnect: Callable[[], Any],
         on_replaced: Callable[[], None],
     ) -> None:
-        self._options = options
         self._store = store
         self._client = client
         self._epoch = epoch
         self._wake = wake
         self._close = close
+        self._reconnect = reconnect
         self._on_replaced = on_replaced
         self._busy = threading.Lock()
         self._closed_for: FencedError | None = None
@@ -158,7 +156,7 @@ class Tenure:
 
     def _note_takeover(self) -> None:
         """Leave the note that a run still in use had to stop, through a connection of its own."""
-        client = connect(self._options.zookeeper)
+        client = self._reconnect()
         try:
             SourceStore(client, self._store.layout).report_fenced(self._epoch)
         finally:
