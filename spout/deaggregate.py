@@ -39,6 +39,9 @@ _DIGEST = 16
 _LONGEST_KEY = 256
 """Characters of a partition key, as Kinesis has it. Few bytes can name a key often, so a long one would swell up."""
 
+_AT_A_TIME = 4096
+"""User records that are looked into at a time."""
+
 _ROW = 96
 """Bytes of a user record besides its payload and its key: sequence numbers, arrival, offsets."""
 
@@ -213,14 +216,20 @@ def _opened(payload: bytes, sequence: str) -> _Opened | None:
         found = AggregatedRecord.FromString(message)
     except (DecodeError, UnicodeDecodeError):
         return None
-    users = found.records
-    keys = np.fromiter((user.partition_key_index for user in users), np.uint64, len(users))
-    known = all(
-        user.explicit_hash_key_index < hashes for user in users if user.HasField("explicit_hash_key_index")
-    )
-    if not users or not known or not found.IsInitialized() or keys.max() >= len(table):
+    if not found.records or not found.IsInitialized():
         return None
-    return _Opened(table, keys.astype(np.int64), [user.data for user in users], size)
+    keys: list[int] = []
+    payloads: list[bytes] = []
+    named: list[int] = []
+    for start in range(0, len(found.records), _AT_A_TIME):
+        # Each look at a user record makes an object for it: one look, and not at all of them.
+        users = found.records[start : start + _AT_A_TIME]
+        keys += [user.partition_key_index for user in users]
+        payloads += [user.data for user in users]
+        named += [user.explicit_hash_key_index for user in users if user.HasField("explicit_hash_key_index")]
+    if max(keys) >= len(table) or max(named, default=-1) >= hashes:
+        return None
+    return _Opened(table, np.array(keys, np.int64), payloads, size)
 
 
 def _md5(message: bytes) -> bytes:

@@ -134,9 +134,15 @@ class ShardFetcher:
                 seen = page.server_time or self._wall()
             elif pager.undecided and self._clock() >= given_up:
                 break
-        behind = (pager.page.behind_ms if pager.page else None) or 0
+        behind = self._behind(pager.page, held) if pager.page else 0
         end = _end(pager, position, seen)
         return held.turn(end, closed=pager.drained, behind_ms=behind, seen=None if pager.drained else seen)
+
+    def _behind(self, page: Page, held: Held) -> int:
+        """The lag after a page; where no answer tells it, the age of the last record, which is no less."""
+        if page.behind_ms is not None or not held.batches:
+            return page.behind_ms or 0
+        return max(1, (page.server_time or self._wall()) - arrival_at(held.batches[-1], -1))
 
     def fetch_until(self, position: Position, last: RecordPosition) -> Turn:
         """Read exactly the records from `position` up to `last`, which is included, whatever it takes.

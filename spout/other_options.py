@@ -134,7 +134,7 @@ OTHERS = (
             "maxLeasesForWorker",
             "cleanupLeasesUponShardCompletion",
         ),
-        "Not needed: there are no leases. Spark's tasks read the shards, and the newest start wins.",
+        "Not needed: there are no leases; Spark's tasks read the shards, and the newest start counts.",
     ),
     OtherOption(
         ("callProcessRecordsEvenForEmptyRecordList",),

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -100,6 +101,10 @@ def test_kinesalite_ends_a_closed_shard_only_after_an_empty_answer(kinesalite: K
     client.get_waiter("stream_exists").wait(StreamName=stream, WaiterConfig={"Delay": 1})
     (shard,) = client.list_shards(StreamName=stream)["Shards"]
     client.put_record(StreamName=stream, Data=b"x", PartitionKey="k")
+    put = int(time.time())
+    # It counts seconds: what is put in the one before the split is followed by the end at once.
+    while int(time.time()) < put + 3:
+        client.list_shards(StreamName=stream)
     client.split_shard(StreamName=stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(2**127))
     client.get_waiter("stream_exists").wait(StreamName=stream, WaiterConfig={"Delay": 1})
 

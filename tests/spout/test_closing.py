@@ -162,8 +162,10 @@ def test_an_answer_whose_end_cannot_be_confirmed_now_comes_again(
 def test_a_lag_that_is_not_told_is_no_tip(shelf: Shelf) -> None:
     put = shelf.put(2)
     shelf.kinesis.tells_lag = False
+    shelf.time.sleep(7)
     turn = shelf.turn(closed=False)
     assert (turn.count, turn.seen, turn.closed) == (2, None, False)
+    assert turn.behind_ms >= 7000
     idle = shelf.turn(closed=False, position=turn.end)
     assert (idle.count, idle.seen, idle.end) == (0, None, turn.end)
     probe = shelf.probe(lambda _: False)
