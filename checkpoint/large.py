@@ -50,7 +50,7 @@ def head_of(data: bytes) -> Head | None:
     try:
         # No node has these fields, so nothing else can be taken for a head.
         return _head_decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
