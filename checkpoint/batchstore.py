@@ -6,14 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from checkpoint.codec import encode
-from checkpoint.errors import PlanConflictError
+from checkpoint.errors import CorruptNodeError, PlanConflictError
 from checkpoint.fencing import RACES, too_many_races
 from checkpoint.large import owner_of
 from checkpoint.nodes import Acks, Batch, Pin, Plan
-from checkpoint.nodestore import NodeStore
+from checkpoint.nodestore import NodeStore, stray_below, txid_of
 from checkpoint.ops import (
     EXISTS,
     MISSING,
+    NOT_EMPTY,
     OTHER_VERSION,
     PACK_SIZE,
     REQUEST_LIMIT,
@@ -93,7 +94,13 @@ class BatchStore(NodeStore):
         return self._txids(fresh=False)
 
     def _txids(self, *, fresh: bool) -> list[int]:
-        return sorted(map(int, self._children(self.layout.batches, fresh=fresh)))
+        found = []
+        for name, path in self._children(self.layout.batches, fresh=fresh).items():
+            try:
+                found.append(txid_of(path, name))
+            except CorruptNodeError as error:
+                self._corrupt(error)
+        return sorted(found)
 
     def get_pin(self, txid: int, shard: str) -> Pin | None:
         """The pin of one shard's turn, None when there is none."""
@@ -223,7 +230,10 @@ class BatchStore(NodeStore):
                 for pack in packed(ops, PACK_SIZE):
                     self._commit(pack, epoch)
                     removed += len(pack)
-            except Refused:
+            except Refused as refused:
+                folder = refused.op.path.rpartition("/")[0]
+                if refused.kind is NOT_EMPTY and folder not in (self.layout.batches, self.layout.reports):
+                    raise stray_below(refused.op.path) from None
                 # A late task has pinned between the look and the removal.
                 continue
             return removed
@@ -241,7 +251,7 @@ class BatchStore(NodeStore):
             folder: [
                 name
                 for name in names or []
-                if (txid := int(owner_of(name))) <= txid_upto and txid not in keep
+                if (txid := txid_of(f"{folder}/{name}", owner_of(name))) <= txid_upto and txid not in keep
             ]
             for folder, names in zip(folders, listed, strict=True)
         }

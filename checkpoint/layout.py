@@ -39,10 +39,18 @@ def escape(name: str) -> str:
 
 
 def unescape(element: str) -> str:
-    """The inverse of `escape`."""
-    return _CODES.sub(
+    """The inverse of `escape`.
+
+    Raises:
+        ValueError: `escape` gives no such element.
+    """
+    name = _CODES.sub(
         lambda codes: bytes.fromhex(codes[1].replace("%", "")).decode("utf-8", "surrogatepass"), element
     )
+    if escape(name) != element:
+        msg = f"{element!r} is no name of ours"
+        raise ValueError(msg)
+    return name
 
 
 def _percent(match: re.Match[str]) -> str:
@@ -135,7 +143,11 @@ class Layout:
         if element == _SEVERAL:
             return cls(root, application)
         stream, _, created = element.rpartition("@")
-        return cls(root, application, unescape(stream), int(created))
+        found = cls(root, application, unescape(stream), int(created))
+        if not stream or not found.base.endswith(f"/{element}"):
+            msg = f"{element!r} is no home of a stream"
+            raise ValueError(msg)
+        return found
 
     @staticmethod
     def root_path(root: str) -> str:
@@ -230,6 +242,11 @@ class Layout:
     def external(self) -> str:
         """The folder of what other processes ask for, a folder a shard."""
         return f"{self.base}/external"
+
+    @property
+    def rejected(self) -> str:
+        """The folder of what other processes asked for in a way that cannot be read, to look at."""
+        return f"{self.base}/rejected"
 
     @property
     def deadletters(self) -> str:

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from checkpoint.codec import naming
 from checkpoint.errors import StateMissingError
 from checkpoint.layout import ShardKey
 from checkpoint.nodes import (
@@ -170,19 +171,21 @@ class SourceState:
             before = self._of(plan, shard)
             if before.checkpoint is not None and before.checkpoint.txid >= plan.txid:
                 continue
-            done[shard] = settle_shard(
-                before,
-                plan,
-                self.key_of(shard).source,
-                shard,
-                pins.get(shard),
-                not_done.get(shard, ()),
-                self._policy,
-                max_retrying=self._options.max_retrying_records,
-                now=now,
-                rng=self._rng,
-                explicit=self._explicit,
-            )
+            # An outcome, a pin and what is in flight name records that only together can be right.
+            with naming(self._layout.pin_of(plan.txid, shard)):
+                done[shard] = settle_shard(
+                    before,
+                    plan,
+                    self.key_of(shard).source,
+                    shard,
+                    pins.get(shard),
+                    not_done.get(shard, ()),
+                    self._policy,
+                    max_retrying=self._options.max_retrying_records,
+                    now=now,
+                    rng=self._rng,
+                    explicit=self._explicit,
+                )
         for shard, pin in pins.items():
             key, info = self.key_of(shard), self.streams.info_of(shard)
             if pin.gone:
@@ -264,7 +267,11 @@ class SourceState:
                     "Restore the node from a backup"
                 )
                 raise StateMissingError(msg)
-        return {txid: unpack(*pin.positions) for txid, pin in found.items() if pin is not None}
+        known = {}
+        for txid, pin in found.items():
+            with naming(self._layout.pin_of(txid, shard)):
+                known[txid] = unpack(*pin.positions if pin is not None else ())
+        return known
 
     def positions(self) -> dict[str, Position]:
         """Where each shard that may be read for new records now stands."""
