@@ -40,7 +40,9 @@ def _play(family: str, seeds: range) -> int:
                 break
     took = time.process_time() - began
     counted = ", ".join(f"{what} {many}" for what, many in sorted(stats.items()))
-    print(f"{family}: {played} schedules, {failed} failed, {took:.1f} s of a processor; {counted}", flush=True)
+    print(
+        f"{family}: {played} schedules, {failed} failed, {took:.1f} s of a processor; {counted}", flush=True
+    )
     return failed
 
 

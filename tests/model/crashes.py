@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,9 +88,7 @@ def play(kind: str, *ends: Crash) -> tuple[list[int], list[str]]:
     """Play the story: lives that end as given, and a last one. The steps of each, and what is not as promised."""
     with tempfile.TemporaryDirectory(prefix="model") as folder:
         explicit = kind == "explicit"
-        world = World(
-            random.Random(7), LooseSink() if explicit else OpaqueState(), Path(folder), shards=2
-        )
+        world = World(random.Random(7), LooseSink() if explicit else OpaqueState(), Path(folder), shards=2)
         world.retry_limit = 1
         first, second = world.kinesis.open_shards
         for shard, failures in ((first, 0), (first, 1), (second, 99), (second, 0), (first, 0)):
@@ -135,10 +134,8 @@ def _live(
         dice=(Dice(rng), Dice(rng), Dice(rng)),
         rng=rng,
     )
-    try:
+    with suppress(Killed):
         life.live()
-    except Killed:
-        pass
     for session in list(doomed.sessions):
         session.stop()
     lived.append(doomed.steps)

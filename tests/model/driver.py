@@ -171,9 +171,7 @@ class Judging(Driver):
         good = self._good(batch, rows)
         self.world.sink.write(batch_id, batch.txid, good, self.actor.point)
 
-    def _require_all(
-        self, batch: BatchInHand, parts: Sequence[TurnsPartition], rows: Sequence[Row]
-    ) -> None:
+    def _require_all(self, batch: BatchInHand, parts: Sequence[TurnsPartition], rows: Sequence[Row]) -> None:
         """See that every record was seen, as the reports of bolts show it."""
         pins = batch.pins()
         seen = sum(pin.count for pin in pins.values()) == len(rows)
@@ -226,4 +224,3 @@ def tell(world: World, store: SourceStore, numbers: Sequence[int], op: str) -> N
                 world.acked |= set(numbers)
                 world.done |= set(numbers)
             store.add_external(shard, ExternalNode(op=op, positions=positions, reason="as told"))  # type: ignore[arg-type]
-

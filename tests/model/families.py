@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from model.sinks import FileSink, LooseSink, OpaqueState, Sink
-from model.world import World
+from model.world import Record, World
 
 __all__ = ["FAMILIES", "Family"]
 
 Options = Callable[[World], dict[str, str]]
 Ledger = Callable[[World], Iterator[str]]
+
+
+def _miscounted(number: int, record: Record, sink: int, dead: int) -> str:
+    return f"record {number} ({record}) is {sink} times in the sink, {dead} in the dead letters"
 
 
 def once(world: World) -> Iterator[str]:
@@ -20,7 +24,7 @@ def once(world: World) -> Iterator[str]:
     for number, record in world.records.items():
         good = record.failures <= world.retry_limit
         if counts[number] != good or bool(dead[number]) == good:
-            yield f"record {number} ({record}) is {counts[number]} times in the sink, {dead[number]} in the dead letters"
+            yield _miscounted(number, record, counts[number], dead[number])
 
 
 def somewhere_once(world: World) -> Iterator[str]:
@@ -28,7 +32,7 @@ def somewhere_once(world: World) -> Iterator[str]:
     counts, dead = world.sink.counts(), world.dead_letters()
     for number, record in world.records.items():
         if counts[number] + bool(dead[number]) != 1:
-            yield f"record {number} ({record}) is {counts[number]} times in the sink, {dead[number]} in the dead letters"
+            yield _miscounted(number, record, counts[number], dead[number])
 
 
 def all_once(world: World) -> Iterator[str]:
@@ -45,7 +49,7 @@ def at_most_once_if_trimmed(world: World) -> Iterator[str]:
     for number, record in world.records.items():
         missing = not counts[number] and not dead[number] and number not in world.done
         if missing or counts[number] > 1:
-            yield f"record {number} ({record}) is {counts[number]} times in the sink, {dead[number]} in the dead letters"
+            yield _miscounted(number, record, counts[number], dead[number])
 
 
 def at_least_once(world: World) -> Iterator[str]:
@@ -115,12 +119,19 @@ _EXPLICIT = {"ackMode": "explicit", "messageTimeout": "2s"}
 _GO_ON = {"onCheckpointMismatch": "continue"}
 
 FAMILIES: dict[str, Family] = {
-    "one": Family("one Spark checkpoint: crashes, pauses, takeovers, late tasks, second actions, reshards, failures"),
-    "many": Family("several Spark checkpoints: new ones, and copies that go on side by side", checkpoints="new"),
+    "one": Family(
+        "one Spark checkpoint: crashes, pauses, takeovers, late tasks, second actions, reshards, failures"
+    ),
+    "many": Family(
+        "several Spark checkpoints: new ones, and copies that go on side by side", checkpoints="new"
+    ),
     "options": Family("options change from start to start", _changing, ledger=somewhere_once),
     "sessions": Family("sessions with ZooKeeper expire, connections are lost", expire=0.01),
     "plain": Family(
-        "a plain query over Spark's file sink: what ran is done", sink=FileSink, ledger=all_once, driver="plain"
+        "a plain query over Spark's file sink: what ran is done",
+        sink=FileSink,
+        ledger=all_once,
+        driver="plain",
     ),
     "unread": Family(
         "a plain query that leaves tasks out, as `limit` does",
@@ -148,7 +159,11 @@ FAMILIES: dict[str, Family] = {
         rows_may_differ=True,
     ),
     "explicit": Family(
-        "ackMode=explicit: others ack, fail and reset", lambda _: _EXPLICIT, LooseSink, all_acked, driver="acked"
+        "ackMode=explicit: others ack, fail and reset",
+        lambda _: _EXPLICIT,
+        LooseSink,
+        all_acked,
+        driver="acked",
     ),
     "mixed": Family(
         "ackMode changes from start to start",
@@ -157,7 +172,9 @@ FAMILIES: dict[str, Family] = {
         nothing,
         driver="acked",
     ),
-    "older": Family("Spark checkpoints of long ago, onCheckpointMismatch=continue", lambda _: _GO_ON, checkpoints="older"),
+    "older": Family(
+        "Spark checkpoints of long ago, onCheckpointMismatch=continue", lambda _: _GO_ON, checkpoints="older"
+    ),
     "restored": Family(
         "ZooKeeper restored from a copy made between two lives, onCheckpointMismatch=continue",
         lambda _: _GO_ON,

@@ -148,7 +148,9 @@ def test_a_session_whose_server_lags_sees_its_own_writes_and_what_it_has_seen(
     assert behind.get_async("/a").get()[0] == b"101"
 
 
-@pytest.mark.parametrize(("chances", "error"), [({"lose": 1.0}, ConnectionLoss), ({"expire": 1.0}, SessionExpiredError)])
+@pytest.mark.parametrize(
+    ("chances", "error"), [({"lose": 1.0}, ConnectionLoss), ({"expire": 1.0}, SessionExpiredError)]
+)
 def test_what_was_asked_fails_with_the_connection(
     chances: dict[str, float], error: type[KazooException], memory: MemoryZooKeeper
 ) -> None:

@@ -167,7 +167,8 @@ class World:
     def epoch(self) -> int:
         """The newest epoch."""
         return max(
-            (node.version for path, node in self.zookeeper.nodes.items() if path.endswith("/epoch")), default=0
+            (node.version for path, node in self.zookeeper.nodes.items() if path.endswith("/epoch")),
+            default=0,
         )
 
     def dead_letters(self) -> Counter[int]:
