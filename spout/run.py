@@ -68,7 +68,7 @@ class SourceRun:
         look_period: seconds between two looks at the tip of a shard.
         wait: waits until an event is set, at most so many seconds of `clock`; says whether it was.
         executor: removes beside the rest what settled batches leave; a thread of the run's own if None.
-        reconnect: another started KazooClient, for a note left after this run's was closed; None: to the same servers.
+        reconnect: gives another started KazooClient, for a note after this run's is closed; of the options if None.
         on_replaced: called, in another thread, when a newer run took over after a stop was asked for.
         consumers: the ARNs of the consumers that executors subscribe, by stream; none to poll.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -133,10 +134,8 @@ def _live(
         dice=(Dice(rng), Dice(rng), Dice(rng)),
         rng=rng,
     )
-    try:
+    with suppress(Killed):
         life.live()
-    except Killed:
-        pass
     for session in list(doomed.sessions):
         session.stop()
     lived.append(doomed.steps)

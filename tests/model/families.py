@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from model.sinks import FileSink, LooseSink, OpaqueState, Sink
-from model.world import World
+from model.world import Record, World
 
 __all__ = ["FAMILIES", "Family"]
 
 Options = Callable[[World], dict[str, str]]
 Ledger = Callable[[World], Iterator[str]]
+
+
+def _miscounted(number: int, record: Record, sink: int, dead: int) -> str:
+    return f"record {number} ({record}) is {sink} times in the sink, {dead} in the dead letters"
 
 
 def once(world: World) -> Iterator[str]:
@@ -20,7 +24,7 @@ def once(world: World) -> Iterator[str]:
     for number, record in world.records.items():
         good = record.failures <= world.retry_limit
         if counts[number] != good or bool(dead[number]) == good:
-            yield f"record {number} ({record}) is {counts[number]} times in the sink, {dead[number]} in the dead letters"
+            yield _miscounted(number, record, counts[number], dead[number])
 
 
 def somewhere_once(world: World) -> Iterator[str]:
@@ -28,7 +32,7 @@ def somewhere_once(world: World) -> Iterator[str]:
     counts, dead = world.sink.counts(), world.dead_letters()
     for number, record in world.records.items():
         if counts[number] + bool(dead[number]) != 1:
-            yield f"record {number} ({record}) is {counts[number]} times in the sink, {dead[number]} in the dead letters"
+            yield _miscounted(number, record, counts[number], dead[number])
 
 
 def all_once(world: World) -> Iterator[str]:
@@ -45,7 +49,7 @@ def at_most_once_if_trimmed(world: World) -> Iterator[str]:
     for number, record in world.records.items():
         missing = not counts[number] and not dead[number] and number not in world.done
         if missing or counts[number] > 1:
-            yield f"record {number} ({record}) is {counts[number]} times in the sink, {dead[number]} in the dead letters"
+            yield _miscounted(number, record, counts[number], dead[number])
 
 
 def at_least_once(world: World) -> Iterator[str]:

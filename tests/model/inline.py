@@ -17,6 +17,6 @@ class InlineExecutor(Executor):
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             future.set_exception(error)
         return future

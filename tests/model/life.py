@@ -111,7 +111,7 @@ class Life:
             self.error, end = error, type(error).__name__
             if "This is a defect" in str(error):
                 world.violation(f"{self._actor.name}{self._fenced()}: {end}: {error}")
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             self.error, end = error, type(error).__name__
             world.violation(f"{self._actor.name}{self._fenced()}: {traceback.format_exc(-4)}")
         world.stats[f"life: {end}"] += 1

@@ -220,7 +220,7 @@ class Session:
             if fate == "lost after":
                 self._lose()
                 raise ConnectionLoss
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             answer.done(None, error)
         else:
             answer.done(value, None)
@@ -329,7 +329,7 @@ class _Answer:
     def done(self, value: Any, error: BaseException | None) -> None:
         self._ready, self._value, self._error = True, value, error
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
         while not self._ready:
             self._session.answer_next()
         if self._error is not None:
@@ -366,7 +366,7 @@ class _Transaction:
     def check(self, path: str, version: int) -> None:
         self._ops.append(Check(path, version))
 
-    def create(self, path: str, value: bytes = b"", acl: object = None, ephemeral: bool = False) -> None:  # noqa: FBT001, FBT002
+    def create(self, path: str, value: bytes = b"", acl: object = None, ephemeral: bool = False) -> None:
         self._ops.append(Create(path, value, ephemeral))
 
     def set_data(self, path: str, value: bytes, version: int = -1) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from model.__main__ import main
 from model.families import FAMILIES
 from model.story import play
@@ -37,7 +38,7 @@ def test_a_seed_plays_the_same_schedule_again() -> None:
         "    print(told.trace, told.world.stats)"
     )
     outputs = [
-        subprocess.run(  # noqa: S603
+        subprocess.run(
             [sys.executable, "-c", played],
             env={**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}", "PYTHONHASHSEED": seed},
             capture_output=True,
