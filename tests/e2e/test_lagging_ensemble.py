@@ -12,20 +12,30 @@ from dataclasses import replace
 import pytest
 from ensemble import Ensemble
 from stage import Stage
-from test_topology import Text, contents, lines, ran
+from test_topology import contents, lines, ran
 
 import bolt.process
 from bolt.batch import open_store
 from checkpoint.client import ZooKeeperConfig, connect
 from checkpoint.store import SourceStore
 from spout.options import Options
-from trident import Count, TridentTopology
+from trident import Count, Function, TridentTopology
 from trident.stores import MemoryMapState
 
 pytestmark = pytest.mark.timeout(1200)
 
 RECORDS = [f"{'flaky' if number % 3 else 'good'} {number}" for number in range(31)]
 OPTIONS = {"retryBackoff": "1ms..2ms x2", "maxRecordsPerTrigger": "16"}
+
+
+class Flaky(Function):
+    """The record's text; one that says so fails at its first delivery."""
+
+    def execute(self, tup, collector):  # type: ignore[no-untyped-def]
+        text = tup["data"].decode()
+        if text.startswith("flaky") and tup["attempt"] == 1:
+            raise ValueError(text)
+        collector.emit([text])
 
 
 @pytest.fixture(params=[0, 50, 250, 1000])
@@ -60,7 +70,7 @@ def test_each_record_is_written_once(far: Stage) -> None:
 
 def test_each_record_counts_once_in_a_state(far: Stage) -> None:
     topology, counts = TridentTopology(far.spark), MemoryMapState.opaque()
-    stream = lines(far, topology, **OPTIONS).each(["data", "attempt"], Text(), ["text"])
+    stream = lines(far, topology, **OPTIONS).each(["data", "attempt"], Flaky(), ["text"])
     stream.group_by("text").persistent_aggregate(counts, Count(), "n")
     ran(far, topology)
     assert contents(counts, *RECORDS) == [1] * len(RECORDS)
