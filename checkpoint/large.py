@@ -82,7 +82,7 @@ def head_of(data: bytes) -> Head | PiecedHead | None:
         try:
             # No node has these fields, so nothing else can be taken for a head.
             return decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
     return None
 

@@ -132,13 +132,14 @@ def make_plan(
     max_bytes: int | None = None,
     max_inflight: int | None = None,
     max_turn: int = 0,
+    deaggregate: bool | None = None,
 ) -> Plan | None:
     """The plan of the next batch, or None when there is nothing to do.
 
     `plan` is the random mark of this plan; `read` names the shards that have new records to read; `now` is in epoch
     milliseconds; `max_records` bounds the new records of all shards together, `max_bytes` their payload, `max_inflight`
     the records of a shard that are read and not done. `max_turn`: the new records of a shard that its turn reads
-    anyhow at most.
+    anyhow at most. `deaggregate`: whether aggregates are split.
     """
     ordered = sorted(states.items())
     due = {(shard, False): some for shard, state in ordered if (some := _due(state, now))}
@@ -175,6 +176,7 @@ def make_plan(
         limit=limit,
         limitBytes=limit_bytes,
         room={shard: room[shard] for shard in chosen if shard in room},
+        deaggregate=deaggregate,
     )
     return waiting_besides(made, states)
 

@@ -169,18 +169,18 @@ def test_external_requests_are_consumed_with_the_shard_that_took_them_in(
     for record in ("5", "6", "7"):
         store.add_external(SHARD, ExternalNode(op="replay", records=(record,)))
     store.add_external("odd/shard", ExternalNode(op="replay", records=("1",)))
-    asked = store.external()
+    asked = store.external().asked
     assert [node.records for node in asked[SHARD].values()] == [("5",), ("6",), ("7",)]
     taken = list(asked[SHARD])[:2]
     with pytest.raises(CheckpointError, match="no checkpoint is given for odd/shard"):
         store.settle({}, {}, None, samples.settled(2), epoch, {"odd/shard": taken})
     update = {SHARD: (samples.checkpoint(2, 1), samples.inflight(2, samples.run(5, 6)))}
     store.settle(update, {}, None, samples.settled(2), epoch, {SHARD: taken})
-    assert [node.records for node in store.external()[SHARD].values()] == [("7",)]
+    assert [node.records for node in store.external().asked[SHARD].values()] == [("7",)]
     # Settled again, as after a crash: skipped, and what was not taken in stays.
     store.settle(update, {}, None, samples.settled(2), epoch, {SHARD: taken})
-    assert [node.records for node in store.external()[SHARD].values()] == [("7",)]
-    assert [node.records for node in store.external()["odd/shard"].values()] == [("1",)]
+    assert [node.records for node in store.external().asked[SHARD].values()] == [("7",)]
+    assert [node.records for node in store.external().asked["odd/shard"].values()] == [("1",)]
 
 
 def test_hundreds_of_shards_settle_in_few_packs_the_end_last(

@@ -34,7 +34,9 @@ PLANS = st.builds(
     txid=st.integers(0, 2**53),
     plan=st.text("0123456789abcdef", max_size=32),
     streams=st.dictionaries(st.text(max_size=5), st.integers(0, 2**43)),
-    positions=st.dictionaries(SHARDS, st.text(max_size=20)),
+    positions=st.dictionaries(
+        SHARDS, st.just("TRIM_HORIZON") | POSITIONS.map("AFTER_SEQUENCE_NUMBER {}".format)
+    ),
     read=st.lists(SHARDS).map(tuple),
     retries=BY_SHARD,
     dead=BY_SHARD,
