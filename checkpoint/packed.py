@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from checkpoint.nodes import Acks, Batch, InflightNode, Node, NotDone, Plan
+from checkpoint.nodes import Acks, Batch, InflightNode, Node, NotDone, Ordinal, Plan, StartText
 from tracker.packing import PackedRuns, pack_runs, unpack_runs
-from tracker.records import Failure, PendingRun, Run
+from tracker.records import Failure, Number, PendingRun, Run
 
 __all__ = ["FEW", "PACKED_VERSION", "PackedPlan", "packed", "packed_kind", "unpacked"]
 
@@ -30,37 +30,38 @@ class PackedInflight(Node, frozen=True, kw_only=True):
     """An `InflightNode`."""
 
     v: int = PACKED_VERSION
-    txid: int
+    txid: Ordinal
     waiting: Chunks
     dead: Chunks
     blocked: str
     pending: tuple[PendingRun, ...]
-    turns: tuple[int, ...]
+    turns: tuple[Ordinal, ...]
 
 
 class PackedPlan(Node, frozen=True, kw_only=True):
     """A `Plan`."""
 
     v: int = PACKED_VERSION
-    txid: int
+    txid: Ordinal
     plan: str
-    streams: dict[str, int]
-    positions: dict[str, str]
+    streams: dict[str, Number]
+    positions: dict[str, StartText]
     read: tuple[str, ...]
     retries: dict[str, Chunks]
     dead: dict[str, Chunks]
     notDone: dict[str, Chunks]
-    limit: int | None
-    limitBytes: int | None
-    room: dict[str, int]
-    resume: dict[str, str]
+    limit: Number | None
+    limitBytes: Number | None
+    room: dict[str, Number]
+    resume: dict[str, StartText]
+    deaggregate: bool | None = None
 
 
 class PackedBatch(Node, frozen=True, kw_only=True):
     """A `Batch`."""
 
     v: int = PACKED_VERSION
-    epoch: int
+    epoch: Ordinal
     plan: PackedPlan
 
 
@@ -68,9 +69,9 @@ class PackedAcks(Node, frozen=True, kw_only=True):
     """An `Acks`; a piece is packed as a run of no attempt, with its reason as the one failure."""
 
     v: int = PACKED_VERSION
-    txid: int
+    txid: Ordinal
     plan: str
-    epoch: int
+    epoch: Ordinal
     not_done: dict[str, Chunks]
 
 

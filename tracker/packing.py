@@ -29,6 +29,9 @@ _SUB = 32
 
 _SUBS = (1 << _SUB) - 1
 
+_HIGHEST = 10**129 << _SUB
+"""Kinesis' sequence numbers have up to 129 digits."""
+
 _ENDS_A_CHUNK = 1024
 """One run of so many ends its chunk."""
 
@@ -207,6 +210,9 @@ def _number(text: str) -> int:
 
 
 def _text(number: int) -> str:
+    if not 0 <= number < _HIGHEST:
+        msg = "a position is none"
+        raise ValueError(msg)
     sub = number & _SUBS
     return f"{number >> _SUB}:{sub - 1}" if sub else str(number >> _SUB)
 

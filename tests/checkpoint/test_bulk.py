@@ -73,8 +73,8 @@ def test_answers_under_way_are_bounded(
     together: list[int] = []
     read = Session._read_together
 
-    def counted(self: Session, paths: Sequence[str], *, many: bool) -> list[Found | None]:
-        found = read(self, paths, many=many)
+    def counted(self: Session, paths: Sequence[str], **given: bool) -> list[Found | None]:
+        found = read(self, paths, **given)
         together.append(sum(len(node.data) for node in found if node is not None))
         return found
 

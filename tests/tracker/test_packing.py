@@ -14,7 +14,9 @@ from tracker.packing import PackedRuns, pack_runs, packed_size, unpack_runs
 from tracker.records import Failure, RecordPosition, Run
 
 POSITIONS = st.builds(
-    lambda sequence, sub: str(RecordPosition(sequence, sub)), st.integers(0, 10**129), st.integers(-1, 2**31)
+    lambda sequence, sub: str(RecordPosition(sequence, sub)),
+    st.integers(0, 10**129 - 1),
+    st.integers(-1, 2**31),
 )
 RUNS = st.builds(
     Run,
@@ -92,6 +94,8 @@ GOOD = pack_runs(scattered(3, random.Random(3)))[0]
         PackedRuns(2, GOOD.packed),
         PackedRuns(4, GOOD.packed),
         PackedRuns(-1, GOOD.packed),
+        # A position that Kinesis does not give.
+        PackedRuns(1, pack_runs([Run(str(10**129), str(10**129))])[0].packed),
     ],
 )
 def test_what_cannot_be_read_is_an_error(chunk: PackedRuns) -> None:
