@@ -36,7 +36,8 @@ def acks(epoch: int, txid: int = 1, mark: str = "p1", failed: int = 0) -> Acks:
 
 def checkpoint(txid: int, sequence: int | None, sub: int = -1) -> CheckpointNode:
     text = None if sequence is None else str(sequence)
-    return CheckpointNode(checkpoint=text, sub=sub, txid=txid, position=f"AFTER_SEQUENCE_NUMBER {sequence}")
+    position = "TRIM_HORIZON" if sequence is None else f"AFTER_SEQUENCE_NUMBER {sequence}"
+    return CheckpointNode(checkpoint=text, sub=sub, txid=txid, position=position)
 
 
 def inflight(txid: int, *runs: Run, dead: tuple[Run, ...] = ()) -> InflightNode:
