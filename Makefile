@@ -27,7 +27,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 help:
 	@echo "make demo    the whole thing on this machine: needs only Python 3.11 or newer"
 	@echo "make test    all tests, on a real ZooKeeper, a local Kinesis and Spark"
-	@echo "make chaos   each pair of spout and state killed at every step; draws docs/exactly_once.svg"
+	@echo "make chaos   jobs killed at every step, each pair of spout and state; draws docs/exactly_once.svg"
 	@echo "make servers installs the servers that the tests use and no wheel brings, as root; make test does it too"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   every benchmark; each writes its section of docs/benchmarks.md"
@@ -40,7 +40,7 @@ test: $(VENV)/.ready-test java servers
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns $(RERUNS) --only-rerun "connect back" --only-rerun "Illegal size" $(ARGS)
 
 chaos: $(VENV)/.ready-test java servers
-	@$(BIN)/python -m pytest tests/e2e/chaos_matrix.py $(ARGS)
+	@CHAOS=1 $(BIN)/python -m pytest tests/e2e/chaos_matrix.py tests/e2e/test_crash.py $(ARGS)
 
 lint: $(VENV)/.ready-lint
 	@$(BIN)/ruff check
