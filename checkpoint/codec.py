@@ -15,6 +15,8 @@ import msgspec
 from checkpoint.contents import flaw_of
 from checkpoint.errors import CorruptNodeError
 from checkpoint.nodes import VERSION, Batch, Node
+from checkpoint.packed import PACKED_VERSION, packed, packed_kind, unpacked
+from tracker.errors import OrderError
 
 __all__ = ["corrupt", "decode", "encode", "naming", "version_of"]
 
@@ -44,8 +46,8 @@ _WHAT_TO_DO = (
 
 
 def encode(node: Node) -> bytes:
-    """The node as compact JSON, `v` included."""
-    return _encoder.encode(node)
+    """The node as compact JSON, `v` included; very many runs of records are packed."""
+    return _encoder.encode(packed(node))
 
 
 def version_of(path: str, data: bytes) -> int:
@@ -73,9 +75,10 @@ def decode(path: str, data: bytes, kind: type[NodeT]) -> NodeT:
         CorruptNodeError: another version, bad JSON, a missing or an unknown field, a wrong type, or fields that
             contradict each other.
     """
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    stored = packed_kind(kind, data)
+    if stored is not kind:
+        return _sound(path, _unpacked(path, data, stored))  # type: ignore[return-value]
+    decoder = _decoder_of(kind)
     try:
         node = decoder.decode(data)
     except _UNREADABLE as error:
@@ -86,10 +89,30 @@ def decode(path: str, data: bytes, kind: type[NodeT]) -> NodeT:
     _refuse_other_version(path, node.v if data.startswith(b'{"v":') else version_of(path, data))
     if isinstance(node, Batch):
         _refuse_other_version(path, node.plan.v)
+    return _sound(path, node)  # type: ignore[return-value]
+
+
+def _sound(path: str, node: Node) -> Node:
     wrong = flaw_of(node)
     if wrong:
-        raise corrupt(path, f"does not hold a {kind.__name__}: {wrong}")
-    return node  # type: ignore[return-value]
+        raise corrupt(path, f"does not hold a {type(node).__name__}: {wrong}")
+    return node
+
+
+def _decoder_of(kind: type[Node]) -> msgspec.json.Decoder[Node]:
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    return decoder
+
+
+def _unpacked(path: str, data: bytes, stored: type[Node]) -> Node:
+    """The node of what is stored with its runs packed."""
+    try:
+        return unpacked(_decoder_of(stored).decode(data))
+    except (*_UNREADABLE, OrderError) as error:
+        msg = f"{path} does not hold a {stored.__name__} of version {PACKED_VERSION}: {error}. {_WHAT_TO_DO}"
+        raise CorruptNodeError(msg) from None
 
 
 @contextmanager

@@ -76,6 +76,11 @@ class Fencing:
         """Operations asked of ZooKeeper so far: each read, `sync` or multi counts one."""
         return self._session.requests
 
+    @property
+    def written(self) -> int:
+        """Bytes written to ZooKeeper so far, the paths and headers of the writes included."""
+        return self._session.written
+
     def raise_epoch(self, host: str, pid: int, now_ms: int) -> int:
         """Take over: from here on only writes under the epoch returned succeed.
 

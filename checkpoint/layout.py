@@ -12,10 +12,13 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["PART_MARK", "Layout", "ShardKey", "escape", "unescape"]
+__all__ = ["PART_MARK", "PAST_RETENTION", "Layout", "ShardKey", "escape", "unescape"]
 
 PART_MARK = "~"
 """Stands only in the names of parts of large nodes (`checkpoint.large`): other names have it escaped."""
+
+PAST_RETENTION = "past-retention"
+"""Stands in the place of a shard's id for all those of a stream that are forgotten: their dead letters together."""
 
 # What ZooKeeper refuses in a path (PathUtils.validatePath), the path separator, and our own two marks.
 _ESCAPED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff/%~]")
@@ -199,6 +202,11 @@ class Layout:
     def settled(self) -> str:
         """The newest settled txid."""
         return f"{self.base}/settled"
+
+    @property
+    def judging(self) -> str:
+        """The newest run whose driver judges its records."""
+        return f"{self.base}/judging"
 
     @property
     def stop(self) -> str:

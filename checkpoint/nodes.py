@@ -25,6 +25,7 @@ __all__ = [
     "ExternalNode",
     "FencedNode",
     "InflightNode",
+    "JudgingNode",
     "NotDone",
     "OwnerNode",
     "Pin",
@@ -167,12 +168,12 @@ class Plan(Node, frozen=True, kw_only=True):
 
     Shards go by their names in the layout. `positions`: where each known shard is read from, in the text form of
     `spout.positions`. `read`: the shards whose new records this batch reads. `retries`, `dead`: runs this batch
-    delivers again, or dead-letters, by shard. `notDone`: the runs that wait for a later batch, by shard. `limit`,
-    `limitBytes`: new records, and their payload, a shard, None for no bound. `room`: new records of single shards,
-    where fewer fit. `streams`: name to creation time in epoch milliseconds. `resume`: where a shard is read from again
-    if ZooKeeper's data is lost, as it stands before `positions` with records in between that nobody has acked yet.
-    `deaggregate`: whether the batch splits aggregates, however often it is read; None in plans of a release that did
-    not say, and where nothing is read.
+    delivers again, or dead-letters, by shard; why they failed, ZooKeeper knows. `notDone`: the runs that wait for a
+    later batch, by shard. `limit`, `limitBytes`: new records, and their payload, a shard, None for no bound. `room`:
+    new records of single shards, where fewer fit. `streams`: name to creation time in epoch milliseconds. `resume`:
+    where a shard is read from again if ZooKeeper's data is lost, as it stands before `positions` with records in
+    between that nobody has acked yet, or that wait and are too many for `notDone`. `deaggregate`: whether the batch
+    splits aggregates, however often it is read; None in plans of a release that did not say, and where nothing is read.
     """
 
     txid: Ordinal
@@ -270,6 +271,12 @@ class ReportNode(Node, frozen=True, kw_only=True):
     """`reports/<txid>/<attempt>-<digest>`: what a task reports where there is no SparkContext."""
 
     reports: tuple[TaskReport, ...]
+
+
+class JudgingNode(Node, frozen=True, kw_only=True):
+    """`judging`: the newest run whose driver judges records: each batch of it that was run has an outcome."""
+
+    epoch: int
 
 
 class SettledNode(Node, frozen=True, kw_only=True):

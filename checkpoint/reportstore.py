@@ -46,7 +46,8 @@ class ReportStore(NodeStore):
 
     def reports(self, attempt: str) -> list[tuple[int, ReportNode]]:
         """The reports to one attempt at a batch: txid and node."""
-        folders = self._children(self.layout.reports)
+        # Tasks have written them, each in a session of its own: one that is missing would count as not judged.
+        folders = self._children(self.layout.reports, fresh=True)
         listed = self._session.children(list(folders.values()))
         paths = {
             f"{folder}/{name}": txid_of(folder, txid)

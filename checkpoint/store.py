@@ -14,6 +14,7 @@ from checkpoint.batchstore import BatchStore
 from checkpoint.codec import decode, encode
 from checkpoint.errors import CheckpointError, CorruptNodeError, StateMissingError
 from checkpoint.fencing import RACES, too_many_races
+from checkpoint.judging import Judging
 from checkpoint.large import PART_SIZE
 from checkpoint.layout import Layout, unescape
 from checkpoint.nodes import ExternalNode, StartNode, StreamsNode
@@ -41,7 +42,7 @@ class Requests(NamedTuple):
     unreadable: dict[str, str]
 
 
-class SourceStore(BatchStore, ReportStore, ShardStore, Stopping):
+class SourceStore(BatchStore, ReportStore, ShardStore, Judging, Stopping):
     """The state of one application and its home: that of one stream, or of several.
 
     Every operation is retried over lost connections and sessions until the session timeout has passed, then
@@ -117,9 +118,12 @@ class SourceStore(BatchStore, ReportStore, ShardStore, Stopping):
         return removed
 
     def external(self) -> Requests:
-        """What other processes have asked for, oldest first; `settle` removes those named in its `consumed`."""
+        """What other processes have asked for, oldest first; `settle` removes those named in its `consumed`.
+
+        All that was answered before this call is among them: a record that was acked in time must not time out.
+        """
         requests = Requests({}, {})
-        listed = self._session.children([self.layout.external])[0] or []
+        listed = self._session.children([self.layout.external], fresh=True)[0] or []
         folders = [f"{self.layout.external}/{name}" for name in listed]
         paths = [
             f"{folder}/{name}"

@@ -70,8 +70,8 @@ class Snapshot:
 
     @property
     def shard_ids(self) -> list[str]:
-        """Every shard that any node names, sorted."""
-        return sorted({*self.shards, *self.checkpoints, *self.inflight, *self.dead_letters})
+        """Every shard that any node names, sorted; what is kept of forgotten ones is none."""
+        return sorted({*self.shards, *self.checkpoints, *self.inflight})
 
     @property
     def batch_state(self) -> str:

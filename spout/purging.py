@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 from checkpoint.errors import CheckpointError
 from checkpoint.store import SourceStore
@@ -22,22 +22,30 @@ _EVERY = 20
 
 
 class Purger:
-    """Purges in a thread of its own; nothing depends on it.
+    """Purges beside the run; nothing depends on it.
 
     Args:
         store: of the source.
         state: what is settled, and what of it is still needed.
         spool: of the source; None without.
         epoch: of this run.
+        executor: does the work, and is shut down at the end; a thread of its own if None.
     """
 
-    def __init__(self, store: SourceStore, state: SourceState, spool: RetrySpool | None, epoch: int) -> None:
+    def __init__(
+        self,
+        store: SourceStore,
+        state: SourceState,
+        spool: RetrySpool | None,
+        epoch: int,
+        executor: Executor | None = None,
+    ) -> None:
         self._store = store
         self._state = state
         self._spool = spool
         self._epoch = epoch
         self._purged = -_EVERY
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="purge")
+        self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="purge")
 
     def purge(self) -> None:
         """Begin to remove what is settled: most batches are removed when they are settled, what is not has time."""
@@ -45,11 +53,11 @@ class Purger:
         if state.untidy or state.settled >= self._purged + _EVERY:
             self._purged, state.untidy = state.settled, False
             left = {shard: (*at.waiting, *at.dead) for shard, at in state.shards.items()}
-            self._thread.submit(self._remove, self._purged, left, state.turns_in_use)
+            self._executor.submit(self._remove, self._purged, left, state.turns_in_use)
 
     def close(self) -> None:
         """Wait for what is under way."""
-        self._thread.shutdown(wait=True)
+        self._executor.shutdown(wait=True)
 
     def _remove(self, settled: int, left: Mapping[str, Sequence[Run]], keep: frozenset[int]) -> None:
         try:

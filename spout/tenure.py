@@ -8,27 +8,48 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from checkpoint.client import connect
-from checkpoint.errors import CheckpointError, FencedError
+from checkpoint.errors import CheckpointError, FencedError, ZooKeeperUnavailableError
 from checkpoint.nodes import StopNode
 from checkpoint.store import SourceStore
-from spout.options import Options
 
-__all__ = ["Tenure"]
+__all__ = ["Tenure", "fenced_first"]
 
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def fenced_first(store: SourceStore, epoch: int) -> Iterator[None]:
+    """What a run does with the state in ZooKeeper: whatever fails once a newer run has taken over, that is the reason.
+
+    Half of what the run has read may be the newer run's by then, and would be taken for lost or damaged data.
+
+    Raises:
+        FencedError: a newer run has taken over.
+    """
+    try:
+        yield
+    except (FencedError, ZooKeeperUnavailableError):
+        raise
+    except Exception as error:
+        try:
+            store.check_epoch(epoch)
+        except FencedError as fenced:
+            raise fenced from error
+        except CheckpointError as trouble:
+            log.warning("cannot see whether a newer run has taken over: %s", trouble)
+        raise
 
 
 class Tenure:
     """Watches for a newer run and for a request to stop, from kazoo's threads, beside the calls of Spark's.
 
     Args:
-        options: how ZooKeeper is reached.
         store: of the run; its client is the run's.
         client: a started KazooClient.
         epoch: of the run.
         wake: set when the run must look up from waiting.
         close: ends the run's session with ZooKeeper.
+        reconnect: gives another started KazooClient, for the note that a run leaves whose session is over.
         on_replaced: called, in another thread, when a newer run took over after a stop was asked for.
 
     Attributes:
@@ -38,21 +59,21 @@ class Tenure:
 
     def __init__(
         self,
-        options: Options,
         store: SourceStore,
         client: Any,
         epoch: int,
         *,
         wake: threading.Event,
         close: Callable[[], None],
+        reconnect: Callable[[], Any],
         on_replaced: Callable[[], None],
     ) -> None:
-        self._options = options
         self._store = store
         self._client = client
         self._epoch = epoch
         self._wake = wake
         self._close = close
+        self._reconnect = reconnect
         self._on_replaced = on_replaced
         self._busy = threading.Lock()
         self._closed_for: FencedError | None = None
@@ -77,7 +98,8 @@ class Tenure:
                 self._report(self._note_takeover)
                 raise self._closed_for
             try:
-                yield
+                with fenced_first(self._store, self._epoch):
+                    yield
             except FencedError as error:
                 self._closed_for = error
                 self._report(lambda: self._store.report_fenced(self._epoch))
@@ -134,7 +156,7 @@ class Tenure:
 
     def _note_takeover(self) -> None:
         """Leave the note that a run still in use had to stop, through a connection of its own."""
-        client = connect(self._options.zookeeper)
+        client = self._reconnect()
         try:
             SourceStore(client, self._store.layout).report_fenced(self._epoch)
         finally:

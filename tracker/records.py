@@ -50,6 +50,8 @@ class RecordPosition(NamedTuple):
         Raises:
             ValueError: the text is not of that form.
         """
+        if ":" not in text:
+            return cls(int(text))
         sequence, _, sub = text.partition(":")
         return cls(int(sequence), int(sub) if sub else -1)
 

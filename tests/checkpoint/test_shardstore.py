@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import uuid
 
 import pytest
@@ -185,7 +186,8 @@ def test_external_requests_are_consumed_with_the_shard_that_took_them_in(
 def test_hundreds_of_shards_settle_in_few_packs_the_end_last(
     store: SourceStore, client: KazooClient, layout: Layout, epoch: int
 ) -> None:
-    runs = tuple(samples.run(10**55 + i * 10, reason="R" * 200) for i in range(60))
+    # As many as are not packed.
+    runs = tuple(samples.run(10**55 + i * 10, reason="R" * 800) for i in range(16))
     updates = {
         f"shardId-{i:012d}": (samples.checkpoint(1, 10**55), samples.inflight(1, *runs)) for i in range(60)
     }
@@ -211,7 +213,8 @@ def test_hundreds_of_shards_settle_in_few_packs_the_end_last(
 def test_a_crash_between_two_packs_is_taken_up(
     store: SourceStore, client: KazooClient, layout: Layout, epoch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = tuple(samples.run(10**55 + i * 10, reason="R" * 200) for i in range(60))
+    # As many as are not packed.
+    runs = tuple(samples.run(10**55 + i * 10, reason="R" * 800) for i in range(16))
     updates = {
         f"shardId-{i:012d}": (samples.checkpoint(1, 10**55), samples.inflight(1, *runs)) for i in range(30)
     }
@@ -242,7 +245,9 @@ def test_megabytes_in_flight_survive_and_leave_no_parts(
     def parts() -> list[str]:
         return [name for name in client.get_children(layout.inflight) if is_part(name)]
 
-    runs = tuple(samples.run(10**55 + i * 10, reason="R" * 250) for i in range(8_000))
+    # Digits without any order do not pack.
+    rng = random.Random(1)
+    runs = tuple(samples.run(rng.randrange(10**55), reason="R" * 250) for i in range(40_000))
     settle(store, epoch, 1, {SHARD: 1}, samples.inflight(1, *runs))
     assert store.inflight() == {SHARD: samples.inflight(1, *runs)}
     assert len(parts()) > 4

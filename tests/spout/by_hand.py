@@ -29,6 +29,10 @@ from spout.turns import TurnReader
 
 __all__ = ["Lives", "Query", "Row", "SparkCheckpoint", "numbers"]
 
+_HOLD = 0.05
+_LOOK_PERIOD = 0.01
+"""Seconds: no test waits for what is spared a service that is shared."""
+
 Row = tuple[int, str, int, int]
 """What a record says, its messageId, its attempt, its txid."""
 
@@ -66,7 +70,15 @@ class Query:
             kinesis if isinstance(kinesis, BotoKinesis) and options.consumer_mode == "efo" else None
         )
         consumers = ready_consumers(self._subscriber, options) if self._subscriber else None
-        self.run = SourceRun(options, kinesis, client, clock=clock, consumers=consumers)
+        self.run = SourceRun(
+            options,
+            kinesis,
+            client,
+            clock=clock,
+            hold=_HOLD,
+            look_period=_LOOK_PERIOD,
+            consumers=consumers,
+        )
         self.kinesis = kinesis
         self.store = SourceStore(client, self.run.layout)  # type: ignore[arg-type]
 
@@ -198,6 +210,7 @@ class Lives:
             "describeShardInterval": "1ms",
         } | _dotted(options)
         self._begun: list[Query] = []
+        self.clock: Callable[[], float] = time.time
 
     def begin(
         self, kinesis: Kinesis | None = None, checkpoint: SparkCheckpoint | None = None, **options: str
@@ -206,7 +219,9 @@ class Lives:
         parsed = self.parsed(**options)
         client = connect(parsed.zookeeper)
         try:
-            query = Query(parsed, kinesis or BotoKinesis(parsed), client, checkpoint or SparkCheckpoint())
+            query = Query(
+                parsed, kinesis or BotoKinesis(parsed), client, checkpoint or SparkCheckpoint(), self.clock
+            )
         except BaseException:
             client.stop()
             client.close()

@@ -83,9 +83,7 @@ class Job:
 
 
 @pytest.fixture
-def job(zookeeper: EmbeddedZooKeeper, app: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
-    # How long a plan waits for something to do.
-    monkeypatch.setattr("spout.run._HOLD", 0.05)
+def job(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Job]:
     made = Job(zookeeper.hosts, app)
     yield made
     made.end()

@@ -1,0 +1,226 @@
+"""The user's driver and the tasks: reads a batch, judges its records, publishes the outcome, writes to the sink."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bolt.batch import BatchInHand
+from bolt.errors import BatchFailedError, StaleBatchError
+from checkpoint.errors import CheckpointError
+from checkpoint.nodes import ExternalNode, NotDone
+from checkpoint.store import SourceStore
+from model.schedule import Actor
+from model.session import Dice, Session
+from model.world import Row, World
+from spout.errors import SpoutError
+from spout.partition import TurnsPartition
+from spout.turns import TurnReader
+from tracker.keys import joined, keys_of, pack_in_parts
+
+__all__ = ["Driver", "Judging", "Plain", "Reading", "Tasks", "tell"]
+
+_ZOMBIE = 0.15
+_SECOND_ACTION = 0.1
+
+Reading = Callable[[TurnsPartition], bool]
+"""Whether the query runs the task of a partition."""
+
+
+class Tasks:
+    """Runs the tasks of one life, and leaves some behind that go on by themselves.
+
+    Args:
+        world: of the model.
+        actor: the process of the life.
+        dice: what goes wrong with the sessions of tasks.
+        rng: decides what goes wrong else.
+        start: begins another process.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        actor: Actor,
+        dice: Dice,
+        rng: random.Random,
+        start: Callable[[str, Callable[[Actor], object]], object],
+    ) -> None:
+        self._world = world
+        self._actor = actor
+        self._dice = dice
+        self._rng = rng
+        self._start = start
+        self._left_behind = 0
+
+    def rows(self, parts: Sequence[TurnsPartition]) -> list[Row]:
+        """The rows of a job; now and then a task is run twice, or another one is late."""
+        found: list[Row] = []
+        for part in parts:
+            if not self._world.calm and self._rng.random() < _ZOMBIE:
+                self._leave_behind(part)
+            found += self._run(part, self._actor)
+            if not self._world.calm and self._rng.random() < _SECOND_ACTION:
+                self._run(part, self._actor, attempt=1)
+        return found
+
+    def _run(self, part: TurnsPartition, actor: Actor, attempt: int = 0) -> list[Row]:
+        session = Session(self._world.zookeeper, actor, self._dice)
+        store = SourceStore(session, part.layout)  # type: ignore[arg-type]
+        reader = TurnReader(part, self._world.kinesis, store, look_first=part.replay or attempt > 0)
+        rows: list[Row] = []
+        for batch in reader.rows():
+            names = ("data", "shardId", "sequenceNumber", "attempt", "txid")
+            columns = (batch.column(name).to_pylist() for name in names)
+            rows += [Row(int(n), s, int(q), a, t) for n, s, q, a, t in zip(*columns, strict=True)]
+        session.stop()
+        self._world.given(part.txid, part.plan, [turn.shard for turn in part.turns], rows)
+        return rows
+
+    def _leave_behind(self, part: TurnsPartition) -> None:
+        """A speculative task, or one of a job that was cancelled: nobody waits for its rows."""
+        world = self._world
+
+        def body(actor: Actor) -> None:
+            settled = world.settled
+            try:
+                rows = self._run(part, actor, attempt=self._rng.choice([0, 1]))
+            except (CheckpointError, SpoutError) as error:
+                world.stats[f"late task: {type(error).__name__}"] += 1
+                return
+            world.stats["late task: rows"] += 1
+            if rows and settled >= part.txid:
+                world.violation(f"a task that began after txid {part.txid} was settled was given {rows}")
+
+        self._left_behind += 1
+        self._start(f"{self._actor.name}-task{self._left_behind}", body)
+
+
+class Driver:
+    """What the query does with its batches.
+
+    Args:
+        world: of the model.
+        actor: the process.
+        store: through a session of the driver's own.
+        tasks: runs the jobs.
+        reading: which tasks a job has.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        actor: Actor,
+        store: SourceStore,
+        tasks: Tasks,
+        reading: Reading = lambda _: True,
+    ) -> None:
+        self.world = world
+        self.actor = actor
+        self.store = store
+        self.tasks = tasks
+        self.reading = reading
+
+    def process(self, batch_id: object, parts: Sequence[TurnsPartition]) -> None:
+        """Do what Spark does with a batch, up to its end."""
+        raise NotImplementedError
+
+
+class Plain(Driver):
+    """A query that judges nothing: what it has run is done."""
+
+    def process(self, batch_id: object, parts: Sequence[TurnsPartition]) -> None:
+        """See `Driver.process`."""
+        rows = self.tasks.rows([part for part in parts if self.reading(part)])
+        txid = max((row.txid for row in rows), default=0)
+        self.world.delivered |= {row.number: row for row in rows}
+        self.world.sink.write(batch_id, txid, [row.number for row in rows], self.actor.point)
+
+
+class Judging(Driver):
+    """A query of `reliable`, bolts or Trident: which of the records failed is published before they count."""
+
+    def process(self, batch_id: object, parts: Sequence[TurnsPartition]) -> None:
+        """See `Driver.process`.
+
+        Raises:
+            StaleBatchError: the rows are not of the batch that ZooKeeper holds.
+        """
+        try:
+            batch = BatchInHand.newest(self.store)
+        except StaleBatchError:
+            if self.tasks.rows(parts):
+                raise
+            return
+        rows = self.tasks.rows(parts)
+        txids = {row.txid for row in rows}
+        if batch.verdict is None:
+            self._require_all(batch, parts, rows)
+            failed = self._failed(rows)
+            if failed and any(part.options.spout == "transactional" for part in parts):
+                self._fail_whole(rows)
+                failed = {}
+            batch.publish(failed)
+        elif txids - {batch.txid}:
+            self.world.violation(f"the verdict of txid {batch.txid} is adopted for rows of {sorted(txids)}")
+        self.world.delivered |= {row.number: row for row in rows}
+        good = self._good(batch, rows)
+        self.world.sink.write(batch_id, batch.txid, good, self.actor.point)
+
+    def _require_all(self, batch: BatchInHand, parts: Sequence[TurnsPartition], rows: Sequence[Row]) -> None:
+        """See that every record was seen, as the reports of bolts show it."""
+        pins = batch.pins()
+        seen = sum(pin.count for pin in pins.values()) == len(rows)
+        whole = len(pins) == sum(len(part.turns) for part in parts)
+        if not seen or not whole or any(part.txid != batch.txid for part in parts):
+            msg = f"not all of txid {batch.txid} was seen"
+            raise StaleBatchError(msg)
+
+    def _failed(self, rows: Sequence[Row]) -> dict[str, tuple[NotDone, ...]]:
+        failed: dict[str, list[NotDone]] = defaultdict(list)
+        for row in sorted(rows, key=lambda row: row.sequence):
+            if row.attempt <= self.world.records[row.number].failures:
+                position = str(row.sequence)
+                failed[row.shard].append(NotDone(position, position, 1, f"ValueError: {row.number % 2}"))
+        return {shard: tuple(pieces) for shard, pieces in failed.items()}
+
+    def _fail_whole(self, rows: Sequence[Row]) -> None:
+        """Fail a batch as a whole; somebody mends the cause, and once all is calm nothing fails."""
+        if self.world.calm:
+            return
+        for row in rows:
+            record = self.world.records[row.number]
+            self.world.records[row.number] = replace(record, failures=1 if record.failures > 1 else 0)
+        msg = "records failed, and with them the batch"
+        raise BatchFailedError(msg)
+
+    def _good(self, batch: BatchInHand, rows: Sequence[Row]) -> list[int]:
+        assert batch.verdict is not None
+        out = [
+            (shard, int(piece.first), int(piece.last))
+            for shard, pieces in batch.verdict.not_done.items()
+            for piece in pieces
+        ]
+        return [
+            row.number
+            for row in rows
+            if not any(row.shard == shard and first <= row.sequence <= last for shard, first, last in out)
+        ]
+
+
+def tell(world: World, store: SourceStore, numbers: Sequence[int], op: str) -> None:
+    """Ack, fail or reset records by name, as somebody beside the query does."""
+    shards: dict[str, list[str]] = defaultdict(list)
+    for number in numbers:
+        shards[world.records[number].shard].append(str(world.records[number].sequence))
+    for shard, texts in shards.items():
+        keys = joined([keys_of(np.array(texts), np.full(len(texts), -1))])
+        for positions in pack_in_parts(keys):
+            if op == "ack":
+                world.acked |= set(numbers)
+                world.done |= set(numbers)
+            store.add_external(shard, ExternalNode(op=op, positions=positions, reason="as told"))  # type: ignore[arg-type]

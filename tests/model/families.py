@@ -1,0 +1,206 @@
+"""The families of schedules: what each lets happen, and what of the promises it takes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from model.sinks import FileSink, LooseSink, OpaqueState, Sink
+from model.world import Record, World
+
+__all__ = ["FAMILIES", "Family"]
+
+Options = Callable[[World], dict[str, str]]
+Ledger = Callable[[World], Iterator[str]]
+
+
+def _miscounted(number: int, record: Record, sink: int, dead: int) -> str:
+    return f"record {number} ({record}) is {sink} times in the sink, {dead} in the dead letters"
+
+
+def once(world: World) -> Iterator[str]:
+    """Each record once in the sink, or, where it fails too often, in the dead letters."""
+    counts, dead = world.sink.counts(), world.dead_letters()
+    for number, record in world.records.items():
+        good = record.failures <= world.retry_limit
+        if counts[number] != good or bool(dead[number]) == good:
+            yield _miscounted(number, record, counts[number], dead[number])
+
+
+def somewhere_once(world: World) -> Iterator[str]:
+    """Each record once in the sink or in the dead letters, whichever the retry limit of that time said."""
+    counts, dead = world.sink.counts(), world.dead_letters()
+    for number, record in world.records.items():
+        if counts[number] + bool(dead[number]) != 1:
+            yield _miscounted(number, record, counts[number], dead[number])
+
+
+def all_once(world: World) -> Iterator[str]:
+    """Each record once in the sink: none is given up."""
+    counts = world.sink.counts()
+    for number, record in world.records.items():
+        if counts[number] != 1:
+            yield f"record {number} ({record}) is {counts[number]} times in the sink"
+
+
+def at_most_once_if_trimmed(world: World) -> Iterator[str]:
+    """Each record once, as `once`, but for those that retention took, which may be missing."""
+    counts, dead = world.sink.counts(), world.dead_letters()
+    for number, record in world.records.items():
+        missing = not counts[number] and not dead[number] and number not in world.done
+        if missing or counts[number] > 1:
+            yield _miscounted(number, record, counts[number], dead[number])
+
+
+def at_least_once(world: World) -> Iterator[str]:
+    """No record is lost."""
+    counts, dead = world.sink.counts(), world.dead_letters()
+    for number, record in world.records.items():
+        if not counts[number] and not dead[number]:
+            yield f"record {number} ({record}) is lost"
+
+
+def all_acked(world: World) -> Iterator[str]:
+    """Each record was acked, or is in the dead letters."""
+    dead = world.dead_letters()
+    for number, record in world.records.items():
+        if number not in world.acked and not dead[number]:
+            yield f"record {number} ({record}) is neither acked nor in the dead letters"
+
+
+def nothing(world: World) -> Iterator[str]:
+    """Who acks and who publishes is mixed: only that the last life drains."""
+    yield from ()
+
+
+@dataclass(frozen=True)
+class Family:
+    """What may happen, and what must be true at the end.
+
+    Attributes:
+        what: in a sentence.
+        options: of the lives of a phase, drawn at its begin.
+        sink: what the query writes to.
+        ledger: says what of the records is not as promised.
+        driver: `judging`, `plain`, `unread` (plain, and some tasks are never run) or `acked`.
+        checkpoints: which Spark checkpoint a life has: always the `same`; also `new` ones and copies; or `older` ones.
+        lags: whose servers lag: `reader`, `driver`, `tasks`.
+        expire: how likely a session expires at a request.
+        trims: retention takes records between phases.
+        restores: ZooKeeper comes back from an older copy between phases.
+        rows_may_differ: a turn read again may give other rows.
+    """
+
+    what: str
+    options: Options = lambda _: {}
+    sink: Callable[[], Sink] = OpaqueState
+    ledger: Ledger = once
+    driver: str = "judging"
+    checkpoints: str = "same"
+    lags: frozenset[str] = frozenset()
+    expire: float = 0.0
+    trims: bool = False
+    restores: str = ""
+    rows_may_differ: bool = False
+
+
+def _changing(world: World) -> dict[str, str]:
+    world.retry_limit = world.rng.choice([0, 1, 2, 3])
+    return {
+        "retryLimit": str(world.retry_limit),
+        "maxRecordsPerTrigger": world.rng.choice(["1", "3", "100"]),
+        "retryBackoff": world.rng.choice(["1ms..1ms x1", "1s..20s x2"]),
+        "maxRetryingRecords": world.rng.choice(["1", "3", "1000"]),
+        "retryBytesPerShard": world.rng.choice(["1", "4MiB"]),
+    }
+
+
+_EXPLICIT = {"ackMode": "explicit", "messageTimeout": "2s"}
+_GO_ON = {"onCheckpointMismatch": "continue"}
+
+FAMILIES: dict[str, Family] = {
+    "one": Family(
+        "one Spark checkpoint: crashes, pauses, takeovers, late tasks, second actions, reshards, failures"
+    ),
+    "many": Family(
+        "several Spark checkpoints: new ones, and copies that go on side by side", checkpoints="new"
+    ),
+    "options": Family("options change from start to start", _changing, ledger=somewhere_once),
+    "sessions": Family("sessions with ZooKeeper expire, connections are lost", expire=0.01),
+    "plain": Family(
+        "a plain query over Spark's file sink: what ran is done",
+        sink=FileSink,
+        ledger=all_once,
+        driver="plain",
+    ),
+    "unread": Family(
+        "a plain query that leaves tasks out, as `limit` does",
+        lambda _: {"shardsPerTask": "1"},
+        sink=FileSink,
+        ledger=all_once,
+        driver="unread",
+    ),
+    "transactional": Family(
+        "spout=transactional: a record that fails fails its batch",
+        lambda _: {"spout": "transactional"},
+        ledger=all_once,
+    ),
+    "nontransactional": Family(
+        "spout=nontransactional, now and then",
+        lambda world: {"spout": world.rng.choice(["nontransactional", "opaque"])},
+        ledger=at_least_once,
+        rows_may_differ=True,
+    ),
+    "trim": Family(
+        "retention takes records that were not read, or are to be read again",
+        lambda _: {"failOnDataLoss": "false"},
+        ledger=at_most_once_if_trimmed,
+        trims=True,
+        rows_may_differ=True,
+    ),
+    "explicit": Family(
+        "ackMode=explicit: others ack, fail and reset",
+        lambda _: _EXPLICIT,
+        LooseSink,
+        all_acked,
+        driver="acked",
+    ),
+    "mixed": Family(
+        "ackMode changes from start to start",
+        lambda world: _EXPLICIT | {"ackMode": world.rng.choice(["explicit", "batch"])},
+        LooseSink,
+        nothing,
+        driver="acked",
+    ),
+    "older": Family(
+        "Spark checkpoints of long ago, onCheckpointMismatch=continue", lambda _: _GO_ON, checkpoints="older"
+    ),
+    "restored": Family(
+        "ZooKeeper restored from a copy made between two lives, onCheckpointMismatch=continue",
+        lambda _: _GO_ON,
+        LooseSink,
+        at_least_once,
+        restores="between",
+        rows_may_differ=True,
+    ),
+    "copied": Family(
+        "ZooKeeper restored from a copy made in the middle of a batch, onCheckpointMismatch=continue",
+        lambda _: _GO_ON,
+        LooseSink,
+        at_least_once,
+        restores="within",
+        rows_may_differ=True,
+    ),
+    "lagging-tasks": Family("the tasks' servers lag", lags=frozenset({"tasks"})),
+    "lagging-driver": Family("the driver's server lags", lags=frozenset({"driver", "tasks"})),
+    "lagging-reader": Family("the planning process' server lags", lags=frozenset({"reader", "tasks"})),
+    "lagging": Family("all servers but the leader lag", lags=frozenset({"reader", "driver", "tasks"})),
+    "lagging-plain": Family(
+        "as lagging, a plain query",
+        sink=FileSink,
+        ledger=all_once,
+        driver="plain",
+        lags=frozenset({"reader", "driver", "tasks"}),
+    ),
+}
+"""By name; those with a fault that was known when the model was made stand last."""

@@ -1,0 +1,188 @@
+"""One life of a query by Spark's protocol: an offset is logged before it is used, and committed when it is done.
+
+What `MicroBatchExecution` does: a batch that was logged and not committed is begun again with `partitions`; `latest` is
+called only after a commit; a new checkpointLocation always has a batch 0, also where there is nothing to read.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event
+
+from bolt.errors import BoltError
+from checkpoint.errors import CheckpointError
+from checkpoint.nodes import Plan
+from checkpoint.store import SourceStore
+from model.driver import Driver, Tasks
+from model.inline import InlineExecutor
+from model.schedule import Actor, Killed
+from model.session import Dice, Session
+from model.world import World
+from spout.errors import SpoutError
+from spout.kinesis import KinesisError
+from spout.offsets import offset_from_plan, plan_from_offset
+from spout.options import Options
+from spout.run import SourceRun
+
+__all__ = ["ConcurrentError", "Life", "MakeDriver", "SparkCheckpoint"]
+
+_IDLE = 3
+"""How often a life asks for more in vain before it ends."""
+
+_STOPPED_WELL = 0.3
+
+MakeDriver = Callable[[World, Actor, SourceStore, Tasks], Driver]
+
+
+class ConcurrentError(Exception):
+    """Another query has written the same entry of Spark's log."""
+
+
+@dataclass
+class SparkCheckpoint:
+    """A checkpointLocation: the log of offsets, and how many of them are committed."""
+
+    offsets: list[str] = field(default_factory=list)
+    committed: int = 0
+
+    def copy(self) -> SparkCheckpoint:
+        """As somebody copies the folder."""
+        return SparkCheckpoint(list(self.offsets), self.committed)
+
+    def at(self, count: int) -> Plan:
+        """The offset of an entry, the first of which is 1."""
+        return plan_from_offset(json.loads(self.offsets[count - 1]))
+
+
+class Life:
+    """From the start of a query to its end, its death or its error.
+
+    Args:
+        world: of the model.
+        actor: the process of the query: what its driver and its planning process do comes one after the other.
+        log: Spark's checkpoint.
+        options: of the source.
+        start: begins another process.
+        make_driver: what the query does with its batches.
+        batches: how many it has at most; None to drain the stream.
+        dice: what goes wrong with the sessions of the planning process, the driver and the tasks.
+        rng: decides what else happens.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        actor: Actor,
+        log: SparkCheckpoint,
+        options: Options,
+        start: Callable[[str, Callable[[Actor], object]], object],
+        make_driver: MakeDriver,
+        *,
+        batches: int | None,
+        dice: tuple[Dice, Dice, Dice],
+        rng: random.Random,
+    ) -> None:
+        self._world = world
+        self._actor = actor
+        self._log = log
+        self._options = options
+        self._start = start
+        self._make_driver = make_driver
+        self._left = batches
+        self._dice = dice
+        self._rng = rng
+        self._session: Session | None = None
+        self.error: Exception | None = None
+
+    def live(self) -> None:
+        """Live; an error of ours ends the query, as it may, and any other is a violation."""
+        world = self._world
+        try:
+            self._live()
+            end = "ended"
+        except Killed:
+            world.stats["life: killed"] += 1
+            raise
+        except (CheckpointError, SpoutError, BoltError, KinesisError, ConcurrentError) as error:
+            self.error, end = error, type(error).__name__
+            if "This is a defect" in str(error):
+                world.violation(f"{self._actor.name}{self._fenced()}: {end}: {error}")
+        except Exception as error:
+            self.error, end = error, type(error).__name__
+            world.violation(f"{self._actor.name}{self._fenced()}: {traceback.format_exc(-4)}")
+        world.stats[f"life: {end}"] += 1
+
+    def _fenced(self) -> str:
+        """What to say besides of an error that a run gives which is not the newest any more."""
+        ids = self._session.ids if self._session else []
+        epoch = max((self._world.epochs.get(id_, 0) for id_ in ids), default=0)
+        return ", which a newer run has replaced" if 0 < epoch < self._world.epoch else ""
+
+    def _live(self) -> None:
+        world, rng = self._world, self._rng
+        mine = Session(world.zookeeper, self._actor, self._dice[0])
+        self._session = mine
+        run = SourceRun(
+            self._options,
+            world.kinesis,
+            mine,
+            clock=lambda: world.now / 1000,
+            steady=lambda: world.now / 1000,
+            rng=random.Random(rng.random()),
+            wait=self._wait,
+            executor=InlineExecutor(),
+            reconnect=lambda: Session(world.zookeeper, self._actor),
+        )
+        session = Session(world.zookeeper, self._actor, self._dice[1])
+        tasks = Tasks(world, self._actor, self._dice[2], rng, self._start)
+        driver = self._make_driver(world, self._actor, SourceStore(session, run.layout), tasks)  # type: ignore[arg-type]
+        if self._left is None:
+            run.drain_and_end()
+        self._go_on(run, driver)
+        if not world.calm and self._log.committed and rng.random() < _STOPPED_WELL:
+            run.settle_finished(self._log.at(self._log.committed))
+        run.close()
+
+    def _go_on(self, run: SourceRun, driver: Driver) -> None:
+        log, point = self._log, self._actor.point
+        have, done = len(log.offsets), log.committed
+        idle = 0
+        while self._left is None or self._left > 0:
+            start = log.at(done) if done else plan_from_offset(offset_from_plan(run.initial()))
+            if have == done:
+                plan = run.latest(start, self._options.max_records_per_trigger)
+                if plan is None and have:
+                    idle += 1
+                    if self._left is None or idle > _IDLE:
+                        return
+                    continue
+                idle = 0
+                point()
+                if len(log.offsets) != have:
+                    raise ConcurrentError
+                log.offsets.append(json.dumps(offset_from_plan(plan or start)))
+                have += 1
+                point()
+                if done:
+                    # Spark tells of a commit once the next offset is logged.
+                    run.purge()
+            driver.process((id(log), have), run.partitions(start, log.at(have)))
+            point()
+            if log.committed != done:
+                raise ConcurrentError
+            log.committed = done = have
+            self._world.stats["batches"] += 1
+            if self._left is not None:
+                self._left -= 1
+                if self._rng.random() < 0.3:
+                    self._world.put(self._rng.randint(1, 4))
+
+    def _wait(self, woken: Event, seconds: float) -> bool:
+        """Let others go on while this one waits; the clock goes on as long."""
+        self._world.now += max(1, int(seconds * 1000))
+        self._actor.point("wait")
+        return woken.is_set()

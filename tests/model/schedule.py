@@ -1,0 +1,164 @@
+"""Who runs when: processes as threads of which one runs at a time, handed over at points, by dice.
+
+The same dice give the same schedule. Nobody waits for time: a process that sleeps has the clock set on.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from model.session import Session
+
+__all__ = ["Actor", "Killed", "Schedule", "Stuck"]
+
+_HANG_SECONDS = 120.0
+"""By the real clock: only a defect of the model keeps a process from its next point so long."""
+
+_FREEZE = 0.01
+_FREEZES = (20, 100, 400)
+
+
+class Killed(BaseException):
+    """The process of this actor was killed."""
+
+
+class Stuck(Exception):
+    """A schedule goes on and on."""
+
+
+class Actor:
+    """A process: its sessions, and its turn to run."""
+
+    def __init__(self, schedule: Schedule, name: str, *, killable: bool) -> None:
+        self._schedule = schedule
+        self._killable = killable
+        self.name = name
+        self.sessions: list[Session] = []
+        self.gate = threading.Semaphore(0)
+        self.awake_at = 0
+        self.dead = False
+        self.done = False
+
+    def point(self, what: object = None) -> None:
+        """See `model.session.Process`."""
+        self._schedule.pause(self, what)
+        for session in list(self.sessions):
+            session.deliver()
+
+    def wrote(self) -> None:
+        """See `model.session.Process`."""
+        self.die_perhaps("killed after a write")
+
+    def die_perhaps(self, note: object) -> None:
+        if self._killable and self._schedule.strikes():
+            self.dead = True
+            self._schedule.trace.append((self.name, note))
+        if self.dead:
+            raise Killed
+
+
+class Schedule:
+    """Processes, and the dice that choose between them.
+
+    Args:
+        rng: the dice.
+        switch: how likely another process goes on at a point.
+        kill: how likely a process that may be killed is, at a point.
+        freeze: how likely a process is paused, for as long as others come to many points.
+        most: points after which the schedule is stuck.
+
+    Attributes:
+        trace: who came to which point.
+    """
+
+    def __init__(
+        self,
+        rng: random.Random,
+        *,
+        switch: float = 0.0,
+        kill: float = 0.0,
+        freeze: float = _FREEZE,
+        most: int = 30_000,
+    ) -> None:
+        self._rng = rng
+        self._switch = switch
+        self._kill = kill
+        self._freeze = freeze
+        self._most = most
+        self._actors: dict[str, Actor] = {}
+        self._current: Actor | None = None
+        self._over = threading.Event()
+        self._stuck = False
+        self.trace: list[tuple[str, object]] = []
+
+    def start(self, name: str, body: Callable[[Actor], object], *, killable: bool = False) -> Actor:
+        """Begin a process; it runs when it is its turn."""
+        actor = self._actors[name] = Actor(self, name, killable=killable)
+
+        def run() -> None:
+            actor.gate.acquire()
+            try:
+                body(actor)
+            except Killed:
+                pass
+            finally:
+                for session in list(actor.sessions):
+                    session.stop()
+                actor.done = True
+                self._hand_over(self._choose(None))
+
+        threading.Thread(target=run, name=name, daemon=True).start()
+        return actor
+
+    def play(self) -> None:
+        """Let the processes run to their ends.
+
+        Raises:
+            Stuck: they do not come to it.
+        """
+        self._hand_over(self._choose(None))
+        if not self._over.wait(_HANG_SECONDS):
+            msg = f"{self._current.name if self._current else 'nobody'} comes to no point for {_HANG_SECONDS:g} s"
+            raise Stuck(msg)
+        if self._stuck:
+            left = ", ".join(actor.name for actor in self._actors.values() if actor.dead)
+            msg = f"no end after {self._most} points ({left}); the last: {self.trace[self._most - 8 : self._most]}"
+            raise Stuck(msg)
+
+    def strikes(self) -> bool:
+        """Whether a process that may be killed is."""
+        return self._kill > 0 and self._rng.random() < self._kill
+
+    def pause(self, actor: Actor, what: object) -> None:
+        """Let others go on, perhaps."""
+        self.trace.append((actor.name, what))
+        if len(self.trace) > self._most:
+            self._stuck = True
+            for other in self._actors.values():
+                other.dead = True
+        actor.die_perhaps("killed")
+        if self._rng.random() < self._freeze:
+            actor.awake_at = len(self.trace) + self._rng.choice(_FREEZES)
+        chosen = self._choose(actor)
+        if chosen is not actor:
+            self._hand_over(chosen)
+            actor.gate.acquire()
+            actor.die_perhaps("killed")
+
+    def _choose(self, now: Actor | None) -> Actor | None:
+        ready = [actor for actor in self._actors.values() if not actor.done]
+        awake = [actor for actor in ready if actor.awake_at <= len(self.trace)] or ready
+        if now is not None and now in awake and self._rng.random() >= self._switch:
+            return now
+        return self._rng.choice(awake) if awake else None
+
+    def _hand_over(self, actor: Actor | None) -> None:
+        self._current = actor
+        if actor is None:
+            self._over.set()
+        else:
+            actor.gate.release()

@@ -1,0 +1,200 @@
+"""One schedule of a family from beginning to end: phases of lives side by side, then one last life that drains."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from checkpoint.store import SourceStore
+from model.ackers import Acked
+from model.driver import Driver, Judging, Plain, Tasks
+from model.families import FAMILIES, Family
+from model.life import Life, SparkCheckpoint
+from model.schedule import Actor, Schedule, Stuck
+from model.session import Dice
+from model.world import World
+from model.zookeeper import Nodes
+from spout.partition import TurnsPartition
+
+__all__ = ["Told", "play"]
+
+_LATER_MS = 400_000
+"""More than five minutes: starts that were refused for too many takeovers are allowed again."""
+
+_STARTS = 3
+_LOSE = 0.01
+
+
+@dataclass
+class Told:
+    """What came of a schedule: violations, the world, and who came to which point in its last phase."""
+
+    family: str
+    seed: int
+    world: World
+    trace: list[tuple[str, object]] = field(default_factory=list)
+
+    @property
+    def again(self) -> str:
+        """How to play it again."""
+        return f"make model FAMILY={self.family} SEED={self.seed} COUNT=1"
+
+
+def play(family: str, seed: int) -> Told:
+    """Play the schedule of a seed."""
+    with tempfile.TemporaryDirectory(prefix="model") as folder:
+        story = _Story(FAMILIES[family], random.Random(f"{family} {seed}"), Path(folder))
+        try:
+            story.play()
+        except Stuck as stuck:
+            story.world.violation(str(stuck))
+        return Told(family, seed, story.world, story.trace)
+
+
+class _Story:
+    def __init__(self, family: Family, rng: random.Random, folder: Path) -> None:
+        self._family = family
+        self._rng = rng
+        self.world = World(
+            rng, family.sink(), folder, shards=rng.choice([1, 2, 3]), rows_may_differ=family.rows_may_differ
+        )
+        self._log = SparkCheckpoint()
+        self._last = self._log
+        self._lives = 0
+        self._copy: Nodes | None = None
+        self.trace: list[tuple[str, object]] = []
+
+    def play(self) -> None:
+        world, rng = self.world, self._rng
+        for _ in range(rng.randint(1, 3)):
+            self._phase()
+            if world.violations:
+                return
+            world.now += rng.choice([0, 2000, _LATER_MS])
+        world.calm = True
+        self._drain()
+        if not world.violations:
+            for what in (*self._family.ledger(world), *world.left_in_flight()):
+                world.violation(what)
+
+    def _phase(self) -> None:
+        """Some lives side by side, each with its options and its Spark checkpoint."""
+        world, rng, family = self.world, self._rng, self._family
+        world.put(rng.randint(2, 8))
+        more = family.options(world)
+        if family.restores:
+            self._copy_or_restore()
+        if family.trims:
+            world.trim()
+        schedule = Schedule(
+            random.Random(rng.random()),
+            switch=rng.choice([0.02, 0.1, 0.3]),
+            kill=rng.choice([0, 0.002, 0.01]),
+        )
+        for _ in range(rng.choice([1, 1, 2, 2, 3])):
+            self._begin(schedule, self._choose_log(), more, batches=rng.randint(1, 4))
+        if rng.random() < 0.5:
+            world.reshard()
+        before = world.zookeeper.zxid
+        self._let_run(schedule)
+        if family.restores == "within" and world.zookeeper.zxid > before and rng.random() < 0.5:
+            self._copy = world.zookeeper.state(rng.randint(before + 1, world.zookeeper.zxid)).nodes
+        world.zookeeper.forget()
+
+    def _drain(self) -> None:
+        """The last life: nothing bad happens any more, so it reads all there is; what stood in its way passes."""
+        self.world.now += _LATER_MS
+        more = self._family.options(self.world)
+        for attempt in range(_STARTS):
+            log = SparkCheckpoint() if self._family.checkpoints == "new" and not attempt else self._last
+            self._last = log
+            schedule = Schedule(random.Random(1), freeze=0)
+            lives = [self._begin(schedule, log, more, batches=None)]
+            self._let_run(schedule)
+            if lives[0][-1].error is None:
+                return
+            self.world.now += _LATER_MS
+        error = lives[0][-1].error
+        self.world.violation(f"the last life does not drain: {type(error).__name__}: {error}")
+
+    def _let_run(self, schedule: Schedule) -> None:
+        try:
+            schedule.play()
+        finally:
+            self.trace = schedule.trace
+
+    def _begin(
+        self, schedule: Schedule, log: SparkCheckpoint, more: dict[str, str], *, batches: int | None
+    ) -> list[Life]:
+        """Start a life; the list holds it once it has begun."""
+        self._lives += 1
+        rng = random.Random(self._rng.random())
+        options = self.world.options(**more)
+        begun: list[Life] = []
+
+        def live(actor: Actor) -> None:
+            dice = (self._dice("reader", rng), self._dice("driver", rng), self._dice("tasks", rng))
+            life = Life(
+                self.world,
+                actor,
+                log,
+                options,
+                schedule.start,
+                self._driver(schedule.start, rng),
+                batches=batches,
+                dice=dice,
+                rng=rng,
+            )
+            begun.append(life)
+            life.live()
+
+        schedule.start(f"life{self._lives}", live, killable=batches is not None)
+        return begun
+
+    def _dice(self, whose: str, rng: random.Random) -> Dice:
+        if self.world.calm:
+            return Dice(rng)
+        lose = 0.0 if whose == "tasks" else _LOSE
+        return Dice(rng, lose=lose, expire=self._family.expire, lag=whose in self._family.lags)
+
+    def _driver(
+        self, start: Callable[[str, Callable[[Actor], object]], object], rng: random.Random
+    ) -> Callable[[World, Actor, SourceStore, Tasks], Driver]:
+        kind = self._family.driver
+        if kind == "acked":
+            return lambda *given: Acked(*given, start=start, rng=rng)
+        if kind == "unread":
+            return lambda *given: Plain(*given, reading=self._reads)
+        return Plain if kind == "plain" else Judging
+
+    @staticmethod
+    def _reads(part: TurnsPartition) -> bool:
+        """Whether a plain query runs a task: each time the same, for one batch."""
+        names = [turn.shard for turn in part.turns]
+        return random.Random(f"{part.plan} {names}").random() < 0.7
+
+    def _choose_log(self) -> SparkCheckpoint:
+        rng, main = self._rng, self._log
+        kind = self._family.checkpoints
+        if kind == "same":
+            return main
+        if kind == "new":
+            return rng.choice([main, main, main.copy(), SparkCheckpoint()])
+        log = rng.choice([main, main.copy(), SparkCheckpoint(), main.copy(), main.copy()])
+        if log.offsets and log is not main and rng.random() < 0.7:
+            log.committed = rng.randint(0, min(log.committed, len(log.offsets) - 1))
+            del log.offsets[log.committed + rng.choice([0, 1, 1]) :]
+        self._last = log
+        return log
+
+    def _copy_or_restore(self) -> None:
+        """Keep a copy of ZooKeeper's data, or start over with the one that was kept."""
+        zookeeper, rng = self.world.zookeeper, self._rng
+        if self._copy is not None and rng.random() < 0.5:
+            self.world.restore(self._copy)
+            self.world.stats["restored"] += 1
+        elif self._family.restores == "between" and rng.random() < 0.4:
+            self._copy = zookeeper.nodes

@@ -1,0 +1,22 @@
+"""A life ends before or after each of its writes, and the next one too: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from model.crashes import KINDS, crashes, play, steps
+
+STRIDE = 97
+"""Of the second crashes one in so many is played, others after each first one."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_crash_at_each_step_and_another_one_after_it(kind: str) -> None:
+    failed = []
+    for offset, first in enumerate(crashes(steps(kind))):
+        lived, violations = play(kind, first)
+        failed += [f"{first}: {what}" for what in violations[:1]]
+        for second in list(crashes(lived[1]))[offset % STRIDE :: STRIDE]:
+            _, violations = play(kind, first, second)
+            failed += [f"{first}, {second}: {what}" for what in violations[:1]]
+    assert not failed, "\n".join(failed[:5])

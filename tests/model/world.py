@@ -1,0 +1,219 @@
+"""What is outside of a query: the stream, ZooKeeper, the sink and the dead letters; and what must be true of them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from checkpoint.codec import decode
+from checkpoint.nodes import CheckpointNode, SettledNode
+from checkpoint.ops import Create, Op, Write
+from model.sinks import Sink
+from model.zookeeper import MemoryZooKeeper
+from spout.deadletter import read_dead_letters
+from spout.options import Options
+from spout.testing import MemoryKinesis
+
+__all__ = ["Record", "Row", "World"]
+
+_BEGINNING = 1_700_000_000_000
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record of the stream: how often it fails before it succeeds."""
+
+    shard: str
+    sequence: int
+    failures: int
+
+
+class Row(NamedTuple):
+    """A record as a task gave it."""
+
+    number: int
+    shard: str
+    sequence: int
+    attempt: int
+    txid: int
+
+
+class World:
+    """Everything that outlives a process, and the observer that compares it with what was promised.
+
+    Args:
+        rng: the dice.
+        sink: where batches go.
+        folder: for the dead letters.
+        rows_may_differ: records vanish, or turns are not pinned before their rows.
+
+    Attributes:
+        now: epoch milliseconds; only who waits sets it on.
+        calm: nothing goes wrong any more.
+        records: what was written to the stream, by number.
+        done: records that are finished otherwise than by the sink: acked, or gone from the stream.
+        retry_limit: as the last option said.
+        acked: records somebody has acked.
+        delivered: the last row given of each record, to those who ack.
+        epochs: of each session that raised one.
+        violations: what must not be and was.
+        stats: what happened, counted.
+    """
+
+    def __init__(
+        self, rng: random.Random, sink: Sink, folder: Path, *, shards: int, rows_may_differ: bool = False
+    ) -> None:
+        self.rng = rng
+        self.sink = sink
+        self.folder = folder
+        self.now = _BEGINNING
+        self.calm = False
+        self.zookeeper = MemoryZooKeeper(lambda: self.now)
+        self.zookeeper.observers.append(self._on_write)
+        self.kinesis = MemoryKinesis(shards=shards, clock=lambda: self.now)
+        self.records: dict[int, Record] = {}
+        self.done: set[int] = set()
+        self.retry_limit = 2
+        self.acked: set[int] = set()
+        self.delivered: dict[int, Row] = {}
+        self.epochs: dict[int, int] = {}
+        self.violations: list[str] = []
+        self.stats: Counter[str] = Counter()
+        self._rows_may_differ = rows_may_differ
+        self._rows: dict[tuple[int, str, str], list[Row]] = {}
+        self._checkpoints: dict[str, int] = {}
+        self._settled_path = ""
+
+    def put(self, count: int) -> None:
+        """Write records to open shards; some of them fail, once, twice or always."""
+        shards = self.kinesis.open_shards
+        for _ in range(count):
+            self.put_one(self.rng.choice(shards), self.rng.choice([0, 0, 0, 0, 1, 2, 99]))
+
+    def put_one(self, shard: str, failures: int) -> None:
+        """Write a record."""
+        number = len(self.records) + 1
+        sequence = self.kinesis.put(shard, str(number).encode())
+        self.records[number] = Record(shard, sequence, failures)
+
+    def reshard(self) -> None:
+        """Split a shard, or merge two."""
+        shards = self.kinesis.open_shards
+        if self.rng.random() < 0.6 or len(shards) < 2:
+            self.kinesis.split(self.rng.choice(shards))
+        else:
+            self.kinesis.merge(shards[0], shards[1])
+
+    def trim(self) -> None:
+        """Let retention take what is oldest in some shards."""
+        for shard in sorted({record.shard for record in self.records.values()}):
+            if self.rng.random() < 0.5:
+                mine = [n for n, record in self.records.items() if record.shard == shard]
+                cut = self.rng.randint(1, len(mine))
+                self.kinesis.trim(shard, self.records[mine[cut - 1]].sequence)
+                self.done |= set(mine[:cut])
+
+    def restore(self, nodes: object) -> None:
+        """ZooKeeper comes back from an older copy: what was promised for later counts no more."""
+        self.zookeeper.restore(nodes)  # type: ignore[arg-type]
+        self._checkpoints = {}
+
+    def options(self, **more: str) -> Options:
+        """The options of the next life."""
+        given = {
+            "streamName": "orders",
+            "endpointUrl": "http://localhost:1",
+            "region": "us-east-1",
+            "applicationName": "app",
+            "zookeeper.hosts": "memory:1",
+            "startingPosition": "TRIM_HORIZON",
+            "retryBackoff": "1ms..1ms x1",
+            "retryLimit": str(self.retry_limit),
+            "deadLetter": str(self.folder),
+            "minFetchPeriod": "0ms",
+            "maxFetchTime": "60s",
+            "describeShardInterval": "1ms",
+            "shardsPerTask": self.rng.choice(["1", "2", "auto"]),
+            # One turn at a time: a task's threads run in an order of their own.
+            "maxFetchBytesPerTask": "16MiB",
+            "maxFetchBytesPerShard": "16MiB",
+            "maxFetchRecordsPerShard": str(self.rng.choice([2, 3, 5, 100_000])),
+        }
+        return Options.parse(given | more)
+
+    def violation(self, what: str) -> None:
+        """Note that something is as it must not be."""
+        self.violations.append(what)
+
+    def given(self, txid: int, plan: str, shards: Iterable[str], rows: Sequence[Row]) -> None:
+        """A task has given rows: each reading of a turn gives the same."""
+        for shard in shards:
+            mine = [row for row in rows if row.shard == shard]
+            known = self._rows.setdefault((txid, plan, shard), mine)
+            if known != mine and not self._rows_may_differ:
+                self.violation(f"txid {txid}, plan {plan}, {shard}: first {known}, then {mine}")
+
+    @property
+    def settled(self) -> int:
+        """The newest settled txid, as the leader knows it."""
+        node = self.zookeeper.nodes.get(self._settled_path)
+        return decode(self._settled_path, node.data, SettledNode).txid if node else 0
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch."""
+        return max(
+            (node.version for path, node in self.zookeeper.nodes.items() if path.endswith("/epoch")),
+            default=0,
+        )
+
+    def dead_letters(self) -> Counter[int]:
+        """How often each record is in the dead letters."""
+        letters = read_dead_letters(str(self.folder))
+        return Counter(int(letter.data) for letter in letters if letter.data is not None)
+
+    def left_in_flight(self) -> list[str]:
+        """The nodes that still hold records that are not done."""
+        held = (b'"waiting":[{', b'"dead":[{', b'"pending":[{')
+        return [
+            f"{path} holds {node.data.decode()}"
+            for path, node in self.zookeeper.nodes.items()
+            if "/inflight/" in path and any(mark in node.data for mark in held)
+        ]
+
+    def _on_write(self, session: int, ops: Sequence[Op]) -> None:
+        for op in ops:
+            if isinstance(op, Create | Write):
+                if op.path.endswith("/epoch"):
+                    self.epochs[session] = self.epoch
+                elif op.path.endswith("/settled"):
+                    self._settled_path = op.path
+                elif "/checkpoints/" in op.path:
+                    self._on_checkpoint(op.path, decode(op.path, op.data, CheckpointNode))
+
+    def _on_checkpoint(self, path: str, node: CheckpointNode) -> None:
+        """A checkpoint never moves back, and passes only what is done."""
+        if node.checkpoint is None:
+            return
+        shard, at = path.rpartition("/")[2], int(node.checkpoint)
+        before = self._checkpoints.get(shard, 0)
+        self._checkpoints[shard] = at
+        if at < before:
+            self.violation(f"the checkpoint of {shard} moves back from {before} to {at} (txid {node.txid})")
+        if at <= before:
+            return
+        passed = {
+            n for n, r in self.records.items() if r.shard == shard and before < r.sequence <= at
+        } - self.done
+        passed -= self.sink.counts().keys()
+        if passed:
+            passed -= self.dead_letters().keys()
+        for number in sorted(passed):
+            self.violation(
+                f"the checkpoint of {shard} passes record {number} (txid {node.txid}), which is neither in the sink "
+                "nor in the dead letters"
+            )
