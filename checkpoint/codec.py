@@ -30,6 +30,9 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """How msgspec refuses bytes; the last is what is nested too deep."""
 
 
+_MOST_SAID = 1000
+
+
 class _Version(msgspec.Struct):
     v: int
 
@@ -81,8 +84,7 @@ def decode(path: str, data: bytes, kind: type[NodeT]) -> NodeT:
     except _UNREADABLE as error:
         # Of another version one cannot know what is wrong.
         _refuse_other_version(path, version_of(path, data))
-        msg = f"{path} does not hold a {kind.__name__} of version {VERSION}: {error}. {_WHAT_TO_DO}"
-        raise CorruptNodeError(msg) from None
+        raise corrupt(path, f"does not hold a {kind.__name__} of version {VERSION}: {error}") from None
     # Ours begin with it; where it is missing, the default must not stand in for it.
     _refuse_other_version(path, node.v if data.startswith(b'{"v":') else version_of(path, data))
     if isinstance(node, Batch):
@@ -128,7 +130,12 @@ def naming(path: str) -> Iterator[None]:
 
 def corrupt(path: str, what: str) -> CorruptNodeError:
     """The error of a node that is not what it should be: `what` goes on from its path."""
-    return CorruptNodeError(f"{path} {what}. {_WHAT_TO_DO}")
+    return CorruptNodeError(f"{path} {_short(what)}. {_WHAT_TO_DO}")
+
+
+def _short(what: str) -> str:
+    # A value of a megabyte is in some errors whole.
+    return what if len(what) <= _MOST_SAID else f"{what[:_MOST_SAID]}..."
 
 
 def _refuse_other_version(path: str, version: int) -> None:

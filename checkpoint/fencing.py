@@ -164,7 +164,12 @@ class Fencing:
         found = self._session.read([self.layout.epoch])[0]
         if found is None or found.stat.version <= epoch:
             return
-        by = decode(self.layout.epoch, found.data, EpochNode)
+        try:
+            by = decode(self.layout.epoch, found.data, EpochNode)
+        except CorruptNodeError as error:
+            # For this run nothing depends on it any more; the newer one says so.
+            log.warning("the run that has taken over cannot be named: %s", error)
+            return
         note = FencedNode(epoch=epoch, by_epoch=found.stat.version, by_host=by.host, by_pid=by.pid)
         try:
             self._session.commit([Create(self.layout.fenced_of(epoch), encode(note))])

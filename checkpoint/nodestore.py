@@ -110,7 +110,8 @@ class NodeStore(Fencing):
         """See that the shards a node names are shards of this home."""
         names: Iterable[str] = ()
         if isinstance(node, ShardsNode):
-            names = (name for shard, place in node.shards.items() for name in (shard, *place.parents))
+            # Not their parents: one that is no longer listed keeps the name that it had where a stream was read alone.
+            names = node.shards
         elif isinstance(node, Batch):
             names = node.plan.positions
         for name in names:

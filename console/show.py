@@ -30,13 +30,12 @@ def show(view: Callable[[Snapshot, int], View], target: Target, as_json: bool, w
         checkpoint.errors.CheckpointError: ZooKeeper does not answer.
     """
     with open_stores(target) as stores:
-        problems = 0
+        problems: list[str] = []
 
         def look() -> list[View]:
-            nonlocal problems
             now = int(time.time() * 1000)
             views = [view(take_snapshot(store, target.stream), now) for store in stores]
-            problems = sum(len(one.problems) for one in views)
+            problems[:] = [problem for one in views for problem in one.problems]
             return views
 
         try:
@@ -47,7 +46,7 @@ def show(view: Callable[[Snapshot, int], View], target: Target, as_json: bool, w
         except KeyboardInterrupt:
             return
         if problems:
-            msg = f"{problems} nodes cannot be read, and are missing above, where each is named"
+            msg = "some nodes cannot be read, and are missing above:\n" + "\n".join(problems)
             raise ConsoleError(msg)
 
 

@@ -61,7 +61,11 @@ class Snapshot:
 
     def label_of(self, shard: str) -> str:
         """A shard as people read it: its id, and before it the stream where there are several."""
-        key = self.layout.key_of(shard)
+        try:
+            key = self.layout.key_of(shard)
+        except ValueError:
+            # A parent that was forgotten before its stream was read together with others.
+            return shard
         return key.source if self.layout.several else key.shard
 
     @property

@@ -18,6 +18,7 @@ from kazoo.client import KazooClient
 from samples_console import (
     CHILD,
     NOW,
+    PARENT,
     PLAN,
     SEQUENCE,
     SNAPSHOT,
@@ -172,12 +173,24 @@ def test_no_zookeeper_is_one_sentence(command: Command) -> None:
 
 
 def test_a_corrupt_node_is_named(command: Command, client: KazooClient, store: SourceStore, app: str) -> None:
-    path = store.layout.checkpoint_of(CHILD)
-    client.set(path, b"{")
-    code, _, err = command("checkpoints", app)
-    assert code == 1
-    assert path in err
-    assert "Traceback" not in err
+    layout = store.layout
+    damaged = [layout.checkpoint_of(CHILD), layout.inflight_of(CHILD), layout.owner, f"{layout.batches}/foo"]
+    damaged += [f"{layout.checkpoints}/%FF", layout.settled, layout.deadletters_of(CHILD), layout.batch_of(8)]
+    for path in damaged:
+        client.ensure_path(path)
+        client.set(path, b'{"v":1,"position":"FOO","checkpoint":"abc","txid":1}')
+    for view in ("checkpoints", "inflight", "retries", "shards", "dead-letters"):
+        code, out, err = command(view, app)
+        assert code == 1
+        assert all(path in err and path in out for path in damaged), err
+        assert "Traceback" not in err
+    # What can be read is there.
+    code, out, _ = command("checkpoints", app, "--json")
+    rows = {row["shard"]: row for row in json.loads(out)["rows"]}
+    assert rows.keys() == SNAPSHOT.shards.keys()
+    assert rows[PARENT]["txid"] == SNAPSHOT.checkpoints[PARENT].txid
+    assert rows[CHILD]["txid"] is None
+    assert len(json.loads(out)["problems"]) == len(damaged)
 
 
 def test_named_records_are_asked_for_again(command: Command, store: SourceStore, app: str) -> None:

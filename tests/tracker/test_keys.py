@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import tracemalloc
+import zlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -63,3 +67,29 @@ def test_packed_parts_hold_all_and_fit_a_node() -> None:
 def test_what_is_not_packed_keys_is_an_error(text: str) -> None:
     with pytest.raises(OrderError, match="packed positions"):
         unpack(text)
+
+
+@pytest.mark.parametrize(
+    "shape", ["20000x139", "1x11", "999999x999", "536870912x1", "1x536870912", "20000x10", "2x011"]
+)
+def test_what_unpacks_to_more_than_it_says_takes_no_memory(shape: str) -> None:
+    squeezer = zlib.compressobj(9)
+    squeezed = b"".join(squeezer.compress(b"0" * 2**20) for _ in range(512)) + squeezer.flush()
+    bomb = f"{shape}:{base64.b64encode(squeezed).decode()}"
+    assert 600_000 < len(bomb) < 800_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(OrderError, match="cannot be read"):
+            unpack(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@given(st.text("0123456789x:=+/eJw", max_size=80) | st.text(max_size=40))
+def test_any_text_is_unpacked_or_refused(text: str) -> None:
+    try:
+        keys = unpack(text)
+    except OrderError:
+        return
+    assert all(position.sequence >= 0 for position in KeyPositions(keys))
