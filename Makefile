@@ -25,6 +25,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 FAMILY ?= all
 SEED ?= 1
 COUNT ?= 200
+export TRACE
 
 .PHONY: help demo test chaos model lint bench java servers clean
 .DELETE_ON_ERROR:
@@ -32,7 +33,7 @@ COUNT ?= 200
 help:
 	@echo "make demo    the whole thing on this machine: needs only Python 3.11 or newer"
 	@echo "make test    all tests, on a real ZooKeeper, a local Kinesis and Spark"
-	@echo "make chaos   each pair of spout and state killed at every step; draws docs/exactly_once.svg; 2,000 schedules of the model of each family"
+	@echo "make chaos   jobs killed at every step, each pair of spout and state; draws docs/exactly_once.svg; make model at length"
 	@echo "make model   schedules of crashes, pauses and takeovers, without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
 	@echo "make servers installs the servers that the tests use and no wheel brings, as root; make test does it too"
 	@echo "make lint    ruff and mypy"
@@ -46,7 +47,7 @@ test: $(VENV)/.ready-test java servers
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns $(RERUNS) --only-rerun "connect back" --only-rerun "Illegal size" $(ARGS)
 
 chaos: $(VENV)/.ready-test java servers
-	@$(BIN)/python -m pytest tests/e2e/chaos_matrix.py $(ARGS)
+	@CHAOS=1 $(BIN)/python -m pytest tests/e2e/chaos_matrix.py tests/e2e/test_crash.py $(ARGS)
 	@$(MAKE) --no-print-directory model SEED=1001 COUNT=2000
 
 model: $(VENV)/.ready-test

@@ -67,16 +67,17 @@ class BatchInHand:
         batch = store.newest_batch()
         if batch is None:
             msg = (
-                f"{store.layout.batches} holds no plan: the batch in hand was settled by a newer run, or "
-                "ZooKeeper's data was lost. Restart the query: the error it then gives says how they disagree"
+                "Start the query again: if Spark's checkpoint and ZooKeeper disagree, its error says how. "
+                f"{store.layout.batches} holds no plan: the batch in hand was settled by a newer run, or ZooKeeper's "
+                "data was lost"
             )
             raise StaleBatchError(msg)
         settled = store.settled()
         if settled is not None and settled.txid >= batch.plan.txid:
             msg = (
-                f"the newest plan in {store.layout.batches} is txid {batch.plan.txid}, which is settled: the batch in "
-                "hand is another one, and was settled before. Restart the query: the error it then gives says how "
-                "Spark's checkpoint and ZooKeeper disagree"
+                "Start the query again: if Spark's checkpoint and ZooKeeper disagree, its error says how. The newest "
+                f"plan in {store.layout.batches} is txid {batch.plan.txid}, which is settled: the batch in hand is "
+                "another one, and was settled before"
             )
             raise StaleBatchError(msg)
         return cls(store, batch, options)
@@ -90,6 +91,16 @@ class BatchInHand:
     def epoch(self) -> int:
         """Which run of the query works on it: rises with each."""
         return self._batch.epoch
+
+    @property
+    def mark(self) -> tuple[int, int]:
+        """The txid, and the tag that the rows of this run's plan carry in their roots."""
+        return self.txid, self._tag
+
+    def is_empty(self) -> bool:
+        """Whether every turn was read, and none of them holds a row."""
+        pins = self.pins()
+        return len(pins) == len(self._plan.shards) and not any(pin.count for pin in pins.values())
 
     @property
     def verdict(self) -> Verdict | None:
@@ -179,8 +190,8 @@ class BatchInHand:
         shards = ", ".join(dict.fromkeys(shard for _, shard in missing))
         operators = ", ".join(dict.fromkeys(operator for operator, _ in missing))
         msg = (
-            f"batch {self.txid}: not every record of {shards} was seen by the operator {operators} although "
-            "it was run to its end; nothing is acked, and the batch is read again"
+            f"Start the query again: batch {self.txid} is then read again with the same rows, nothing of it is acked. "
+            f"Not every record of {shards} was seen by the operator {operators} although it was run to its end"
         )
         raise NotCoveredError(msg)
 

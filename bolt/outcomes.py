@@ -24,9 +24,16 @@ _MORE = f"(more than {MAX_REASONS} reasons in this batch)"
 
 
 class Outcomes:
-    """What `write` says of rows that it could not take: they come back in a later batch, with the reason."""
+    """What `write` says of rows that it could not take: they come back in a later batch, with the reason.
 
-    def __init__(self) -> None:
+    Attributes:
+        epoch: of the run that the rows are of; each start of the application has a higher one. A driver that was paused
+            and wakes after a takeover writes under its own epoch, so a sink that has it in its keys or paths can tell
+            what was written late.
+    """
+
+    def __init__(self, epoch: int = 0) -> None:
+        self.epoch = epoch
         self._failed: dict[str, str] = {}
 
     def fail(self, rows: DataFrame | Iterable[str], reason: str | Column) -> None:

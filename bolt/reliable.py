@@ -158,7 +158,7 @@ class _Mapped:
     steps: tuple[Step, ...]
 
     def __call__(self, rows: DataFrame, batch: BatchInHand, process: Process) -> NotDoneByShard | None:
-        outcomes = Outcomes()
+        outcomes = Outcomes(batch.epoch)
         carry = (MESSAGE_ID,) if self.writer.with_outcomes else ()
         tracking = Tracking(rows, batch, process.carrier)
         schema = _spark_schema(self.steps, carry)
@@ -177,7 +177,7 @@ class _Plain:
     writer: _Writer
 
     def __call__(self, rows: DataFrame, batch: BatchInHand, _process: Process) -> NotDoneByShard | None:
-        outcomes = Outcomes()
+        outcomes = Outcomes(batch.epoch)
         self.writer(_without_excluded(rows, batch), batch.txid, outcomes)
         if batch.verdict is not None:
             _none_refused(batch, outcomes, self.writer)

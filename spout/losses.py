@@ -14,6 +14,7 @@ from spout.positions import AtTimestamp, Position
 
 __all__ = [
     "Losses",
+    "deleted",
     "expired_foreign",
     "expired_unread",
     "gone_before",
@@ -147,17 +148,25 @@ def not_listed(info: StreamInfo, option: str, shard: str, place: str) -> str:
     )
 
 
+def deleted(stream: str, positions: Mapping[str, str]) -> str:
+    """What is to be said of a stream that is no longer there; `positions`: where its shards were read to."""
+    return f"stream {stream!r} was deleted: what was unread of it is lost{_stood(positions)}"
+
+
 def recreated(stream: str, before: int, now: int, positions: Mapping[str, str]) -> str:
     """What is to be said of a stream that was deleted and created again; `positions`: where its shards were read to."""
+    return (
+        f"stream {stream!r} was deleted and created again: the one that was read was created at {_time(before)}, the "
+        f"one there now at {_time(now)}; what was unread of the first is lost{_stood(positions)}"
+    )
+
+
+def _stood(positions: Mapping[str, str]) -> str:
     some = sorted(positions.items())[:_NAMED]
     stood = "; ".join(f"shard {shard} stood at {position}" for shard, position in some)
     if len(positions) > _NAMED:
         stood += f"; and {len(positions) - _NAMED} more"
-    return (
-        f"stream {stream!r} was deleted and created again: the one that was read was created at {_time(before)}, the "
-        f"one there now at {_time(now)}; what was unread of the first is lost"
-        + (f" ({stood})" if stood else "")
-    )
+    return f" ({stood})" if stood else ""
 
 
 def _ago(info: StreamInfo, then: int) -> str:

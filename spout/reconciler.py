@@ -143,9 +143,9 @@ class Reconciler:
             # What ZooKeeper holds as the next plan comes next, from wherever Spark's checkpoint came to it.
             if behind and not self._is_stored(end):
                 msg = (
-                    f"Spark starts txid {end.txid} over, but txid {start.txid} before it was settled in ZooKeeper "
-                    f"({self._base}) by another Spark checkpoint. Restore the matching checkpointLocation, or "
-                    "start with a new one to go on from ZooKeeper's position"
+                    "Restore the matching checkpointLocation, or start with a new one to go on from ZooKeeper's "
+                    f"position. Spark starts txid {end.txid} over, but txid {start.txid} before it was settled in "
+                    f"ZooKeeper ({self._base}) by another Spark checkpoint"
                 )
                 raise CheckpointMismatchError(msg)
             self._compared = True
@@ -160,7 +160,7 @@ class Reconciler:
                 f"{state.settled}): its records are done, and no rows are given twice"
             )
             if self._options.on_checkpoint_mismatch == "stop":
-                msg = f"{what}. {_CHOICES}"
+                msg = f"{_CHOICES}. {what}"
                 raise SettledBatchError(msg)
             log.error("%s; the batch is skipped (onCheckpointMismatch=continue)", what)
             return False
@@ -211,9 +211,8 @@ class Reconciler:
                 continue
             here = ", ".join(f"{name!r} created at {at}" for name, at in sorted(now.items()))
             msg = (
-                f"{whose} is of the stream {stream!r} created at {created} (epoch milliseconds), the source now reads "
-                f"{here}: another stream, whose positions mean nothing to each other. Start with a new "
-                "checkpointLocation"
+                f"Start with a new checkpointLocation. {whose} is of the stream {stream!r} created at {created} (epoch "
+                f"milliseconds), the source now reads {here}: another stream, in which its positions mean nothing"
             )
             raise StreamChangedError(msg)
         return lost
@@ -228,14 +227,14 @@ class Reconciler:
         what = recreated(stream, created, self._state.streams.created[stream], positions)
         if self._options.fail_on_data_loss:
             msg = (
-                f"{whose} is of a stream that is no more: {what}. Start with a new checkpointLocation, or go on with "
-                "the new stream by failOnDataLoss=false"
+                "Start with a new checkpointLocation, or go on with the new stream by failOnDataLoss=false. "
+                f"{whose} is of a stream that is no more: {what}"
             )
             raise StreamChangedError(msg)
         self._state.losses.lost(what, f"{stream}@{created}")
 
     def _mismatch(self, what: str, consequence: str) -> None:
         if self._options.on_checkpoint_mismatch == "stop":
-            msg = f"{what}. {_CHOICES}"
+            msg = f"{_CHOICES}. {what}"
             raise CheckpointMismatchError(msg)
         log.error("%s; going on (onCheckpointMismatch=continue): %s", what, consequence)

@@ -1,4 +1,4 @@
-"""Whether the stream of a turn was deleted and created again between its planning and its reading."""
+"""Whether the stream of a turn was deleted, or created again, between its planning and its reading."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from spout.kinesis import (
     IteratorExpiredError,
     Kinesis,
     KinesisError,
+    StreamMissingError,
     ThrottledError,
     Unavailable,
 )
-from spout.losses import recreated
+from spout.losses import Losses, deleted, recreated
 from spout.partition import ShardTurn, TurnsPartition
 from spout.positions import AtTimestamp, TrimHorizon, parse_position
 from spout.streams import another_stream
@@ -41,10 +42,11 @@ class Recreation:
         self.said: dict[str, str] = {}
 
     def explains(self, error: KinesisError, turn: ShardTurn) -> bool:
-        """Whether a read was refused because the stream is another one by now.
+        """Whether a read was refused because the stream is another one by now, or none.
 
         Raises:
-            StreamRecreatedError: it is, with `failOnDataLoss`.
+            StreamRecreatedError: it is another one, with `failOnDataLoss`.
+            DataLossError: it was deleted, with `failOnDataLoss`.
             KinesisError: it cannot be described.
         """
         return not isinstance(error, _OTHER_CAUSES) and self._is_another(turn)
@@ -66,7 +68,13 @@ class Recreation:
     def _is_another(self, turn: ShardTurn) -> bool:
         key = self._layout.key_of(turn.shard)
         if key.stream not in self._created:
-            self._created[key.stream] = self._kinesis.describe(key.stream).created
+            try:
+                self._created[key.stream] = self._kinesis.describe(key.stream).created
+            except StreamMissingError:
+                what = deleted(key.stream, {key.shard: turn.start})
+                Losses(self._fail).lost(what, turn.shard)
+                self.said[turn.shard] = what
+                return True
         created = self._created[key.stream]
         if created == key.created:
             return False

@@ -232,8 +232,8 @@ class SourceRun:
                 self._store.put_batch(msgspec.structs.replace(end, notDone={}), self._epoch)
             except PlanConflictError as error:
                 msg = (
-                    f"{error}. Another Spark checkpoint has begun this batch: restart the query with a new "
-                    "checkpointLocation, and ZooKeeper's batch comes first"
+                    "Start the query with a new checkpointLocation, and ZooKeeper's batch comes first: another Spark "
+                    f"checkpoint has begun it. {error}"
                 )
                 raise CheckpointMismatchError(msg) from error
             self._planned = end

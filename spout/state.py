@@ -19,7 +19,7 @@ from spout.adoption import adopted_nodes, is_beyond
 from spout.amending import Amender
 from spout.exhausted import counted
 from spout.lineage import LineageKeeper
-from spout.losses import Losses, gone_before, replayed_without
+from spout.losses import Losses, deleted, gone_before, replayed_without
 from spout.options import Options
 from spout.planning import ShardState
 from spout.positions import TRIM_HORIZON, Position, parse_position
@@ -166,8 +166,13 @@ class SourceState:
             )
         for shard, pin in pins.items():
             key, info = self.key_of(shard), self.streams.info_of(shard)
-            if pin.gone and info is not None:
-                self.losses.noted(gone_before(info, key.shard, pin.start, plan.txid), f"{shard} {pin.start}")
+            if pin.gone:
+                what = (
+                    gone_before(info, key.shard, pin.start, plan.txid)
+                    if info is not None
+                    else deleted(key.stream, {key.shard: pin.start})
+                )
+                self.losses.noted(what, f"{shard} {pin.start}")
             elif pin.lost:
                 self.losses.noted(replayed_without(key, pin), f"{shard} txid {plan.txid}")
         ended = [shard for shard, pin in pins.items() if pin.closed]

@@ -5,6 +5,7 @@ Each worker of pytest-xdist is a session of its own: nothing here has a fixed na
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import sys
@@ -36,10 +37,38 @@ ROOT = Path(__file__).resolve().parent.parent
 REGION = "us-east-1"
 
 
+DURATIONS = Path(__file__).with_name("durations.json")
+"""Seconds that each file of tests took the last time it was told to keep them."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--store-durations`: write how long each file took; a whole run in one process gives the fairest figures."""
+    parser.addoption("--store-durations", action="store_true", help=f"write {DURATIONS.name}")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whole queries first where pytest-xdist shares the files: a long one begun last would be waited for."""
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: "e2e" not in item.path.parts)
+    """Put the longest files first where pytest-xdist shares them: one begun last would be waited for."""
+    if hasattr(config, "workerinput") and DURATIONS.exists():
+        known = json.loads(DURATIONS.read_text())
+        # A file that is not known yet may be a long one.
+        items.sort(key=lambda item: -known.get(str(item.path.relative_to(ROOT)), 1000.0))
+
+
+_took: dict[str, float] = {}
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up what each file takes, fixtures included."""
+    file = report.nodeid.partition("::")[0]
+    _took[file] = _took.get(file, 0.0) + report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep the durations where that was asked for."""
+    if session.config.getoption("--store-durations") and not hasattr(session.config, "workerinput"):
+        DURATIONS.write_text(
+            json.dumps({file: round(_took[file], 1) for file in sorted(_took)}, indent=1) + "\n"
+        )
 
 
 @pytest.fixture(scope="session", autouse=True)

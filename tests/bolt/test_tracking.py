@@ -213,7 +213,7 @@ def test_rows_that_were_not_read_at_all_leave_the_batch_undecided(
     tracking = Tracking(rows.where("shardId like '%1'"), batch, carrier)
     tracking.steps("decode", tracking.source, (step_for(decode, TEXT),), TEXT)
     with pytest.raises(
-        NotCoveredError, match=f"not every record of {SHARDS[0]} was seen by the operator __source"
+        NotCoveredError, match=f"Not every record of {SHARDS[0]} was seen by the operator __source"
     ):
         tracking.not_done()
 

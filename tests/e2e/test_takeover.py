@@ -9,8 +9,10 @@ import pytest
 from harness import PATIENCE
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
 
+from bolt import foreach_batch, reliable
 from bolt.batch import BatchInHand
 from checkpoint.fencing import TAKEOVERS
 from checkpoint.store import SourceStore
@@ -124,6 +126,68 @@ def test_a_driver_that_slept_changes_nothing(
     assert newer.batches.pop(1) == [("good", 1)]
     assert [rows for rows in newer.batches.values() if rows] == [[("flaky", 2)]]
     assert not stage.inflight_of().waiting
+
+
+@pytest.mark.parametrize("batches_before", [0, 1])
+@pytest.mark.parametrize("kind", ["reliable", "foreach_batch"])
+def test_a_driver_that_slept_before_its_batch_writes_nothing(
+    stage: Stage, pause: Pause, monkeypatch: pytest.MonkeyPatch, kind: str, batches_before: int
+) -> None:
+    """It wakes to a batch of the newer run, whose txid it must not write under: a folder would be replaced."""
+    read_plan = BatchInHand.newest
+    armed = threading.Event()
+
+    def newest(store: SourceStore, options: Options) -> BatchInHand:
+        if armed.is_set():
+            pause()
+        return read_plan(store, options)
+
+    monkeypatch.setattr(BatchInHand, "newest", newest)
+    older = Taken()
+    newer = Taken()
+    newer_waits, newer_goes_on = threading.Event(), threading.Event()
+
+    def write_older(rows: DataFrame, txid: int) -> None:
+        older.batches[txid] = [(bytes(row.data).decode(), 1) for row in rows.select("data").collect()]
+
+    def write_newer(rows: DataFrame, txid: int) -> None:
+        newer(rows, txid)
+        if txid == batches_before + 2:
+            newer_waits.set()
+            assert newer_goes_on.wait(PATIENCE)
+
+    def start_older() -> StreamingQuery:
+        stream = stage.load()
+        if kind == "reliable":
+            return stage.start(reliable(stream), write_older)
+        return stage.start_plain(stream, foreach_batch(stream, write_older))
+
+    if batches_before:
+        stage.put(["first"])
+        sleeping = start_older()
+        stage.until(lambda: stage.settled == 1, "the batch before")
+        armed.set()
+        stage.put(["second"])
+    else:
+        stage.put(["second"])
+        armed.set()
+        sleeping = start_older()
+    assert pause.reached.wait(PATIENCE)
+    before = dict(older.batches)
+
+    query = stage.start(stage.parsed(), write_newer, checkpoint="other")
+    stage.until(lambda: stage.settled == batches_before + 1, "the newer run's batch")
+    stage.put(["third"])
+    assert newer_waits.wait(PATIENCE)
+    pause.go_on.set()
+    said = error_of(sleeping)
+    assert "FencedError" in said or "StaleBatchError" in said
+    assert older.batches == before
+    stage.queries.remove(sleeping)
+    newer_goes_on.set()
+    stage.until(lambda: stage.settled == batches_before + 2, "the newer run's next batch")
+    query.stop()
+    assert newer.texts == ["second", "third"]
 
 
 def test_a_driver_that_slept_through_a_whole_run_publishes_nothing(stage: Stage, pause: Pause) -> None:

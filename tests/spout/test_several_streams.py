@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from by_hand import Lives, Query, SparkCheckpoint
+from by_hand import Lives, Query, SparkCheckpoint, numbers
 
 from checkpoint.client import ZooKeeperConfig, connect
 from checkpoint.embedded import EmbeddedZooKeeper
@@ -187,6 +187,28 @@ def test_a_batch_begun_elsewhere_comes_first_with_the_stream_that_is_left_out(st
     resumed = start(kinesis, "orders")
     resumed.planned()
     assert resumed.rows() == rows
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_stream_deleted_with_a_batch_in_hand_is_a_loss(start: Start, pinned: bool) -> None:
+    kinesis = MemoryStreams("orders", "clicks")
+    kinesis.put("orders", 1)
+    kinesis.put("clicks", 2)
+    query = start(kinesis, "orders,clicks")
+    query.planned()
+    if pinned:
+        assert numbers(query.rows()) == [1, 2]
+    query.end()
+    del kinesis.held["clicks"]
+    again = start(kinesis, "orders", query.checkpoint)
+    with pytest.raises(DataLossError, match=r"stream 'clicks' was deleted.*failOnDataLoss=false"):
+        again.batch()
+    again.end()
+    last = start(kinesis, "orders", query.checkpoint, failOnDataLoss="false")
+    assert numbers(last.batch()) == [1]
+    kinesis.put("orders", 3)
+    assert numbers(last.batch()) == [3]
+    assert last.run.report()["losses"] >= 1
 
 
 def test_two_streams_have_one_home_and_it_says_whose(start: Start) -> None:
