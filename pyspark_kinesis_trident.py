@@ -1,10 +1,20 @@
 """Makes Spark find the format `kinesis-trident` by itself.
 
 Spark registers the `DefaultSource` of every installed top-level module named `pyspark_*` when a session
-first loads a source. One such module that fails on import disables the discovery of all of them, so what is
-imported here must import nothing that can fail.
+first loads a source. One such module that fails on import disables the discovery of all of them, so this one never
+fails: where the source cannot run, what is found says so when it is used.
 """
 
-from spout.source import KinesisTridentSource as DefaultSource
+from pyspark import __version__ as _version
+
+from spout.unsupported import is_supported, unsupported_source
+
+if is_supported(_version):
+    try:
+        from spout.source import KinesisTridentSource as DefaultSource
+    except Exception as error:
+        DefaultSource = unsupported_source(_version, error)
+else:
+    DefaultSource = unsupported_source(_version)
 
 __all__ = ["DefaultSource"]

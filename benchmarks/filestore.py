@@ -32,7 +32,7 @@ class _FileStore:
 
     def __getattr__(self, name: str) -> Any:
         """Whatever is not needed does nothing, and nothing is there."""
-        empty = {} if name in {"checkpoints", "inflight", "dead_letters", "external"} else None
+        empty = {} if name in {"checkpoints", "inflight", "dead_letters", "external", "create_pins"} else None
         return lambda *_args, **_kwargs: empty
 
     def raise_epoch(self, *_: Any) -> int:

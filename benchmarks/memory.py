@@ -1,4 +1,4 @@
-"""The most memory that a process has had."""
+"""The memory that a process has, and the most that it has had."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import resource
 import sys
 from pathlib import Path
 
-__all__ = ["peak"]
+__all__ = ["peak", "resident"]
 
 _STATUS = Path("/proc/self/status")
 
@@ -21,3 +21,11 @@ def peak() -> int:
         return int(line.split()[1]) * 1024
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024
+
+
+def resident() -> int:
+    """The memory that this process has resident now, in bytes; its peak where the system does not tell."""
+    if not _STATUS.exists():
+        return peak()
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024

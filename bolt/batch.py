@@ -123,7 +123,7 @@ class BatchInHand:
 
     def pins(self) -> dict[str, Pin]:
         """The pins of the batch's turns, those of this plan."""
-        found = self._store.get_pins(self.txid, self._plan.shards)
+        found = self._store.get_pins(self.txid, self._plan.shards, fresh=True)
         return {shard: pin for shard, pin in found.items() if pin.plan == self._plan.plan}
 
     def uncovered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> list[tuple[str, str]]:
@@ -202,6 +202,14 @@ class BatchInHand:
             for index, shard in enumerate(self._plan.shards)
             if shard in pins
         }
+
+    def say_judging(self) -> None:
+        """Make it durable, before the first job, that this run's batches are done only with an outcome.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        self._store.say_judging(self._batch.epoch)
 
     def publish(self, not_done: Mapping[str, Sequence[NotDone]]) -> None:
         """Make the outcome durable: before Spark counts the batch as finished.

@@ -12,15 +12,12 @@ from bolt.errors import NotOfThisBatchError
 from checkpoint.nodes import NotDone, Pin, Plan
 from spout.planning import merged_due
 from spout.positions import After, At, parse_position
+from tracker.reasons import MAX_REASONS, FewReasons
 from tracker.records import RecordPosition, Run
 
 __all__ = ["MAX_REASONS", "Outcomes", "few_reasons", "outcome"]
 
-MAX_REASONS = 64
-"""Distinct reasons kept a batch: a message with the record's own data in it must not fill ZooKeeper."""
-
 _REASON_LENGTH = 256
-_MORE = f"(more than {MAX_REASONS} reasons in this batch)"
 
 
 class Outcomes:
@@ -108,23 +105,7 @@ def outcome(
 
 def few_reasons(pieces: Mapping[str, Iterable[NotDone]]) -> dict[str, tuple[NotDone, ...]]:
     """Keep at most `MAX_REASONS` distinct reasons; of the others the class of the error stays, of as many more."""
-    known: dict[str, str] = {}
-    shortened: set[str] = set()
-
-    def kept(reason: str) -> str:
-        if reason in known:
-            return known[reason]
-        # ZooKeeper's JSON is UTF-8, which has no place for half a surrogate pair.
-        text = reason.encode("utf-8", "replace").decode()
-        if len(known) >= MAX_REASONS:
-            short = f"{text.partition(':')[0][:100]}: {_MORE}"
-            if short not in shortened and len(shortened) >= MAX_REASONS:
-                return _MORE
-            shortened.add(short)
-            return short
-        known[reason] = text
-        return text
-
+    kept = FewReasons("batch").kept
     return {
         shard: tuple(NotDone(p.first, p.last, p.count, kept(p.reason), p.prev) for p in runs)
         for shard, runs in pieces.items()

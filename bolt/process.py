@@ -26,7 +26,7 @@ __all__ = ["Attempt", "Process"]
 log = logging.getLogger(__name__)
 
 Attempt = Callable[["DataFrame", BatchInHand, "Process"], Mapping[str, tuple[NotDone, ...]] | None]
-"""Processes a batch once: gives what is not done, by shard, to be published; None where nothing is to be."""
+"""Processes a batch once: gives what is not done, by shard, to be published; None where nothing is, or it was."""
 
 
 class Process:
@@ -70,13 +70,14 @@ class Process:
         batch = self._batch_of(rows)
         if batch is None:
             return
+        batch.say_judging()
         for left in range(self._batch_retries, -1, -1):
             # A driver may have been paused since it read the batch: nothing is written for a run that was replaced.
             self._store.check_epoch(batch.epoch)
             try:
                 not_done = self._attempt(rows, batch, self)
-                if not_done is not None:
-                    self.publish(batch, not_done)
+                if batch.verdict is None:
+                    self.publish(batch, not_done or {})
             except (BatchFailedError, PythonException) as error:
                 # An operator's error arrives as Spark's, with the name of ours in it.
                 if not left or not (

@@ -182,7 +182,7 @@ class _Plain:
         if batch.verdict is not None:
             _none_refused(batch, outcomes, self.writer)
             return None
-        return batch.outcome({}, batch.pins(), outcomes.message_ids) if len(outcomes) else None
+        return batch.outcome({}, batch.pins(), outcomes.message_ids) if len(outcomes) else {}
 
 
 def _none_refused(batch: BatchInHand, outcomes: Outcomes, writer: _Writer) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from checkpoint.errors import PlanConflictError
+from checkpoint.codec import encode
+from checkpoint.errors import CorruptNodeError, PlanConflictError
 from checkpoint.fencing import RACES, too_many_races
 from checkpoint.large import owner_of
 from checkpoint.nodes import Acks, Batch, Pin, Plan
-from checkpoint.nodestore import NodeStore
+from checkpoint.nodestore import NodeStore, stray_below, txid_of
 from checkpoint.ops import (
     EXISTS,
     MISSING,
+    NOT_EMPTY,
     OTHER_VERSION,
     PACK_SIZE,
+    REQUEST_LIMIT,
     Create,
     Delete,
     Op,
@@ -79,8 +82,8 @@ class BatchStore(NodeStore):
         return found.node if found else None
 
     def newest_batch(self) -> Batch | None:
-        """The plan with the highest txid; None when there is none."""
-        for txid in reversed(self.batches()):
+        """The plan with the highest txid; None when there is none. Seen is what was stored before this call."""
+        for txid in reversed(self._txids(fresh=True)):
             batch = self.get_batch(txid)
             if batch is not None:
                 return batch
@@ -88,16 +91,28 @@ class BatchStore(NodeStore):
 
     def batches(self) -> list[int]:
         """The txids of all plans, rising."""
-        return sorted(map(int, self._children(self.layout.batches)))
+        return self._txids(fresh=False)
+
+    def _txids(self, *, fresh: bool) -> list[int]:
+        found = []
+        for name, path in self._children(self.layout.batches, fresh=fresh).items():
+            try:
+                found.append(txid_of(path, name))
+            except CorruptNodeError as error:
+                self._corrupt(error)
+        return sorted(found)
 
     def get_pin(self, txid: int, shard: str) -> Pin | None:
         """The pin of one shard's turn, None when there is none."""
         found = self._fetch(self.layout.pin_of(txid, shard), Pin)
         return found.node if found else None
 
-    def get_pins(self, txid: int, shards: Sequence[str]) -> dict[str, Pin]:
-        """The pins of those shards that have one, in one round trip of latency."""
-        found = self._fetch_many([self.layout.pin_of(txid, shard) for shard in shards], Pin)
+    def get_pins(self, txid: int, shards: Sequence[str], *, fresh: bool = False) -> dict[str, Pin]:
+        """The pins of those shards that have one, in one round trip of latency.
+
+        `fresh`: those that any process has made before this call; else one may be missing yet.
+        """
+        found = self._fetch_many([self.layout.pin_of(txid, shard) for shard in shards], Pin, fresh=fresh)
         return {shard: stored.node for shard, stored in zip(shards, found, strict=True) if stored is not None}
 
     def create_pin(self, shard: str, pin: Pin, epoch: int) -> tuple[Pin, bool]:
@@ -115,6 +130,32 @@ class BatchStore(NodeStore):
             PlanConflictError: this very run has pinned the turn under another plan.
         """
         return self._once(self.layout.pin_of(pin.txid, shard), pin, Pin, epoch)
+
+    def create_pins(self, pins: Mapping[str, Pin], epoch: int) -> dict[str, Pin]:
+        """Fix what turns hold, or learn how they were fixed before, as `create_pin` does, in few requests.
+
+        Returns:
+            By shard the pin that holds.
+
+        Raises:
+            FencedError, BatchMissingError, PlanConflictError: as `create_pin`.
+        """
+        layout = self.layout
+        held = dict(pins)
+        for pack in packed(
+            ([Create(layout.pin_of(pin.txid, shard), encode(pin))] for shard, pin in pins.items()), PACK_SIZE
+        ):
+            try:
+                self._commit(pack, epoch)
+            except Refused as refused:
+                if refused.kind is MISSING:
+                    raise no_batch(refused.op.path.rpartition("/")[0]) from None
+                # Somebody pins beside us: which of them it is, is learned one by one.
+                paths = {op.path for op in pack}
+                for shard, pin in pins.items():
+                    if layout.pin_of(pin.txid, shard) in paths:
+                        held[shard], _ = self.create_pin(shard, pin, epoch)
+        return held
 
     def replace_pin(self, shard: str, pin: Pin, epoch: int) -> None:
         """Fix what a turn holds whatever stands there: the last writer wins, if its run is the newest.
@@ -150,16 +191,19 @@ class BatchStore(NodeStore):
         where = self.layout.batch_of(acks.txid)
         return self._once(self.layout.acks_of(acks.txid), acks, Acks, epoch, where=where)
 
-    def get_acks(self, txid: int) -> Acks | None:
-        """The outcome of a batch, None when none was published."""
-        found = self._fetch(self.layout.acks_of(txid), Acks)
+    def get_acks(self, txid: int, *, fresh: bool = False) -> Acks | None:
+        """The outcome of a batch, None when none was published. `fresh`: as with `get_pins`."""
+        found = self._fetch(self.layout.acks_of(txid), Acks, fresh=fresh)
         return found.node if found else None
 
     def finished(self, txid: int, shards: Sequence[str]) -> tuple[dict[str, Pin], Acks | None]:
-        """What settling a batch needs: the pins of those shards that have one, and the outcome; one round trip."""
+        """What settling a batch needs: the pins of those shards that have one, and the outcome; one round trip.
+
+        All that was there before this call is seen: Spark has committed the batch, so its outcome was published.
+        """
         pins = {shard: self.layout.pin_of(txid, shard) for shard in shards}
         acks = self.layout.acks_of(txid)
-        found = self._fetch_each({**dict.fromkeys(pins.values(), Pin), acks: Acks})
+        found = self._fetch_each({**dict.fromkeys(pins.values(), Pin), acks: Acks}, fresh=True)
         held = {shard: stored.node for shard, path in pins.items() if (stored := found[path]) is not None}
         outcome = found[acks]
         return held, outcome.node if outcome is not None else None
@@ -183,16 +227,23 @@ class BatchStore(NodeStore):
         for _ in range(RACES):
             ops = self._leftovers(txid_upto, frozenset(keep))
             try:
-                for pack in packed([[op] for op in ops], PACK_SIZE):
+                for pack in packed(ops, PACK_SIZE):
                     self._commit(pack, epoch)
                     removed += len(pack)
-            except Refused:
+            except Refused as refused:
+                folder = refused.op.path.rpartition("/")[0]
+                if refused.kind is NOT_EMPTY and folder not in (self.layout.batches, self.layout.reports):
+                    raise stray_below(refused.op.path) from None
                 # A late task has pinned between the look and the removal.
                 continue
             return removed
         raise too_many_races(self.layout.batches)
 
-    def _leftovers(self, txid_upto: int, keep: frozenset[int]) -> list[Op]:
+    def _leftovers(self, txid_upto: int, keep: frozenset[int]) -> list[list[Op]]:
+        """What to remove, in groups that go together: the pins of a batch with its plan.
+
+        Else a late task could pin its turn again where a pin is gone and the plan is not.
+        """
         layout = self.layout
         folders = (layout.batches, layout.acks, layout.reports)
         listed = self._session.children(folders)
@@ -200,19 +251,19 @@ class BatchStore(NodeStore):
             folder: [
                 name
                 for name in names or []
-                if (txid := int(owner_of(name))) <= txid_upto and txid not in keep
+                if (txid := txid_of(f"{folder}/{name}", owner_of(name))) <= txid_upto and txid not in keep
             ]
             for folder, names in zip(folders, listed, strict=True)
         }
-        # Children first: what has any cannot be removed.
         parents = [f"{folder}/{name}" for folder in (layout.batches, layout.reports) for name in old[folder]]
         below = self._session.children(parents)
-        ops: list[Op] = [
-            Delete(f"{parent}/{name}")
-            for parent, names in zip(parents, below, strict=True)
-            for name in names or []
-        ]
-        return [*ops, *map(Delete, parents), *(Delete(f"{layout.acks}/{name}") for name in old[layout.acks])]
+        groups: list[list[Op]] = []
+        for parent, names in zip(parents, below, strict=True):
+            # Children first: what has any cannot be removed.
+            removed: list[Op] = [*(Delete(f"{parent}/{name}") for name in names or []), Delete(parent)]
+            groups += packed([[op] for op in removed], REQUEST_LIMIT - PACK_SIZE)
+        groups += ([Delete(f"{layout.acks}/{name}")] for name in old[layout.acks])
+        return groups
 
     def _once(
         self, path: str, node: PinOrAcks, kind: type[PinOrAcks], epoch: int, where: str | None = None

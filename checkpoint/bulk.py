@@ -22,7 +22,7 @@ from checkpoint.ops import Found
 __all__ = ["NODES_A_READ", "MultiRead", "read_async"]
 
 NODES_A_READ = 128
-"""Nodes of one request: a node has up to 512 KiB, and the server holds the whole answer in memory."""
+"""Nodes of one request: one of which there are hundreds has up to 32 KiB, and the server holds the whole answer."""
 
 
 @dataclass(frozen=True, slots=True)

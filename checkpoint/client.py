@@ -8,7 +8,6 @@ import os
 import threading
 from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -16,9 +15,10 @@ from kazoo.exceptions import AuthFailedError, KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
-from kazoo.security import make_digest_acl
+from kazoo.security import CREATOR_ALL_ACL, make_digest_acl
 
 from checkpoint.errors import ZooKeeperAccessError, ZooKeeperConfigError, ZooKeeperUnavailableError
+from checkpoint.tls import Tls, TlsHandler
 
 __all__ = ["Sasl", "Tls", "ZooKeeperConfig", "connect", "session_timeout", "shared_client"]
 
@@ -40,16 +40,6 @@ _kazoo_log.addFilter(_OneLine())
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
-    """Paths of PEM files: `ca` to trust, `cert` and `key` to show; `verify` False accepts any certificate."""
-
-    ca: str | None = None
-    cert: str | None = None
-    key: str | None = None
-    verify: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class Sasl:
     """A SASL login, such as mechanism `DIGEST-MD5`."""
 
@@ -66,7 +56,7 @@ class ZooKeeperConfig:
         hosts: `host:port,host:port[/chroot]`.
         session_timeout: seconds: how long an operation waits for a server, and the session asked for.
         tls: connect with TLS.
-        sasl: log in with SASL.
+        sasl: log in with SASL, and give only who logs in so access to the nodes made.
         digest: `user:password`: log in with it, and give only that user access to the nodes made.
     """
 
@@ -109,10 +99,17 @@ def connect(config: ZooKeeperConfig) -> KazooClient:
             )
             raise ZooKeeperAccessError(msg) from None
         tls = " with TLS (zookeeper.tls.*)" if config.tls else ""
+        refusal = client.handler.refusal if isinstance(client.handler, TlsHandler) else ""
         msg = (
-            f"cannot connect to ZooKeeper at {config.hosts}{tls} within {config.session_timeout:g} s: check "
-            "the option zookeeper.hosts, that a server listens there and that no firewall is between"
+            f"cannot connect to ZooKeeper at {config.hosts}{tls} within {config.session_timeout:g} s"
+            f"{f' ({refusal})' if refusal else ''}: check the option zookeeper.hosts, that a server listens there and "
+            "that no firewall is between"
         )
+        if "CERTIFICATE_VERIFY_FAILED" in refusal:
+            msg += (
+                ". The server's certificate must come from an authority in zookeeper.tls.ca and name the host as "
+                "zookeeper.hosts does; zookeeper.tls.checkHostname=false accepts another name"
+            )
         raise ZooKeeperUnavailableError(msg) from None
     return client
 
@@ -154,17 +151,7 @@ def shared_client(config: ZooKeeperConfig) -> KazooClient:
 def _client(config: ZooKeeperConfig) -> KazooClient:
     settings: dict[str, Any] = {}
     if config.tls is not None:
-        for option, path in (("ca", config.tls.ca), ("cert", config.tls.cert), ("key", config.tls.key)):
-            if path is not None and not Path(path).is_file():
-                msg = f"zookeeper.tls.{option}: no file {path} on this machine; executors need it too"
-                raise ZooKeeperConfigError(msg)
-        settings |= {
-            "use_ssl": True,
-            "ca": config.tls.ca,
-            "certfile": config.tls.cert,
-            "keyfile": config.tls.key,
-            "verify_certs": config.tls.verify,
-        }
+        settings["handler"] = TlsHandler(config.tls)
     if config.sasl is not None:
         if find_spec("puresasl") is None:
             msg = "zookeeper.sasl.* needs pure-sasl, on executors too: pip install 'kinesis-trident[sasl]'"
@@ -181,6 +168,9 @@ def _client(config: ZooKeeperConfig) -> KazooClient:
             raise ZooKeeperConfigError(msg)
         settings["auth_data"] = [("digest", config.digest)]
         settings["default_acl"] = [make_digest_acl(user, password, all=True)]
+    if config.sasl is not None:
+        # Everything that this connection has shown itself as, by any login.
+        settings["default_acl"] = CREATOR_ALL_ACL
     try:
         return KazooClient(
             hosts=config.hosts,

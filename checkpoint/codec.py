@@ -6,19 +6,28 @@ repeat records in silence.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
 
+from checkpoint.contents import flaw_of
 from checkpoint.errors import CorruptNodeError
 from checkpoint.nodes import VERSION, Batch, Node
+from checkpoint.packed import PACKED_VERSION, packed, packed_kind, unpacked
+from tracker.errors import OrderError
 
-__all__ = ["decode", "encode", "version_of"]
+__all__ = ["corrupt", "decode", "encode", "naming", "version_of"]
 
 NodeT = TypeVar("NodeT", bound=Node)
 
 _encoder = msgspec.json.Encoder()
 _decoders: dict[type[Node], msgspec.json.Decoder[Node]] = {}
+
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""How msgspec refuses bytes; the last is what is nested too deep."""
 
 
 class _Version(msgspec.Struct):
@@ -34,8 +43,8 @@ _WHAT_TO_DO = (
 
 
 def encode(node: Node) -> bytes:
-    """The node as compact JSON, `v` included."""
-    return _encoder.encode(node)
+    """The node as compact JSON, `v` included; very many runs of records are packed."""
+    return _encoder.encode(packed(node))
 
 
 def version_of(path: str, data: bytes) -> int:
@@ -46,7 +55,7 @@ def version_of(path: str, data: bytes) -> int:
     """
     try:
         return _version_decoder.decode(data).v
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         msg = f"{path} does not hold a node of kinesis-trident ({error}): {data[:80]!r}. {_WHAT_TO_DO}"
         raise CorruptNodeError(msg) from None
 
@@ -60,14 +69,16 @@ def decode(path: str, data: bytes, kind: type[NodeT]) -> NodeT:
         kind: a struct of `checkpoint.nodes`.
 
     Raises:
-        CorruptNodeError: another version, bad JSON, a missing or an unknown field, a wrong type.
+        CorruptNodeError: another version, bad JSON, a missing or an unknown field, a wrong type, or fields that
+            contradict each other.
     """
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    stored = packed_kind(kind, data)
+    if stored is not kind:
+        return _sound(path, _unpacked(path, data, stored))  # type: ignore[return-value]
+    decoder = _decoder_of(kind)
     try:
         node = decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         # Of another version one cannot know what is wrong.
         _refuse_other_version(path, version_of(path, data))
         msg = f"{path} does not hold a {kind.__name__} of version {VERSION}: {error}. {_WHAT_TO_DO}"
@@ -76,7 +87,48 @@ def decode(path: str, data: bytes, kind: type[NodeT]) -> NodeT:
     _refuse_other_version(path, node.v if data.startswith(b'{"v":') else version_of(path, data))
     if isinstance(node, Batch):
         _refuse_other_version(path, node.plan.v)
-    return node  # type: ignore[return-value]
+    return _sound(path, node)  # type: ignore[return-value]
+
+
+def _sound(path: str, node: Node) -> Node:
+    wrong = flaw_of(node)
+    if wrong:
+        raise corrupt(path, f"does not hold a {type(node).__name__}: {wrong}")
+    return node
+
+
+def _decoder_of(kind: type[Node]) -> msgspec.json.Decoder[Node]:
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    return decoder
+
+
+def _unpacked(path: str, data: bytes, stored: type[Node]) -> Node:
+    """The node of what is stored with its runs packed."""
+    try:
+        return unpacked(_decoder_of(stored).decode(data))
+    except (*_UNREADABLE, OrderError) as error:
+        msg = f"{path} does not hold a {stored.__name__} of version {PACKED_VERSION}: {error}. {_WHAT_TO_DO}"
+        raise CorruptNodeError(msg) from None
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Name a node whose content, although each field is right, makes no sense to who uses it.
+
+    Raises:
+        CorruptNodeError: a ValueError was raised within, as trackers and positions raise them.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise corrupt(path, f"does not fit the nodes beside it: {error}") from error
+
+
+def corrupt(path: str, what: str) -> CorruptNodeError:
+    """The error of a node that is not what it should be: `what` goes on from its path."""
+    return CorruptNodeError(f"{path} {what}. {_WHAT_TO_DO}")
 
 
 def _refuse_other_version(path: str, version: int) -> None:

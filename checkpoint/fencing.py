@@ -12,24 +12,33 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.protocol.states import KazooState
 from kazoo.recipe.watchers import DataWatch
 from kazoo.security import OPEN_ACL_UNSAFE
 
+from checkpoint.access import close_home
 from checkpoint.client import session_timeout
 from checkpoint.codec import decode, encode
-from checkpoint.errors import CheckpointError, FencedError, StateMissingError, TakeoverRefusedError
+from checkpoint.errors import (
+    CheckpointError,
+    CorruptNodeError,
+    FencedError,
+    StateMissingError,
+    TakeoverRefusedError,
+)
 from checkpoint.layout import Layout
-from checkpoint.nodes import EpochNode, FencedNode, OwnerNode
+from checkpoint.nodes import EpochNode, FencedNode, Node, OwnerNode
 from checkpoint.ops import EXISTS, MISSING, Check, Create, Delete, Op, Refused, Write
 from checkpoint.session import Session
 
 __all__ = ["RACES", "TAKEOVERS", "TAKEOVER_WINDOW_MS", "Fencing", "too_many_races"]
 
 log = logging.getLogger("kinesis_trident.zookeeper")
+
+NodeT = TypeVar("NodeT", bound=Node)
 
 TAKEOVERS = 3
 TAKEOVER_WINDOW_MS = 5 * 60 * 1000
@@ -45,7 +54,13 @@ class Fencing:
         client: started.
         layout: where the state stands.
         timeout: seconds an operation is tried; the client's session timeout when None.
+
+    Attributes:
+        on_corrupt: for who only looks: told of each node that is not what it should be, which then counts as absent.
+            None raises the error.
     """
+
+    on_corrupt: Callable[[CorruptNodeError], object] | None = None
 
     def __init__(self, client: KazooClient, layout: Layout, timeout: float | None = None) -> None:
         self.layout = layout
@@ -60,6 +75,11 @@ class Fencing:
     def requests(self) -> int:
         """Operations asked of ZooKeeper so far: each read, `sync` or multi counts one."""
         return self._session.requests
+
+    @property
+    def written(self) -> int:
+        """Bytes written to ZooKeeper so far, the paths and headers of the writes included."""
+        return self._session.written
 
     def raise_epoch(self, host: str, pid: int, now_ms: int) -> int:
         """Take over: from here on only writes under the epoch returned succeed.
@@ -76,7 +96,14 @@ class Fencing:
 
         Raises:
             TakeoverRefusedError: active runs had to stop for a newer one three times within five minutes.
+            ZooKeeperAccessError: there is a login, and nodes here belong to another one.
         """
+        epoch = self._take_over(host, pid, now_ms)
+        # Whoever was here before is fenced by now, and makes no nodes any more.
+        close_home(self._session, self.layout, self.layout.owner)
+        return epoch
+
+    def _take_over(self, host: str, pid: int, now_ms: int) -> int:
         run = uuid.uuid4().hex
         layout = self.layout
         for _ in range(RACES):
@@ -148,14 +175,27 @@ class Fencing:
     def owner(self) -> OwnerNode | None:
         """The process that has the epoch and is connected; None when it is not."""
         found = self._session.read([self.layout.owner])[0]
-        return decode(self.layout.owner, found.data, OwnerNode) if found else None
+        return self._decoded(self.layout.owner, found.data, OwnerNode) if found else None
 
     def newest_run(self) -> tuple[int, EpochNode] | None:
         """The newest run and its epoch; None when nothing was ever started here."""
         found = self._session.read([self.layout.epoch])[0]
         if found is None or found.stat.version == 0:
             return None
-        return found.stat.version, decode(self.layout.epoch, found.data, EpochNode)
+        run = self._decoded(self.layout.epoch, found.data, EpochNode)
+        return (found.stat.version, run) if run else None
+
+    def _decoded(self, path: str, data: bytes, kind: type[NodeT]) -> NodeT | None:
+        try:
+            return decode(path, data, kind)
+        except CorruptNodeError as error:
+            self._corrupt(error)
+            return None
+
+    def _corrupt(self, error: CorruptNodeError) -> None:
+        if self.on_corrupt is None:
+            raise error
+        self.on_corrupt(error)
 
     def _commit(self, ops: Sequence[Op], epoch: int) -> None:
         """Do `ops` in one multi if `epoch` is still the newest.
@@ -184,7 +224,10 @@ class Fencing:
                 "happens"
             )
         by = decode(path, found.data, EpochNode)
-        since = datetime.fromtimestamp(by.since / 1000, UTC).isoformat(timespec="seconds")
+        try:
+            since = datetime.fromtimestamp(by.since / 1000, UTC).isoformat(timespec="seconds")
+        except (ValueError, OverflowError, OSError):
+            since = f"{by.since} ms"
         return FencedError(
             f"a newer run of application {self.layout.application!r} on {self.layout.what} has "
             f"taken over: epoch {found.stat.version}, host {by.host}, pid {by.pid}, since {since}; this run "

@@ -8,7 +8,7 @@ from kazoo.client import KazooClient
 from msgspec.structs import replace
 
 from checkpoint.errors import HomeError
-from checkpoint.layout import Layout, ShardKey
+from checkpoint.layout import PAST_RETENTION, Layout, ShardKey
 from checkpoint.nodes import CheckpointNode, InflightNode, SettledNode, ShardsNode, StreamsNode
 from checkpoint.store import SourceStore
 
@@ -113,8 +113,10 @@ def move_in(home: SourceStore, epoch: int, alone: SourceStore, host: str, pid: i
     for shard, place in lineage.shards.items():
         parents = tuple(names.get(parent, parent) for parent in place.parents)
         merged[names[shard]] = replace(place, parents=parents)
-    letters = {
-        names[shard]: node for shard, node in alone.dead_letters().items() if names.get(shard) in updates
-    }
+    dead = alone.dead_letters()
+    letters = {names[shard]: node for shard, node in dead.items() if names.get(shard) in updates}
     home.settle(updates, letters, ShardsNode(shards=merged), settled, epoch)
+    if PAST_RETENTION in dead:
+        forgotten = home.layout.name_of(ShardKey(alone.layout.stream, alone.layout.created, PAST_RETENTION))
+        home.forget((), {forgotten: dead[PAST_RETENTION]}, epoch)
     return True

@@ -12,10 +12,13 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-__all__ = ["PART_MARK", "Layout", "ShardKey", "escape", "unescape"]
+__all__ = ["PART_MARK", "PAST_RETENTION", "Layout", "ShardKey", "escape", "unescape"]
 
 PART_MARK = "~"
 """Stands only in the names of parts of large nodes (`checkpoint.large`): other names have it escaped."""
+
+PAST_RETENTION = "past-retention"
+"""Stands in the place of a shard's id for all those of a stream that are forgotten: their dead letters together."""
 
 # What ZooKeeper refuses in a path (PathUtils.validatePath), the path separator, and our own two marks.
 _ESCAPED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff/%~]")
@@ -36,10 +39,18 @@ def escape(name: str) -> str:
 
 
 def unescape(element: str) -> str:
-    """The inverse of `escape`."""
-    return _CODES.sub(
+    """The inverse of `escape`.
+
+    Raises:
+        ValueError: `escape` gives no such element.
+    """
+    name = _CODES.sub(
         lambda codes: bytes.fromhex(codes[1].replace("%", "")).decode("utf-8", "surrogatepass"), element
     )
+    if escape(name) != element:
+        msg = f"{element!r} is no name of ours"
+        raise ValueError(msg)
+    return name
 
 
 def _percent(match: re.Match[str]) -> str:
@@ -132,7 +143,11 @@ class Layout:
         if element == _SEVERAL:
             return cls(root, application)
         stream, _, created = element.rpartition("@")
-        return cls(root, application, unescape(stream), int(created))
+        found = cls(root, application, unescape(stream), int(created))
+        if not stream or not found.base.endswith(f"/{element}"):
+            msg = f"{element!r} is no home of a stream"
+            raise ValueError(msg)
+        return found
 
     @staticmethod
     def root_path(root: str) -> str:
@@ -189,6 +204,11 @@ class Layout:
         return f"{self.base}/settled"
 
     @property
+    def judging(self) -> str:
+        """The newest run whose driver judges its records."""
+        return f"{self.base}/judging"
+
+    @property
     def stop(self) -> str:
         """The request that the running query ends after the batch in hand."""
         return f"{self.base}/stop"
@@ -222,6 +242,11 @@ class Layout:
     def external(self) -> str:
         """The folder of what other processes ask for, a folder a shard."""
         return f"{self.base}/external"
+
+    @property
+    def rejected(self) -> str:
+        """The folder of what other processes asked for in a way that cannot be read, to look at."""
+        return f"{self.base}/rejected"
 
     @property
     def deadletters(self) -> str:

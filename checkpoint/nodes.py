@@ -8,11 +8,11 @@ keep a reader of the version before.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from tracker.records import NotDone, PendingRun, Run
+from tracker.records import SEQUENCE, NotDone, Number, PendingRun, PositionText, Run, Time
 
 __all__ = [
     "VERSION",
@@ -25,6 +25,7 @@ __all__ = [
     "ExternalNode",
     "FencedNode",
     "InflightNode",
+    "JudgingNode",
     "NotDone",
     "OwnerNode",
     "Pin",
@@ -41,6 +42,20 @@ __all__ = [
 
 VERSION = 1
 
+StartText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=rf"\A(TRIM_HORIZON|AT_TIMESTAMP -?[0-9]{{1,16}}|A(FTER|T)_SEQUENCE_NUMBER {SEQUENCE}|"
+        rf"SHARD_END( {SEQUENCE})?)\Z"
+    ),
+]
+"""Where reading starts, in the text form of `spout.positions`, checked when it is decoded."""
+
+Sequence = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,129}\Z")]
+
+Ordinal = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""What is counted, and txids and epochs."""
+
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What all nodes share."""
@@ -53,32 +68,32 @@ class EpochNode(Node, frozen=True, kw_only=True):
 
     run: str
     host: str
-    pid: int
-    since: int
+    pid: Number
+    since: Time
 
 
 class OwnerNode(Node, frozen=True, kw_only=True):
     """`owner`: ephemeral, to look at; not a lock."""
 
-    epoch: int
+    epoch: Ordinal
     host: str
-    pid: int
-    since: int
+    pid: Number
+    since: Time
 
 
 class FencedNode(Node, frozen=True, kw_only=True):
     """`fenced/<epoch>`: one active run that found itself replaced: who stopped, and for whom."""
 
-    epoch: int
-    by_epoch: int
+    epoch: Ordinal
+    by_epoch: Ordinal
     by_host: str
-    by_pid: int
+    by_pid: Number
 
 
 class StartNode(Node, frozen=True, kw_only=True):
     """`start`: LATEST resolved to a time, once, before first use. Milliseconds by the server's clock."""
 
-    timestamp: int
+    timestamp: Time
 
 
 class StreamsNode(Node, frozen=True, kw_only=True):
@@ -87,7 +102,7 @@ class StreamsNode(Node, frozen=True, kw_only=True):
     `active`: those that the newest run reads; the state of the others is kept, in case they are read again.
     """
 
-    streams: dict[str, int]
+    streams: dict[str, Number]
     active: tuple[str, ...]
 
 
@@ -100,9 +115,9 @@ class ShardLineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     parents: tuple[str, ...] = ()
-    state: str = "open"
-    start: str = "TRIM_HORIZON"
-    listed: int = 0
+    state: Literal["open", "closed", "drained"] = "open"
+    start: StartText = "TRIM_HORIZON"
+    listed: Time = 0
 
 
 class ShardsNode(Node, frozen=True, kw_only=True):
@@ -121,14 +136,14 @@ class CheckpointNode(Node, frozen=True, kw_only=True):
     then. `read`: how many records were delivered for the first time, by all runs together.
     """
 
-    checkpoint: str | None
-    sub: int = -1
-    txid: int
-    position: str
-    arrival: int | None = None
-    seen: int | None = None
-    behind_ms: int = 0
-    read: int = 0
+    checkpoint: Sequence | None
+    sub: Annotated[int, msgspec.Meta(ge=-1, le=2**31)] = -1
+    txid: Ordinal
+    position: StartText
+    arrival: Time | None = None
+    seen: Time | None = None
+    behind_ms: Number = 0
+    read: Number = 0
 
 
 class InflightNode(Node, frozen=True, kw_only=True):
@@ -140,12 +155,12 @@ class InflightNode(Node, frozen=True, kw_only=True):
     that.
     """
 
-    txid: int
+    txid: Ordinal
     waiting: tuple[Run, ...] = ()
     dead: tuple[Run, ...] = ()
     blocked: str = ""
     pending: tuple[PendingRun, ...] = ()
-    turns: tuple[int, ...] = ()
+    turns: tuple[Ordinal, ...] = ()
 
 
 class Plan(Node, frozen=True, kw_only=True):
@@ -153,24 +168,27 @@ class Plan(Node, frozen=True, kw_only=True):
 
     Shards go by their names in the layout. `positions`: where each known shard is read from, in the text form of
     `spout.positions`. `read`: the shards whose new records this batch reads. `retries`, `dead`: runs this batch
-    delivers again, or dead-letters, by shard. `notDone`: the runs that wait for a later batch, by shard. `limit`,
-    `limitBytes`: new records, and their payload, a shard, None for no bound. `room`: new records of single shards,
-    where fewer fit. `streams`: name to creation time in epoch milliseconds. `resume`: where a shard is read from again
-    if ZooKeeper's data is lost, as it stands before `positions` with records in between that nobody has acked yet.
+    delivers again, or dead-letters, by shard; why they failed, ZooKeeper knows. `notDone`: the runs that wait for a
+    later batch, by shard. `limit`, `limitBytes`: new records, and their payload, a shard, None for no bound. `room`:
+    new records of single shards, where fewer fit. `streams`: name to creation time in epoch milliseconds. `resume`:
+    where a shard is read from again if ZooKeeper's data is lost, as it stands before `positions` with records in
+    between that nobody has acked yet, or that wait and are too many for `notDone`. `deaggregate`: whether the batch
+    splits aggregates, however often it is read; None in plans of a release that did not say, and where nothing is read.
     """
 
-    txid: int
+    txid: Ordinal
     plan: str
-    streams: dict[str, int]
-    positions: dict[str, str]
+    streams: dict[str, Number]
+    positions: dict[str, StartText]
     read: tuple[str, ...] = ()
     retries: dict[str, tuple[Run, ...]] = {}
     dead: dict[str, tuple[Run, ...]] = {}
     notDone: dict[str, tuple[Run, ...]] = {}
-    limit: int | None = None
-    limitBytes: int | None = None
-    room: dict[str, int] = {}
-    resume: dict[str, str] = {}
+    limit: Number | None = None
+    limitBytes: Number | None = None
+    room: dict[str, Number] = {}
+    resume: dict[str, StartText] = {}
+    deaggregate: bool | None = None
 
     @property
     def shards(self) -> list[str]:
@@ -186,7 +204,7 @@ class Plan(Node, frozen=True, kw_only=True):
 class Batch(Node, frozen=True, kw_only=True):
     """`batches/<txid>`: the plan, and the epoch of the run that works on it."""
 
-    epoch: int
+    epoch: Ordinal
     plan: Plan
 
 
@@ -202,24 +220,24 @@ class Pin(Node, frozen=True, kw_only=True):
     in order, as `tracker.keys.pack_in_parts` gives them. `gone`: retention had removed the shard before the turn.
     """
 
-    txid: int
+    txid: Ordinal
     plan: str
-    epoch: int
-    start: str
-    end: str
-    last: str | None
-    count: int
-    fresh: int
+    epoch: Ordinal
+    start: StartText
+    end: StartText
+    last: PositionText | None
+    count: Ordinal
+    fresh: Ordinal
     digest: str
     xor: int
     closed: bool = False
-    arrival: int | None = None
-    seen: int | None = None
-    behind_ms: int = 0
-    served: tuple[int, ...] = ()
-    missing: tuple[int, ...] = ()
-    through: str | None = None
-    lost: int = 0
+    arrival: Time | None = None
+    seen: Time | None = None
+    behind_ms: Number = 0
+    served: tuple[Number, ...] = ()
+    missing: tuple[Ordinal, ...] = ()
+    through: PositionText | None = None
+    lost: Ordinal = 0
     positions: tuple[str, ...] = ()
     gone: bool = False
 
@@ -227,9 +245,9 @@ class Pin(Node, frozen=True, kw_only=True):
 class Acks(Node, frozen=True, kw_only=True):
     """`acks/<txid>`: the outcome of a batch: what is *not* done, by shard; all else that ran is done."""
 
-    txid: int
+    txid: Ordinal
     plan: str
-    epoch: int
+    epoch: Ordinal
     not_done: dict[str, tuple[NotDone, ...]] = {}
 
 
@@ -255,18 +273,24 @@ class ReportNode(Node, frozen=True, kw_only=True):
     reports: tuple[TaskReport, ...]
 
 
+class JudgingNode(Node, frozen=True, kw_only=True):
+    """`judging`: the newest run whose driver judges records: each batch of it that was run has an outcome."""
+
+    epoch: int
+
+
 class SettledNode(Node, frozen=True, kw_only=True):
     """`settled`: the newest txid whose every shard carries its stamp."""
 
-    txid: int
+    txid: Ordinal
     plan: str
 
 
 class StopNode(Node, frozen=True, kw_only=True):
     """`stop`: the run of `epoch` is asked to plan nothing more; `settled` is its answer, the newest settled txid."""
 
-    epoch: int
-    settled: int | None = None
+    epoch: Ordinal
+    settled: Ordinal | None = None
 
 
 class ExternalNode(Node, frozen=True, kw_only=True):
@@ -277,7 +301,7 @@ class ExternalNode(Node, frozen=True, kw_only=True):
     """
 
     op: Literal["replay", "ack", "fail", "reset"]
-    records: tuple[str, ...] = ()
+    records: tuple[PositionText, ...] = ()
     positions: str = ""
     reason: str = ""
 
@@ -286,16 +310,16 @@ class DeadLetterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One dead letter, as the console lists it."""
 
     message_id: str
-    attempts: int
+    attempts: Number
     reason: str
-    time: int
-    txid: int
-    count: int = 1
+    time: Time
+    txid: Ordinal
+    count: Number = 1
 
 
 class DeadLettersNode(Node, frozen=True, kw_only=True):
     """`deadletters/<shard>`: how many in all, and the last few; the records are where the option says."""
 
-    count: int
+    count: Number
     target: str
     last: tuple[DeadLetterRecord, ...] = ()

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, NotEmptyError
 
 __all__ = [
     "EXISTS",
     "MISSING",
+    "NOT_EMPTY",
     "OTHER_VERSION",
     "PACK_SIZE",
     "REQUEST_LIMIT",
@@ -28,6 +29,7 @@ __all__ = [
 # Named here so that the rest of the package speaks of refusals without knowing the client library.
 EXISTS = NodeExistsError
 MISSING = NoNodeError
+NOT_EMPTY = NotEmptyError
 OTHER_VERSION = BadVersionError
 
 REQUEST_LIMIT = 900 * 1024

@@ -10,7 +10,7 @@ from checkpoint.codec import encode
 from checkpoint.errors import BatchMissingError
 from checkpoint.fencing import RACES, too_many_races
 from checkpoint.nodes import ReportNode
-from checkpoint.nodestore import NodeStore
+from checkpoint.nodestore import NodeStore, txid_of
 from checkpoint.ops import EXISTS, Check, Create, Refused
 
 __all__ = ["ReportStore", "no_batch"]
@@ -46,10 +46,11 @@ class ReportStore(NodeStore):
 
     def reports(self, attempt: str) -> list[tuple[int, ReportNode]]:
         """The reports to one attempt at a batch: txid and node."""
-        folders = self._children(self.layout.reports)
+        # Tasks have written them, each in a session of its own: one that is missing would count as not judged.
+        folders = self._children(self.layout.reports, fresh=True)
         listed = self._session.children(list(folders.values()))
         paths = {
-            f"{folder}/{name}": int(txid)
+            f"{folder}/{name}": txid_of(folder, txid)
             for (txid, folder), names in zip(folders.items(), listed, strict=True)
             for name in names or []
             if name.startswith(f"{attempt}-")

@@ -28,7 +28,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import ZnodeStat
 from kazoo.retry import KazooRetry, RetryFailedError
 
-from checkpoint.bulk import read_async
+from checkpoint.bulk import NODES_A_READ, read_async
 from checkpoint.errors import (
     CheckpointError,
     NodeTooLargeError,
@@ -37,9 +37,12 @@ from checkpoint.errors import (
 )
 from checkpoint.ops import REQUEST_LIMIT, Check, Create, Delete, Found, Op, Refused, Write, size_of
 
-__all__ = ["Session"]
+__all__ = ["BYTES_UNDER_WAY", "Session"]
 
 T = TypeVar("T")
+
+BYTES_UNDER_WAY = 4 * 2**20
+"""Of answers that are waited for together: the server has all of them in memory."""
 
 _MANY = 32
 """Nodes from which on they are read so many in a request."""
@@ -54,21 +57,40 @@ class Session:
 
     Attributes:
         requests: how many operations ZooKeeper has been asked for: each read, `sync` or multi counts one.
+        written: the bytes of all multis that it has been sent.
     """
 
     def __init__(self, client: KazooClient, timeout: float) -> None:
         self.client = client
         self.timeout = timeout
-        self.requests = 0
+        self.requests = self.written = 0
         self._reads_many = True
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def read(self, paths: Sequence[str]) -> list[Found | None]:
-        """The nodes at `paths`, None where there is none; sent together, so one round trip of latency."""
-        if len(paths) >= _MANY and self._reads_many:
+    def read(
+        self, paths: Sequence[str], largest: int = BYTES_UNDER_WAY // NODES_A_READ, *, fresh: bool = False
+    ) -> list[Found | None]:
+        """The nodes at `paths`, None where there is none; sent together, so one round trip of latency for some.
+
+        So many are under way at a time that their answers are at most 4 MiB. `largest`: the bytes that a node has at
+        most; where one has more, as those of the release before, fewer are asked for from there on. `fresh`: behind a
+        `sync`, sent with the first of them. Else ZooKeeper promises only what this session has written or seen: a node
+        that another one has made may be missing yet.
+        """
+        found: list[Found | None] = []
+        while len(found) < len(paths):
+            count = max(1, BYTES_UNDER_WAY // largest)
+            some = paths[len(found) : len(found) + count]
+            answers = self._read_together(some, many=len(paths) >= _MANY, fresh=fresh and not found)
+            largest = max(largest, *(len(answer.data) for answer in answers if answer is not None), 0)
+            found += answers
+        return found
+
+    def _read_together(self, paths: Sequence[str], *, many: bool, fresh: bool) -> list[Found | None]:
+        if many and self._reads_many:
             try:
-                return self._retry(partial(self._read_many, paths), paths)
+                return self._retry(partial(self._read_many, paths, fresh), paths)
             except UnimplementedError:
                 # A server before 3.6, which closes the connection besides.
                 self._reads_many = False
@@ -80,11 +102,14 @@ class Session:
                 return None
             return Found(data, stat)
 
-        return self._ask([partial(self.client.get_async, path) for path in paths], one, paths)
+        return self._ask([partial(self.client.get_async, path) for path in paths], one, paths, fresh=fresh)
 
-    def _read_many(self, paths: Sequence[str], left: Callable[[], float]) -> list[Found | None]:
+    def _read_many(self, paths: Sequence[str], fresh: bool, left: Callable[[], float]) -> list[Found | None]:
+        synced = self._sync(paths) if fresh else None
         pending = read_async(self.client, paths)
         self._count(len(pending))
+        if synced is not None:
+            synced.get(timeout=left())
         read: list[Found | None] = []
         for result in pending:
             for found in result.get(timeout=left()):
@@ -97,8 +122,11 @@ class Session:
         """The stats of the nodes at `paths`, None where there is none; one round trip of latency."""
         return self._ask([partial(self.client.exists_async, path) for path in paths], lambda r: r(), paths)
 
-    def children(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """The names of the children, None where the node does not exist; one round trip of latency."""
+    def children(self, paths: Sequence[str], *, fresh: bool = False) -> list[list[str] | None]:
+        """The names of the children, None where the node does not exist; one round trip of latency.
+
+        `fresh`: as in `read`.
+        """
 
         def one(result: Any) -> list[str] | None:
             try:
@@ -106,7 +134,33 @@ class Session:
             except NoNodeError:
                 return None
 
-        return self._ask([partial(self.client.get_children_async, path) for path in paths], one, paths)
+        calls = [partial(self.client.get_children_async, path) for path in paths]
+        return self._ask(calls, one, paths, fresh=fresh)
+
+    def acls(self, paths: Sequence[str]) -> list[list[Any] | None]:
+        """The ACLs of the nodes at `paths`, None where there is none; one round trip of latency."""
+
+        def one(result: Any) -> list[Any] | None:
+            try:
+                return list(result()[0])
+            except NoNodeError:
+                return None
+
+        return self._ask([partial(self.client.get_acls_async, path) for path in paths], one, paths)
+
+    def set_acl(self, paths: Sequence[str], acl: Sequence[Any]) -> list[bool]:
+        """Set an ACL on the nodes at `paths`; False where this login may not. Nodes that are gone are passed over."""
+
+        def one(result: Any) -> bool:
+            try:
+                result()
+            except NoAuthError:
+                return False
+            except NoNodeError:
+                return True
+            return True
+
+        return self._ask([partial(self.client.set_acls_async, path, list(acl)) for path in paths], one, paths)
 
     def ensure(self, path: str, acl: Sequence[Any] | None = None) -> None:
         """Make a node and its parents where they are missing, with this ACL instead of the client's."""
@@ -164,7 +218,7 @@ class Session:
                     transaction.set_data(op.path, op.data, op.version)
                 case Delete():
                     transaction.delete(op.path)
-        self._count(1)
+        self._count(1, sum(map(size_of, ops)))
         return transaction.commit_async()
 
     def _happened(self, ops: Sequence[Op], left: Callable[[], float]) -> bool:
@@ -188,12 +242,26 @@ class Session:
                     return False
         return True
 
+    def _sync(self, paths: Sequence[str]) -> Any:
+        """Have the server catch up with the leader before it does what this session sends from here on."""
+        self._count(1)
+        return self.client.sync_async(paths[0])
+
     def _ask(
-        self, calls: Sequence[Callable[[], Any]], one: Callable[[Callable[[], Any]], T], paths: Sequence[str]
+        self,
+        calls: Sequence[Callable[[], Any]],
+        one: Callable[[Callable[[], Any]], T],
+        paths: Sequence[str],
+        *,
+        fresh: bool = False,
     ) -> list[T]:
         def attempt(left: Callable[[], float]) -> list[T]:
+            synced = self._sync(paths) if fresh else None
             self._count(len(calls))
             pending = [call() for call in calls]
+            if synced is not None:
+                # Where its answer was lost the reads may have gone to another server, which lags: all is asked again.
+                synced.get(timeout=left())
             return [one(lambda r=result: r.get(timeout=left())) for result in pending]  # type: ignore[misc]
 
         return self._retry(attempt, paths) if calls else []
@@ -241,9 +309,10 @@ class Session:
             "copy refuse clients that have seen newer data: restart the query then"
         )
 
-    def _count(self, requests: int) -> None:
+    def _count(self, requests: int, written: int = 0) -> None:
         with self._lock:
             self.requests += requests
+            self.written += written
 
 
 def _no_access(paths: Sequence[str], error: Exception) -> ZooKeeperAccessError:

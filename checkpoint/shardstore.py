@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from checkpoint.codec import encode
 from checkpoint.errors import CheckpointError
+from checkpoint.fencing import RACES, too_many_races
 from checkpoint.large import is_part, owner_of
 from checkpoint.nodes import (
     CheckpointNode,
@@ -19,7 +21,7 @@ from checkpoint.nodes import (
     SettledNode,
     ShardsNode,
 )
-from checkpoint.ops import PACK_SIZE, Delete, Op, packed
+from checkpoint.ops import PACK_SIZE, Create, Delete, Op, Refused, Write, packed
 from checkpoint.unitstore import Unit, UnitStore
 
 __all__ = ["ShardStore"]
@@ -128,6 +130,50 @@ class ShardStore(UnitStore):
             nodes[self.layout.inflight_of(shard)] = inflight
         folder = self.layout.external_of(shard)
         self._move([Unit(nodes, tuple(f"{folder}/{name}" for name in consumed))], epoch)
+
+    def forget(self, shards: Sequence[str], dead_letters: Mapping[str, DeadLettersNode], epoch: int) -> None:
+        """Remove the nodes of shards, in one multi; `dead_letters` is what is kept of theirs, by the name it gets.
+
+        A folder of `external` with requests in it stays, until they are taken in.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        with self._moving:
+            for _ in range(RACES):
+                ops = [*self._written(dead_letters), *self._removed(shards)]
+                try:
+                    self._commit(ops, epoch)
+                except Refused:
+                    # Somebody has asked for something of such a shard meanwhile.
+                    continue
+                for op in ops:
+                    self._known.pop(op.path, None)
+                return
+            raise too_many_races(self.layout.checkpoints)
+
+    def _written(self, dead_letters: Mapping[str, DeadLettersNode]) -> list[Op]:
+        paths = [self.layout.deadletters_of(name) for name in dead_letters]
+        found = self._fetch_many(paths, DeadLettersNode)
+        return [
+            Create(path, encode(node)) if stored is None else Write(path, encode(node), stored.version)
+            for path, node, stored in zip(paths, dead_letters.values(), found, strict=True)
+        ]
+
+    def _removed(self, shards: Sequence[str]) -> list[Op]:
+        layout = self.layout
+        kinds: dict[str, type[Node]] = {}
+        for shard in shards:
+            kinds[layout.checkpoint_of(shard)] = CheckpointNode
+            kinds[layout.inflight_of(shard)] = InflightNode
+            kinds[layout.deadletters_of(shard)] = DeadLettersNode
+        ops: list[Op] = []
+        for path, stored in self._fetch_each(kinds).items():
+            if stored is not None:
+                ops += map(Delete, (path, *stored.parts))
+        folders = [layout.external_of(shard) for shard in shards]
+        asked = self._session.children(folders)
+        return [*ops, *(Delete(folder) for folder, names in zip(folders, asked, strict=True) if names == [])]
 
     def sweep_parts(self, epoch: int) -> int:
         """Remove parts of in-flight nodes and lineages that a crash has left unnamed; returns how many."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from kazoo.recipe.watchers import DataWatch
 
 from checkpoint.codec import decode, encode
+from checkpoint.errors import CorruptNodeError
 from checkpoint.nodes import StopNode
 from checkpoint.nodestore import NodeStore
 from checkpoint.ops import EXISTS, MISSING, Create, Delete, Refused, Write
 
 __all__ = ["Stopping"]
+
+log = logging.getLogger("kinesis_trident.zookeeper")
 
 
 class Stopping(NodeStore):
@@ -40,6 +44,12 @@ class Stopping(NodeStore):
         """Call `callback` with the request now (None for none) and at each change; it must be quick."""
 
         def look(data: bytes | None, _stat: Any) -> None:
-            callback(decode(self.layout.stop, data, StopNode) if data else None)
+            try:
+                request = decode(self.layout.stop, data, StopNode) if data else None
+            except CorruptNodeError as error:
+                # Anybody may ask.
+                log.warning("a request to stop is ignored: %s", error)
+                request = None
+            callback(request)
 
         DataWatch(self._session.client, self.layout.stop, look)

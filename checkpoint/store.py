@@ -4,28 +4,45 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection
-from typing import Any
+from contextlib import suppress
+from typing import Any, NamedTuple, Self
 
 from kazoo.client import KazooClient
 from kazoo.recipe.watchers import DataWatch
 
 from checkpoint.batchstore import BatchStore
-from checkpoint.codec import encode
-from checkpoint.errors import CheckpointError, StateMissingError
-from checkpoint.fencing import RACES
+from checkpoint.codec import decode, encode
+from checkpoint.errors import CheckpointError, CorruptNodeError, StateMissingError
+from checkpoint.fencing import RACES, too_many_races
+from checkpoint.judging import Judging
+from checkpoint.large import PART_SIZE
 from checkpoint.layout import Layout, unescape
 from checkpoint.nodes import ExternalNode, StartNode, StreamsNode
-from checkpoint.ops import EXISTS, MISSING, Create, Op, Refused, Write
+from checkpoint.nodestore import stray_below
+from checkpoint.ops import EXISTS, MISSING, NOT_EMPTY, Create, Delete, Op, Refused, Write
 from checkpoint.reportstore import ReportStore
 from checkpoint.session import Session
 from checkpoint.shardstore import ShardStore
 from checkpoint.stopping import Stopping
 from checkpoint.unitstore import Unit
 
-__all__ = ["SourceStore", "find_applications", "find_layouts", "streams_of"]
+__all__ = ["Requests", "SourceStore", "find_applications", "find_layouts", "streams_of"]
 
 
-class SourceStore(BatchStore, ReportStore, ShardStore, Stopping):
+_MOST_REJECTED = 100
+
+
+class Requests(NamedTuple):
+    """What other processes have asked for.
+
+    `asked`: by shard, the nodes' names to the nodes. `unreadable`: by path, what is wrong with a node.
+    """
+
+    asked: dict[str, dict[str, ExternalNode]]
+    unreadable: dict[str, str]
+
+
+class SourceStore(BatchStore, ReportStore, ShardStore, Judging, Stopping):
     """The state of one application and its home: that of one stream, or of several.
 
     Every operation is retried over lost connections and sessions until the session timeout has passed, then
@@ -36,6 +53,12 @@ class SourceStore(BatchStore, ReportStore, ShardStore, Stopping):
     def __init__(self, client: KazooClient, layout: Layout, timeout: float | None = None) -> None:
         super().__init__(client, layout, timeout)
         self._swept = False
+
+    def looking(self, on_corrupt: Callable[[CorruptNodeError], object]) -> Self:
+        """The same store for who only looks: a node that is not what it should be counts as absent, and is told of."""
+        store = type(self)(self.client, self.layout, self._session.timeout)
+        store.on_corrupt = on_corrupt
+        return store
 
     def streams(self) -> StreamsNode | None:
         """Which streams have their home here, where there are several; None before the first start."""
@@ -94,29 +117,69 @@ class SourceStore(BatchStore, ReportStore, ShardStore, Stopping):
             self._swept = True
         return removed
 
-    def external(self) -> dict[str, dict[str, ExternalNode]]:
-        """What other processes have asked for: by shard, the nodes' names to the nodes, oldest first.
+    def external(self) -> Requests:
+        """What other processes have asked for, oldest first; `settle` removes those named in its `consumed`.
 
-        `settle` removes those named in its `consumed`.
+        All that was answered before this call is among them: a record that was acked in time must not time out.
         """
-        shards = self._children(self.layout.external)
-        listed = self._session.children(list(shards.values()))
+        requests = Requests({}, {})
+        listed = self._session.children([self.layout.external], fresh=True)[0] or []
+        folders = [f"{self.layout.external}/{name}" for name in listed]
         paths = [
             f"{folder}/{name}"
-            for folder, names in zip(shards.values(), listed, strict=True)
+            for folder, names in zip(folders, self._session.children(folders), strict=True)
             for name in names or []
         ]
-        found = {
-            path: stored
-            for path, stored in zip(paths, self._fetch_many(paths, ExternalNode), strict=True)
-            if stored is not None
-        }
-        asked: dict[str, dict[str, ExternalNode]] = {}
-        for path in sorted(found, key=lambda path: found[path].created):
+        # Anybody may write here, so one at a time: what cannot be read hides nothing else.
+        found = zip(paths, self._session.read(paths), strict=True)
+        for path, node in sorted(
+            ((path, node) for path, node in found if node is not None), key=lambda one: one[1].stat.czxid
+        ):
             folder, _, name = path.rpartition("/")
-            shard = unescape(folder.rpartition("/")[2])
-            asked.setdefault(shard, {})[name] = found[path].node
-        return asked
+            try:
+                shard = unescape(folder.rpartition("/")[2])
+                request = decode(path, node.data, ExternalNode)
+            except CorruptNodeError as error:
+                requests.unreadable[path] = str(error)
+            except ValueError as error:
+                requests.unreadable[path] = f"{path} is of no shard: {error}"
+            else:
+                requests.asked.setdefault(shard, {})[name] = request
+        return requests
+
+    def reject(self, path: str, epoch: int) -> str:
+        """Put a request that cannot be read aside, below `rejected`; at most 100 are kept.
+
+        Returns:
+            Where it is now; the empty string where it is not kept.
+
+        Raises:
+            CorruptNodeError: it cannot be removed, because it has children.
+            FencedError: a newer run has taken over.
+        """
+        folder, _, name = path.rpartition("/")
+        place = f"{self.layout.rejected}/{folder.rpartition('/')[2]}:{name}"
+        for _ in range(RACES):
+            node = self._session.read([path])[0]
+            kept = self._session.children([self.layout.rejected])[0]
+            if node is None:
+                return ""
+            ops: list[Op] = [Delete(path)]
+            room = len(kept or ()) < _MOST_REJECTED
+            if room:
+                ops.append(Create(place, node.data[:PART_SIZE]))
+            try:
+                if kept is None:
+                    self._commit([Create(self.layout.rejected)], epoch)
+                self._commit(ops, epoch)
+            except Refused as refused:
+                if refused.kind is NOT_EMPTY:
+                    raise stray_below(path) from None
+                if refused.kind is EXISTS and refused.op.path == place:
+                    place += f":{node.stat.czxid}"
+                continue
+            return place if room else ""
+        raise too_many_races(path)
 
     def add_external(self, shard: str, node: ExternalNode) -> str:
         """Ask the running query for something; any process may, so this is not fenced.
@@ -166,15 +229,22 @@ class SourceStore(BatchStore, ReportStore, ShardStore, Stopping):
 
 
 def find_applications(session: Session, root: str) -> list[str]:
-    """The names of the applications below a root, sorted."""
+    """The names of the applications below a root, sorted; what is named otherwise there is none."""
     names = session.children([Layout.root_path(root) or "/"])[0] or []
-    return sorted(unescape(name) for name in names if name != "zookeeper")
+    found = []
+    for name in names:
+        with suppress(ValueError):
+            found.append(unescape(name))
+    return sorted(name for name in found if name != "zookeeper")
 
 
 def find_layouts(session: Session, root: str, application: str) -> list[Layout]:
     """The homes of all streams that an application has read: several at once first, then the newest of a name last."""
     names = session.children([Layout.application_path(root, application)])[0] or []
-    found = [Layout.parse(root, application, name) for name in names if "@" in name]
+    found = []
+    for name in names:
+        with suppress(ValueError):
+            found.append(Layout.parse(root, application, name))
     return sorted(found, key=lambda layout: (layout.stream, layout.created))
 
 

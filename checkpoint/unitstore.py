@@ -123,7 +123,7 @@ class UnitStore(NodeStore):
                 known = self._known[path]
                 if not _changes(known.node if known else None, node):
                     continue
-                data = self._prepare(path, node, epoch)
+                data = self._prepare(path, node, epoch, known.parts if known else ())
                 head = head_of(data)
                 parts = tuple(part_paths(path, head)) if head else ()
                 if known is None:

@@ -81,20 +81,31 @@ def login(
         typer.Option(
             envvar="KINESIS_TRIDENT_ZOOKEEPER_SASL",
             metavar="USER:PASSWORD",
-            help="Log in by SASL DIGEST-MD5.",
+            help="Log in by SASL.",
         ),
     ] = None,
-    tls_ca: Annotated[Path | None, typer.Option(help="PEM file of who to trust; TLS is used then.")] = None,
+    sasl_mechanism: Annotated[str, typer.Option(help="Of the SASL login.")] = "DIGEST-MD5",
+    tls_ca: Annotated[
+        Path | None, typer.Option(help="PEM file of who to trust, and no others; TLS is used then.")
+    ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="PEM file to show to the server.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
+    tls_verify: Annotated[
+        bool, typer.Option("--tls-verify/--no-tls-verify", help="Accept no certificate of others.")
+    ] = True,
+    tls_check_hostname: Annotated[
+        bool,
+        typer.Option("--tls-check-hostname/--no-tls-check-hostname", help="It must name the host of HOSTS."),
+    ] = True,
 ) -> None:
     """Inspects an application in ZooKeeper, replays its dead letters, runs local servers."""
     ca, cert, key = (str(path) if path else None for path in (tls_ca, tls_cert, tls_key))
+    with_tls = bool(ca or cert or key) or not (tls_verify and tls_check_hostname)
     user, _, password = (sasl or "").partition(":")
     context.obj = Login(
         timeout,
-        Tls(ca, cert, key) if ca or cert or key else None,
-        Sasl(user, password) if sasl else None,
+        Tls(ca, cert, key, tls_verify, tls_check_hostname) if with_tls else None,
+        Sasl(user, password, sasl_mechanism) if sasl else None,
         digest,
     )
 

@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from console.connection import Target, open_stores
+from console.errors import ConsoleError
 from console.snapshot import Snapshot, take_snapshot
 from console.tables import to_json, to_table
 from console.views import View
@@ -24,14 +25,19 @@ def show(view: Callable[[Snapshot, int], View], target: Target, as_json: bool, w
     """Print a view of each stream; with `watch`, look again after that many seconds until Ctrl-C.
 
     Raises:
-        console.errors.ConsoleError: there is no such application or stream.
-        checkpoint.errors.CheckpointError: ZooKeeper does not answer, or a node is corrupt.
+        console.errors.ConsoleError: there is no such application or stream; or, once all else is shown, nodes cannot be
+            read.
+        checkpoint.errors.CheckpointError: ZooKeeper does not answer.
     """
     with open_stores(target) as stores:
+        problems = 0
 
         def look() -> list[View]:
+            nonlocal problems
             now = int(time.time() * 1000)
-            return [view(take_snapshot(store, target.stream), now) for store in stores]
+            views = [view(take_snapshot(store, target.stream), now) for store in stores]
+            problems = sum(len(one.problems) for one in views)
+            return views
 
         try:
             if as_json:
@@ -40,6 +46,9 @@ def show(view: Callable[[Snapshot, int], View], target: Target, as_json: bool, w
                 _print_tables(look, watch)
         except KeyboardInterrupt:
             return
+        if problems:
+            msg = f"{problems} nodes cannot be read, and are missing above, where each is named"
+            raise ConsoleError(msg)
 
 
 def _print_json(look: Callable[[], list[View]], watch: float) -> None:

@@ -41,6 +41,7 @@ class Snapshot:
         finished: whether the outcome of `batch` is published.
         shards: the lineage.
         checkpoints, inflight, dead_letters: by shard; a shard may be missing in each.
+        problems: what is wrong with the nodes that cannot be read; they are missing in all else.
     """
 
     layout: Layout
@@ -56,6 +57,7 @@ class Snapshot:
     checkpoints: Mapping[str, CheckpointNode] = field(default_factory=dict)
     inflight: Mapping[str, InflightNode] = field(default_factory=dict)
     dead_letters: Mapping[str, DeadLettersNode] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
 
     def label_of(self, shard: str) -> str:
         """A shard as people read it: its id, and before it the stream where there are several."""
@@ -64,8 +66,8 @@ class Snapshot:
 
     @property
     def shard_ids(self) -> list[str]:
-        """Every shard that any node names, sorted."""
-        return sorted({*self.shards, *self.checkpoints, *self.inflight, *self.dead_letters})
+        """Every shard that any node names, sorted; what is kept of forgotten ones is none."""
+        return sorted({*self.shards, *self.checkpoints, *self.inflight})
 
     @property
     def batch_state(self) -> str:
@@ -91,9 +93,13 @@ class Snapshot:
 def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
     """Read everything the tables show, of all streams that have their home there, or of one of them.
 
+    A node that cannot be read hides no other: it is among the problems.
+
     Raises:
-        checkpoint.errors.CheckpointError: ZooKeeper does not answer, or a node is corrupt.
+        checkpoint.errors.CheckpointError: ZooKeeper does not answer.
     """
+    problems: list[str] = []
+    store = store.looking(lambda error: problems.append(str(error)))
     newest, settled, batch, lineage = (
         store.newest_run(),
         store.settled(),
@@ -133,4 +139,5 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
         checkpoints=looked_at(store.checkpoints()),
         inflight=looked_at(store.inflight()),
         dead_letters=looked_at(store.dead_letters()),
+        problems=tuple(dict.fromkeys(problems)),
     )

@@ -34,12 +34,14 @@ def to_table(view: View) -> Group:
     for row in view.rows:
         table.add_row(*(Text(_cell(column, row[column])) for column in view.columns))
     # Beside the table, not its caption: that would be folded to the width of the table.
-    return Group(table, Text(view.note))
+    return Group(table, Text(view.note), *(Text(f"cannot be read: {problem}") for problem in view.problems))
 
 
 def to_json(view: View) -> str:
-    """A view as one JSON object on one line; its rows hold every value whole."""
-    document = {"title": view.title, "note": view.note, "rows": view.rows}
+    """A view as one JSON object on one line; its rows hold every value whole. `problems` is left out without any."""
+    document: dict[str, Any] = {"title": view.title, "note": view.note, "rows": view.rows}
+    if view.problems:
+        document["problems"] = view.problems
     return msgspec.json.encode(document).decode()
 
 

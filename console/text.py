@@ -11,8 +11,11 @@ _LONG_NUMBER = re.compile(r"\d{21,}")
 
 
 def iso_time(milliseconds: int) -> str:
-    """Epoch milliseconds as UTC, to the second."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Epoch milliseconds as UTC, to the second; what no date can be, as it is."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms"
 
 
 def duration(milliseconds: int) -> str:

@@ -38,6 +38,8 @@ _IF_ANY = {"sub", "blocked"}
 class View:
     """A table before it is drawn: rows of JSON values with the same keys, and what stands above and below.
 
+    `problems` says which nodes cannot be read, and so are in no row.
+
     A key that ends in `_ms` holds milliseconds, `_at` holds epoch milliseconds.
     """
 
@@ -45,6 +47,7 @@ class View:
     note: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
+    problems: tuple[str, ...] = ()
 
 
 def checkpoints(snapshot: Snapshot, _now: int) -> View:
@@ -71,7 +74,7 @@ def checkpoints(snapshot: Snapshot, _now: int) -> View:
             }
         )
     columns = tuple(name for name in _CHECKPOINTS if name not in _IF_ANY or any(map(itemgetter(name), rows)))
-    return View(_title("checkpoints", snapshot), _progress(snapshot), columns, tuple(rows))
+    return View(_title("checkpoints", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems)
 
 
 def inflight(snapshot: Snapshot, _now: int) -> View:
@@ -111,7 +114,7 @@ def inflight(snapshot: Snapshot, _now: int) -> View:
                 }
             )
     columns = ("shard", "state", "first", "last", "count", "attempts", "due_at", "reason")
-    return View(_title("in flight", snapshot), _progress(snapshot), columns, tuple(rows))
+    return View(_title("in flight", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems)
 
 
 def retries(snapshot: Snapshot, now: int) -> View:
@@ -130,7 +133,7 @@ def retries(snapshot: Snapshot, now: int) -> View:
     ]
     rows.sort(key=lambda row: (row["due_at"], row["message_id"]))
     columns = ("message_id", "count", "attempts", "due_in_ms", "reason")
-    return View(_title("retries", snapshot), _progress(snapshot), columns, tuple(rows))
+    return View(_title("retries", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems)
 
 
 def dead_letters(snapshot: Snapshot, _now: int) -> View:
@@ -156,7 +159,7 @@ def dead_letters(snapshot: Snapshot, _now: int) -> View:
     if targets:
         note += f"; the records are in {', '.join(targets)}"
     columns = ("message_id", "count", "attempts", "txid", "time_at", "reason")
-    return View(_title("dead letters", snapshot), note, columns, tuple(rows))
+    return View(_title("dead letters", snapshot), note, columns, tuple(rows), snapshot.problems)
 
 
 def shards(snapshot: Snapshot, _now: int) -> View:
@@ -175,7 +178,7 @@ def shards(snapshot: Snapshot, _now: int) -> View:
             }
         )
     columns = ("shard", "state", "parents", "start", "position", "lag_ms")
-    return View(_title("shards", snapshot), _progress(snapshot), columns, tuple(rows))
+    return View(_title("shards", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems)
 
 
 VIEWS: dict[str, Callable[[Snapshot, int], View]] = {

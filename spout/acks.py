@@ -125,7 +125,10 @@ class Acks:
                 continue
             what = f"stream {stream!r}; the application reads {', '.join(sorted(self._homes))}"
             if stream in self._homes:
-                what = f"shard {shard!r}, which the application has not met in stream {stream!r}"
+                what = (
+                    f"shard {shard!r}, which the application has not met in stream {stream!r}, or has forgotten since "
+                    "retention removed it"
+                )
             msg = (
                 f"application {self._options.application_name!r}: message ids are of {what}. Nothing was told"
             )

@@ -44,6 +44,13 @@ def adopted_nodes(
             updates[shard] = (msgspec.structs.replace(known.checkpoint, txid=settled), known.inflight)
             continue
         if shard in plan.resume:
+            log.error(
+                "shard %s: more was not done than Spark's offset holds: everything from %s on is READ AGAIN (at least "
+                "once), not from %s on",
+                shard,
+                plan.resume[shard],
+                position,
+            )
             position = parse_position(plan.resume[shard])
         waiting = sorted(
             (*plan.retries.get(shard, ()), *(plan.notDone.get(shard, ()))),

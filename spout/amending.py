@@ -8,6 +8,8 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
+from checkpoint.codec import naming
+from checkpoint.errors import CorruptNodeError
 from checkpoint.store import SourceStore
 from spout.external import Tally, take_in
 from spout.planning import ShardState
@@ -57,10 +59,14 @@ class Amender:
         self._max_retrying = max_retrying
         self._shards = shards
         self.tally = Tally()
+        self._ignored: set[str] = set()
 
     def take_in_requests(self, now: int) -> None:
         """Take in what other processes ask for: replays, acks and fails."""
-        for shard, asked in self._store.external().items():
+        requests = self._store.external()
+        for path, why in requests.unreadable.items():
+            self._put_aside(path, why)
+        for shard, asked in requests.asked.items():
             state = self._shards.get(shard)
             if state is None or state.checkpoint is None:
                 log.warning("shard %s was never read: what was asked of its records is dropped", shard)
@@ -68,12 +74,36 @@ class Amender:
                 continue
             names = list(asked)
             for start in range(0, len(names), _REQUESTS_AT_A_TIME):
-                some = names[start : start + _REQUESTS_AT_A_TIME]
-                tracker = tracker_of(self._shards[shard], self._policy)
-                requests = [asked[name] for name in some]
-                tally = take_in(shard, tracker, requests, now, self._rng, self._explicit.timeout)
-                self._amend(shard, tracker, consumed=some)
+                some = {name: asked[name] for name in names[start : start + _REQUESTS_AT_A_TIME]}
+                tracker = self._tracker(shard)
+                tally, unreadable = take_in(shard, tracker, some, now, self._rng, self._explicit.timeout)
+                for name, why in unreadable.items():
+                    del some[name]
+                    path = f"{self._store.layout.external_of(shard)}/{name}"
+                    self._put_aside(path, f"{path}: {why}")
+                self._amend(shard, tracker, consumed=list(some))
                 self.tally = self.tally.plus(tally)
+
+    def _put_aside(self, path: str, why: str) -> None:
+        """Take a request that cannot be read out of the way: nobody but who made it can mend it."""
+        if path in self._ignored:
+            return
+        try:
+            place = self._store.reject(path, self._epoch)
+        except CorruptNodeError as error:
+            self._ignored.add(path)
+            log.error(
+                "a request of another process cannot be read, and is left where it is: %s; %s", why, error
+            )
+            return
+        where = f"it is now at {place}" if place else f"it was removed: {self._store.layout.rejected} is full"
+        log.error(
+            "a request of another process cannot be read, and nothing was done of it: %s; %s", why, where
+        )
+
+    def _tracker(self, shard: str) -> ExplicitTracker:
+        with naming(self._store.layout.inflight_of(shard)):
+            return tracker_of(self._shards[shard], self._policy)
 
     def time_out(self, shards: Collection[str], now: int) -> None:
         """Fail the records of these shards that nobody has acked in time."""
@@ -81,7 +111,7 @@ class Amender:
             state = self._shards[shard]
             if not any(run.due <= now for run in state.pending):
                 continue
-            tracker = tracker_of(state, self._policy)
+            tracker = self._tracker(shard)
             late = tracker.time_out(now, self._rng)
             log.warning("shard %s: %d records were not acked in time and fail (%s)", shard, late, TIMEOUT)
             self._amend(shard, tracker)

@@ -5,6 +5,7 @@ Both places are fixed when the frame is loaded, so each action on it reads the s
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from spout.pager import Pager
 from spout.places import LATEST, Places
 from spout.positions import AtTimestamp, Position, ShardEnd, TrimHorizon
 from spout.rows import untracked_rows
-from spout.slices import beyond
+from spout.slices import beyond, portions
 from spout.streams import describe_streams
 
 __all__ = ["KinesisBatchReader", "RangesPartition", "ShardRange", "in_lineage_order", "now_of", "read_range"]
@@ -31,15 +32,19 @@ __all__ = ["KinesisBatchReader", "RangesPartition", "ShardRange", "in_lineage_or
 _PATIENCE = 60.0
 """Seconds without an answer after which a shard is given up."""
 
+_END_PATIENCE = 10.0
+"""Seconds for which empty answers are followed that tell neither of the tip nor of the end."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShardRange:
-    """The records of one shard from `start`, and before `end`."""
+    """The records of one shard from `start`, and before `end`; `closed`: it was listed as closed."""
 
     stream: str
     shard: str
     start: Position
     end: Position
+    closed: bool = False
 
 
 class RangesPartition(InputPartition):
@@ -109,6 +114,7 @@ def read_range(
     """Read one shard between two places, an answer at a time.
 
     Where the end is a time, it is waited for, so that nothing before it can still arrive: for LATEST a second at most.
+    A closed shard is followed to its end.
 
     Args:
         kinesis: the calls.
@@ -118,18 +124,27 @@ def read_range(
 
     Raises:
         DataLossError: with `failOnDataLoss`, the shard has left the stream.
-        ThrottledError, Unavailable: nothing was answered for a minute.
+        ThrottledError, Unavailable: nothing was answered for a minute, or no answer told whether more follows.
         KinesisError: naming stream, shard and position.
     """
     if isinstance(part.start, ShardEnd) or isinstance(part.end, TrimHorizon):
         return
     limiter = shard_limiter(options, part.stream, part.shard)
-    pager = Pager(kinesis, part.stream, part.shard, part.start, limiter, deaggregate=options.deaggregate)
+    pager = Pager(
+        kinesis,
+        part.stream,
+        part.shard,
+        part.start,
+        limiter,
+        deaggregate=options.deaggregate,
+        closed=part.closed,
+    )
     patient = Retrying(
         retry=retry_if_exception_type((ThrottledError, Unavailable)),
         stop=stop_after_delay(_PATIENCE),
         reraise=True,
     )
+    given_up = math.inf
     while not pager.drained:
         try:
             records = patient(pager.next, options.max_records_per_fetch)
@@ -147,10 +162,22 @@ def read_range(
         assert page is not None
         rest = 0 if isinstance(part.end, ShardEnd) else beyond(records, part.end).num_rows
         if records.num_rows > rest:
-            yield untracked_rows(records.slice(0, records.num_rows - rest), part.stream, part.shard)
-        at_tip = page.behind_ms == 0 and page.records.num_rows == 0
-        if rest or (at_tip and _is_past(part.end, page.server_time)):
+            for portion in portions(records.slice(0, records.num_rows - rest)):
+                yield untracked_rows(portion, part.stream, part.shard)
+        empty = page.records.num_rows == 0
+        if rest or (empty and pager.at_tip and _is_past(part.end, page.server_time)):
             return
+        given_up = min(given_up, limiter.clock() + _END_PATIENCE) if pager.undecided else math.inf
+        if limiter.clock() >= given_up and _is_past(part.end, page.server_time):
+            if page.behind_ms == 0:
+                # A closed shard, at a server that never ends one.
+                return
+            msg = (
+                f"stream {part.stream!r}, shard {part.shard}, position {pager.position}: the answers are empty, and "
+                "without MillisBehindLatest, so nothing tells whether more follows; check that the endpoint is one of "
+                "Kinesis"
+            )
+            raise Unavailable(msg)
 
 
 def in_lineage_order(listed: Sequence[Shard]) -> list[Shard]:
@@ -193,4 +220,4 @@ def _ranges(options: Options, kinesis: Kinesis, stream: str, now: int) -> Iterat
             losses.lost(what, f"{option} {stream}/{shard}")
     starts, ends = (places.of(stream, listed, lambda: latest) for places in (first, last))
     for one in in_lineage_order(listed):
-        yield ShardRange(stream, one.id, starts[one.id], ends[one.id])
+        yield ShardRange(stream, one.id, starts[one.id], ends[one.id], one.closed)

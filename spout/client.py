@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from botocore.parsers import ResponseParserError
 
 from spout.aws_errors import translated
@@ -27,7 +28,9 @@ from spout.kinesis import (
     Since,
     StreamInfo,
     StreamMissingError,
+    Unavailable,
 )
+from spout.limits import full_jitter
 from spout.pages import EVENTS, PAGE, page_from_response, server_time
 from spout.positions import After, At, AtTimestamp, Position, ShardEnd, TrimHorizon, parse_position
 from spout.putting import SMALLER_REQUEST_BYTES, Entry, put_all, size_of
@@ -39,6 +42,12 @@ _OF = "|"
 """Stands between a stream and its iterator where there are several ARNs: only the ARN reaches another account."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_CREATIONS = 4
+"""Tries to make a client while what gives the credentials does not answer."""
+
+_LISTINGS = 3
+"""Tries to list shards whose next page was asked for too late."""
 
 _INVALID = {"InvalidArgumentException", "SerializationException", "ValidationException"}
 
@@ -53,15 +62,35 @@ class BotoKinesis:
         KinesisError: the options name no usable region, profile or endpoint.
     """
 
-    def __init__(self, options: ConnectionOptions, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._rng = rng or random.Random()
+        self._options = options
         self._sleep = sleep
         self._arns = options.arns
-        try:
-            self._calls, self._reads = create_clients(options, options.client_num_retries, 0)
-        except (BotoCoreError, ValueError) as error:
-            where = f"{options.region or 'no region'} ({options.endpoint_url or 'default endpoint'})"
-            raise translated(error, f"stream {options.stream_name!r}", where) from error
+        self._calls, self._reads = self._created()
         self._where = f"{self._calls.meta.region_name} ({self._calls.meta.endpoint_url})"
+
+    def _created(self) -> tuple[Any, Any]:
+        """The clients; what gives the credentials is asked for some seconds, where it does not answer."""
+        options = self._options
+        for failures in range(1, _CREATIONS + 1):
+            try:
+                calls, reads = create_clients(options, options.client_num_retries, 0)
+            except (BotoCoreError, ValueError) as error:
+                where = f"{options.region or 'no region'} ({options.endpoint_url or 'default endpoint'})"
+                said = translated(error, f"stream {options.stream_name!r}", where)
+                if failures == _CREATIONS or not isinstance(said, Unavailable):
+                    raise said from error
+                self._sleep(full_jitter(failures, self._rng, base=1.0))
+            else:
+                return calls, reads
+        raise AssertionError
 
     def __repr__(self) -> str:
         return f"BotoKinesis({self._where})"
@@ -93,6 +122,16 @@ class BotoKinesis:
         return self._list_shards(stream, {})
 
     def _list_shards(self, stream: str, which: dict[str, Any]) -> list[Shard]:
+        for _ in range(_LISTINGS):
+            try:
+                return self._list_once(stream, which)
+            except Unavailable as error:
+                if _code(error) != "ExpiredNextTokenException":
+                    raise
+                expired = error
+        raise expired
+
+    def _list_once(self, stream: str, which: dict[str, Any]) -> list[Shard]:
         shards: list[Shard] = []
         page = self._stream(stream) | which
         while page:
@@ -127,7 +166,11 @@ class BotoKinesis:
         answer = self._call("GetRecords", self._reads.get_records, ShardIterator=token, Limit=limit, **which)
         page: Page | None = answer.get(PAGE)
         if page is None:
-            page = page_from_response(answer, server_time(answer["ResponseMetadata"]["HTTPHeaders"]))
+            answered = server_time(answer["ResponseMetadata"]["HTTPHeaders"])
+            try:
+                page = page_from_response(answer, answered)
+            except ResponseParserError as error:
+                raise translated(error, "GetRecords", self._where) from error
         if of and page.next_iterator is not None:
             return replace(page, next_iterator=f"{stream}{of}{page.next_iterator}")
         return page
@@ -175,6 +218,9 @@ class BotoKinesis:
         except StreamMissingError as error:
             msg = f"{error}. Was the consumer deregistered? consumerLifecycle=managed registers it at the next start"
             raise ConsumerMissingError(msg) from error
+        if EVENTS not in answer:
+            msg = f"{what} in {self._where}: events come in a protocol that is not JSON: set consumerMode=polling"
+            raise KinesisError(msg)
         began = server_time(answer["ResponseMetadata"]["HTTPHeaders"])
         return EventStream(answer[EVENTS], what, self._where, began)
 
@@ -219,6 +265,9 @@ class BotoKinesis:
         try:
             answer: dict[str, Any] = method(**arguments)
         except (BotoCoreError, ClientError, ResponseParserError) as error:
+            if isinstance(error, NoCredentialsError):
+                # A client made while nothing gave credentials keeps to that: the next call has another one.
+                self._calls, self._reads = self._created()
             raise translated(error, what, self._where) from error
         return answer
 
@@ -244,8 +293,13 @@ def _filter(since: Since) -> dict[str, Any]:
 
 def _is_invalid(error: KinesisError) -> bool:
     """Whether Kinesis refused a call for what it asks."""
+    return _code(error) in _INVALID
+
+
+def _code(error: KinesisError) -> str:
+    """What Kinesis called the refusal; empty where it was none."""
     cause = error.__cause__
-    return isinstance(cause, ClientError) and cause.response.get("Error", {}).get("Code") in _INVALID
+    return str(cause.response.get("Error", {}).get("Code", "")) if isinstance(cause, ClientError) else ""
 
 
 def _start(position: Position) -> dict[str, Any]:

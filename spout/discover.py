@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -55,11 +57,16 @@ def is_bare(stream: DataFrame) -> bool:
     return _is_ours(plan)
 
 
-def options_of_query(query: StreamingQuery) -> Options:
-    """The options of the source that a running query reads.
+def options_of_query(query: StreamingQuery, timeout: float = 60) -> list[Options]:
+    """The options of each source of `kinesis-trident` that a query reads, in the order of its plan.
+
+    Spark makes a query's plan in a thread of its own, after `start()` has returned: it is waited for.
+
+    Returns:
+        Those that differ; nothing where the query ended before it had a plan.
 
     Raises:
-        NotOurSourceError: it does not read `kinesis-trident`, or more than one of it, or has not begun.
+        NotOurSourceError: it does not read `kinesis-trident`, or has no plan within `timeout` seconds.
     """
     if not hasattr(query, "_jsq"):
         msg = (
@@ -67,17 +74,47 @@ def options_of_query(query: StreamingQuery) -> Options:
             "stop(query, stream=stream), where stream is what load() returned"
         )
         raise NotOurSourceError(msg)
-    plan = query._jsq.streamingQuery().logicalPlan()
-    found = []
+    plan = _plan_of_query(query, timeout)
+    if plan is None:
+        return []
+    ours: list[Options] = []
     for leaf in _leaves(plan):
         relation = leaf.relation() if hasattr(leaf, "relation") else None
         if "StreamingDataSourceV2" in leaf.getClass().getSimpleName() and relation is not None:
-            found.append(_as_dict(relation.options()))
-    ours = [options for options in found if _has(options, "applicationName")]
-    if len(ours) != 1:
-        msg = f"the query reads {len(ours)} sources of {_FORMAT!r}; expected one"
+            found = _as_dict(relation.options())
+            # A DataFrame that a query uses twice is one source.
+            if _has(found, "applicationName") and (options := Options.parse(found)) not in ours:
+                ours.append(options)
+    if not ours:
+        msg = f"the query reads 0 sources of {_FORMAT!r}; expected one"
         raise NotOurSourceError(msg)
-    return Options.parse(ours[0])
+    return ours
+
+
+def _plan_of_query(query: StreamingQuery, timeout: float) -> Any:
+    """The logical plan of a query; None where it ended without one."""
+    execution = query._jsq.streamingQuery()
+    deadline = time.monotonic() + timeout
+    try:
+        # It fails with what ended the query, which is for the caller to see in `query.exception()`.
+        execution.awaitInitialization(round(max(timeout, 0) * 1000))
+    except Py4JJavaError:
+        if query.isActive:
+            raise
+    # Asked for while the query's thread makes it, the plan would keep this one waiting without end.
+    if not query.isActive or time.monotonic() < deadline:
+        try:
+            return execution.logicalPlan()
+        except Py4JJavaError as error:
+            # Only the query's own thread may make the plan, so none has been made.
+            if "logicalPlan must be initialized" not in str(error.java_exception.getMessage()):
+                raise
+            if not query.isActive:
+                return None
+    msg = (
+        f"Spark has not begun the query within {timeout:g} s, so what it reads is not known: try again later"
+    )
+    raise NotOurSourceError(msg)
 
 
 def _analyzed(stream: DataFrame) -> Any:

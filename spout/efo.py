@@ -15,6 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from spout.closing import Closing
 from spout.kinesis import InUseError, KinesisError, Page, ThrottledError, Unavailable
 from spout.limits import full_jitter
 from spout.pager import ShardPager
@@ -65,7 +66,7 @@ class SubscriptionPager(ShardPager):
     Args:
         subscriber: the calls.
         consumer: its ARN.
-        stream, shard, position, deaggregate: see `ShardPager`.
+        stream, shard, position, closing, deaggregate: see `ShardPager`.
         clock: seconds of any one clock.
     """
 
@@ -76,13 +77,14 @@ class SubscriptionPager(ShardPager):
         stream: str,
         shard: str,
         position: Position,
+        closing: Closing,
         *,
         deaggregate: bool = True,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         rng: random.Random | None = None,
     ) -> None:
-        super().__init__(stream, shard, position, deaggregate=deaggregate)
+        super().__init__(stream, shard, position, closing, deaggregate=deaggregate)
         self._subscriber = subscriber
         self._consumer = consumer
         self._clock = clock
@@ -98,9 +100,14 @@ class SubscriptionPager(ShardPager):
 
         A subscription that has ended is renewed where it ended; that another one is waited for counts as a throttle.
         """
+        part = self._next_part()
+        if part is not None:
+            return part
         deadline = self._clock() + patience
         try:
             page = self._next_page(deadline)
+            # An event that cannot be taken comes again with the next subscription.
+            records = None if page is None else self._take(page)
         except (ThrottledError, Unavailable) as error:
             self._give_up()
             if self._clock() >= deadline:
@@ -109,13 +116,13 @@ class SubscriptionPager(ShardPager):
         except KinesisError as error:
             self.close()
             raise self._said(error) from error
-        if page is None:
-            return None
-        self._failures = 0
-        return self._take(page)
+        if records is not None:
+            self._failures = 0
+        return records
 
     def close(self) -> None:
         """End the subscription, if there is one; reading on begins another."""
+        self._rest = None
         if self._subscription is not None:
             self._subscription.close()
             self._subscription = None

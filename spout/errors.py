@@ -11,6 +11,7 @@ __all__ = [
     "NotOurSourceError",
     "OffsetError",
     "OptionsError",
+    "OutcomeMissingError",
     "PinnedRecordsGoneError",
     "ProtocolMismatchError",
     "SettledBatchError",
@@ -46,6 +47,10 @@ class ProtocolMismatchError(SpoutError):
 
 class CheckpointMismatchError(SpoutError):
     """Spark's checkpoint and ZooKeeper disagree about what has been read."""
+
+
+class OutcomeMissingError(CheckpointMismatchError):
+    """Spark has committed a batch whose records were judged, and ZooKeeper does not have the outcome."""
 
 
 class StopTimeoutError(SpoutError):

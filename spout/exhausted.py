@@ -11,7 +11,7 @@ from spout.options import Options
 from spout.uris import shown
 from tracker.records import Run
 
-__all__ = ["counted", "refuse_exhausted"]
+__all__ = ["added_up", "counted", "refuse_exhausted"]
 
 _LAST_LETTERS = 20
 """Dead letters kept in ZooKeeper a shard, to look at; the records themselves are in the dead letter."""
@@ -25,6 +25,14 @@ def counted(
         count=(before.count if before else 0) + sum(letter.count for letter in letters),
         target=shown(options.dead_letter or options.on_exhausted),
         last=(*(before.last if before else ()), *letters)[-_LAST_LETTERS:],
+    )
+
+
+def added_up(nodes: Sequence[DeadLettersNode]) -> DeadLettersNode:
+    """What ZooKeeper says of the dead letters of several shards together; there is at least one."""
+    last = sorted((letter for node in nodes for letter in node.last), key=lambda letter: letter.time)
+    return DeadLettersNode(
+        count=sum(node.count for node in nodes), target=nodes[-1].target, last=tuple(last[-_LAST_LETTERS:])
     )
 
 

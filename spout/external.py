@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from checkpoint.nodes import ExternalNode
+from tracker.errors import OrderError
 from tracker.explicit import ExplicitTracker
 from tracker.keys import unpack
 from tracker.records import RecordPosition
@@ -40,14 +41,20 @@ class Tally(NamedTuple):
 def take_in(
     shard: str,
     tracker: ExplicitTracker,
-    asked: Iterable[ExternalNode],
+    asked: Mapping[str, ExternalNode],
     now: int,
     rng: random.Random,
     timeout: int = 0,
-) -> Tally:
-    """Do what was asked, in order. `now` is in epoch milliseconds, `timeout` what a reset gives from now on."""
+) -> tuple[Tally, dict[str, str]]:
+    """Do what was asked, in order. `now` is in epoch milliseconds, `timeout` what a reset gives from now on.
+
+    Returns:
+        What became of the records; and of the requests whose positions cannot be read, by name, what is wrong. Of
+        those nothing was done.
+    """
     tally = Tally()
-    for node in asked:
+    unreadable: dict[str, str] = {}
+    for name, node in asked.items():
         if node.op == "replay":
             refused = tracker.replay([RecordPosition.parse(text) for text in node.records], now)
             if refused:
@@ -55,7 +62,11 @@ def take_in(
                     "shard %s: no such records were delivered: %s", shard, ", ".join(map(str, refused))
                 )
             continue
-        keys = unpack(node.positions)
+        try:
+            keys = unpack(node.positions)
+        except OrderError as error:
+            unreadable[name] = str(error)
+            continue
         if node.op == "ack":
             told = tracker.ack_keys(keys)
             tally = tally.plus(Tally(told.changed, 0, told.late, told.known, told.unknown))
@@ -73,4 +84,4 @@ def take_in(
                 node.op,
                 tracker.high,
             )
-    return tally
+    return tally, unreadable

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from spout.as_delivered import check_runs, check_whole
+from spout.closing import Closing
 from spout.efo import Subscriber, SubscriptionPager
 from spout.gather import Picker, gather, start_of
 from spout.held import Bounds, Held, Turn, cut
@@ -26,6 +27,9 @@ __all__ = ["Bounds", "DueTurn", "FanOut", "ShardFetcher", "Turn", "cut"]
 
 _PATIENCE = 60.0
 """Seconds without an answer after which a shard that must be read is given up."""
+
+_END_PATIENCE = 10.0
+"""Seconds for which a turn without records follows empty answers that tell neither of the tip nor of the end."""
 
 _SAFETY_MS = 5 * 60 * 1000
 """How far an idle AT_TIMESTAMP position stays behind the clock: arrival times are approximate, and clocks differ."""
@@ -67,6 +71,7 @@ class ShardFetcher:
         stream: its name.
         shard: its id.
         options: `maxRecordsPerFetch`, `deaggregate`, and the limits of a shard.
+        closed: the shard was listed as closed.
         fan_out: where new records are pushed from, None to poll for them.
         limiter: what the shard allows to who polls; by default one that all turns of this process share.
         wall: epoch milliseconds, for a server that does not tell the time.
@@ -79,6 +84,7 @@ class ShardFetcher:
         shard: str,
         options: Options,
         *,
+        closed: bool = False,
         fan_out: FanOut | None = None,
         limiter: ShardLimiter | None = None,
         wall: Callable[[], int] = lambda: int(time.time() * 1000),
@@ -88,6 +94,7 @@ class ShardFetcher:
         self._shard = shard
         self._limit = options.max_records_per_fetch
         self._deaggregate = options.deaggregate
+        self._closed = closed
         self._fan_out = fan_out
         self._limiter = limiter or shard_limiter(options, stream, shard)
         self._clock = self._limiter.clock
@@ -97,7 +104,8 @@ class ShardFetcher:
         """Read from `position` until a bound, the tip, or the shard's end.
 
         The first answer is waited for. Empty answers behind the tip are walked through, whatever time it takes: a
-        turn that stopped among them would start over at the same place. Throttling ends the turn with what it
+        turn that stopped among them would start over at the same place. A closed shard is followed to its end: "0
+        behind" is no tip there. Throttling ends the turn with what it
         holds; so does a fault that does not pass within the time bound, if anything is held.
 
         Raises:
@@ -112,6 +120,7 @@ class ShardFetcher:
     def _turn(self, pager: ShardPager, position: Position, bounds: Bounds) -> Turn:
         held = Held(bounds)
         deadline = self._clock() + bounds.seconds
+        given_up = self._clock() + max(bounds.seconds, _END_PATIENCE)
         seen = None
         while not (held.full or pager.drained or seen):
             asked = min(self._limit, held.room)
@@ -123,9 +132,17 @@ class ShardFetcher:
                 return _cut_short(held, page, records)
             if pager.at_tip:
                 seen = page.server_time or self._wall()
-        behind = pager.page.behind_ms if pager.page else 0
+            elif pager.undecided and self._clock() >= given_up:
+                break
+        behind = self._behind(pager.page, held) if pager.page else 0
         end = _end(pager, position, seen)
         return held.turn(end, closed=pager.drained, behind_ms=behind, seen=None if pager.drained else seen)
+
+    def _behind(self, page: Page, held: Held) -> int:
+        """The lag after a page; where no answer tells it, the age of the last record, which is no less."""
+        if page.behind_ms is not None or not held.batches:
+            return page.behind_ms or 0
+        return max(1, (page.server_time or self._wall()) - arrival_at(held.batches[-1], -1))
 
     def fetch_until(self, position: Position, last: RecordPosition) -> Turn:
         """Read exactly the records from `position` up to `last`, which is included, whatever it takes.
@@ -141,7 +158,8 @@ class ShardFetcher:
             check_runs([Run(first="", last=str(last))], self._where)
         pager = self._pager(position)
         batches: list[pa.RecordBatch] = []
-        while not _finished(pager, last):
+        given_up = self._clock() + _PATIENCE
+        while not self._is_finished(pager, last, given_up):
             batches.append(self._next(pager, self._limit))
             check_whole(batches[-1], [last], self._where)
         held = Held(batches=through(batches, last))
@@ -175,7 +193,8 @@ class ShardFetcher:
         pager = self._pager(start_of(group[0]))
         last = group[-1].last_position
         count = size = 0
-        while not _finished(pager, last):
+        given_up = self._clock() + _PATIENCE
+        while not self._is_finished(pager, last, given_up):
             # Where it begins behind an aggregate's end, that comes first, however large, and is none of its records.
             if max_bytes is not None and size >= max_bytes and count:
                 return False
@@ -204,6 +223,7 @@ class ShardFetcher:
             self._stream,
             self._shard,
             position,
+            Closing(self._kinesis, self._stream, self._shard, known=self._closed),
             deaggregate=self._deaggregate,
             clock=self._clock,
             sleep=self._limiter.sleep,
@@ -217,11 +237,36 @@ class ShardFetcher:
             position,
             self._limiter,
             deaggregate=self._deaggregate,
+            closed=self._closed,
         )
 
     @property
     def _where(self) -> str:
         return f"stream {self._stream!r}, shard {self._shard}"
+
+    def _is_finished(self, pager: ShardPager, last: RecordPosition, given_up: float) -> bool:
+        """Whether everything up to `last` was read, or there is nothing more to read.
+
+        Raises:
+            Unavailable: by `given_up` no answer has told.
+        """
+        if isinstance(pager.position, After) and pager.position.record >= last:
+            return True
+        page = pager.page
+        if page is None:
+            return False
+        if pager.drained or (page.records.num_rows == 0 and pager.at_tip):
+            return True
+        if not pager.undecided or self._clock() < given_up:
+            return False
+        if page.behind_ms == 0:
+            # A closed shard, at a server that never ends one.
+            return True
+        msg = (
+            f"{self._where}, position {pager.position}: the answers are empty, and without MillisBehindLatest, so "
+            "nothing tells whether more follows; check that the endpoint is one of Kinesis"
+        )
+        raise Unavailable(msg)
 
     def _next_or_end(self, pager: ShardPager, limit: int, deadline: float | None) -> pa.RecordBatch | None:
         """The next page for a turn, or None where it ends; without a deadline nothing is held yet."""
@@ -256,7 +301,7 @@ def _cut_short(held: Held, page: Page, records: pa.RecordBatch) -> Turn:
     """The turn of a page that did not fit: the rest is read again by the next one."""
     last = held.batches[-1]
     lag = max(1, arrival_at(records, -1) - arrival_at(last, -1))
-    return held.turn(After(position_at(last, -1)), behind_ms=page.behind_ms + lag)
+    return held.turn(After(position_at(last, -1)), behind_ms=(page.behind_ms or 0) + lag)
 
 
 def _end(pager: ShardPager, start: Position, seen: int | None) -> Position:
@@ -273,11 +318,3 @@ def _span(run: Run) -> int:
     start = run.first or run.prev
     inside = start is not None and RecordPosition.parse(start).sequence == run.last_position.sequence
     return 1 if inside else run.count
-
-
-def _finished(pager: ShardPager, last: RecordPosition) -> bool:
-    """Whether everything up to `last` was read, or there is nothing more to read."""
-    if isinstance(pager.position, After) and pager.position.record >= last:
-        return True
-    page = pager.page
-    return pager.drained or (page is not None and page.records.num_rows == 0 and page.behind_ms == 0)

@@ -56,7 +56,7 @@ class GoneShard:
 
     def get_records(self, iterator: str, limit: int) -> Page:
         """No records, and no next iterator."""
-        return Page(pa.RecordBatch.from_pylist([], schema=PAGE_SCHEMA), None, 0, 0)
+        return Page(pa.RecordBatch.from_pylist([], schema=PAGE_SCHEMA), None, 0, 0, closed=True)
 
     def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
         """See `Kinesis.put_records`."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from spout.positions import After, Position
-from spout.slices import arrival_at, compact, fitting, payload_size, position_at, through
+from spout.slices import arrival_at, compact, fitting, memory_of, payload_size, position_at, through
 from tracker.records import RecordPosition
 
 __all__ = ["Bounds", "Held", "Turn", "cut"]
@@ -44,7 +44,7 @@ class Turn:
     """What one turn of a shard holds.
 
     Attributes:
-        batches: in shard order, in the columns of `spout.slices.RECORD_SCHEMA`.
+        batches: in shard order, in the columns of `spout.slices.RECORD_SCHEMA`, or with shared keys.
         count: their records.
         size: their payloads, in bytes.
         last: the last record, None when there is none.
@@ -88,7 +88,7 @@ class Held:
     def __post_init__(self) -> None:
         self.count = sum(batch.num_rows for batch in self.batches)
         self.size = sum(map(payload_size, self.batches))
-        self.memory = sum(batch.nbytes for batch in self.batches)
+        self.memory = sum(map(memory_of, self.batches))
 
     @property
     def full(self) -> bool:
@@ -127,14 +127,14 @@ class Held:
         )
         if taken:
             held = records.slice(0, taken)
-            if records.nbytes - held.nbytes > _WASTE:
+            if memory_of(records) - memory_of(held) > _WASTE:
                 held = compact(records, 0, taken)
             self.batches.append(held)
             self.count += taken
             # Some are perhaps before the position; of aggregates there are fewer than of their user records.
             self.answered += min(answered, records.num_rows)
             self.size += payload_size(held)
-            self.memory += held.nbytes
+            self.memory += memory_of(held)
         return taken
 
     def turn(

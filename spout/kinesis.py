@@ -111,16 +111,18 @@ class Page:
     """One GetRecords answer, or one event of a subscription, whose continuation `next_iterator` then is.
 
     `records` has the columns partitionKey (string), data (binary), sequenceNumber (string) and
-    approximateArrivalTimestamp (timestamp[us, UTC]), in shard order. `next_iterator` is None when the shard is
-    drained. `size` is the sum of the payloads in bytes. `server_time` is when the server answered, by its clock, in
-    epoch milliseconds rounded down; None where that is not known.
+    approximateArrivalTimestamp (timestamp[us, UTC]), in shard order. `next_iterator` is None at the end of a closed
+    shard (`spout.closing`). `behind_ms` is None where the answer does not tell. `size` is the sum of the payloads in
+    bytes. `server_time` is when the server answered, by its clock, in epoch milliseconds rounded down; None where that
+    is not known. `closed`: the answer names child shards.
     """
 
     records: pa.RecordBatch
     next_iterator: str | None
-    behind_ms: int
+    behind_ms: int | None
     size: int
     server_time: int | None = None
+    closed: bool = False
 
 
 class Kinesis(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Callable
 
@@ -16,6 +17,9 @@ __all__ = ["Listings"]
 
 log = logging.getLogger(__name__)
 
+_AGAIN = 1.0
+"""Seconds until a listing is tried again that somebody waits for."""
+
 _ALL_EVERY = 60.0
 """Seconds between two listings of all shards; those in between ask only for new ones."""
 
@@ -27,8 +31,11 @@ class Listings:
         state: of the source.
         probe: what was seen at the shards' tips is noted before their retention is checked.
         options: `describeShardInterval`.
-        clock: epoch seconds; the streams have just been described.
+        clock: seconds that never step back; the streams have just been described.
         rng: for the jitter: queries that were started together do not list together for ever.
+
+    Attributes:
+        is_current: the shards were listed since that was asked for.
     """
 
     def __init__(
@@ -44,8 +51,9 @@ class Listings:
         self._interval = options.describe_shard_interval
         self._clock = clock
         self._rng = rng
-        self._next = self._all_next = 0.0
+        self._next = self._all_next = -math.inf
         self._begun = clock()
+        self.is_current = True
 
     def arrived_by(self) -> int:
         """A time, in epoch milliseconds by the server's clock, by which all that is there now had arrived.
@@ -61,6 +69,11 @@ class Listings:
             passed = self._clock() - self._begun
         return self._state.streams.by_now + int(passed * 1000)
 
+    def list_at_once(self) -> None:
+        """Have the next `refresh` list the shards."""
+        self._next = -math.inf
+        self.is_current = False
+
     def refresh(self) -> None:
         """List the shards where that is due; what Kinesis cannot answer now is asked another time.
 
@@ -69,10 +82,11 @@ class Listings:
             StreamRecreatedError: a stream was deleted and created again.
         """
         # What comes after a shard that has ended is listed at once: from then on it is known what of it expires.
-        if self._clock() < self._next and not self._state.children_due:
+        if self._clock() < self._next and not (self._state.children_due or self._probe.ended_open):
             return
-        self._state.children_due = False
-        self._next = self._clock() + self._interval * self._rng.uniform(0.8, 1.2)
+        self._state.children_due = self._probe.ended_open = False
+        interval = self._interval if self.is_current else min(self._interval, _AGAIN)
+        self._next = self._clock() + interval * self._rng.uniform(0.8, 1.2)
         try:
             self._state.describe_streams()
             # Who only asks for what is new costs little; what retention took away has time.
@@ -81,6 +95,7 @@ class Listings:
         except (ThrottledError, Unavailable) as error:
             log.warning("cannot list the shards now, going on with those known: %s", error)
             return
+        self.is_current = True
         if everything:
             self._all_next = self._clock() + _ALL_EVERY * self._rng.uniform(0.8, 1.2)
         self._state.seen_at_tip(self._probe.looks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from checkpoint.nodes import Plan
@@ -34,33 +34,45 @@ class Looker(Protocol):
 
 
 class TipWatch:
-    """What is known of each shard's tip. Times are epoch milliseconds, given by the caller.
+    """What is known of each shard's tip.
+
+    Times are milliseconds, given by the caller, of a clock that never steps back.
 
     Args:
         looker: looks.
+        is_closed: whether a shard was listed as closed: it has an end, and no tip.
         period_ms: between two looks at one shard.
     """
 
-    def __init__(self, looker: Looker, period_ms: int = LOOK_PERIOD_MS) -> None:
+    def __init__(
+        self,
+        looker: Looker,
+        is_closed: Callable[[str], bool] = lambda _: False,
+        period_ms: int = LOOK_PERIOD_MS,
+    ) -> None:
         self._looker = looker
+        self._is_closed = is_closed
         self._period = period_ms
         self._more: dict[str, bool | None] = {}
         self._looked: dict[str, int] = {}
         self._found: dict[str, int] = {}
-        self._ended: set[str] | None = None
+        self._draining = False
+        self._at_tip: set[str] = set()
+        self._beyond: set[str] = set()
         self._until = 0
 
-    def only_until_tip(self, now: int) -> None:
-        """From here on a shard is not read again that is found at its tip, or was read beyond `now`, the server's time.
+    def only_until_tip(self, until: int) -> None:
+        """From here on a shard is not read again that is found at its tip, or was read beyond `until`.
 
-        A shard that takes records as fast as they are read never is at its tip.
+        That is epoch milliseconds by the server's clock. A shard that takes records as fast as they are read never is
+        at its tip. One that is closed is read to its end: its children may hold what arrived before.
         """
-        self._ended = set()
-        self._until = now
+        self._draining = True
+        self._until = until
 
     def shards_to_read(self, positions: Mapping[str, Position], now: int) -> list[str]:
         """The shards with something new at their positions, as far as is known; looks where a look is due."""
-        open_ = {shard: at for shard, at in positions.items() if shard not in (self._ended or ())}
+        open_ = {shard: at for shard, at in positions.items() if not self._has_ended(shard)}
         ask = {
             shard: at
             for shard, at in open_.items()
@@ -86,9 +98,9 @@ class TipWatch:
         Where reading has not moved on, `seen` is perhaps that of an earlier turn: another look must tell. So it must
         where the batch was `replayed`: its turns saw the tip as it was before a crash, or before draining began.
         """
-        if self._ended is not None:
+        if self._draining:
             nodes = {shard: states[shard].checkpoint for shard in plan.read}
-            self._ended |= {s for s, node in nodes.items() if node and (node.arrival or 0) > self._until}
+            self._beyond |= {s for s, node in nodes.items() if node and (node.arrival or 0) > self._until}
         if replayed:
             for shard in plan.read:
                 self._more.pop(shard, None)
@@ -107,16 +119,19 @@ class TipWatch:
         due = [
             self._looked.get(shard, now - self._period) + self._period
             for shard in positions
-            if shard not in (self._ended or ()) and not self._more.get(shard)
+            if not self._has_ended(shard) and not self._more.get(shard)
         ]
         return min(due, default=now + self._period)
 
     def all_ended(self, positions: Mapping[str, Position]) -> bool:
         """Whether, after `only_until_tip`, all these shards have been read so far."""
-        return self._ended is not None and self._ended.issuperset(positions)
+        return self._draining and all(map(self._has_ended, positions))
+
+    def _has_ended(self, shard: str) -> bool:
+        return shard in self._beyond or (shard in self._at_tip and not self._is_closed(shard))
 
     def _learn(self, shard: str, more: bool | None, now: int) -> None:
         self._more[shard] = more
         self._looked[shard] = now
-        if more is False and self._ended is not None:
-            self._ended.add(shard)
+        if more is False and self._draining:
+            self._at_tip.add(shard)

@@ -8,14 +8,16 @@ import msgspec
 
 from checkpoint.layout import Layout, ShardKey
 from checkpoint.nodes import VERSION, Plan
+from checkpoint.packed import PACKED_VERSION, PackedPlan, packed, unpacked
 from spout.errors import OffsetError
+from tracker.errors import OrderError
 
 __all__ = ["in_home", "offset_from_plan", "plan_from_offset"]
 
 
 def offset_from_plan(plan: Plan) -> dict[str, Any]:
-    """The plan as the JSON object that Spark logs."""
-    offset: dict[str, Any] = msgspec.to_builtins(plan)
+    """The plan as the JSON object that Spark logs; very many runs are packed."""
+    offset: dict[str, Any] = msgspec.to_builtins(packed(plan))
     return offset
 
 
@@ -26,15 +28,17 @@ def plan_from_offset(offset: dict[str, Any]) -> Plan:
         OffsetError: another version, or not an offset of this source.
     """
     version = offset.get("v")
-    if version != VERSION:
+    if version not in (VERSION, PACKED_VERSION):
         msg = (
-            f"Spark's checkpoint holds an offset of version {version!r}, this release reads version {VERSION}: "
-            "use the release that wrote it, or start with a new checkpointLocation"
+            f"Spark's checkpoint holds an offset of version {version!r}, this release reads versions {VERSION} and "
+            f"{PACKED_VERSION}: use the release that wrote it, or start with a new checkpointLocation"
         )
         raise OffsetError(msg)
     try:
-        return msgspec.convert(offset, Plan)
-    except msgspec.ValidationError as error:
+        plan = unpacked(msgspec.convert(offset, Plan if version == VERSION else PackedPlan))
+        assert isinstance(plan, Plan)
+        return plan
+    except (msgspec.ValidationError, OrderError) as error:
         msg = f"Spark's checkpoint holds an offset that is not ours ({error}): start with a new checkpointLocation"
         raise OffsetError(msg) from error
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from spout import values
 from spout.errors import OptionsError
+from spout.other_options import sentence_for
 from spout.places import LATEST, Places
 from spout.positions import TRIM_HORIZON
 from spout.times import timestamp
@@ -110,13 +111,17 @@ def find(known: Mapping[str, Option], name: str, page: str = "docs/options.md") 
     """The option that a user calls `name`.
 
     Raises:
-        OptionsError: there is none; it names the nearest one, or the `page` of the documentation.
+        OptionsError: there is none; it names the nearest one, or the `page` of the documentation, and of another
+            connector's option says what to use here.
     """
     key = name.lower().removeprefix("kinesis.")
     if key in known:
         return known[key]
     if key in ("path", "paths"):
         msg = f"unknown option {name}: load() takes no path here, the option streamName names the stream"
+        raise OptionsError(msg)
+    if sentence := sentence_for(key):
+        msg = f"option {name} is another connector's. {sentence.rstrip('.')}"
         raise OptionsError(msg)
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     hint = (

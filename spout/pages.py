@@ -7,6 +7,7 @@ response; signing, endpoints, credentials, retries and errors stay botocore's.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
@@ -31,6 +32,8 @@ __all__ = [
     "parsed_page",
     "server_time",
 ]
+
+log = logging.getLogger(__name__)
 
 PAGE = "KinesisTridentPage"
 """The key under which a parsed GetRecords response holds its `Page`."""
@@ -67,20 +70,33 @@ class _Record(
 
 
 class _Answer(
-    msgspec.Struct, rename={"records": "Records", "next": "NextShardIterator", "behind": "MillisBehindLatest"}
+    msgspec.Struct,
+    rename={
+        "records": "Records",
+        "next": "NextShardIterator",
+        "behind": "MillisBehindLatest",
+        "children": "ChildShards",
+    },
 ):
     records: list[_Record]
     next: str | None = None
     behind: int | None = None
+    children: list[msgspec.Raw] | None = None
 
 
 class _Event(
     msgspec.Struct,
-    rename={"records": "Records", "next": "ContinuationSequenceNumber", "behind": "MillisBehindLatest"},
+    rename={
+        "records": "Records",
+        "next": "ContinuationSequenceNumber",
+        "behind": "MillisBehindLatest",
+        "children": "ChildShards",
+    },
 ):
     records: list[_Record]
     next: str | None = None
     behind: int | None = None
+    children: list[msgspec.Raw] | None = None
 
 
 _TOGETHER = 256
@@ -102,17 +118,13 @@ def page_of(body: bytes | memoryview, answered: int | None = None) -> Page:
     return _page(_decoder.decode(body), answered)
 
 
-def parsed_page(body: memoryview) -> Page:
-    """As `page_of`.
-
-    Raises:
-        ResponseParserError: the body is not the JSON of a GetRecords answer.
-    """
+def parsed_page(body: memoryview) -> Page | bytes:
+    """As `page_of`; a body that it refuses is given back as it is, for botocore's parser to read."""
     try:
         return page_of(body)
     except msgspec.MsgspecError as error:
-        msg = f"the answer to GetRecords cannot be read ({len(body)} bytes): {error}"
-        raise ResponseParserError(msg) from error
+        log.debug("an answer to GetRecords is read by botocore's parser (%d bytes): %s", len(body), error)
+        return bytes(body)
 
 
 def page_of_event(payload: bytes, answered: int | None = None) -> Page:
@@ -125,18 +137,32 @@ def page_of_event(payload: bytes, answered: int | None = None) -> Page:
 
 
 def page_from_response(response: Mapping[str, Any], answered: int | None = None) -> Page:
-    """The page in a response that botocore has parsed: right but slow, for a protocol that is not JSON."""
-    records = [
-        _Record(
-            record["Data"],
-            record["PartitionKey"],
-            record["SequenceNumber"],
-            record["ApproximateArrivalTimestamp"].timestamp(),
+    """The page in a response that botocore has parsed: slow, for what the decoder refuses, and other protocols.
+
+    Raises:
+        ResponseParserError: the response is not that of GetRecords.
+    """
+    try:
+        records = [_record_from_response(record) for record in response["Records"]]
+        behind = response.get("MillisBehindLatest")
+        answer = _Answer(
+            records,
+            response.get("NextShardIterator"),
+            None if behind is None else int(behind),
+            response.get("ChildShards"),
         )
-        for record in response["Records"]
-    ]
-    return _page(
-        _Answer(records, response.get("NextShardIterator"), response.get("MillisBehindLatest")), answered
+        return _page(answer, answered)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        msg = f"it is not that of GetRecords: {error!r}"
+        raise ResponseParserError(msg) from error
+
+
+def _record_from_response(record: Mapping[str, Any]) -> _Record:
+    arrival = record.get("ApproximateArrivalTimestamp")
+    # Half a surrogate pair is no text that Arrow takes.
+    key = record["PartitionKey"].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return _Record(
+        record["Data"], key, record["SequenceNumber"], arrival.timestamp() if arrival is not None else 0.0
     )
 
 
@@ -150,7 +176,8 @@ def _page(answer: _Answer | _Event, answered: int | None) -> Page:
         _timestamps(np.array([record.arrival for record in records], dtype=np.float64)),
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
-    return Page(batch, answer.next or None, answer.behind or 0, data.buffers()[2].size, answered)
+    size = data.buffers()[2].size
+    return Page(batch, answer.next or None, answer.behind, size, answered, closed=bool(answer.children))
 
 
 def _payloads(data: list[bytes]) -> pa.Array:
@@ -202,7 +229,17 @@ class _PageParser(JSONParser):
         wanted = headers.get("content-length", "")
         if wanted.isdigit() and len(response["body"]) < int(wanted):
             raise IncompleteReadError(actual_bytes=len(response["body"]), expected_bytes=int(wanted))
+        if shape is not None and shape.name == "GetRecordsOutput" and response["status_code"] == 200:
+            return {PAGE: self._refused(response, shape, headers), "ResponseMetadata": metadata}
         return super().parse(response, shape)
+
+    def _refused(self, response: Any, shape: Any, headers: Mapping[str, str]) -> Page:
+        """The page in a body that the decoder has refused."""
+        try:
+            return page_from_response(super().parse(response, shape), server_time(headers))
+        except (AttributeError, ResponseParserError, TypeError, ValueError) as error:
+            msg = f"the answer to GetRecords cannot be read ({len(response['body'])} bytes): {error}"
+            raise ResponseParserError(msg) from error
 
 
 class PageParserFactory(ResponseParserFactory):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
@@ -15,7 +15,7 @@ from tracker.records import Run
 
 __all__ = ["PROTOCOL", "ShardTurn", "TurnsPartition", "tasks_for", "tasks_of"]
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Bump when what a partition carries, or what a task does with it, changes."""
 
 
@@ -25,7 +25,7 @@ class ShardTurn:
 
     `shard` is its name in the layout, `index` its place in the plan. `due` holds the runs taken up again in shard
     order, each with True where it is exhausted and goes to the dead letter; `read` says whether new records are read
-    from `start` (a position in text form), at most `limit` of them.
+    from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed.
     """
 
     shard: str
@@ -34,6 +34,7 @@ class ShardTurn:
     read: bool
     due: tuple[tuple[Run, bool], ...] = ()
     limit: int | None = None
+    closed: bool = False
 
 
 class TurnsPartition(InputPartition):
@@ -98,11 +99,16 @@ def tasks_of(
     replay: bool,
     consumers: Mapping[str, str] | None = None,
     without: Container[str] = (),
+    is_closed: Callable[[str], bool] = lambda _: False,
 ) -> list[TurnsPartition]:
     """Cut a plan into tasks; `replay` where its turns may be pinned already, `consumers` as in `TurnsPartition`.
 
-    `without`: shards that cannot be read any more, whose turns stay empty.
+    `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
+    closed. A batch is read as it was planned, whatever the option `deaggregate` says now: the rows of a pinned turn are
+    the same ones only then.
     """
+    if plan.deaggregate is not None:
+        options = replace(options, deaggregate=plan.deaggregate)
     turns = [
         ShardTurn(
             shard=shard,
@@ -113,6 +119,7 @@ def tasks_of(
             limit=min(
                 (most for most in (plan.limit, plan.room.get(shard)) if most is not None), default=None
             ),
+            closed=is_closed(shard),
         )
         for index, shard in enumerate(plan.shards)
         if shard not in without

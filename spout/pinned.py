@@ -8,13 +8,13 @@ from itertools import zip_longest
 import msgspec
 import xxhash
 
-from checkpoint.nodes import Pin
+from checkpoint.nodes import Pin, Plan
 from spout.deadletter import Letter
-from spout.rows import TurnRows
+from spout.rows import TurnRows, digest_of
 from tracker.keys import pack_in_parts
 from tracker.records import RecordPosition, Run
 
-__all__ = ["holds_all_of", "left_of", "reach", "served_part"]
+__all__ = ["empty_turn", "holds_all_of", "left_of", "reach", "served_part"]
 
 
 def reach(letters: Sequence[Letter]) -> str:
@@ -25,6 +25,23 @@ def reach(letters: Sequence[Letter]) -> str:
     """
     found = [(run.last, sum(batch.num_rows for batch in batches), gone) for run, batches, gone in letters]
     return xxhash.xxh3_64_hexdigest(repr(found).encode())
+
+
+def empty_turn(plan: Plan, shard: str, epoch: int) -> Pin:
+    """The pin of a turn of which nothing was run: its position and its due retries stay for a later batch."""
+    at = plan.positions[shard]
+    return Pin(
+        txid=plan.txid,
+        plan=plan.plan,
+        epoch=epoch,
+        start=at,
+        end=at,
+        last=None,
+        count=0,
+        fresh=0,
+        digest=digest_of(()),
+        xor=0,
+    )
 
 
 def holds_all_of(pin: Pin, other: Pin) -> bool:

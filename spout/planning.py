@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 import msgspec
 
 from checkpoint.nodes import CheckpointNode, InflightNode, Plan
+from spout.named_runs import beginning_of, due_bytes, fitting, remembered, waiting_bytes
 from spout.positions import At, Position, parse_position
 from tracker.keys import Keys, position_of
 from tracker.records import PendingRun, RecordPosition, Run
 
 __all__ = [
     "MAX_DUE_RUNS",
+    "RUNS_A_SHARD",
     "ShardState",
     "make_plan",
     "merged_due",
@@ -24,7 +26,13 @@ __all__ = [
 ]
 
 MAX_DUE_RUNS = 1000
-"""How many runs of one shard a plan takes up: the offset stays small, and what is left is due in the next plan."""
+"""How many runs of one shard a plan takes up at most; what is left is due in the next plan."""
+
+RUNS_A_SHARD = 65_536
+"""How many failed runs of one shard there may be, however `maxRetryingRecords` is set: 64 bytes each, 4 MiB in all.
+
+It holds within one turn, too: of new records every second one can be a run of its own.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +111,13 @@ class ShardState:
 
 def starting_plan(txid: int, streams: Mapping[str, int], states: Mapping[str, ShardState]) -> Plan:
     """The offset before the first batch of a Spark checkpoint: positions and what is not done, no work."""
-    return Plan(
+    plan = Plan(
         txid=txid,
         plan="",
         streams=dict(streams),
         positions={shard: str(state.position) for shard, state in sorted(states.items())},
-        notDone={shard: _all(state) for shard, state in sorted(states.items()) if _all(state)},
-        resume=_resumed(states),
     )
+    return waiting_besides(plan, states)
 
 
 def make_plan(
@@ -124,21 +131,36 @@ def make_plan(
     max_records: int | None,
     max_bytes: int | None = None,
     max_inflight: int | None = None,
+    max_turn: int = 0,
+    deaggregate: bool | None = None,
 ) -> Plan | None:
     """The plan of the next batch, or None when there is nothing to do.
 
     `plan` is the random mark of this plan; `read` names the shards that have new records to read; `now` is in epoch
     milliseconds; `max_records` bounds the new records of all shards together, `max_bytes` their payload, `max_inflight`
-    the records of a shard that are read and not done.
+    the records of a shard that are read and not done. `max_turn`: the new records of a shard that its turn reads
+    anyhow at most. `deaggregate`: whether aggregates are split.
     """
     ordered = sorted(states.items())
-    retries = {shard: due for shard, state in ordered if (due := _due(state, now))}
-    dead = {shard: state.dead[:MAX_DUE_RUNS] for shard, state in ordered if state.dead}
+    due = {(shard, False): some for shard, state in ordered if (some := _due(state, now))}
+    due |= {(shard, True): state.dead[:MAX_DUE_RUNS] for shard, state in ordered if state.dead}
+    taken = fitting(due, due_bytes(len(ordered)), txid)
+    retries, dead = (
+        {shard: runs for (shard, exhausted), runs in sorted(taken.items()) if exhausted is kind}
+        for kind in (False, True)
+    )
     wanted = sorted(shard for shard in read if not states[shard].blocked)
-    room: dict[str, int] = {}
+    # Every second record can fail, and be a run of its own.
+    room = {
+        shard: fit
+        for shard in wanted
+        if (fit := 2 * (RUNS_A_SHARD - len(states[shard].waiting) - len(states[shard].dead))) < max_turn
+    }
     if max_inflight is not None:
-        room = {shard: max_inflight - states[shard].held for shard in wanted}
-        wanted = [shard for shard in wanted if room[shard] > 0]
+        room = {
+            shard: min(max_inflight - states[shard].held, room.get(shard, max_inflight)) for shard in wanted
+        }
+    wanted = [shard for shard in wanted if room.get(shard, 1) > 0]
     limit, chosen = per_shard_limit(wanted, max_records, txid)
     limit_bytes, chosen = per_shard_limit(chosen, max_bytes, txid)
     if not (chosen or retries or dead):
@@ -154,19 +176,30 @@ def make_plan(
         limit=limit,
         limitBytes=limit_bytes,
         room={shard: room[shard] for shard in chosen if shard in room},
+        deaggregate=deaggregate,
     )
     return waiting_besides(made, states)
 
 
 def waiting_besides(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
-    """The plan with what waits besides: for a later batch, all runs that it does not take up, and for acks."""
+    """The plan with what waits besides: for a later batch, all runs that it does not take up, and for acks.
+
+    Where these are too many to be named, `resume` is the first record of the shard that is not done.
+    """
     left = {}
-    for shard, state in sorted((shard, state) for shard, state in states.items() if _all(state)):
+    for shard, state in states.items():
         taken = {run.last for run in (*plan.retries.get(shard, ()), *plan.dead.get(shard, ()))}
         rest = tuple(run for run in _all(state) if run.last not in taken)
         if rest:
             left[shard] = rest
-    return msgspec.structs.replace(plan, notDone=left, resume=_resumed(states))
+    named = remembered(left, waiting_bytes(len(states)))
+    resume = {shard: At(at) for shard, state in states.items() if (at := state.resume) is not None}
+    for shard in left.keys() - named.keys():
+        first = min(map(beginning_of, (*states[shard].waiting[:1], *states[shard].dead[:1])))
+        resume[shard] = min(resume.get(shard, At(first)), At(first), key=lambda at: at.record)
+    return msgspec.structs.replace(
+        plan, notDone=named, resume={shard: str(at) for shard, at in sorted(resume.items())}
+    )
 
 
 def per_shard_limit(shards: list[str], most: int | None, txid: int) -> tuple[int | None, list[str]]:
@@ -192,14 +225,6 @@ def merged_due(plan: Plan, shard: str) -> list[tuple[Run, bool]]:
         *((run, True) for run in plan.dead.get(shard, ())),
     )
     return sorted(runs, key=lambda pair: pair[0].last_position)
-
-
-def _resumed(states: Mapping[str, ShardState]) -> dict[str, str]:
-    return {
-        shard: str(At(position))
-        for shard, position in sorted((shard, state.resume) for shard, state in states.items() if state.turns)
-        if position is not None
-    }
 
 
 def _due(state: ShardState, now: int) -> tuple[Run, ...]:

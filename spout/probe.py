@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -10,13 +11,18 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from checkpoint.layout import Layout
+from checkpoint.layout import Layout, ShardKey
 from spout.deaggregate import deaggregated
 from spout.kinesis import IteratorExpiredError, Kinesis, Page, ThrottledError, Unavailable
 from spout.positions import After, At, Position, ShardEnd
 from spout.slices import arrival_at, beyond, with_sub_sequence
 
 __all__ = ["Look", "TipProbe"]
+
+log = logging.getLogger(__name__)
+
+_ENDLESS = 60.0
+"""Seconds of empty answers, "0 behind", after which it is said that a closed shard does not end."""
 
 _STEPS = 4
 """Calls of one look: it walks through empty answers behind the tip, but leaves the shard a call for its readers."""
@@ -62,9 +68,11 @@ class TipProbe:
         deaggregate: whether who reads splits aggregates.
         wall: epoch milliseconds, for a server that does not tell the time.
         clock: seconds, for the patience.
+        is_closed: whether a shard was listed as closed; then only an answer without a next iterator is its end.
 
     Attributes:
         looks: the last look at each shard.
+        ended_open: a shard that is listed as open was answered without a next iterator: list the shards again.
     """
 
     def __init__(
@@ -77,6 +85,7 @@ class TipProbe:
         deaggregate: bool = True,
         wall: Callable[[], int] = lambda: int(time.time() * 1000),
         clock: Callable[[], float] = time.monotonic,
+        is_closed: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._kinesis = kinesis
         self._layout = layout
@@ -85,7 +94,11 @@ class TipProbe:
         self._wall = wall
         self._clock = clock
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="probe")
+        self._is_closed = is_closed
         self.looks: dict[str, Look] = {}
+        self.ended_open = False
+        self._endless: dict[str, float] = {}
+        self._warned: set[ShardKey] = set()
 
     def look(self, positions: Mapping[str, Position]) -> dict[str, bool | None]:
         """For each shard whether there is something to read at its position; None where that is not known now.
@@ -132,17 +145,36 @@ class TipProbe:
     def _walk(self, shard: str, look: Look) -> Look:
         key = self._layout.key_of(shard)
         iterator = look.iterator or self._kinesis.iterator(key.stream, key.shard, str(look.position))
+        closed = self._is_closed(shard)
         for _ in range(_STEPS):
             page = self._kinesis.get_records(iterator, 1)
             new = self._new(page, look.position)
-            if page.next_iterator is None or new.num_rows:
+            closed = closed or page.closed
+            if new.num_rows or (page.next_iterator is None and closed):
                 # The same iterator is kept: what it found has not been read.
                 found = self._seen(look, iterator, True, page)
                 return replace(found, arrival=arrival_at(new, 0)) if new.num_rows else found
+            if page.next_iterator is None:
+                # Closed since it was listed, or an answer that is wrong: the next listing tells.
+                self.ended_open = True
+                return self._seen(look, None, None, page)
             iterator = page.next_iterator
-            if page.behind_ms == 0 and page.records.num_rows == 0:
+            if page.behind_ms == 0 and page.records.num_rows == 0 and not closed:
                 return self._seen(look, iterator, False, page)
+        if closed and not page.behind_ms:
+            self._warn_of_endless(key, self._endless.setdefault(shard, self._clock()))
         return self._seen(look, iterator, None, page)
+
+    def _warn_of_endless(self, key: ShardKey, since: float) -> None:
+        if since <= self._clock() - _ENDLESS and key not in self._warned:
+            self._warned.add(key)
+            log.warning(
+                "%s is listed as closed, but its end is not answered: empty answers with an iterator for %.0f s. Its "
+                "children are not read before that, and Trigger.AvailableNow waits. AWS ends every closed shard; some "
+                "local servers (moto) do not: take another one to test resharding with",
+                key.source,
+                _ENDLESS,
+            )
 
     def _new(self, page: Page, position: Position) -> pa.RecordBatch:
         """The records to read; an iterator in or at the end of an aggregate starts at all of it."""
@@ -151,6 +183,6 @@ class TipProbe:
             records = beyond(deaggregated(records) if self._deaggregate else records, position)
         return records
 
-    def _seen(self, look: Look, iterator: str, more: bool | None, page: Page) -> Look:
+    def _seen(self, look: Look, iterator: str | None, more: bool | None, page: Page) -> Look:
         now = self._wall()
-        return Look(look.position, iterator, more, page.behind_ms, page.server_time or now, noted=now)
+        return Look(look.position, iterator, more, page.behind_ms or 0, page.server_time or now, noted=now)

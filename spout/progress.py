@@ -14,6 +14,9 @@ __all__ = ["progress_of"]
 _LAST = 5
 """Losses that the progress spells out."""
 
+_SHARDS = 100
+"""Shards that the progress names: those in which most waits, then those that lag most. It is an event of Spark's."""
+
 
 def progress_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict[str, Any]:
     """The report as JSON values: for all shards together, and for each by name. Times are in milliseconds.
@@ -43,7 +46,7 @@ def progress_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict
             "deadLettered": letters[shard].count if shard in letters else 0,
             **({"blocked": node.blocked} if node.blocked else {}),
         }
-        for shard, node in sorted(state.active.items())
+        for shard, node in _foremost(state.active, lags)
     }
     retrying = sum(run.count for run in state.waiting)
     return {
@@ -56,7 +59,18 @@ def progress_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict
         **({"acks": state.amender.tally._asdict()} if any(state.amender.tally) else {}),
         **({"losses": len(losses), "lastLosses": list(losses.values())[-_LAST:]} if losses else {}),
         "shards": shards,
+        **({"otherShards": others} if (others := len(state.active) - len(shards)) else {}),
     }
+
+
+def _foremost(
+    states: Mapping[str, ShardState], lags: Mapping[str, int | None]
+) -> list[tuple[str, ShardState]]:
+    """The shards to be named, by name."""
+    if len(states) <= _SHARDS:
+        return sorted(states.items())
+    ranked = sorted(states, key=lambda shard: (-states[shard].held, -(lags[shard] or 0), shard))
+    return sorted((shard, states[shard]) for shard in ranked[:_SHARDS])
 
 
 def _lag(state: ShardState, look: Look | None, now: int) -> int | None:

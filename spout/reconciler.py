@@ -10,7 +10,12 @@ from collections.abc import Callable
 
 from checkpoint.nodes import Plan
 from checkpoint.store import SourceStore
-from spout.errors import CheckpointMismatchError, SettledBatchError, StreamChangedError
+from spout.errors import (
+    CheckpointMismatchError,
+    OutcomeMissingError,
+    SettledBatchError,
+    StreamChangedError,
+)
 from spout.losses import recreated
 from spout.offsets import in_home
 from spout.options import Options
@@ -103,7 +108,7 @@ class Reconciler:
             state.adopt(plan, settled=plan.txid)
             standing = Standing.AGREES
         if standing is Standing.SETTLE:
-            self._settle(plan)
+            self._settle_or_repeat(plan)
         elif self._compared:
             return
         elif standing is Standing.AGREES:
@@ -125,6 +130,16 @@ class Reconciler:
             )
             state.adopt(plan, settled=plan.txid)
         self._compared = True
+
+    def _settle_or_repeat(self, plan: Plan) -> None:
+        try:
+            self._settle(plan)
+        except OutcomeMissingError as error:
+            self._mismatch(
+                str(error),
+                f"the records of txid {plan.txid} are READ AGAIN under txid {plan.txid + 1} (at least once)",
+            )
+            self._state.adopt(plan, settled=plan.txid)
 
     def ready_to_replay(self, start: Plan, end: Plan, planned: Plan | None) -> bool:
         """Whether a batch that Spark starts over can be given its rows; False: it was settled, and is skipped.

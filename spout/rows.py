@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from spout.slices import portions
 from tracker.ids import roots, tuple_ids
 from tracker.keys import Keys, keys_of
 
@@ -155,8 +156,10 @@ class TurnRows:
     def record_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Spark takes them, in the columns of `ARROW_SCHEMA`."""
         for batch, attempt, ordinals in self._numbered():
-            if batch.num_rows:
-                yield self._rows(batch, attempt, ordinals)
+            given = 0
+            for portion in portions(batch) if batch.num_rows else ():
+                yield self._rows(portion, attempt, ordinals[given : given + portion.num_rows])
+                given += portion.num_rows
 
     def _rows(self, batch: pa.RecordBatch, attempt: int, ordinals: np.ndarray) -> pa.RecordBatch:
         anchors = pa.StructArray.from_arrays(
@@ -173,7 +176,7 @@ class TurnRows:
 
 
 def untracked_rows(batch: pa.RecordBatch, stream: str, shard: str) -> pa.RecordBatch:
-    """Records as rows that nothing tracks: attempt 1, txid 0, no anchors."""
+    """Records, each with a key of its own, as rows that nothing tracks: attempt 1, txid 0, no anchors."""
     none = pa.array(np.zeros(batch.num_rows + 1, dtype=np.int32))
     return _rows(batch, stream, shard, 1, 0, pa.ListArray.from_arrays(none, pa.array([], _ANCHOR)))
 

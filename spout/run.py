@@ -6,6 +6,7 @@ rebuilt from Spark's offset and ZooKeeper.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import random
@@ -13,8 +14,9 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -27,12 +29,14 @@ from checkpoint.layout import Layout
 from checkpoint.nodes import Plan
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
+from spout.clocks import SteadyClock
 from spout.consumers import ready_consumers
 from spout.errors import CheckpointMismatchError
 from spout.exhausted import refuse_exhausted
 from spout.kinesis import Kinesis
 from spout.listings import Listings
 from spout.looks import LOOK_PERIOD_MS, TipWatch
+from spout.named_runs import with_failures
 from spout.options import Options
 from spout.partition import TurnsPartition, tasks_of
 from spout.planning import make_plan, starting_plan
@@ -43,7 +47,7 @@ from spout.reconciler import Reconciler
 from spout.spool import spool_of
 from spout.state import SourceState
 from spout.streams import Streams, describe_streams
-from spout.tenure import Tenure
+from spout.tenure import Tenure, fenced_first
 
 __all__ = ["SourceRun"]
 
@@ -57,7 +61,8 @@ class SourceRun:
         options: of the source.
         kinesis: how Kinesis is reached.
         client: a started KazooClient that this run closes at its end.
-        clock: epoch seconds.
+        clock: epoch seconds; it may step back.
+        steady: seconds that never step back, for all that is waited for.
         rng: for jitter and the marks of plans.
         hold: seconds that `latest` waits for something to do before Spark gets a chance to stop the query.
         look_period: seconds between two looks at the tip of a shard.
@@ -75,6 +80,7 @@ class SourceRun:
         client: Any,
         *,
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
         hold: float = 1.0,
         look_period: float = LOOK_PERIOD_MS / 1000,
@@ -89,7 +95,8 @@ class SourceRun:
         self._wait = wait
         self._consumers = consumers
         self._client = client
-        self._clock = clock
+        self._now = SteadyClock(clock, steady)
+        self._steady = steady
         self._rng = rng or random.Random()
         self._wake = threading.Event()
         self._requested = False
@@ -103,15 +110,24 @@ class SourceRun:
         self._layout = layout = self._store.layout
         me = (socket.gethostname(), os.getpid(), self._now())
         self._epoch = self._store.raise_epoch(*me)
-        known = settle_in(self._store, client, created, self._epoch, *me) if layout.several else created
-        streams = Streams(kinesis, layout, infos)
-        self._state = SourceState(options, self._store, streams, self._epoch, self._rng)
-        self._state.load()
-        self._state.check_retention()
-        self._probe = TipProbe(kinesis, layout, deaggregate=options.deaggregate, wall=self._now)
-        self._listings = Listings(self._state, self._probe, options, self._clock, self._rng)
+        with fenced_first(self._store, self._epoch):
+            known = settle_in(self._store, client, created, self._epoch, *me) if layout.several else created
+            streams = Streams(kinesis, layout, infos)
+            self._state = SourceState(options, self._store, streams, self._epoch, self._rng, self._now)
+            self._state.load()
+            self._state.check_retention()
+            # What was read while a newer run moved it on does not belong together.
+            self._store.check_epoch(self._epoch)
+        self._probe = TipProbe(
+            kinesis,
+            layout,
+            deaggregate=options.deaggregate,
+            wall=self._now,
+            is_closed=self._state.is_closed,
+        )
+        self._listings = Listings(self._state, self._probe, options, self._steady, self._rng)
         self._purger = Purger(self._store, self._state, spool_of(options, layout), self._epoch, executor)
-        self._tip = TipWatch(self._probe, period_ms=int(look_period * 1000))
+        self._tip = TipWatch(self._probe, self._state.is_closed, int(look_period * 1000))
         self._reconciler = Reconciler(options, self._store, self._state, known, self._settle)
         self._tenure = Tenure(
             self._store,
@@ -163,6 +179,11 @@ class SourceRun:
         """The newest settled txid."""
         return self._state.settled
 
+    @property
+    def written(self) -> int:
+        """Bytes that this run has written to ZooKeeper so far."""
+        return self._store.written
+
     def initial(self) -> Plan:
         """The offset before the first batch of a new Spark checkpoint: ZooKeeper's state as it stands."""
         state = self._state
@@ -173,6 +194,8 @@ class SourceRun:
         self._draining = True
         self._made = ""
         self._tip.only_until_tip(self._listings.arrived_by())
+        # What was split before then has children that hold records of then.
+        self._listings.list_at_once()
 
     def latest(self, start: Plan, max_records: int | None) -> Plan | None:
         """Settle the batch that ended at `start`, which Spark has committed, and plan the next one.
@@ -190,7 +213,7 @@ class SourceRun:
             if self._reconciler.resume is not None:
                 self._planned, self._reconciler.resume = self._reconciler.resume, None
                 return self._planned
-            deadline = self._clock() + self._hold
+            deadline = self._steady() + self._hold
             while True:
                 self._tenure.raise_if_replaced()
                 if self._tenure.stop_asked:
@@ -203,11 +226,12 @@ class SourceRun:
                     return plan
                 if (
                     self._draining
+                    and self._listings.is_current
                     and not (self._state.waiting or self._state.unacked)
                     and self._tip.all_ended(self._state.positions())
                 ):
                     return None
-                if not self._draining and self._clock() >= deadline:
+                if not self._draining and self._steady() >= deadline:
                     return None
                 self._rest_until(deadline)
 
@@ -238,13 +262,14 @@ class SourceRun:
                 raise CheckpointMismatchError(msg) from error
             self._planned = end
             return tasks_of(
-                end,
+                with_failures(end, self._state.dead),
                 self._options,
                 self._layout,
                 self._epoch,
                 replay=end.plan != self._made,
                 consumers=self._consumers,
                 without=[shard for shard in end.shards if self._state.streams.is_recreated(shard)],
+                is_closed=self._state.is_closed,
             )
 
     def settle_finished(self, plan: Plan) -> None:
@@ -268,8 +293,8 @@ class SourceRun:
         self._client.stop()
         self._client.close()
 
-    def _now(self) -> int:
-        return int(self._clock() * 1000)
+    def _steady_ms(self) -> int:
+        return int(self._steady() * 1000)
 
     def _plan(self, max_records: int | None) -> Plan | None:
         state, options, now = self._state, self._options, self._now()
@@ -284,7 +309,7 @@ class SourceRun:
         if timed_out:
             state.amender.time_out(list(state.active), now)
         refuse_exhausted(state.dead, self._layout, options)
-        read = self._listings.shards_to_read(self._tip, now)
+        read = self._listings.shards_to_read(self._tip, self._steady_ms())
         return make_plan(
             txid=state.settled + 1,
             plan=uuid.UUID(int=self._rng.getrandbits(128)).hex,
@@ -295,14 +320,20 @@ class SourceRun:
             max_records=max_records,
             max_bytes=self._options.max_bytes_per_trigger,
             max_inflight=options.max_inflight_records if options.ack_mode == "explicit" else None,
+            max_turn=options.max_fetch_records_per_shard,
+            deaggregate=options.deaggregate,
         )
 
     def _rest_until(self, deadline: float) -> None:
         """Wait until something may be due, or somebody wakes this run."""
-        until = min([self._tip.next_look(self._state.positions(), self._now()), *self._state.dues])
-        seconds = until / 1000 - self._clock()
+        now = self._steady_ms()
+        due = min(self._state.dues, default=None)
+        milliseconds = self._tip.next_look(self._state.positions(), now) - now
+        if due is not None:
+            milliseconds = min(milliseconds, due - self._now())
+        seconds = milliseconds / 1000
         if not self._draining:
-            seconds = min(seconds, deadline - self._clock())
+            seconds = min(seconds, deadline - self._steady())
         if self._wait(self._wake, max(seconds, 0.001)):
             self._wake.clear()
 
@@ -311,5 +342,18 @@ class SourceRun:
         self._wake.set()
 
     def _settle(self, plan: Plan) -> None:
-        self._state.settle(plan, self._now())
-        self._tip.settled(plan, self._state.shards, self._now(), replayed=plan.plan != self._made)
+        with _uncollected():
+            self._state.settle(plan, self._now())
+        self._tip.settled(plan, self._state.shards, self._steady_ms(), replayed=plan.plan != self._made)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Collect no garbage meanwhile: what is made of very many failed records is kept, and looked at in vain."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

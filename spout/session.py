@@ -14,7 +14,7 @@ from botocore.credentials import (
     CredentialResolver,
     DeferredRefreshableCredentials,
 )
-from botocore.exceptions import CredentialRetrievalError, NoCredentialsError
+from botocore.exceptions import InvalidConfigError, NoCredentialsError
 
 from spout.answers import read_at_once
 from spout.connection_options import ConnectionOptions
@@ -56,8 +56,16 @@ def create_clients(options: ConnectionOptions, *retries: int, connections: int =
         for times in retries
     ]
     for client in clients:
-        read_at_once(client, parsed_page)
+        if _protocol(client) == "json":
+            read_at_once(client, parsed_page)
     return clients
+
+
+def _protocol(client: Any) -> str:
+    """The protocol that botocore has chosen for a client."""
+    model = client.meta.service_model
+    # Versions of botocore that know of one protocol a service do not say which they have chosen.
+    return str(getattr(model, "resolved_protocol", None) or model.metadata["protocol"])
 
 
 def _session(options: ConnectionOptions) -> botocore.session.Session:
@@ -128,7 +136,7 @@ class _TokenFile:
             return Path(self._path).read_text().strip()
         except OSError as error:
             msg = f"{error} (option webIdentityTokenFile)"
-            raise CredentialRetrievalError(provider="web identity", error_msg=msg) from error
+            raise InvalidConfigError(error_msg=msg) from error
 
 
 class _RoleProvider(CredentialProvider):

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from checkpoint.nodes import CheckpointNode, DeadLetterRecord, InflightNode, NotDone, Pin, Plan
-from spout.planning import ShardState, merged_due
+from spout.planning import RUNS_A_SHARD, ShardState, merged_due
 from spout.positions import After, ShardEnd, parse_position
 from tracker.explicit import ExplicitTracker
 from tracker.keys import Keys, unpack
-from tracker.records import RecordPosition, Run
+from tracker.reasons import FewReasons
+from tracker.records import Failure, RecordPosition, Run
 from tracker.retry import RetryPolicy
 
 __all__ = ["Explicit", "SettledShard", "inflight_of", "settle_shard", "tracker_of"]
@@ -80,8 +81,10 @@ def settle_shard(
         given = _Given.of(plan.txid, pin, explicit, now)
         due = merged_due(plan, shard)
         fresh_failed, buried = _settle_due(tracker, due, pin, not_done, given, now=now, rng=rng)
+        failures = {run.last: run.failures for run in state.dead}
         letters = [
-            _letter(run, source, count, reached, txid=plan.txid, now=now) for run, count, reached in buried
+            _letter(run, failures.get(run.last, ()), source, count, reached, txid=plan.txid, now=now)
+            for run, count, reached in buried
         ]
         if given is not None:
             tracker.give(given.txid, given.keys, given.row, given.deadline)
@@ -134,6 +137,7 @@ def inflight_of(
 ) -> InflightNode:
     """What is not done, as it is stored, and whether the shard may read on."""
     blocked = ""
+    max_retrying = min(max_retrying, RUNS_A_SHARD)
     if tracker.retrying >= max_retrying:
         blocked = (
             f"{tracker.retrying} failed runs of records wait for a retry, the bound maxRetryingRecords is "
@@ -144,10 +148,13 @@ def inflight_of(
             f"{tracker.held} records are read and not done, the bound maxInflightRecords is "
             f"{explicit.max_inflight}: the shard reads nothing new until some are acked"
         )
+    # What is exhausted is about to be written where somebody reads it.
+    few = FewReasons("shard")
+    dead, waiting = few.of(tracker.dead), few.of(tracker.waiting)
     return InflightNode(
         txid=txid,
-        waiting=tracker.waiting,
-        dead=tracker.dead,
+        waiting=waiting,
+        dead=dead,
         blocked=blocked,
         pending=tracker.unacked,
         turns=tuple(sorted(tracker.turns_in_use)),
@@ -207,6 +214,8 @@ def _settle_due(
     """
     buried = []
     through = RecordPosition.parse(pin.through) if pin.through else None
+    if not due:
+        return list(not_done), []
     rest = sorted(not_done, key=lambda piece: RecordPosition.parse(piece.last))
     for index, (run, dead) in enumerate(due):
         served = pin.served[index] if index < len(pin.served) else -1
@@ -257,14 +266,21 @@ def _position_after(plan: Plan, shard: str, pin: Pin | None) -> str:
 
 
 def _letter(
-    run: Run, source: str, count: int, reached: RecordPosition, *, txid: int, now: int
+    run: Run,
+    failures: Sequence[Failure],
+    source: str,
+    count: int,
+    reached: RecordPosition,
+    *,
+    txid: int,
+    now: int,
 ) -> DeadLetterRecord:
     where = run.first or f"after {run.prev}"
     last = run.last if count == run.count else str(reached)
     return DeadLetterRecord(
         message_id=f"{source}:{where}" if count == 1 else f"{source}:{where}..{last}",
         attempts=run.attempt,
-        reason=run.failures[-1].reason if run.failures else "",
+        reason=failures[-1].reason if failures else "",
         time=now,
         txid=txid,
         count=count,

@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -18,15 +18,19 @@ from tracker.records import RecordPosition
 
 __all__ = [
     "RECORD_SCHEMA",
+    "SHARED_KEYS_SCHEMA",
     "arrival_at",
     "beyond",
     "compact",
     "count_from",
     "count_through",
     "fitting",
+    "memory_of",
     "payload_size",
+    "portions",
     "position_at",
     "through",
+    "with_own_keys",
     "with_sub_sequence",
 ]
 
@@ -40,6 +44,17 @@ RECORD_SCHEMA = pa.schema(
     ]
 )
 """The columns of all batches of a turn; `subSequenceNumber` is -1 for a record that is not aggregated."""
+
+SHARED_KEYS_SCHEMA = RECORD_SCHEMA.set(
+    0, pa.field("partitionKey", pa.dictionary(pa.int32(), pa.string()), nullable=False)
+)
+"""The same for batches with user records of aggregates, many of which name one key."""
+
+_PORTION = 8 * 2**20
+"""Bytes of text that are made for rows at a time."""
+
+_TEXT = 256
+"""Bytes of a row's own text besides its key: a sequence number, and the messageId that holds it again."""
 
 _SEQUENCE, _SUB, _ARRIVAL = 2, 3, 4
 
@@ -111,11 +126,40 @@ def payload_size(batch: pa.RecordBatch) -> int:
     return int(ends[-1] - ends[0])
 
 
+def memory_of(batch: pa.RecordBatch) -> int:
+    """The bytes of all columns; of keys that are shared with records elsewhere, a part."""
+    key = batch.column(0)
+    if not pa.types.is_dictionary(key.type) or not len(key.dictionary):
+        return int(batch.nbytes)
+    keys = key.dictionary.nbytes
+    return int(batch.nbytes - keys + min(keys, keys * len(key) // len(key.dictionary)))
+
+
+def with_own_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch in `RECORD_SCHEMA`: each record with a key of its own."""
+    key = batch.column(0)
+    if not pa.types.is_dictionary(key.type):
+        return batch
+    return pa.RecordBatch.from_arrays([key.dictionary_decode(), *batch.columns[1:]], schema=RECORD_SCHEMA)
+
+
+def portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in `RECORD_SCHEMA`, in parts where its keys are shared: own keys for all would be very large."""
+    key = batch.column(0)
+    if not pa.types.is_dictionary(key.type) or not batch.num_rows:
+        yield batch
+        return
+    size = pc.max(pc.binary_length(key.dictionary)).as_py() + _TEXT
+    step = max(1, _PORTION // size)
+    for start in range(0, batch.num_rows, step):
+        yield with_own_keys(batch.slice(start, step))
+
+
 def fitting(batch: pa.RecordBatch, records: int, size: int, memory: int = _ALL, least: int = 1) -> int:
     """How many of the first records are within all bounds: whole aggregates only, and at least `least` records.
 
     Args:
-        batch: in the columns of `RECORD_SCHEMA`.
+        batch: in the columns of `RECORD_SCHEMA`, or with shared keys.
         records: how many at most.
         size: bytes of payload at most.
         memory: bytes of all columns at most; what is beside the payload is taken as the same for each record.
@@ -124,8 +168,9 @@ def fitting(batch: pa.RecordBatch, records: int, size: int, memory: int = _ALL, 
     payloads = _ends(batch).astype(np.int64)
     payloads -= payloads[0]
     within = np.searchsorted(payloads, size, side="right")
-    if batch.nbytes > memory:
-        beside = (batch.nbytes - payloads[-1]) / batch.num_rows
+    held = memory_of(batch)
+    if held > memory:
+        beside = (held - payloads[-1]) / batch.num_rows
         columns = payloads + beside * np.arange(len(payloads))
         within = min(within, np.searchsorted(columns, memory, side="right"))
     count = max(least, min(records, int(within) - 1))
@@ -143,7 +188,15 @@ def compact(batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
     """The records from `start` to before `stop`, without holding on to the memory of the rest."""
     if stop - start == batch.num_rows:
         return batch
-    return batch.take(pa.array(np.arange(start, stop)))
+    taken = batch.take(pa.array(np.arange(start, stop)))
+    key = taken.column(0)
+    if not pa.types.is_dictionary(key.type):
+        return taken
+    used, indices = np.unique(key.indices.to_numpy(), return_inverse=True)
+    own = pa.DictionaryArray.from_arrays(
+        pa.array(indices.astype(np.int32)), key.dictionary.take(pa.array(used))
+    )
+    return pa.RecordBatch.from_arrays([own, *taken.columns[1:]], schema=SHARED_KEYS_SCHEMA)
 
 
 def _ends(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

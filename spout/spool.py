@@ -30,7 +30,7 @@ from spout.errors import SpoolError
 from spout.folders import filesystem, replace
 from spout.gather import Picker
 from spout.options import Options
-from spout.slices import RECORD_SCHEMA, position_at
+from spout.slices import RECORD_SCHEMA, position_at, with_own_keys
 from spout.uris import shown
 from tracker.records import RecordPosition, Run
 
@@ -75,7 +75,7 @@ class RetrySpool:
         Raises:
             SpoolError: the file cannot be written.
         """
-        records = _in_order(batches)
+        records = _in_order([with_own_keys(batch) for batch in batches])
         if records is None:
             return
         sink = pa.BufferOutputStream()

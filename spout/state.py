@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
+from checkpoint.codec import naming
 from checkpoint.errors import StateMissingError
 from checkpoint.layout import ShardKey
 from checkpoint.nodes import (
-    Acks,
     DeadLettersNode,
     Plan,
     SettledNode,
@@ -17,12 +18,15 @@ from checkpoint.nodes import (
 from checkpoint.store import SourceStore
 from spout.adoption import adopted_nodes, is_beyond
 from spout.amending import Amender
+from spout.clocks import due_in_time
 from spout.exhausted import counted
+from spout.finished import Finished
+from spout.forgetting import Forgetting
 from spout.lineage import LineageKeeper
 from spout.losses import Losses, deleted, gone_before, replayed_without
 from spout.options import Options
 from spout.planning import ShardState
-from spout.positions import TRIM_HORIZON, Position, parse_position
+from spout.positions import TRIM_HORIZON, Position, ShardEnd, parse_position
 from spout.probe import Look
 from spout.settling import Explicit, SettledShard, settle_shard
 from spout.shards import Lineage, drained, readable
@@ -30,7 +34,7 @@ from spout.streams import Streams
 from spout.tip_notes import TipNotes
 from tracker.keys import Keys, unpack
 from tracker.records import Run
-from tracker.retry import Backoff, RetryPolicy
+from tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
 
 __all__ = ["SourceState"]
 
@@ -52,8 +56,10 @@ class SourceState:
         streams: Streams,
         epoch: int,
         rng: random.Random,
+        now: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._options = options
+        self._now = now
         self._store = store
         self._epoch = epoch
         self._rng = rng
@@ -66,6 +72,7 @@ class SourceState:
         self.untidy = True
         self.children_due = False
         self.losses = Losses(options.fail_on_data_loss)
+        self._forgetting = Forgetting(store, epoch)
         self._keeper = LineageKeeper(options, store, streams, epoch, self.losses)
         self.shards: dict[str, ShardState] = {}
         self.dead_letters: dict[str, DeadLettersNode] = {}
@@ -82,13 +89,20 @@ class SourceState:
         if settled is not None:
             self.settled, self.settled_plan = settled.txid, settled.plan
         self._keeper.load()
-        checkpoints, inflight = self._store.checkpoints(), self._store.inflight()
-        for shard in sorted({*self.lineage, *inflight}):
+        checkpoints, stored, now = self._store.checkpoints(), self._store.inflight(), self._now()
+        longest = self._policy.backoff.cap_ms + DUE_GRAIN_MS
+        inflight = {
+            shard: due_in_time(node, now, longest, self._explicit.timeout) for shard, node in stored.items()
+        }
+        self.dead_letters = self._store.dead_letters()
+        held = {shard for shard, node in inflight.items() if node.waiting or node.dead or node.pending}
+        known = {*self.lineage, *held}
+        self._forgetting.note_stored({*checkpoints, *inflight, *self.dead_letters} - known)
+        for shard in sorted(known):
             start = parse_position(self.lineage[shard].start) if shard in self.lineage else TRIM_HORIZON
             turns = self._positions(shard, inflight[shard].turns) if shard in inflight else {}
             self.shards[shard] = ShardState(start, checkpoints.get(shard), inflight.get(shard), turns)
         self._parked = frozenset(shard for shard in self.shards if self.streams.info_of(shard) is None)
-        self.dead_letters = self._store.dead_letters()
 
     @property
     def lineage(self) -> Lineage:
@@ -109,19 +123,23 @@ class SourceState:
     def list_shards(self, *, everything: bool) -> None:
         """Ask for the shards again; new ones join. Only of `everything` is told what retention removed: it goes.
 
+        No batch is in hand: none of them is about to be settled.
+
         Raises:
             DataLossError: with `failOnDataLoss`, a shard went that was not read to its end.
         """
-        before = self.lineage
         if everything:
             self._keeper.list_all(self.shards)
         else:
             self._keeper.list_new()
         for shard in sorted(self.lineage.keys() - self.shards.keys()):
             self.shards[shard] = ShardState(parse_position(self.lineage[shard].start))
-        for shard in sorted(before.keys() - self.lineage.keys()):
-            if not self.shards[shard].held:
-                del self.shards[shard]
+        if everything:
+            for shard in sorted(self.shards.keys() - self.lineage.keys()):
+                if not self.shards[shard].held:
+                    at = self.shards.pop(shard).position
+                    self._forgetting.note(shard, drained=isinstance(at, ShardEnd))
+            self.dead_letters = self._forgetting.forget({*self.lineage, *self.shards}, self.dead_letters)
 
     def check_retention(self) -> None:
         """See that no shard's position has fallen out of the stream.
@@ -142,28 +160,32 @@ class SourceState:
         """Settle a batch that Spark has committed: move checkpoints, queue what failed, in ZooKeeper first.
 
         Shards that carry the batch's stamp were moved on by an earlier settling that a crash has cut short.
+
+        Raises:
+            OutcomeMissingError: its records were judged, and the outcome is not there; nothing was changed.
         """
-        found, acks = self._store.finished(plan.txid, plan.shards)
-        pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
-        not_done = _outcome(acks, plan)
+        finished = Finished.of(self._store, plan, self._epoch)
+        pins, not_done = finished.pins, finished.not_done
         done: dict[str, SettledShard] = {}
         for shard in plan.shards:
             before = self._of(plan, shard)
             if before.checkpoint is not None and before.checkpoint.txid >= plan.txid:
                 continue
-            done[shard] = settle_shard(
-                before,
-                plan,
-                self.key_of(shard).source,
-                shard,
-                pins.get(shard),
-                not_done.get(shard, ()),
-                self._policy,
-                max_retrying=self._options.max_retrying_records,
-                now=now,
-                rng=self._rng,
-                explicit=self._explicit,
-            )
+            # An outcome, a pin and what is in flight name records that only together can be right.
+            with naming(self._layout.pin_of(plan.txid, shard)):
+                done[shard] = settle_shard(
+                    before,
+                    plan,
+                    self.key_of(shard).source,
+                    shard,
+                    pins.get(shard),
+                    not_done.get(shard, ()),
+                    self._policy,
+                    max_retrying=self._options.max_retrying_records,
+                    now=now,
+                    rng=self._rng,
+                    explicit=self._explicit,
+                )
         for shard, pin in pins.items():
             key, info = self.key_of(shard), self.streams.info_of(shard)
             if pin.gone:
@@ -193,7 +215,9 @@ class SourceState:
             ShardsNode(shards=lineage) if ended else None,
             SettledNode(txid=plan.txid, plan=plan.plan),
             self._epoch,
-            leftover=self._store.nodes_of(plan.txid, list(found), outcome=acks is not None) if small else (),
+            leftover=self._store.nodes_of(plan.txid, finished.pinned, outcome=finished.judged)
+            if small
+            else (),
         )
         self._keeper.lineage = lineage
         self.dead_letters |= letters
@@ -243,7 +267,11 @@ class SourceState:
                     "Restore the node from a backup"
                 )
                 raise StateMissingError(msg)
-        return {txid: unpack(*pin.positions) for txid, pin in found.items() if pin is not None}
+        known = {}
+        for txid, pin in found.items():
+            with naming(self._layout.pin_of(txid, shard)):
+                known[txid] = unpack(*pin.positions if pin is not None else ())
+        return known
 
     def positions(self) -> dict[str, Position]:
         """Where each shard that may be read for new records now stands."""
@@ -252,6 +280,11 @@ class SourceState:
             for shard in readable(self.lineage, self._options.shard_ordering)
             if shard not in self._parked
         }
+
+    def is_closed(self, shard: str) -> bool:
+        """Whether a shard was listed as closed: no new records come, and its end is where an answer says so."""
+        node = self.lineage.get(shard)
+        return node is not None and node.state != "open"
 
     def key_of(self, shard: str) -> ShardKey:
         """Which shard of which stream a name stands for."""
@@ -295,7 +328,3 @@ class SourceState:
     def dead(self) -> Mapping[str, tuple[Run, ...]]:
         """The exhausted runs, by shard."""
         return {shard: state.dead for shard, state in self.active.items() if state.dead}
-
-
-def _outcome(acks: Acks | None, plan: Plan) -> Mapping[str, Sequence]:  # type: ignore[type-arg]
-    return acks.not_done if acks is not None and acks.plan == plan.plan else {}

@@ -6,6 +6,8 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
@@ -18,7 +20,7 @@ from checkpoint.nodes import Plan, StopNode
 from checkpoint.store import SourceStore
 from spout.client import kinesis_client
 from spout.discover import options_of, options_of_query
-from spout.errors import StopTimeoutError
+from spout.errors import OffsetError, StopTimeoutError
 from spout.offsets import plan_from_offset
 from spout.options import Options
 from spout.run import SourceRun
@@ -27,6 +29,7 @@ from spout.streams import describe_streams
 __all__ = ["stop"]
 
 _POLL = 0.1
+_BEGIN_SECONDS = 60.0
 _BETWEEN_TRIGGERS = "Waiting for next trigger"
 
 
@@ -37,8 +40,9 @@ def stop(query: StreamingQuery, timeout: float | None = None, *, stream: DataFra
     leaves the planning process to itself.
 
     Args:
-        query: reads `kinesis-trident`.
-        timeout: seconds to wait for the batch in hand; None for as long as it takes.
+        query: reads `kinesis-trident`, beside other sources if it likes.
+        timeout: seconds to wait for the batch in hand; None for as long as it takes. A query that has just been
+            started is given a minute to begin.
         stream: the DataFrame that `load()` returned; needed under Spark Connect, where a query does not tell what it
             reads. There the newest run of the application is asked, and this process settles what is finished: it
             must reach ZooKeeper and Kinesis.
@@ -48,35 +52,39 @@ def stop(query: StreamingQuery, timeout: float | None = None, *, stream: DataFra
         StopTimeoutError: the batch did not end in time; the query runs on as before.
         StreamingQueryException: the batch in hand failed.
     """
-    options = options_of_query(query) if stream is None else options_of(stream)
+    begin = _BEGIN_SECONDS if timeout is None else min(timeout, _BEGIN_SECONDS)
+    sources = options_of_query(query, begin) if stream is None else [options_of(stream)]
     if query.isActive:
-        _stop_gently(query, options, timeout)
+        _stop_gently(query, sources, timeout)
     error = query.exception()
     if error is not None:
         raise error
 
 
-def _stop_gently(query: StreamingQuery, options: Options, timeout: float | None) -> None:
-    """Ask the run to plan nothing more; stop once it says so, or Spark waits between two triggers."""
+def _stop_gently(query: StreamingQuery, sources: Sequence[Options], timeout: float | None) -> None:
+    """Ask each run to plan nothing more; stop once all say so, or Spark waits between two triggers."""
     deadline = None if timeout is None else time.monotonic() + timeout
-    streams = _streams(options, _last_plan(query))
-    client = connect(options.zookeeper)
-    try:
-        store = SourceStore(
-            client, find_home(client, options.zookeeper_root, options.application_name, streams)
-        )
-        request = _Request(store)
-        if not _until(query, request, deadline):
+    with ExitStack() as stack:
+        requests = [_request(query, options, stack) for options in sources]
+        if not _until(query, requests, deadline):
             msg = f"the batch in hand did not end within {timeout} s; the query runs on. Ask again, or query.stop()"
             raise StopTimeoutError(msg)
         query.stop()
-        if query.exception() is None and request.concerns_newest():
-            # The request still stands: the planning process ends when it sees the epoch that this raises.
-            _settle(options, _last_plan(query))
-    finally:
-        # The request is ephemeral: it goes with this session.
-        client.stop()
-        client.close()
+        if query.exception() is None:
+            for options, request in zip(sources, requests, strict=True):
+                # The request still stands: the planning process ends when it sees the epoch that this raises.
+                if request.concerns_newest():
+                    _settle(options, _last_plan(query, options))
+
+
+def _request(query: StreamingQuery, options: Options, stack: ExitStack) -> _Request:
+    streams = _streams(options, _last_plan(query, options))
+    client = connect(options.zookeeper)
+    # The request is ephemeral: it goes with this session.
+    stack.callback(client.close)
+    stack.callback(client.stop)
+    home = find_home(client, options.zookeeper_root, options.application_name, streams)
+    return _Request(SourceStore(client, home))
 
 
 class _Request:
@@ -84,17 +92,22 @@ class _Request:
 
     def __init__(self, store: SourceStore) -> None:
         self._store = store
-        self._answered = threading.Event()
+        self._answers = 0
+        self._heard = threading.Condition()
         self._asked: int | None = None
         store.watch_stop(self._look)
 
-    def answered(self, seconds: float) -> bool:
-        """Ask, if there is somebody new to ask, and wait a little for the answer."""
+    def ask(self) -> None:
+        """Ask, if there is somebody new to ask."""
         epoch = _own_epoch(self._store)
         if epoch is not None and epoch != self._asked:
             self._store.ask_to_stop(epoch)
             self._asked = epoch
-        return self._answered.wait(seconds)
+
+    def answered(self, seconds: float, times: int) -> bool:
+        """Wait a little until the run has answered so many times; whether it has."""
+        with self._heard:
+            return self._heard.wait_for(lambda: self._answers >= times, seconds)
 
     def concerns_newest(self) -> bool:
         """Whether nobody has taken over from the run that was asked."""
@@ -103,15 +116,22 @@ class _Request:
 
     def _look(self, request: StopNode | None) -> None:
         if request is not None and request.settled is not None:
-            self._answered.set()
+            with self._heard:
+                self._answers += 1
+                self._heard.notify()
 
 
-def _until(query: StreamingQuery, request: _Request, deadline: float | None) -> bool:
+def _until(query: StreamingQuery, requests: Sequence[_Request], deadline: float | None) -> bool:
     was_between = False
     while query.isActive:
         between = query.status["message"] == _BETWEEN_TRIGGERS
+        # A run answers whenever Spark asks it for an offset. Before its first batch Spark may still make an empty one,
+        # and stopped meanwhile it leaves a checkpoint that it cannot start from: so there a second answer is awaited.
+        times = 1 if query.lastProgress is not None else 2
+        for request in requests:
+            request.ask()
         # Seen twice, because a query without an interval passes through this state, too.
-        if request.answered(_POLL) or (between and was_between):
+        if all(request.answered(_POLL, times) for request in requests) or (between and was_between):
             return True
         was_between = between
         if deadline is not None and time.monotonic() >= deadline:
@@ -154,15 +174,20 @@ def _settle(options: Options, last: Plan | None) -> None:
         run.close()
 
 
-def _last_plan(query: StreamingQuery) -> Plan | None:
-    """The plan of the last batch that Spark has finished; None before the first."""
+def _last_plan(query: StreamingQuery, options: Options) -> Plan | None:
+    """The plan of one source in the last batch that Spark has finished; None before the first."""
     progress = query.lastProgress
-    if progress is None:
-        return None
-    offset = progress["sources"][0]["endOffset"]
-    if not offset:
-        return None
-    return plan_from_offset(json.loads(offset) if isinstance(offset, str) else dict(offset))
+    for source in progress["sources"] if progress is not None else ():
+        offset = source["endOffset"]
+        try:
+            found = json.loads(offset) if isinstance(offset, str) else dict(offset or {})
+            plan = plan_from_offset(found)
+        except (OffsetError, TypeError, ValueError, AttributeError):
+            # Of another format.
+            continue
+        if set(plan.streams) == set(options.streams):
+            return plan
+    return None
 
 
 def _streams(options: Options, last: Plan | None) -> dict[str, int]:

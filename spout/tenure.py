@@ -8,13 +8,36 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from checkpoint.errors import CheckpointError, FencedError
+from checkpoint.errors import CheckpointError, FencedError, ZooKeeperUnavailableError
 from checkpoint.nodes import StopNode
 from checkpoint.store import SourceStore
 
-__all__ = ["Tenure"]
+__all__ = ["Tenure", "fenced_first"]
 
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def fenced_first(store: SourceStore, epoch: int) -> Iterator[None]:
+    """What a run does with the state in ZooKeeper: whatever fails once a newer run has taken over, that is the reason.
+
+    Half of what the run has read may be the newer run's by then, and would be taken for lost or damaged data.
+
+    Raises:
+        FencedError: a newer run has taken over.
+    """
+    try:
+        yield
+    except (FencedError, ZooKeeperUnavailableError):
+        raise
+    except Exception as error:
+        try:
+            store.check_epoch(epoch)
+        except FencedError as fenced:
+            raise fenced from error
+        except CheckpointError as trouble:
+            log.warning("cannot see whether a newer run has taken over: %s", trouble)
+        raise
 
 
 class Tenure:
@@ -75,7 +98,8 @@ class Tenure:
                 self._report(self._note_takeover)
                 raise self._closed_for
             try:
-                yield
+                with fenced_first(self._store, self._epoch):
+                    yield
             except FencedError as error:
                 self._closed_for = error
                 self._report(lambda: self._store.report_fenced(self._epoch))

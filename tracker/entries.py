@@ -60,21 +60,23 @@ class Entry:
     @classmethod
     def of(cls, run: Run, state: State) -> Entry:
         """The entry for a stored run; OrderError when the run has no beginning."""
-        first = RecordPosition.parse(run.first) if run.first else None
+        last = run.last_position
+        first = last if run.first == run.last else RecordPosition.parse(run.first) if run.first else None
         prev = RecordPosition.parse(run.prev) if run.prev is not None else None
         if (first is None and prev is None) or run.count < 1:
             msg = f"stored run of {run.count} records up to {run.last}: no first record and none before it"
             raise OrderError(msg)
-        return cls(run.last_position, first, run.count, prev, state, run.attempt, run.due, run.failures)
+        return cls(last, first, run.count, prev, state, run.attempt, run.due, run.failures)
 
     def run(self) -> Run:
         """The entry as it is stored."""
         first, prev = self.first, self.prev
         if self.skip and self.positions is not None:
             first, prev = self.position(self.skip), self.position(self.skip - 1)
+        last = str(self.last)
         return Run(
-            first=str(first) if first is not None else "",
-            last=str(self.last),
+            first=last if first is self.last else str(first) if first is not None else "",
+            last=last,
             count=self.count - self.skip,
             prev=str(prev) if prev is not None else None,
             attempt=self.attempt,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -40,6 +41,11 @@ _MOST_IN_A_PART = 20_000
 """Keys of one packed text at most: of Kinesis' own numbers, which differ in some 27 digits, about 350 KB."""
 
 _MOST_BYTES = 512 * 1024
+
+_WIDEST = 129 + _SUB
+"""Digits of a key: a sequence number has up to 129."""
+
+_SHAPE = re.compile(r"([0-9]{1,6})x([0-9]{1,3})\Z")
 
 
 def keys_of(sequences: Sequence[str] | npt.NDArray[Any], subs: npt.ArrayLike = -1) -> Keys:
@@ -140,13 +146,31 @@ class KeyPositions(Sequence[RecordPosition]):
 def _unpacked(text: str) -> Keys:
     shape, _, squeezed = text.partition(":")
     try:
-        count, _, width = shape.partition("x")
-        raw = zlib.decompress(base64.b64decode(squeezed, validate=True))
-        digits = np.frombuffer(raw, np.uint8).reshape(int(width), int(count))
+        count, width = _shape(shape)
+        # Of what unpacks to more than it says no more than that is ever held.
+        unpacker = zlib.decompressobj()
+        raw = unpacker.decompress(base64.b64decode(squeezed, validate=True), count * width + 1)
+        digits = np.frombuffer(raw, np.uint8).reshape(width, count)
     except (ValueError, binascii.Error, zlib.error) as error:
         msg = f"packed positions {text[:40]!r}... cannot be read: {error}"
         raise OrderError(msg) from error
-    return np.ascontiguousarray(digits.T).view(f"S{int(width)}").reshape(int(count))
+    if digits.size and not (digits.min() >= ord("0") and digits.max() <= ord("9")):
+        msg = f"packed positions {text[:40]!r}... cannot be read: they are not digits"
+        raise OrderError(msg)
+    return np.ascontiguousarray(digits.T).view(f"S{width}").reshape(count)
+
+
+def _shape(text: str) -> tuple[int, int]:
+    """How many keys a packed text holds, and how wide they are."""
+    found = _SHAPE.match(text)
+    if found is None:
+        msg = "it does not begin with <count>x<width>"
+        raise ValueError(msg)
+    count, width = int(found[1]), int(found[2])
+    if count > _MOST_IN_A_PART or not _SUB < width <= _WIDEST:
+        msg = f"expected at most {_MOST_IN_A_PART} positions of at most {_WIDEST} digits"
+        raise ValueError(msg)
+    return count, width
 
 
 def _alike(one: Keys, other: Keys) -> tuple[Keys, Keys]:

@@ -50,7 +50,9 @@ def cut(
         msg = f"{total} records are reported as failed among {count} delivered up to {last}"
         raise OrderError(msg)
     bounds = [
-        (RecordPosition.parse(piece.first), RecordPosition.parse(piece.last), piece) for piece in failed
+        (first_of, first_of if piece.last == piece.first else RecordPosition.parse(piece.last), piece)
+        for piece in failed
+        for first_of in (RecordPosition.parse(piece.first),)
     ]
     bounds.sort(key=lambda bound: bound[0])
     pieces: list[Piece] = []

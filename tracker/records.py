@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
-__all__ = ["Failure", "NotDone", "PendingRun", "RecordPosition", "Run"]
+__all__ = [
+    "SEQUENCE",
+    "Failure",
+    "NotDone",
+    "Number",
+    "PendingRun",
+    "PositionText",
+    "RecordPosition",
+    "Run",
+    "Time",
+]
+
+SEQUENCE = "[0-9]{1,129}(:[0-9]{1,10})?"
+"""A position in text form, as a regular expression."""
+
+PositionText = Annotated[str, msgspec.Meta(pattern=rf"\A{SEQUENCE}\Z")]
+"""The text form of a `RecordPosition`, checked when it is decoded."""
+
+Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""What fits everywhere that numbers go: numpy, Arrow, JSON."""
+
+Time = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
+"""Epoch milliseconds: what JSON holds exactly, so also a time that never comes."""
+
+_PositionOrNone = Annotated[str, msgspec.Meta(pattern=rf"\A({SEQUENCE})?\Z")]
 
 
 class RecordPosition(NamedTuple):
@@ -26,6 +50,8 @@ class RecordPosition(NamedTuple):
         Raises:
             ValueError: the text is not of that form.
         """
+        if ":" not in text:
+            return cls(int(text))
         sequence, _, sub = text.partition(":")
         return cls(int(sequence), int(sub) if sub else -1)
 
@@ -36,7 +62,7 @@ class RecordPosition(NamedTuple):
 class Failure(msgspec.Struct, frozen=True, array_like=True):
     """One failed delivery: when (epoch milliseconds) and why (class and message, at most 256 characters)."""
 
-    time: int
+    time: Time
     reason: str
 
 
@@ -49,12 +75,12 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `due` is the earliest time of the next one, in epoch milliseconds, rounded up to a second.
     """
 
-    first: str
-    last: str
-    count: int = 1
-    prev: str | None = None
-    attempt: int = 1
-    due: int = 0
+    first: _PositionOrNone
+    last: PositionText
+    count: Number = 1
+    prev: PositionText | None = None
+    attempt: Number = 1
+    due: Time = 0
     failures: tuple[Failure, ...] = ()
 
     @property
@@ -71,11 +97,11 @@ class PendingRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     they time out, in epoch milliseconds. `prev`: the record just before the first of them, where known.
     """
 
-    txid: int
-    open: tuple[int, ...]
-    attempt: int = 1
-    due: int = 0
-    prev: str | None = None
+    txid: Number
+    open: tuple[Number, ...]
+    attempt: Number = 1
+    due: Time = 0
+    prev: PositionText | None = None
     failures: tuple[Failure, ...] = ()
 
     @property
@@ -90,8 +116,8 @@ class NotDone(msgspec.Struct, frozen=True, array_like=True):
     `prev` is the record just before `first` where the reporter saw it: it makes the safe checkpoint exact.
     """
 
-    first: str
-    last: str
-    count: int
+    first: _PositionOrNone
+    last: PositionText
+    count: Number
     reason: str
-    prev: str | None = None
+    prev: PositionText | None = None

@@ -16,7 +16,10 @@ from typing import Protocol
 from tracker.errors import BackoffError
 from tracker.records import RecordPosition
 
-__all__ = ["Backoff", "RetryHandler", "RetryPolicy", "RetryQueue"]
+__all__ = ["DUE_GRAIN_MS", "Backoff", "RetryHandler", "RetryPolicy", "RetryQueue"]
+
+DUE_GRAIN_MS = 1_000
+"""Due times are multiples of this."""
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _DURATION = r"(\d+(?:\.\d+)?)(ms|s|m|h)"
@@ -110,7 +113,7 @@ class RetryPolicy:
         read for many of them.
         """
         delay = math.ceil(rng.random() * self.backoff.bound(attempt))
-        return -(-(now_ms + delay) // 1_000) * 1_000
+        return -(-(now_ms + delay) // DUE_GRAIN_MS) * DUE_GRAIN_MS
 
 
 class RetryHandler(Protocol):

@@ -39,8 +39,9 @@ class Turns(Ledger):
             msg = f"{count} new records up to {last}: expected some, after {high}"
             raise OrderError(msg)
         due = self._due_after(1, now_ms, rng)
+        failures: dict[str, tuple[Failure, ...]] = {}
         for piece in cut(failed, first=None, prev=high, last=last, count=count):
-            entry = self._part(piece, 1, due, (), now_ms)
+            entry = self._part(piece, 1, due, (), now_ms, failures)
             self._entries.append(entry)
             self._settle(self._entries, entry)
 
@@ -71,7 +72,8 @@ class Turns(Ledger):
         attempt = entry.attempt + 1
         pieces = cut(failed, first=entry.first, prev=entry.prev, last=last, count=served)
         due = self._due_after(attempt, now_ms, rng)
-        parts = [self._part(piece, attempt, due, entry.failures, now_ms) for piece in pieces]
+        failures: dict[str, tuple[Failure, ...]] = {}
+        parts = [self._part(piece, attempt, due, entry.failures, now_ms, failures) for piece in pieces]
         self._replace(entries, entry, parts, _rest(entry, served, last))
 
     def dead_lettered(self, run: Run, served: int, through: RecordPosition | None) -> None:
@@ -187,12 +189,23 @@ class Turns(Ledger):
         return served == 0
 
     def _part(
-        self, piece: Piece, attempt: int, due: int | None, failures: tuple[Failure, ...], now_ms: int
+        self,
+        piece: Piece,
+        attempt: int,
+        due: int | None,
+        before: tuple[Failure, ...],
+        now_ms: int,
+        shared: dict[str, tuple[Failure, ...]],
     ) -> Entry:
-        """The entry for a piece of what was delivered; it stays PENDING, for `_settle`, where it is done."""
+        """The entry for a piece of what was delivered; it stays PENDING, for `_settle`, where it is done.
+
+        `before`: its failures so far; `shared`: with this one, by its reason, for all that have the same ones.
+        """
         if piece.reason is None:
             return Entry(piece.last)
-        failures = with_failure(failures, now_ms, piece.reason)
+        failures = shared.get(piece.reason)
+        if failures is None:
+            failures = shared[piece.reason] = with_failure(before, now_ms, piece.reason)
         if due is None:
             return self._dead(piece, attempt, failures)
         return Entry(piece.last, piece.first, piece.count, piece.prev, State.WAITING, attempt, due, failures)

@@ -43,6 +43,7 @@ class MemoryKinesis:
 
     Attributes:
         calls: how often each call was made, by (name, shard).
+        tells_lag: answers have MillisBehindLatest.
     """
 
     def __init__(
@@ -61,7 +62,9 @@ class MemoryKinesis:
         self._errors: dict[str, deque[KinesisError]] = defaultdict(deque)
         self._quotas = quotas or Quotas.none()
         self._used: dict[str, ShardQuota] = {}
+        self._broken_off: dict[str, int] = defaultdict(int)
         self.calls: dict[tuple[str, str], int] = defaultdict(int)
+        self.tells_lag = True
 
     def describe(self, stream: str) -> StreamInfo:
         """See `Kinesis.describe`."""
@@ -104,7 +107,11 @@ class MemoryKinesis:
             answer = shard.read(Cursor(int(start), int(walked)), limit, now)
             used.answered(sum(len(record.data) for record in answer.records), self._quotas, now)
             following = None if answer.following is None else _token(shard, answer.following)
-            return _page(answer, following, now)
+            ended = following is None
+            if self._broken_off[name]:
+                self._broken_off[name] -= 1
+                following = None
+            return _page(answer, following, now, answer.behind if self.tells_lag else None, ended)
 
     def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
         """See `Kinesis.put_records`; a partition key goes to the open shard that has its hash."""
@@ -154,6 +161,16 @@ class MemoryKinesis:
         with self._lock:
             self._stream.gap(shard, pages)
 
+    def linger(self, shard: str, pages: int) -> None:
+        """Once the shard is closed, that many empty answers, "0 behind" and with an iterator, come before its end."""
+        with self._lock:
+            self._stream.shard(shard).lingers = pages
+
+    def break_off(self, shard: str, answers: int) -> None:
+        """The next answers of the shard have no next iterator, though it is not read to its end."""
+        with self._lock:
+            self._broken_off[shard] = answers
+
     def fail(self, shard: str, *errors: KinesisError) -> None:
         """The next reads of the shard get these errors, one each."""
         self._errors[shard].extend(errors)
@@ -201,7 +218,7 @@ def _token(shard: HeldShard, cursor: Cursor) -> str:
     return f"{shard.name}/{cursor.start}/{shard.generation}/{cursor.walked}"
 
 
-def _page(answer: Answer, following: str | None, now: int) -> Page:
+def _page(answer: Answer, following: str | None, now: int, behind: int | None, closed: bool) -> Page:
     records = answer.records
     columns = [
         pa.array([record.key for record in records], pa.string()),
@@ -212,4 +229,5 @@ def _page(answer: Answer, following: str | None, now: int) -> Page:
         ),
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
-    return Page(batch, following, answer.behind, sum(len(record.data) for record in records), now)
+    size = sum(len(record.data) for record in records)
+    return Page(batch, following, behind, size, now, closed=closed)

@@ -187,6 +187,11 @@ class ScriptedKinesis:
         with self._lock:
             self._stream(stream).gap(shard, pages)
 
+    def linger(self, stream: str, shard: str, pages: int) -> None:
+        """Once the shard is closed, that many empty answers, "0 behind" and with an iterator, come before its end."""
+        with self._lock:
+            self._stream(stream).shard(shard).lingers = pages
+
     def _stream(self, name: str) -> HeldStream:
         return self._service.stream(name, self.now)
 

@@ -45,7 +45,8 @@ class HeldShard:
     """A shard: `hashes` are the first and last hash key, `first` and `last` the range of sequence numbers.
 
     `last` and `closed` are None while it is open. `generation` is that of the iterators that are still good.
-    `gaps`: by sequence number, how many empty pages lie there.
+    `gaps`: by sequence number, how many empty pages lie there. `lingers`: once it is closed, how many empty pages, "0
+    behind" and with an iterator, come before its end.
     """
 
     name: str
@@ -58,6 +59,7 @@ class HeldShard:
     records: list[StoredRecord] = field(default_factory=list)
     gaps: dict[int, int] = field(default_factory=dict)
     generation: int = 0
+    lingers: int = 0
 
     def since(self, time: int, tip: int) -> Cursor:
         """Before the first record that arrived at `time` or later; `tip` is where the next one will be."""
@@ -90,7 +92,9 @@ class HeldShard:
         if gap is not None and at + len(page) == end:
             return Answer(page, Cursor(gap), _GAP_LAG_MS)
         if self.closed is not None and left == 0:
-            return Answer(page, None, 0)
+            if page and self.lingers:
+                return Answer(page, Cursor(page[-1].sequence + 1), 0)
+            return Answer(page, Cursor(start, walked + 1) if walked < self.lingers else None, 0)
         behind = max(1, now - page[-1].arrival) if left else 0
         return Answer(page, Cursor(page[-1].sequence + 1) if page else cursor, behind)
 

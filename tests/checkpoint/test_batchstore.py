@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 import samples
 from kazoo.client import KazooClient
 
 from checkpoint.errors import BatchMissingError, CorruptNodeError, FencedError, PlanConflictError
 from checkpoint.large import is_part
+from checkpoint.nodes import Acks, NotDone
 from checkpoint.ops import Create, Op, packed, size_of
 from checkpoint.store import SourceStore
 from tracker.records import Run
@@ -129,7 +132,9 @@ def test_the_first_verdict_holds(store: SourceStore, epoch: int) -> None:
 
 
 def large_plan(txid: int) -> object:
-    runs = tuple(Run(str(10**55 + i), str(10**55 + i), reason) for i in range(40_000) for reason in (1,))
+    # Digits without any order do not pack.
+    rng = random.Random(1)
+    runs = tuple(Run(at, at, 1) for at in (str(rng.randrange(10**55)) for _ in range(40_000)))
     return samples.plan(txid, retries={samples.SHARD: runs})
 
 
@@ -159,7 +164,9 @@ def test_large_plans_and_verdicts_survive(store: SourceStore, client: KazooClien
 
 def test_a_missing_part_names_the_node(store: SourceStore, client: KazooClient, epoch: int) -> None:
     store.put_batch(samples.plan(), epoch)
-    store.put_acks(samples.acks(epoch, failed=30_000), epoch)
+    rng = random.Random(1)
+    failed = tuple(NotDone(at, at, 1, "") for at in (str(rng.randrange(10**55)) for _ in range(30_000)))
+    store.put_acks(Acks(txid=1, plan="p1", epoch=epoch, not_done={samples.SHARD: failed}), epoch)
     part = next(name for name in client.get_children(store.layout.acks) if is_part(name))
     client.delete(f"{store.layout.acks}/{part}")
     with pytest.raises(CorruptNodeError, match=rf"{store.layout.acks_of(1)} is kept in parts and .*{part}"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from kazoo.client import KazooClient
@@ -12,7 +12,8 @@ from checkpoint.bulk import NODES_A_READ
 from checkpoint.client import ZooKeeperConfig, connect
 from checkpoint.embedded import EmbeddedZooKeeper
 from checkpoint.errors import ZooKeeperAccessError
-from checkpoint.session import Session
+from checkpoint.ops import Found
+from checkpoint.session import BYTES_UNDER_WAY, Session
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def test_many_nodes_are_read_as_one_by_one(client: KazooClient, app: str) -> Non
     paths = [f"/{app}/{n}" for n in range(3 * NODES_A_READ + 1)]
     for n, path in enumerate(paths):
         if n % 3:
-            client.create(path, bytes([n % 256]) * (n * 100), makepath=True)
+            client.create(path, bytes([n % 256]) * (n * 80), makepath=True)
     paths.append(f"/{app}-never/was")
     before = session.requests
     found = session.read(paths)
@@ -59,3 +60,36 @@ def test_a_server_that_does_not_know_the_request_is_asked_one_by_one(
     before = session.requests
     assert session.read(paths) == found
     assert session.requests - before == 100
+
+
+@pytest.mark.parametrize(("size", "largest"), [(32 * 1024, None), (500 * 1024, 512 * 1024)])
+def test_answers_under_way_are_bounded(
+    client: KazooClient, app: str, monkeypatch: pytest.MonkeyPatch, size: int, largest: int | None
+) -> None:
+    session = Session(client, 60)
+    paths = [f"/{app}/{n}" for n in range(20 * 2**20 // size)]
+    for path in paths:
+        client.create(path, b"x" * size, makepath=True)
+    together: list[int] = []
+    read = Session._read_together
+
+    def counted(self: Session, paths: Sequence[str], *, many: bool) -> list[Found | None]:
+        found = read(self, paths, many=many)
+        together.append(sum(len(node.data) for node in found if node is not None))
+        return found
+
+    monkeypatch.setattr(Session, "_read_together", counted)
+    found = session.read(paths) if largest is None else session.read(paths, largest)
+    assert [len(node.data) for node in found if node is not None] == [size] * len(paths)
+    assert max(together) <= BYTES_UNDER_WAY < sum(together)
+
+
+def test_nodes_that_are_larger_than_ours_are_read_fewer_at_a_time(client: KazooClient, app: str) -> None:
+    session = Session(client, 60)
+    paths = [f"/{app}/{n}" for n in range(160)]
+    for n, path in enumerate(paths):
+        client.create(path, b"x" * (300_000 if n in (5, 130) else 10), makepath=True)
+    before = session.requests
+    assert [len(node.data) for node in session.read(paths) if node is not None][130] == 300_000
+    # 128, then 13 at a time.
+    assert session.requests - before == 1 + 3

@@ -5,10 +5,22 @@ import pytest
 import samples
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import fields
 
 from checkpoint.codec import decode, encode
 from checkpoint.errors import CorruptNodeError
-from checkpoint.nodes import Acks, Batch, CheckpointNode, DeadLettersNode, InflightNode, Pin, ShardsNode
+from checkpoint.nodes import (
+    Acks,
+    Batch,
+    CheckpointNode,
+    DeadLettersNode,
+    InflightNode,
+    Node,
+    Pin,
+    Plan,
+    ShardsNode,
+)
+from checkpoint.packed import FEW, packed_kind
 
 PATH = "/kinesis-trident/app/orders@1/checkpoints/shardId-000000000000"
 GOOD = encode(samples.checkpoint(3, 10**55))
@@ -85,3 +97,43 @@ def test_the_version_of_a_plan_within_a_batch_counts() -> None:
 def test_unknown_fields_are_refused_at_any_depth(kind: type[ShardsNode], data: bytes) -> None:
     with pytest.raises(CorruptNodeError, match="unknown field"):
         decode(PATH, data, kind)
+
+
+def test_a_few_runs_stand_for_everybody_to_read_and_many_are_packed() -> None:
+    few = samples.inflight(3, *(samples.run(n) for n in range(FEW)))
+    many = msgspec.structs.replace(few, waiting=(*few.waiting, samples.run(99)))
+    assert encode(few) == msgspec.json.encode(few)
+    assert encode(many).startswith(b'{"v":2,"txid":3,"waiting":[{"n":17,')
+    for node in (few, many):
+        assert decode(PATH, encode(node), InflightNode) == node
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        Batch(
+            epoch=2, plan=samples.plan(retries={samples.SHARD: tuple(map(samples.run, range(99)))}, limit=10)
+        ),
+        samples.acks(2, failed=99),
+        samples.inflight(3, *map(samples.run, range(50)), dead=tuple(map(samples.run, range(50, 99)))),
+    ],
+    ids=lambda node: type(node).__name__,
+)
+def test_packed_nodes_survive_and_those_of_the_release_before_are_read(
+    node: Batch | Acks | InflightNode,
+) -> None:
+    data = encode(node)
+    plain = msgspec.json.encode(node)
+    assert 4 * len(data) < len(plain)
+    assert decode(PATH, data, type(node)) == decode(PATH, plain, type(node)) == node
+    damaged = data.replace(b'"packed":"', b'"packed":"x')
+    for wrong in (damaged, data[:-1], data[:-1] + b',"new":1}'):
+        with pytest.raises(CorruptNodeError, match=r"of version 2.*Restore the node from a backup"):
+            decode(PATH, wrong, type(node))
+
+
+@pytest.mark.parametrize("kind", [InflightNode, Batch, Plan, Acks])
+def test_packed_nodes_have_all_fields_of_theirs(kind: type[Node]) -> None:
+    stored = packed_kind(kind, b'{"v":2,')
+    assert stored is not kind
+    assert [field.name for field in fields(stored)] == [field.name for field in fields(kind)]

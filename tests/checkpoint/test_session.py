@@ -98,7 +98,7 @@ def test_a_write_whose_answer_is_lost_is_made_once(
     assert found == {path: version for path, version in once.items() if path in found}
     assert found or name in ("purge", "add_external")
     assert (client.exists(store.layout.batch_of(1)) is None) == (name == "purge")
-    asked = [node.records for node in store.external()["a"].values()]
+    asked = [node.records for node in store.external().asked["a"].values()]
     assert asked == ([("0",), ("1",)] if name == "add_external" else [("0",)])
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import uuid
 
 import pytest
@@ -168,24 +169,25 @@ def test_external_requests_are_consumed_with_the_shard_that_took_them_in(
     for record in ("5", "6", "7"):
         store.add_external(SHARD, ExternalNode(op="replay", records=(record,)))
     store.add_external("odd/shard", ExternalNode(op="replay", records=("1",)))
-    asked = store.external()
+    asked = store.external().asked
     assert [node.records for node in asked[SHARD].values()] == [("5",), ("6",), ("7",)]
     taken = list(asked[SHARD])[:2]
     with pytest.raises(CheckpointError, match="no checkpoint is given for odd/shard"):
         store.settle({}, {}, None, samples.settled(2), epoch, {"odd/shard": taken})
     update = {SHARD: (samples.checkpoint(2, 1), samples.inflight(2, samples.run(5, 6)))}
     store.settle(update, {}, None, samples.settled(2), epoch, {SHARD: taken})
-    assert [node.records for node in store.external()[SHARD].values()] == [("7",)]
+    assert [node.records for node in store.external().asked[SHARD].values()] == [("7",)]
     # Settled again, as after a crash: skipped, and what was not taken in stays.
     store.settle(update, {}, None, samples.settled(2), epoch, {SHARD: taken})
-    assert [node.records for node in store.external()[SHARD].values()] == [("7",)]
-    assert [node.records for node in store.external()["odd/shard"].values()] == [("1",)]
+    assert [node.records for node in store.external().asked[SHARD].values()] == [("7",)]
+    assert [node.records for node in store.external().asked["odd/shard"].values()] == [("1",)]
 
 
 def test_hundreds_of_shards_settle_in_few_packs_the_end_last(
     store: SourceStore, client: KazooClient, layout: Layout, epoch: int
 ) -> None:
-    runs = tuple(samples.run(10**55 + i * 10, reason="R" * 200) for i in range(60))
+    # As many as are not packed.
+    runs = tuple(samples.run(10**55 + i * 10, reason="R" * 800) for i in range(16))
     updates = {
         f"shardId-{i:012d}": (samples.checkpoint(1, 10**55), samples.inflight(1, *runs)) for i in range(60)
     }
@@ -211,7 +213,8 @@ def test_hundreds_of_shards_settle_in_few_packs_the_end_last(
 def test_a_crash_between_two_packs_is_taken_up(
     store: SourceStore, client: KazooClient, layout: Layout, epoch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = tuple(samples.run(10**55 + i * 10, reason="R" * 200) for i in range(60))
+    # As many as are not packed.
+    runs = tuple(samples.run(10**55 + i * 10, reason="R" * 800) for i in range(16))
     updates = {
         f"shardId-{i:012d}": (samples.checkpoint(1, 10**55), samples.inflight(1, *runs)) for i in range(30)
     }
@@ -242,7 +245,9 @@ def test_megabytes_in_flight_survive_and_leave_no_parts(
     def parts() -> list[str]:
         return [name for name in client.get_children(layout.inflight) if is_part(name)]
 
-    runs = tuple(samples.run(10**55 + i * 10, reason="R" * 250) for i in range(8_000))
+    # Digits without any order do not pack.
+    rng = random.Random(1)
+    runs = tuple(samples.run(rng.randrange(10**55), reason="R" * 250) for i in range(40_000))
     settle(store, epoch, 1, {SHARD: 1}, samples.inflight(1, *runs))
     assert store.inflight() == {SHARD: samples.inflight(1, *runs)}
     assert len(parts()) > 4

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import samples
 from kazoo.client import KazooClient
+from secure_servers import SecureZooKeeper
 
 from checkpoint.client import Sasl, Tls, ZooKeeperConfig, connect, session_timeout, shared_client
 from checkpoint.embedded import EmbeddedZooKeeper
@@ -163,94 +164,41 @@ def test_a_chroot_is_made_when_it_is_missing(
     assert client.exists(f"/{app}{layout.batch_of(1)}")
 
 
-class SecureZooKeeper(EmbeddedZooKeeper):
-    """With a TLS port, or with SASL logins."""
-
-    def __init__(self, folder: Path, *, tls: bool) -> None:
-        super().__init__(folder)
-        self._tls = tls
-
-    def _command(self) -> list[str]:
-        command = super()._command()
-        config, jaas = self._folder / "zoo.cfg", self._folder / "jaas.conf"
-        if self._tls:
-            certificates(self._folder)
-            lines = [
-                "secureClientPort=" + str(self.secure_port),
-                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
-                f"ssl.keyStore.location={self._folder}/server.pem",
-                "ssl.keyStore.type=PEM",
-                f"ssl.trustStore.location={self._folder}/ca.pem",
-                "ssl.trustStore.type=PEM",
-                "ssl.clientAuth=need",
-            ]
-        else:
-            jaas.write_text(
-                'Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_spark="secret"; };\n'
-            )
-            command.insert(1, f"-Djava.security.auth.login.config={jaas}")
-            lines = ["authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider"]
-        config.write_text(config.read_text() + "\n".join(lines) + "\n")
-        return command
-
-    @property
-    def secure_port(self) -> int:
-        return self._port + 1
-
-
-def certificates(folder: Path) -> None:
-    """A certificate authority, and server and client certificates it has signed, as PEM files."""
-    import datetime
-    import ipaddress
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import rsa
-
-    def certificate(
-        name: str, issuer: str, signer: rsa.RSAPrivateKey, key: rsa.RSAPrivateKey
-    ) -> x509.Certificate:
-        start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
-        subject, by = (x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, n)]) for n in (name, issuer))
-        return (
-            x509.CertificateBuilder(by, subject, key.public_key(), x509.random_serial_number())
-            .not_valid_before(start)
-            .not_valid_after(start + datetime.timedelta(days=30))
-            .add_extension(x509.BasicConstraints(ca=name == issuer, path_length=None), critical=True)
-            .add_extension(
-                x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
-                critical=False,
-            )
-            .sign(signer, hashes.SHA256())
-        )
-
-    def pem(key: rsa.RSAPrivateKey) -> bytes:
-        return key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-
-    keys = {name: rsa.generate_private_key(65537, 2048) for name in ("ca", "server", "client")}
-    signed = {
-        name: certificate(name, "ca", keys["ca"], key).public_bytes(serialization.Encoding.PEM)
-        for name, key in keys.items()
-    }
-    (folder / "ca.pem").write_bytes(signed["ca"])
-    (folder / "server.pem").write_bytes(pem(keys["server"]) + signed["server"])
-    (folder / "client.pem").write_bytes(signed["client"])
-    (folder / "client.key").write_bytes(pem(keys["client"]))
-
-
 def test_tls_with_client_certificates(
-    tmp_path: Path, make_client: Callable[..., KazooClient], layout: Layout
+    tmp_path: Path, make_client: Callable[..., KazooClient], layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with SecureZooKeeper(tmp_path, tls=True) as server:
         hosts = f"127.0.0.1:{server.secure_port}"
-        files = {name: str(tmp_path / name) for name in ("ca.pem", "client.pem", "client.key")}
-        tls = Tls(files["ca.pem"], files["client.pem"], files["client.key"])
-        store = SourceStore(make_client(hosts, tls=tls), layout)
+        named = f"localhost:{server.secure_port}"
+        ca, cert, key, both = (
+            str(tmp_path / name) for name in ("ca.pem", "client.pem", "client.key", "both.pem")
+        )
+        store = SourceStore(make_client(hosts, tls=Tls(ca, cert, key)), layout)
         assert store.raise_epoch("h", 1, NOW) == 1
-        with pytest.raises(ZooKeeperUnavailableError, match=r"with TLS \(zookeeper\.tls\.\*\)"):
-            connect(ZooKeeperConfig(hosts, session_timeout=1, tls=Tls(files["client.pem"])))
+        assert make_client(hosts, tls=Tls(ca, both)).exists("/zookeeper")
+
+        def refused(hosts: str, tls: Tls) -> str:
+            with pytest.raises(ZooKeeperUnavailableError, match=r"with TLS \(zookeeper\.tls\.\*\)") as caught:
+                connect(ZooKeeperConfig(hosts, session_timeout=1, tls=tls))
+            return str(caught.value)
+
+        # The certificate names 127.0.0.1 alone.
+        said = refused(named, Tls(ca, cert, key))
+        assert "localhost" in said
+        assert "mismatch" in said
+        assert "zookeeper.tls.checkHostname=false" in said
+        assert make_client(named, tls=Tls(ca, cert, key, check_hostname=False)).exists("/zookeeper")
+        assert make_client(named, tls=Tls(cert, both, verify=False)).exists("/zookeeper")
+
+        # An authority that this machine trusts counts where no other is given, and there only.
+        assert "CERTIFICATE_VERIFY_FAILED" in refused(hosts, Tls(None, cert, key))
+        monkeypatch.setenv("SSL_CERT_FILE", ca)
+        assert make_client(hosts, tls=Tls(None, cert, key)).exists("/zookeeper")
+        assert "CERTIFICATE_VERIFY_FAILED" in refused(hosts, Tls(cert, cert, key))
+
+        for tls in (Tls(key, cert, key), Tls(ca, key)):
+            with pytest.raises(ZooKeeperConfigError, match=r"zookeeper\.tls\.c.* in PEM form"):
+                connect(ZooKeeperConfig(hosts, tls=tls))
 
 
 def test_sasl_logins(tmp_path: Path, make_client: Callable[..., KazooClient], layout: Layout) -> None:

@@ -29,7 +29,13 @@ RUN_OF_THREE = Run(
 )
 DEAD = Run("40", "40", 1, attempt=4, failures=(Failure(NOW, "EXPIRED"),))
 
-PLAN = Plan(txid=8, plan="p8", streams={"orders": 1}, positions={CHILD: "TRIM_HORIZON"}, read=(CHILD, NEW))
+PLAN = Plan(
+    txid=8,
+    plan="p8",
+    streams={"orders": 1},
+    positions={CHILD: "TRIM_HORIZON", NEW: "TRIM_HORIZON"},
+    read=(CHILD, NEW),
+)
 
 
 def pin(shard: str, fresh: int) -> Pin:

@@ -184,13 +184,13 @@ def test_named_records_are_asked_for_again(command: Command, store: SourceStore,
     ids = [f"orders/{CHILD}:2", f"orders/{CHILD}:1", f"orders/{CHILD}:1"]
     code, out, _ = command("dead-letters", app, "replay", *ids)
     assert (code, out) == (0, "2 records will be delivered again with one of the next micro-batches\n")
-    (asked,) = store.external()[CHILD].values()
+    (asked,) = store.external().asked[CHILD].values()
     assert (asked.op, asked.records) == ("replay", ("1", "2"))
 
 
 def test_all_that_is_listed_is_asked_for_again(command: Command, store: SourceStore, app: str) -> None:
     assert command("dead-letters", app, "replay", "--all")[0] == 0
-    (asked,) = store.external()[CHILD].values()
+    (asked,) = store.external().asked[CHILD].values()
     assert asked.records == ("1", "2")
 
 
@@ -217,7 +217,7 @@ def test_a_folder_says_what_to_replay(
     code, out, err = command("dead-letters", app, "replay", "--from", "dead")
     assert (code, out.split()[0]) == (0, "3")
     assert "1 records are past the stream's retention" in err
-    (asked,) = store.external()[CHILD].values()
+    (asked,) = store.external().asked[CHILD].values()
     assert asked.records == ("100", "101", "102")
 
 
@@ -230,11 +230,11 @@ def test_records_of_a_folder_can_be_chosen(
     chosen, absent = f"orders/{CHILD}:101", f"orders/{CHILD}:109"
 
     code, _, err = command("dead-letters", app, "replay", chosen, absent, "--from", str(tmp_path))
-    assert (code, store.external()) == (1, {})
+    assert (code, store.external().asked) == (1, {})
     assert f"holds no dead letter {absent}" in err
 
     assert command("dead-letters", app, "replay", chosen, "--from", str(tmp_path))[0] == 0
-    (asked,) = store.external()[CHILD].values()
+    (asked,) = store.external().asked[CHILD].values()
     assert asked.records == ("101",)
 
 
@@ -266,7 +266,7 @@ def test_a_replay_that_cannot_be_is_refused_and_writes_nothing(
     code, out, err = command("dead-letters", app, *arguments)
     assert (code, out) == (1, "")
     assert says in err
-    assert store.external() == {}
+    assert store.external().asked == {}
 
 
 def test_watch_looks_again_until_ctrl_c(zookeeper: EmbeddedZooKeeper, store: SourceStore, app: str) -> None:
@@ -357,5 +357,5 @@ def test_streams_read_together_are_shown_together_or_one_by_one_and_replayed(
     assert {row["message_id"].partition("/")[0] for row in one["rows"]} == {"payments"}
     assert len(one["rows"]) == len(SNAPSHOT.inflight[CHILD].waiting)
     assert command("dead-letters", app, "replay", f"payments/{CHILD}:1")[0] == 0
-    assert {name: len(nodes) for name, nodes in store.external().items()} == {names[1]: 1}
+    assert {name: len(nodes) for name, nodes in store.external().asked.items()} == {names[1]: 1}
     assert "has no shard shardId-9" in command("dead-letters", app, "replay", "orders/shardId-9:1")[2]

@@ -111,6 +111,10 @@ class Stage:
         """The source, with these options besides."""
         return self.spark.readStream.format("kinesis-trident").options(**self.options(**options)).load()
 
+    def read(self, **options: object) -> DataFrame:
+        """A batch of what is in the stream by now, with these options besides."""
+        return self.spark.read.format("kinesis-trident").options(**self.options(**options)).load()
+
     def parsed(self, parse: Callable[[Any], object] | None = None, **options: object) -> Reliable:
         """The source through `parse`, which gives (text, attempt) unless told otherwise."""
 

@@ -41,9 +41,11 @@ def test_a_failing_record_holds_nothing_back(stage: Stage) -> None:
         batches[txid] = [row.text for row in rows.collect()]
         batch = stage.store.newest_batch()
         assert batch is not None
+        # Why they failed, and when, the plan does not say.
+        waiting = {run.last: run for node in stage.store.inflight().values() for run in node.waiting}
         for run in (run for runs in batch.plan.retries.values() for run in runs):
             assert stage.checkpoint_of().checkpoint is None
-            seen.append((run.due, run.failures[-1].time, int(time.time() * 1000)))
+            seen.append((run.due, waiting[run.last].failures[-1].time, int(time.time() * 1000)))
 
     query = stage.start(
         stage.parsed(fails, retryLimit=3, deadLetter=stage.at("letters")), write, trigger=AVAILABLE_NOW
@@ -187,3 +189,36 @@ def test_failing_records_starve_nothing_before_their_bound(stage: Stage) -> None
     stage.until(lambda: taken.texts == list("abcde"), "all records, once what failed is done")
     assert [row for rows in taken.batches.values() for row in rows if row[0] == "e"] == [("e", 1)]
     assert not stage.inflight_of().blocked
+
+
+def test_what_spark_logs_and_shows_of_hundreds_of_failures_is_small(stage: Stage) -> None:
+    def tenth_fails(record):  # type: ignore[no-untyped-def]
+        text = record.data.decode()
+        if int(text) % 10 == 0:
+            raise ValueError(f"{text} is not what it should be".ljust(200, "."))
+        return text, record.attempt
+
+    numbers = range(4_000)
+    for start in range(0, len(numbers), 500):
+        stage.put(numbers[start : start + 500])
+
+    def retrying(progress) -> int:  # type: ignore[no-untyped-def]
+        return int(json.loads(progress["sources"][0]["latestOffset"] or "{}").get("retrying", 0))
+
+    rows: list[int] = []
+    query = stage.start(
+        stage.parsed(tenth_fails, retryBackoff="1h..1h x1", deadLetter=stage.at("letters")),
+        lambda batch, txid: rows.extend(int(row.text) for row in batch.collect()),
+    )
+    wanted = len(numbers) * 9 // 10
+    stage.until(lambda: len(rows) == wanted, "all good records")
+    # One more record makes one more batch, whose offset says what waits.
+    stage.put([1])
+    stage.until(lambda: len(rows) == wanted + 1, "one more")
+    stage.until(
+        lambda: any(retrying(progress) for progress in query.recentProgress), "the progress of its batch"
+    )
+    text = max((json.dumps(progress, default=str) for progress in query.recentProgress), key=len)
+    assert max(map(retrying, query.recentProgress)) == 400
+    assert "not what it should be" not in text
+    assert len(text) <= 64 * 1024

@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 from harness import PATIENCE
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from stage import AVAILABLE_NOW, Stage, Taken, ended
 
 from spout import stop
@@ -104,3 +106,58 @@ def test_a_query_stopped_by_spark_replays_the_batch_in_hand(stage: Stage) -> Non
     ended(stage.start(stage.parsed(parse), taken, trigger=AVAILABLE_NOW))
     assert [text for text, _ in taken.batches[1]] == ["one", "two"]
     assert taken.texts == ["one", "three", "two"]
+
+
+class EndsAtOnce(DataSource):
+    """A format whose queries end before Spark has made their plans."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ends-at-once"
+
+    def schema(self) -> str:
+        return "partitionKey string"
+
+    def streamReader(self, schema: object) -> DataSourceStreamReader:
+        msg = "no reader today"
+        raise RuntimeError(msg)
+
+
+def test_stop_of_a_query_that_never_came_to_its_plan_tells_why(stage: Stage) -> None:
+    stage.spark.dataSource.register(EndsAtOnce)
+    other = stage.spark.readStream.format("ends-at-once").load()
+    query = stage.start_plain(stage.load().select("partitionKey").union(other))
+    with pytest.raises(StreamingQueryException, match="no reader today"):
+        stop(query)
+    assert not query.isActive
+    with pytest.raises(StreamingQueryException, match="no reader today"):
+        stop(query)
+
+
+def test_stop_right_after_start(stage: Stage) -> None:
+    taken = Taken()
+    stage.put(range(3))
+    for _ in range(3):
+        query = stage.start(stage.parsed(), taken)
+        stop(query, timeout=PATIENCE)
+        assert not query.isActive
+        assert query.exception() is None
+        assert stage.settled == len(taken.batches)
+    goes_on_and_takes(stage, taken, ["0", "1", "2"])
+
+
+def test_stop_finds_the_source_beside_others(stage: Stage) -> None:
+    rows: list[str] = []
+
+    def write(frame: DataFrame, _: int) -> None:
+        rows.extend(row.text for row in frame.where("text not like 'rate%'").collect())
+
+    stage.put(range(5))
+    ours = stage.load().selectExpr("decode(data, 'utf-8') AS text")
+    rate = stage.spark.readStream.format("rate").load().selectExpr("concat('rate', value) AS text")
+    query = stage.start_plain(rate.union(ours).union(ours), write)
+    stage.until(lambda: len(rows) == 10, "the records, twice")
+    stop(query, timeout=PATIENCE)
+    assert not query.isActive
+    assert stage.settled == 1
+    assert stage.store.owner() is None

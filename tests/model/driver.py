@@ -156,6 +156,7 @@ class Judging(Driver):
         batch = self._batch_of(parts)
         if batch is None:
             return
+        batch.say_judging()
         self.store.check_epoch(batch.epoch)
         rows = self.tasks.rows(parts)
         txids = {row.txid for row in rows}

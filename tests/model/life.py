@@ -131,6 +131,7 @@ class Life:
             world.kinesis,
             mine,
             clock=lambda: world.now / 1000,
+            steady=lambda: world.now / 1000,
             rng=random.Random(rng.random()),
             wait=self._wait,
             executor=InlineExecutor(),

@@ -87,6 +87,7 @@ class Session:
     """One connection, as `KazooClient`: what the product calls of it, and nothing else."""
 
     chroot = ""
+    default_acl = None
     hosts = (("memory", 1),)
     _session_timeout = _FOREVER_MS
 

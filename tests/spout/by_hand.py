@@ -210,6 +210,7 @@ class Lives:
             "describeShardInterval": "1ms",
         } | _dotted(options)
         self._begun: list[Query] = []
+        self.clock: Callable[[], float] = time.time
 
     def begin(
         self, kinesis: Kinesis | None = None, checkpoint: SparkCheckpoint | None = None, **options: str
@@ -218,7 +219,9 @@ class Lives:
         parsed = self.parsed(**options)
         client = connect(parsed.zookeeper)
         try:
-            query = Query(parsed, kinesis or BotoKinesis(parsed), client, checkpoint or SparkCheckpoint())
+            query = Query(
+                parsed, kinesis or BotoKinesis(parsed), client, checkpoint or SparkCheckpoint(), self.clock
+            )
         except BaseException:
             client.stop()
             client.close()

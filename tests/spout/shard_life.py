@@ -7,6 +7,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from checkpoint.codec import decode, encode
 from checkpoint.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
 from spout.offsets import offset_from_plan, plan_from_offset
@@ -124,9 +126,10 @@ class ShardLife:
         assert plan_from_offset(json.loads(json.dumps(offset_from_plan(plan)))) == plan
         if self.state.blocked:
             assert not plan.read
-        everything = {run.last: run for run in (*self.state.waiting, *self.state.dead)}
+        everything = {run.last: _as_named(run) for run in (*self.state.waiting, *self.state.dead)}
         named = (*plan.retries.get(SHARD, ()), *plan.dead.get(SHARD, ()), *plan.notDone.get(SHARD, ()))
-        assert {run.last: run for run in named} == everything
+        assert {run.last: _as_named(run) for run in named} == everything
+        assert not any(run.failures for run in named)
         assert len(named) == len(everything)
         return plan
 
@@ -364,3 +367,8 @@ def rebuilt(state: ShardState) -> ShardState:
         decode("checkpoints/s", checkpoint, CheckpointNode) if checkpoint else None,
         decode("inflight/s", inflight, InflightNode) if inflight else None,
     )
+
+
+def _as_named(run: Run) -> Run:
+    """A run as far as any plan names it."""
+    return msgspec.structs.replace(run, failures=(), prev=None if run.first else run.prev)

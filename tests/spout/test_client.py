@@ -2,22 +2,35 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import SSLError
+from botocore.model import ServiceModel
+from botocore.utils import ContainerMetadataFetcher
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from urllib3.exceptions import SSLError as UrllibSSLError
 
 from checkpoint.embedded import EmbeddedKinesis
 from checkpoint.layout import Layout
+from spout.aws_errors import translated
 from spout.client import BotoKinesis, kinesis_client
 from spout.fetch import Bounds, ShardFetcher
 from spout.kinesis import (
     AccessDeniedError,
+    InUseError,
     IteratorExpiredError,
     KinesisError,
     RequestTooLargeError,
@@ -228,6 +241,16 @@ def test_shards_are_listed_page_by_page_without_the_name_beside_the_token(script
         ("UnrecognizedClientException", 400, AccessDeniedError),
         ("InvalidSignatureException", 400, AccessDeniedError),
         ("ExpiredTokenException", 400, AccessDeniedError),
+        ("KMSDisabledException", 400, KinesisError),
+        ("KMSInvalidStateException", 400, KinesisError),
+        ("KMSNotFoundException", 400, KinesisError),
+        ("KMSOptInRequired", 400, KinesisError),
+        ("TooManyRequestsException", 400, ThrottledError),
+        ("ResourceInUseException", 400, InUseError),
+        ("RequestTimeout", 400, Unavailable),
+        ("RequestTimeoutException", 400, Unavailable),
+        ("RequestExpired", 400, Unavailable),
+        ("Whatever", 408, Unavailable),
         ("InternalFailure", 500, Unavailable),
         ("Whatever", 503, Unavailable),
         ("InvalidArgumentException", 400, KinesisError),
@@ -244,6 +267,248 @@ def test_each_refusal_is_its_own_error(
     assert len(scripted.requests) == 1
     with pytest.raises(kind, match="stream 'orders', shard s0, position TRIM_HORIZON in eu-west-1"):
         client.iterator("orders", "s0", "TRIM_HORIZON")
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        ("KMSThrottlingException", "a higher quota of KMS"),
+        ("KMSAccessDeniedException", "kms:Decrypt"),
+        ("KMSDisabledException", "enable it"),
+        ("KMSInvalidStateException", "see its state in KMS"),
+        ("KMSNotFoundException", "key is not there"),
+        ("KMSOptInRequired", "not subscribed to AWS KMS"),
+        ("TooManyRequestsException", "fewer queries"),
+        ("ProvisionedThroughputExceededException", "a shard gives 5 reads"),
+        ("ResourceInUseException", "try again when it is ACTIVE"),
+        ("RequestExpired", "its clock wrong"),
+    ],
+)
+def test_a_refusal_gives_advice_that_fits(scripted: Scripted, code: str, advice: str) -> None:
+    scripted.refuse(code)
+    with pytest.raises(KinesisError, match=advice):
+        BotoKinesis(options_for(scripted.url)).get_records("iterator", 10)
+
+
+def test_a_subscription_in_use_says_who_may_have_it(scripted: Scripted) -> None:
+    scripted.refuse("ResourceInUseException")
+    with pytest.raises(InUseError, match="let no other application use this consumer"):
+        BotoKinesis(options_for(scripted.url)).subscribe("arn", "s0", "TRIM_HORIZON")
+
+
+def test_a_listing_that_took_too_long_begins_anew(scripted: Scripted) -> None:
+    client = BotoKinesis(options_for(scripted.url))
+    first = (
+        b'{"NextToken": "t", "Shards": [{"ShardId": "s0",'
+        b'"SequenceNumberRange": {"StartingSequenceNumber": "1"}}]}'
+    )
+    expired = b'{"__type": "ExpiredNextTokenException", "message": "old"}'
+    last = first.replace(b'"NextToken": "t", ', b"").replace(b"s0", b"s1")
+    answers = iter([(200, first), (400, expired), (200, first), (200, last)])
+
+    def answer(**_: object) -> None:
+        scripted.status, scripted.body = next(answers)
+
+    client._calls.meta.events.register("before-send.kinesis.ListShards", answer)
+    assert [shard.id for shard in client.list_shards("orders")] == ["s0", "s1"]
+    answers = iter([(200, first), (400, expired)] * 3)
+    with pytest.raises(Unavailable, match="longer than five minutes"):
+        client.list_shards("orders")
+
+
+class Tls:
+    """A server on loopback for whose certificate nobody vouches, or that breaks every handshake off."""
+
+    def __init__(self, folder: Path, *, broken: bool) -> None:
+        self._certificate, self._broken = self_signed(folder), broken
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"https://127.0.0.1:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self._certificate)
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            with connection, suppress(OSError):
+                connection.recv(2**16) if self._broken else context.wrap_socket(connection, server_side=True)
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+def self_signed(folder: Path) -> tuple[str, str]:
+    """The paths of a certificate and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    paths = folder / "certificate.pem", folder / "key.pem"
+    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    paths[1].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return str(paths[0]), str(paths[1])
+
+
+@pytest.mark.parametrize(
+    ("broken", "kind", "advice"),
+    [(True, Unavailable, "TLS handshake broke off"), (False, KinesisError, "authorities")],
+)
+def test_a_broken_handshake_passes_and_a_certificate_nobody_vouches_for_does_not(
+    tmp_path: Path, broken: bool, kind: type[KinesisError], advice: str
+) -> None:
+    server = Tls(tmp_path, broken=broken)
+    with pytest.raises(KinesisError, match=advice) as error:
+        BotoKinesis(options_for(server.url)).get_records("iterator", 10)
+    assert type(error.value) is kind
+    server.close()
+
+
+def test_a_handshake_that_breaks_off_is_a_passing_fault() -> None:
+    cut = ssl.SSLEOFError(8, "UNEXPECTED_EOF_WHILE_READING")
+    said = translated(SSLError(endpoint_url="https://x", error=cut), "GetRecords", "here")
+    assert type(said) is Unavailable
+    refused = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    wrapped = UrllibSSLError(refused)
+    said = translated(SSLError(endpoint_url="https://x", error=wrapped), "GetRecords", "here")
+    assert type(said) is KinesisError
+
+
+def test_what_gives_the_credentials_may_be_down_for_a_moment(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(ContainerMetadataFetcher, "SLEEP_TIME", 0)
+    container = Container()
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", container.url)
+    container.down = 4
+    slept: list[float] = []
+    client = BotoKinesis(options_for(scripted.url), sleep=slept.append)
+    assert len(slept) == 1
+    scripted.body = b'{"Shards": []}'
+    assert client.list_shards("orders") == []
+    signing = client._calls._request_signer._credentials
+    signing._expiry_time = signing._time_fetcher()
+    container.down = 10**9
+    with pytest.raises(Unavailable, match="the credentials cannot be had now"):
+        client.list_shards("orders")
+    container.down = 0
+    assert client.list_shards("orders") == []
+    container.down = 10**9
+    with pytest.raises(Unavailable, match="the credentials cannot be had now"):
+        BotoKinesis(options_for(scripted.url), sleep=slept.append)
+    assert len(slept) == 4
+    container.close()
+
+
+class Container:
+    """Gives the credentials of a container, on loopback; `down`: how often it fails first."""
+
+    def __init__(self) -> None:
+        self.down = 0
+        container = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                container.down -= 1
+                self.send_response(500 if container.down >= 0 else 200)
+                self.end_headers()
+                if container.down < 0:
+                    self.wfile.write(
+                        b'{"AccessKeyId": "AKID", "SecretAccessKey": "s", "Token": "t",'
+                        b'"Expiration": "2999-01-01T00:00:00Z"}'
+                    )
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/credentials"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def test_a_client_made_without_credentials_finds_them_later(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    client = BotoKinesis(options_for(scripted.url))
+    scripted.body = b'{"Shards": []}'
+    with pytest.raises(AccessDeniedError, match="Unable to locate credentials"):
+        client.list_shards("orders")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with pytest.raises(AccessDeniedError):
+        client.list_shards("orders")
+    assert client.list_shards("orders") == []
+
+
+def test_another_protocol_is_read_by_botocore(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ServiceModel, "resolved_protocol", "smithy-rpc-v2-cbor")
+    client = BotoKinesis(options_for(scripted.url))
+    record = {
+        "SequenceNumber": "7",
+        "PartitionKey": "k",
+        "Data": b"x",
+        "ApproximateArrivalTimestamp": Timestamp(1.5),
+    }
+    scripted.headers = {"Content-Type": "application/cbor", "smithy-protocol": "rpc-v2-cbor"}
+    scripted.body = cbor({"Records": [record], "NextShardIterator": "n", "MillisBehindLatest": 7})
+    page = client.get_records("iterator", 10)
+    assert (page.records.num_rows, page.next_iterator, page.behind_ms, page.size) == (1, "n", 7, 1)
+    assert page.records.to_pylist()[0]["data"] == b"x"
+    assert page.records.to_pylist()[0]["approximateArrivalTimestamp"].timestamp() == 1.5
+    scripted.body = cbor({"Record": []})
+    with pytest.raises(Unavailable, match="check that the endpoint is one of Kinesis"):
+        client.get_records("iterator", 10)
+
+
+class Timestamp(float):
+    """Seconds since 1970, as CBOR tells a time."""
+
+
+def cbor(value: object) -> bytes:
+    """A value in CBOR (RFC 8949)."""
+
+    def head(major: int, length: int) -> bytes:
+        return bytes([major << 5 | 26]) + length.to_bytes(4, "big")
+
+    match value:
+        case Timestamp():
+            return b"\xc1\xfb" + struct.pack(">d", value)
+        case int():
+            return head(0, value)
+        case bytes():
+            return head(2, len(value)) + value
+        case str():
+            return head(3, len(value.encode())) + value.encode()
+        case list():
+            return head(4, len(value)) + b"".join(map(cbor, value))
+        case dict():
+            return head(5, len(value)) + b"".join(cbor(one) for pair in value.items() for one in pair)
+    raise TypeError(value)
 
 
 def test_reads_of_records_are_not_repeated_but_other_calls_are(scripted: Scripted) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from spout.deaggregate import MAGIC, AggregatedRecord, deaggregated
 from spout.pages import PAGE_SCHEMA
-from spout.slices import RECORD_SCHEMA, with_sub_sequence
+from spout.slices import RECORD_SCHEMA, SHARED_KEYS_SCHEMA, with_sub_sequence
 from spout.testing import aggregate
 
 KEYS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
@@ -36,7 +36,7 @@ def page(payloads: Sequence[bytes]) -> pa.RecordBatch:
 
 
 def rows(batch: pa.RecordBatch) -> list[Row]:
-    assert batch.schema == RECORD_SCHEMA
+    assert batch.schema in (RECORD_SCHEMA, SHARED_KEYS_SCHEMA)
     batch.validate(full=True)
     key, data, sequence, sub, arrival = batch.columns
     columns = (key, data, sequence, sub, arrival.cast(pa.int64()))

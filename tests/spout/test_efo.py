@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spout.client import BotoKinesis
+from spout.closing import Closing
 from spout.efo import SubscriptionPager
 from spout.fetch import Bounds, FanOut, ShardFetcher, Turn
 from spout.kinesis import (
@@ -55,6 +56,7 @@ class Rig:
             "orders",
             SHARD,
             position,
+            Closing(self.client, "orders", SHARD),
             deaggregate=deaggregate,
             clock=self.time,
             sleep=self.time.sleep,

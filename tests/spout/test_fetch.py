@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spout.fetch import Bounds, ShardFetcher, Turn, cut
-from spout.kinesis import KinesisError, ThrottledError, Unavailable
+from spout.kinesis import IteratorExpiredError, KinesisError, ThrottledError, Unavailable
 from spout.limits import ShardBudget, ShardLimiter
 from spout.options import Options
 from spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
@@ -276,6 +276,13 @@ def test_an_expired_iterator_goes_on_after_the_last_record_held() -> None:
     rig.limiter._sleep = sleep_and_expire
     turn = rig.fetcher.fetch_new(TRIM_HORIZON, Bounds(100, 10**9, 100))
     assert payloads(turn.batches) == numbers(6)
+
+
+def test_iterators_that_expire_for_a_while_are_waited_out() -> None:
+    rig = Rig()
+    rig.put(b"a")
+    rig.kinesis.fail(SHARD, *[IteratorExpiredError("old")] * 7)
+    assert payloads(rig.fetcher.fetch_new(TRIM_HORIZON, PLENTY).batches) == [b"a"]
 
 
 def test_iterators_that_always_expire_are_an_error() -> None:

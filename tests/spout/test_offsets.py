@@ -34,7 +34,9 @@ PLANS = st.builds(
     txid=st.integers(0, 2**53),
     plan=st.text("0123456789abcdef", max_size=32),
     streams=st.dictionaries(st.text(max_size=5), st.integers(0, 2**43)),
-    positions=st.dictionaries(SHARDS, st.text(max_size=20)),
+    positions=st.dictionaries(
+        SHARDS, st.just("TRIM_HORIZON") | POSITIONS.map("AFTER_SEQUENCE_NUMBER {}".format)
+    ),
     read=st.lists(SHARDS).map(tuple),
     retries=BY_SHARD,
     dead=BY_SHARD,
@@ -52,9 +54,9 @@ def offset(**changes: Any) -> dict[str, Any]:
     return {"v": 1, "txid": 3, "plan": "p", "streams": {"s": 1}, "positions": {}} | changes
 
 
-@pytest.mark.parametrize("version", [2, 0, "1", None])
+@pytest.mark.parametrize("version", [3, 0, "1", None])
 def test_another_version_is_refused_with_both_named(version: object) -> None:
-    with pytest.raises(OffsetError, match=rf"version {version!r}, this release reads version 1"):
+    with pytest.raises(OffsetError, match=rf"version {version!r}, this release reads versions 1 and 2"):
         plan_from_offset(offset(v=version))
 
 

@@ -11,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint.client import Sasl, Tls, ZooKeeperConfig
+from spout.connection_options import options_of
 from spout.errors import OptionsError, SpoutError
 from spout.exhausted import counted
-from spout.option_rules import _warn_once
+from spout.option_rules import _warn_once, by_name
 from spout.options import TABLE, Options, options_markdown
+from spout.other_options import OTHERS, other_options_markdown
+from spout.write_options import WriteOptions
 
 LEAST = {"streamName": "orders", "applicationName": "app", "zookeeper.hosts": "zk:2181"}
 SECRETS = {
@@ -188,6 +191,8 @@ def test_zookeeper_security() -> None:
     )
     assert options.zookeeper.tls == Tls("ca.pem", "c.pem", "k.pem")
     assert parse({"zookeeper.tls.verify": "false"}).zookeeper.tls == Tls(verify=False)
+    unnamed = parse({"zookeeper.tls.ca": "ca.pem", "zookeeper.tls.checkHostname": "false"})
+    assert unnamed.zookeeper.tls == Tls("ca.pem", check_hostname=False)
     secret = parse(SECRETS).zookeeper
     assert secret.sasl == Sasl("me", "SASLSECRET")
     assert secret.digest == "user:DIGESTSECRET"
@@ -435,6 +440,44 @@ def test_they_travel_and_compare() -> None:
 def test_every_field_is_an_option() -> None:
     documented = {option.key for option in TABLE if option.part_of is None}
     assert {item.metadata["option"].key for item in fields(Options)} == documented
+
+
+def test_another_connectors_option_is_explained() -> None:
+    known = by_name((*TABLE, *options_of(WriteOptions).values()))
+    names = [name for other in OTHERS for name in other.names]
+    assert len({name.lower() for name in names}) == len(names)
+    assert not known.keys() & {name.lower() for name in names}
+    for other in OTHERS:
+        # Each option that is named is there.
+        for used in re.findall(r"`([\w.]+)[`=]", other.sentence):
+            if used[0].islower() and used not in NOT_OPTIONS:
+                assert used.lower() in known, used
+        for name in other.names:
+            for written in (name, name.lower(), f"kinesis.{name}"):
+                with pytest.raises(OptionsError) as error:
+                    parse({written: "1"})
+                assert f"option {written} is another connector's. {other.sentence.rstrip('.')}" in str(
+                    error.value
+                )
+
+
+NOT_OPTIONS = {
+    "approximateArrivalTimestamp",
+    "data",
+    "efo",
+    "from_json",
+    "polling",
+    "spark.sql.streaming.minBatchesToRetain",
+}
+
+
+def test_the_documentation_has_the_names_of_other_connectors() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "options.md").read_text()
+    begin, end = (
+        "<!-- other options: rendered from spout/other_options.py -->\n",
+        "<!-- end of other options -->",
+    )
+    assert text.split(begin)[1].split(end)[0] == other_options_markdown()
 
 
 def test_the_documentation_is_the_table() -> None:

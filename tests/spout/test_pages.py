@@ -15,6 +15,7 @@ from botocore.session import get_session
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spout.kinesis import Page
 from spout.pages import (
     PAGE,
     PAGE_SCHEMA,
@@ -54,6 +55,15 @@ def body_of(records: list[dict[str, object]], **more: object) -> bytes:
 @cache
 def model() -> ServiceModel:
     return ServiceModel(get_session().get_component("data_loader").load_service_model("kinesis", "service-2"))
+
+
+def parsed(body: bytes) -> Page:
+    """The page of a GetRecords answer, as the client parses it."""
+    response = {"status_code": 200, "headers": {}, "context": {"operation_name": "GetRecords"}}
+    shape = model().operation_model("GetRecords").output_shape
+    parser = PageParserFactory().create_parser("json")
+    page: Page = parser.parse({**response, "body": parsed_page(memoryview(body))}, shape)[PAGE]
+    return page
 
 
 @settings(deadline=None)
@@ -96,6 +106,13 @@ def test_botocores_own_parser_gives_the_same_page(records: list[dict[str, object
 def test_the_body_of_a_drained_shard() -> None:
     page = page_of(b'{"Records": [], "MillisBehindLatest": 0, "ChildShards": [{"ShardId": "s"}]}')
     assert (page.records.num_rows, page.next_iterator, page.server_time) == (0, None, None)
+    assert page.closed
+    assert not page_of(b'{"Records": [], "ChildShards": []}').closed
+
+
+def test_a_lag_that_is_missing_is_not_known() -> None:
+    assert page_of(b'{"Records": []}').behind_ms is None
+    assert page_of(b'{"Records": [], "MillisBehindLatest": 0}').behind_ms == 0
 
 
 @pytest.mark.parametrize(
@@ -105,7 +122,35 @@ def test_a_body_that_is_no_answer(body: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         page_of(body)
     with pytest.raises(ResponseParserError, match=f"GetRecords cannot be read .{len(body)} bytes"):
-        parsed_page(memoryview(body))
+        parsed(body)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param(b'"AAE="', b'"AA\\nE="', id="base64 over two lines"),
+        pytest.param(b"1.5", b'"1970-01-01T00:00:01.500Z"', id="a time as text"),
+        pytest.param(b":7", b":7.0", id="a lag with a point"),
+        pytest.param(b'"k"', b'"k\\ud800"', id="half a surrogate pair"),
+    ],
+)
+def test_what_the_decoder_refuses_is_read_by_botocore(old: bytes, new: bytes) -> None:
+    record = {
+        "Data": b"\0\1",
+        "PartitionKey": "k",
+        "SequenceNumber": "9",
+        "ApproximateArrivalTimestamp": 1500,
+    }
+    body = body_of([record], NextShardIterator="x", MillisBehindLatest=7)
+    odd = body.replace(old, new).replace(b": 7", b": 7.0" if new == b":7.0" else b": 7")
+    with pytest.raises(msgspec.MsgspecError):
+        page_of(odd)
+    found, plain = parsed(odd), parsed(body)
+    key = found.records.column("partitionKey").to_pylist()
+    assert key == (["k\ufffd"] if b"ud800" in new else ["k"])
+    for column in ("data", "sequenceNumber", "approximateArrivalTimestamp"):
+        assert found.records.column(column).equals(plain.records.column(column))
+    assert (found.next_iterator, found.behind_ms, found.size) == ("x", 7, 2)
 
 
 def test_all_but_getrecords_is_left_to_botocore() -> None:

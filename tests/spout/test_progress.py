@@ -148,3 +148,15 @@ def test_a_blocked_shard_lags_by_what_waits_in_it(lives: Lives, left: bool) -> N
     report = query.run.report()
     assert report["shards"][A]["blocked"]
     assert report["behindMs"] == report["shards"][A]["behindMs"] >= 2 * HOUR_MS
+
+
+def test_of_very_many_shards_those_are_named_in_which_most_waits(lives: Lives) -> None:
+    kinesis = MemoryKinesis(shards=130)
+    late = kinesis.open_shards[-1]
+    kinesis.put(late, b"129")
+    query = lives.begin(kinesis, retryBackoff="1h..1h x1")
+    query.batch(failing=[129])
+    assert query.plan() is None
+    report = query.run.report()
+    assert (len(report["shards"]), report["otherShards"]) == (100, 30)
+    assert report["shards"][late]["retrying"] == 1

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from shard_life import SHARD, STREAM, ShardLife
 
 from checkpoint.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
+from spout.pinned import empty_turn
 from spout.planning import ShardState, make_plan
 from spout.positions import TRIM_HORIZON, After, At, AtTimestamp, ShardEnd
-from spout.settling import SettledShard, settle_shard
+from spout.settling import Explicit, SettledShard, settle_shard
 from tracker.ledger import EXPIRED
 from tracker.records import RecordPosition, Run
 from tracker.retry import Backoff, RetryPolicy
@@ -310,3 +311,35 @@ def test_a_turn_that_leaves_nothing_in_flight_is_settled_as_the_tracker_would(se
         patch.setattr("spout.settling._nothing_in_flight", lambda *_: False)
         batches.state = before
         assert batches.settle(plan, pin) == found
+
+
+@given(
+    failed=st.sets(st.integers(1, 20)), read=st.booleans(), explicit=st.booleans(), limit=st.integers(0, 2)
+)
+def test_an_empty_turn_leaves_a_shard_as_no_turn_at_all_does(
+    *, failed: set[int], read: bool, explicit: bool, limit: int
+) -> None:
+    batches = Batches(RetryPolicy(limit, AT_ONCE))
+    first = batches.plan()
+    not_done = [NotDone(str(n), str(n), 1, "E", str(n - 1) if n > 1 else None) for n in sorted(failed)]
+    batches.settle(first, pin_of(first, last=20, fresh=20), *not_done)
+    if not (read or failed):
+        return
+    plan = batches.plan(read=read)
+    none, empty = (
+        settle_shard(
+            batches.state,
+            plan,
+            f"{STREAM}/{SHARD}",
+            SHARD,
+            pin,
+            (),
+            batches.policy,
+            max_retrying=1000,
+            now=batches.now,
+            rng=random.Random(1),
+            explicit=Explicit(1_000, 100) if explicit else None,
+        )
+        for pin in (None, empty_turn(plan, SHARD, 1))
+    )
+    assert none == empty

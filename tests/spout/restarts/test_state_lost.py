@@ -45,6 +45,45 @@ def test_zookeeper_wiped_between_two_batches(
     assert [attempt for number, _, attempt, _ in rows if number == 3] == [2]
 
 
+@pytest.mark.parametrize("in_hand", [False, True])
+def test_zookeeper_wiped_with_more_waiting_than_the_offset_holds(
+    start: Start,
+    stream: Stream,
+    own_zookeeper: EmbeddedZooKeeper,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    in_hand: bool,
+) -> None:
+    """With `continue` the shard is read again from the first record that was not done, and says so."""
+    monkeypatch.setattr("spout.planning.waiting_bytes", lambda _: 0)
+    first = stream.put(10)
+    given = {"zookeeper_hosts": own_zookeeper.hosts, "retryBackoff": "1h..1h x1"}
+    life = start(**given)
+    assert numbers(life.batch(failing={3, 7})) == first
+    second = stream.put(10)
+    if in_hand:
+        life.planned()
+        life.rows()
+    else:
+        life.batch()
+    assert (life.in_hand or life.committed).notDone == {}
+    life.end()
+    third = stream.put(10)
+    wipe(own_zookeeper, tmp_path)
+    going_on = start(life.checkpoint, onCheckpointMismatch="continue", **given)
+    if in_hand:
+        # Its rows come once more, with what is read again.
+        assert going_on.rows() == []
+        going_on.commit()
+    rows = going_on.drain()
+    assert "everything from AT_SEQUENCE_NUMBER" in caplog.text
+    assert "READ AGAIN (at least once)" in caplog.text
+    # Nothing is lost; what was done before the first that was not stays done.
+    again = set(numbers(rows))
+    assert {3, 7, *second, *third} <= again <= {*first[3:], *second, *third}
+
+
 def test_zookeeper_wiped_under_a_batch_in_hand(
     start: Start,
     stream: Stream,

@@ -1,0 +1,287 @@
+"""Very many failing records: what a batch writes to ZooKeeper and to Spark's log, on a server with 256 MB of heap.
+
+python -m benchmarks.failures
+
+Planning, reading, publishing and settling are the real ones, and so is ZooKeeper; Kinesis is held in memory, and time
+passes as the benchmark says. Records are numbered as Kinesis does, with neighbours that differ in 27 digits at random:
+nothing packs worse. Each measurement has a process and a server of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Container, Iterable
+from pathlib import Path
+from time import perf_counter
+
+import msgspec
+
+from benchmarks.memory import resident
+from benchmarks.report import Section, publish
+from bolt.outcomes import few_reasons
+from checkpoint.client import connect
+from checkpoint.embedded import EmbeddedZooKeeper
+from checkpoint.nodes import Acks, NotDone, Plan
+from checkpoint.store import SourceStore
+from spout.offsets import offset_from_plan, plan_from_offset
+from spout.options import Options
+from spout.run import SourceRun
+from spout.testing import MemoryKinesis
+from spout.turns import TurnReader
+
+__all__ = ["Figures", "Life", "measured"]
+
+ROOT = Path(__file__).resolve().parents[1]
+A_BATCH = 10.0
+"""Seconds that the clock goes on with each batch."""
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Of all batches, what was most of each; and memory half-way and at the end, in bytes.
+
+    `offset`: characters of the plan as Spark logs it. `event`: of what Spark's progress event holds of the source: two
+    offsets and the report. `written`: bytes of the writes to ZooKeeper from one plan to the next. `waiting`: failed
+    records that wait. `settle`, `plan`: seconds to settle a batch, and to plan the next one.
+    """
+
+    batches: int
+    offset: int
+    event: int
+    written: int
+    waiting: int
+    settle: float
+    plan: float
+    half_way: int
+    at_end: int
+
+
+class ScatteredKinesis(MemoryKinesis):
+    """A stream whose sequence numbers have gaps as wide as the service's, at random."""
+
+    def __init__(self, shards: int, clock: Clock, rng: random.Random) -> None:
+        super().__init__(shards=shards, clock=clock.milliseconds)
+        self._rng = rng
+
+    def fill(self, count: int, blocked: Container[str] = ()) -> None:
+        """Write so many records to each shard that is not blocked."""
+        for shard in self.open_shards:
+            for _ in range(0 if shard in blocked else count):
+                self._stream._sequence += self._rng.randrange(10**27)
+                self.put(shard, b"%d" % self._rng.getrandbits(30))
+
+
+class Clock:
+    """Time that goes on by itself, and more when it is told to."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead
+
+    def milliseconds(self) -> int:
+        return int(self() * 1000)
+
+
+class Life:
+    """A query over a stream of its own, driven by hand as Spark does."""
+
+    def __init__(self, hosts: str, shards: int, seed: int = 7, **options: str) -> None:
+        self.rng = random.Random(seed)
+        self.clock = Clock()
+        self.kinesis = ScatteredKinesis(shards, self.clock, self.rng)
+        self.options = Options.parse(
+            {
+                "streamName": "orders",
+                "applicationName": uuid.uuid4().hex,
+                "zookeeper.hosts": hosts,
+                "startingPosition": "TRIM_HORIZON",
+                "retryBackoff": "60s..600s x2",
+                "onExhausted": "skip",
+                "minFetchPeriod": "0ms",
+                "maxFetchRate": "100000",
+                "retryBytesPerShard": "1GiB",
+                **options,
+            }
+        )
+        client = connect(self.options.zookeeper)
+        self.run = SourceRun(self.options, self.kinesis, client, clock=self.clock, rng=self.rng)
+        self.store = SourceStore(client, self.run.layout)
+        self.before = logged(self.run.initial())
+        self.offset = self.event = self.written = self.waiting = 0
+        self.settling = self.planning = 0.0
+
+    def settle(self) -> None:
+        """Settle the last batch, as the first thing of the next plan does."""
+        began = perf_counter()
+        if self.before.plan:
+            self.run.settle_finished(self.before)
+        self.settling = max(self.settling, perf_counter() - began)
+        self.waiting = max(self.waiting, self.run.report()["retrying"])
+
+    def plan(self) -> Plan | None:
+        """The next plan as Spark logs it; None where there is nothing to do."""
+        began = perf_counter()
+        plan = self.run.latest(self.before, None)
+        if plan is None:
+            # All that has failed so far is due after that, and there is no more to wait for.
+            self.clock.ahead += A_BATCH
+            return None
+        self.planning = max(self.planning, perf_counter() - began)
+        report, texts = self.run.report(), [json.dumps(offset_from_plan(at)) for at in (self.before, plan)]
+        self.offset = max(self.offset, len(texts[1]))
+        self.event = max(self.event, len(json.dumps(report)) + sum(map(len, texts)))
+        for shard, node in report["shards"].items():
+            if node["checkpoint"] is not None:
+                # What is done is held no longer, so that the process's memory is the source's.
+                self.kinesis.trim(shard, int(node["checkpoint"]))
+        return logged(plan)
+
+    def batch(self, share: float) -> None:
+        """Settle the last batch and do the next one, if there is something to do; such a share of its records fails."""
+        wrote = self.wrote
+        self.settle()
+        end = self.plan()
+        if end is not None:
+            failed: dict[str, list[NotDone]] = {}
+            for part in self.run.partitions(self.before, end):
+                for rows in TurnReader(part, self.kinesis, self.store, look_first=part.replay).rows():
+                    for shard, piece in self._failing(rows.column("messageId").to_pylist(), share):
+                        failed.setdefault(shard, []).append(piece)
+            acks = Acks(txid=end.txid, plan=end.plan, epoch=self.run.epoch, not_done=few_reasons(failed))
+            self.store.put_acks(acks, self.run.epoch)
+            self.before = end
+            self.run.purge()
+        self.clock.ahead += A_BATCH
+        self.written = max(self.written, self.wrote - wrote)
+
+    def end(self) -> None:
+        """The process is gone."""
+        self.run.close()
+
+    @property
+    def blocked(self) -> set[str]:
+        """The shards that read nothing new until some of their failed records are done."""
+        return {shard for shard, node in self.run.report()["shards"].items() if "blocked" in node}
+
+    @property
+    def wrote(self) -> int:
+        """Bytes written to ZooKeeper so far."""
+        return self.run.written + self.store.written
+
+    def _failing(self, ids: list[str], share: float) -> Iterable[tuple[str, NotDone]]:
+        """Some of the rows of a shard, each with a reason of 200 characters."""
+        before: dict[str, str] = {}
+        for row, id_ in enumerate(ids):
+            source, _, position = id_.partition(":")
+            shard = source.rpartition("/")[2]
+            fails = row % 2 == 0 if share == 0.5 else self.rng.random() < share
+            if fails:
+                reason = f"ValueError: record {position} is not what it should be".ljust(200, ".")
+                yield shard, NotDone(position, position, 1, reason, before.get(shard))
+            before[shard] = position
+
+
+def logged(plan: Plan) -> Plan:
+    """A plan as it goes to Spark and comes back."""
+    return plan_from_offset(json.loads(json.dumps(offset_from_plan(plan))))
+
+
+def measured(hosts: str, shards: int, records: int, share: float, batches: int) -> Figures:
+    """So many batches with so many new records a shard, of which such a share fails each time they come."""
+    life = Life(hosts, shards)
+    half_way = 0
+    for number in range(batches):
+        # A shard that reads nothing new has a backlog elsewhere, not in this process's memory.
+        life.kinesis.fill(records, life.blocked)
+        life.batch(share)
+        if number == batches // 2:
+            half_way = resident()
+    life.settle()
+    # All that has failed is due by now, as much of it as there is.
+    life.clock.ahead += 3600
+    life.plan()
+    at_end = resident()
+    life.end()
+    return Figures(
+        batches,
+        life.offset,
+        life.event,
+        life.written,
+        life.waiting,
+        life.settling,
+        life.planning,
+        half_way,
+        at_end,
+    )
+
+
+def measured_apart(shards: int, records: int, share: float, batches: int) -> Figures:
+    """The same in a process of its own, with a server of its own: with 256 MB of heap, as all embedded ones."""
+    given = [str(number) for number in (shards, records, share, batches)]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.failures", "--life", *given],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    return msgspec.json.decode(done.stdout, type=Figures)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure what very many failing records cost.")
+    parser.add_argument("--life", nargs=4)
+    parser.add_argument("--dry-run", action="store_true")
+    given = parser.parse_args()
+    if given.life:
+        shards, records, share, batches = given.life
+        with EmbeddedZooKeeper() as zookeeper:
+            figures = measured(zookeeper.hosts, int(shards), int(records), float(share), int(batches))
+        print(msgspec.json.encode(figures).decode())
+        return
+    many = measured_apart(10, 1_000, 0.1, 100)
+    halves = [measured_apart(1, 100_000, 0.5, 1) for _ in range(3)]
+    half = msgspec.structs.replace(
+        halves[0], settle=min(one.settle for one in halves), plan=min(one.plan for one in halves)
+    )
+    columns = (many, half)
+    rows = [
+        ["failed records that wait, at most", *(f"{one.waiting:,}" for one in columns)],
+        ["the plan as Spark logs it, at most", *(f"{one.offset / 1024:,.0f} KiB" for one in columns)],
+        [
+            "Spark's progress event, at most: report, start and end",
+            *(f"{one.event / 1024:,.0f} KiB" for one in columns),
+        ],
+        ["written to ZooKeeper a batch, at most", *(f"{one.written / 1024:,.0f} KiB" for one in columns)],
+        ["a batch settled, at most", *(f"{one.settle * 1000:,.0f} ms" for one in columns)],
+        ["the next one planned, at most", *(f"{one.plan * 1000:,.0f} ms" for one in columns)],
+        ["memory of the process half-way", *(f"{one.half_way / 2**20:,.0f} MiB" for one in columns)],
+        ["memory of the process at the end", *(f"{one.at_end / 2**20:,.0f} MiB" for one in columns)],
+    ]
+    publish(
+        Section(
+            name="failures",
+            title="Very many failing records",
+            command="python -m benchmarks.failures",
+            columns=[
+                "reasons of 200 characters, `retryBackoff=60s..600s x2`",
+                "10 shards, 1,000 new records a shard and batch, 10 % fail each time, 100 batches",
+                "one batch of 100,000, every second one fails",
+            ],
+            rows=rows,
+            note="ZooKeeper is a real server with 256 MB of heap, which was alive at the end; Kinesis is held in "
+            "memory, as part of the process's memory, without what is done. The process plans, reads and publishes. 10 "
+            "seconds pass with each batch. Neighbouring sequence numbers differ in 27 digits at random. Times of the "
+            "second column are the shortest of three.",
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

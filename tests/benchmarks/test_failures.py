@@ -1,0 +1,52 @@
+"""Very many failing records: what a batch logs and writes is bounded, by count, and does not grow with history."""
+
+from __future__ import annotations
+
+import json
+
+from benchmarks.failures import Life
+from checkpoint.embedded import EmbeddedZooKeeper
+from spout.offsets import offset_from_plan
+
+KIB = 1024
+
+
+def test_a_tenth_of_ten_shards_failing_stays_within_its_bounds(zookeeper: EmbeddedZooKeeper) -> None:
+    life = Life(zookeeper.hosts, shards=10)
+    written = []
+    for _ in range(12):
+        life.kinesis.fill(400)
+        before = life.wrote
+        life.batch(0.1)
+        written.append(life.wrote - before)
+    life.settle()
+    assert life.waiting > 1_500
+    assert life.offset <= 48 * KIB
+    assert life.event <= 64 * KIB
+    assert max(written) <= 1024 * KIB
+    life.end()
+
+
+def test_a_turn_of_which_half_fails_is_written_once(zookeeper: EmbeddedZooKeeper) -> None:
+    life = Life(zookeeper.hosts, shards=1)
+    life.kinesis.fill(20_000)
+    life.batch(0.5)
+    before = life.wrote
+    life.settle()
+    once = life.wrote - before
+    assert life.waiting == 10_000
+    # 11.2 bytes for each of the two positions that a run has, in base64; there is next to nothing else.
+    assert 200 * KIB < once < 400 * KIB
+    life.clock.ahead += 3600
+    plan = life.plan()
+    assert plan is not None
+    assert 500 < len(plan.retries["shardId-000000000000"]) < 2_000
+    assert len(json.dumps(offset_from_plan(plan))) < 24 * KIB
+    # Some of them come again and are settled: the others stay where they are written.
+    life.batch(0.0)
+    before = life.wrote
+    life.settle()
+    assert life.waiting == 10_000
+    assert life.run.report()["retrying"] < 10_000
+    assert life.wrote - before < once / 2
+    life.end()

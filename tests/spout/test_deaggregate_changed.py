@@ -1,0 +1,104 @@
+"""A batch is read again as it was planned, whatever the option `deaggregate` says by then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from by_hand import Lives, Query, SparkCheckpoint
+
+from checkpoint.embedded import EmbeddedZooKeeper
+from spout.as_delivered import DeaggregateChangedError
+from spout.testing import MemoryKinesis, aggregate
+from spout.turns import TurnReader
+
+A = "shardId-000000000000"
+USERS = [(b"10", "a"), (b"11", "b"), (b"12", "c")]
+
+
+@pytest.fixture
+def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
+    lives = Lives(zookeeper.hosts, app)
+    yield lives
+    lives.end()
+
+
+@pytest.fixture
+def kinesis() -> MemoryKinesis:
+    kinesis = MemoryKinesis("orders", created=1_600_000_000_000)
+    kinesis.put(A, b"1")
+    kinesis.put(A, aggregate(USERS))
+    kinesis.put(A, b"2")
+    return kinesis
+
+
+def read(query: Query) -> list[tuple[str, bytes]]:
+    """The messageId and the payload of each row of the batch in hand."""
+    assert query.in_hand is not None
+    rows = []
+    for part in query.run.partitions(query.committed, query.in_hand):
+        for batch in TurnReader(part, query.kinesis, query.store, look_first=part.replay).rows():
+            columns = (batch.column(name).to_pylist() for name in ("messageId", "data"))
+            rows += zip(*columns, strict=True)
+    return rows
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+@pytest.mark.parametrize(("was", "now", "count"), [("true", "false", 5), ("false", "true", 3)])
+def test_a_batch_in_hand_keeps_its_way_of_reading(
+    lives: Lives, kinesis: MemoryKinesis, was: str, now: str, count: int, pinned: bool
+) -> None:
+    spark = SparkCheckpoint()
+    first = lives.begin(kinesis, spark, deaggregate=was)
+    first.planned()
+    before = read(first) if pinned else []
+    first.end()
+    second = lives.begin(kinesis, spark, deaggregate=now)
+    again = read(second)
+    assert len(again) == count
+    assert not pinned or again == before
+    assert read(second) == again
+    second.commit()
+
+    # What is planned from here on follows the option.
+    kinesis.put(A, aggregate(USERS))
+    second.planned()
+    assert len(read(second)) == (1 if now == "false" else 3)
+    second.commit()
+    assert second.plan() is None
+    assert second.run.settled == 2
+
+
+def test_a_new_spark_checkpoint_reads_the_batch_of_the_old_one_as_it_was_planned(
+    lives: Lives, kinesis: MemoryKinesis
+) -> None:
+    first = lives.begin(kinesis, deaggregate="true")
+    first.planned()
+    before = read(first)
+    first.end()
+    second = lives.begin(kinesis, SparkCheckpoint(), deaggregate="false")
+    second.planned()
+    assert read(second) == before
+
+
+def test_a_failed_record_is_not_delivered_in_another_way(lives: Lives, kinesis: MemoryKinesis) -> None:
+    spark = SparkCheckpoint()
+    first = lives.begin(kinesis, spark, deaggregate="true")
+    assert len(first.batch(failing=[11])) == 5
+    first.end()
+    second = lives.begin(kinesis, spark, deaggregate="false")
+    second.planned()
+    with pytest.raises(DeaggregateChangedError, match="Set deaggregate=true until no failed record waits"):
+        read(second)
+
+
+def test_a_plan_of_a_release_that_did_not_say_is_read_as_the_option_says(
+    lives: Lives, kinesis: MemoryKinesis
+) -> None:
+    query = lives.begin(kinesis, deaggregate="false")
+    query.planned()
+    offset = json.loads(query.checkpoint.offsets[-1])
+    assert offset.pop("deaggregate") is False
+    query.checkpoint.offsets[-1] = json.dumps(offset)
+    assert len(read(query)) == 3

@@ -1,0 +1,121 @@
+"""Spark's own look for formats, run as it runs it: in a process of its own, here without a JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spout.unsupported import is_supported
+
+ROOT = Path(__file__).resolve().parents[2]
+
+OTHER = """
+from pyspark.sql.datasource import DataSource
+
+class DefaultSource(DataSource):
+    @classmethod
+    def name(cls):
+        return "other"
+"""
+
+LOOK = """
+import io, json, os, sys
+import pyspark
+import pyspark.sql.datasource
+
+change = sys.argv[1]
+hidden = {"older": "pyspark.sql.streaming.datasource", "broken": "spout.source"}.get(change)
+if change == "older":
+    # What PySpark 4.1 has: Python data sources without read limits.
+    pyspark.__version__ = "4.1.0"
+    del sys.modules[hidden], pyspark.sql.streaming.datasource
+
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name == hidden:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hide())
+
+from pyspark.serializers import read_int
+from pyspark.sql.worker.lookup_data_sources import _main
+from pyspark.worker_util import pickleSer
+
+found = io.BytesIO()
+_main(io.BytesIO(), found)
+found.seek(0)
+answers = {}
+for _ in range(read_int(found)):
+    name = found.read(read_int(found)).decode()
+    source = pickleSer._read_with_length(found)
+    calls = {
+        "schema": lambda s: s.schema(),
+        "stream": lambda s: s.streamReader(None),
+        "batch": lambda s: s.reader(schema=None),
+        "sink": lambda s: s.writer(None, False),
+    }
+    for what, call in calls.items() if name == "kinesis-trident" else ():
+        try:
+            call(source({}))
+        except Exception as error:
+            answers[what] = f"{type(error).__name__}: {error}"
+    answers[name] = source.__name__
+print(json.dumps(answers))
+"""
+
+
+def look(folder: Path, change: str) -> dict[str, str]:
+    (folder / "pyspark_other.py").write_text(OTHER)
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK, change],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers: dict[str, str] = json.loads(done.stdout)
+    return answers
+
+
+def test_an_older_pyspark_keeps_its_other_formats_and_is_told_what_is_needed(tmp_path: Path) -> None:
+    found = look(tmp_path, "older")
+    assert found["other"] == "DefaultSource"
+    for what in ("schema", "stream", "batch", "sink"):
+        assert found[what].startswith(
+            "ImportError: kinesis-trident needs PySpark 4.2 or newer, and this is PySpark 4.1.0."
+        )
+
+
+def test_a_source_that_cannot_be_imported_hides_no_other(tmp_path: Path) -> None:
+    found = look(tmp_path, "broken")
+    assert found["other"] == "DefaultSource"
+    assert "No module named 'spout.source'" in found["schema"]
+
+
+def test_this_pyspark_finds_the_source(tmp_path: Path) -> None:
+    found = look(tmp_path, "nothing")
+    assert (found["other"], found["kinesis-trident"]) == ("DefaultSource", "KinesisTridentSource")
+    assert "OptionsError" in found["schema"]
+
+
+@pytest.mark.parametrize(
+    ("version", "supported"),
+    [
+        ("3.5.6", False),
+        ("4.0.1", False),
+        ("4.1.0.dev3", False),
+        ("4.2.0", True),
+        ("4.10.0", True),
+        ("5.0", True),
+        ("?", False),
+    ],
+)
+def test_which_versions_will_do(version: str, supported: bool) -> None:
+    assert is_supported(version) is supported

@@ -1,0 +1,160 @@
+"""Random splits and merges at kinesalite, a server that this project did not write, with stops and starts between.
+
+Behind the last record of a closed shard kinesalite gives an empty answer, "0 behind" and with an iterator; only the one
+after it is the end. Who takes the first for the tip never reads the children.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from by_hand import Lives, Query, SparkCheckpoint
+from servers import Kinesalite
+
+from checkpoint.embedded import EmbeddedZooKeeper
+from spout.batchread import KinesisBatchReader, now_of
+from spout.options import Options
+
+if TYPE_CHECKING:
+    from mypy_boto3_kinesis import KinesisClient
+
+KEYS = 12
+
+
+@dataclass
+class Source:
+    """A stream of numbers; a number's partition key is what is left of it modulo `KEYS`."""
+
+    client: KinesisClient
+    name: str
+    rng: random.Random
+    written: int = 0
+
+    def put(self) -> None:
+        """Put some numbers into the stream."""
+        for number in range(self.written, self.written + self.rng.randint(1, 2 * KEYS)):
+            data, key = str(number).encode(), str(number % KEYS)
+            self.client.put_record(StreamName=self.name, Data=data, PartitionKey=key)
+            self.written += 1
+
+    def reshard(self) -> None:
+        """Split one open shard, or merge two neighbours."""
+        shards = self._open()
+        if len(shards) > 1 and self.rng.random() < 0.5:
+            left, right = self.rng.choice(list(pairwise(shards)))
+            self.client.merge_shards(
+                StreamName=self.name, ShardToMerge=left["ShardId"], AdjacentShardToMerge=right["ShardId"]
+            )
+        else:
+            shard = self.rng.choice(shards)
+            first, last = (int(shard["HashKeyRange"][f"{end}HashKey"]) for end in ("Starting", "Ending"))
+            self.client.split_shard(
+                StreamName=self.name,
+                ShardToSplit=shard["ShardId"],
+                NewStartingHashKey=str((first + last) // 2),
+            )
+        self.client.get_waiter("stream_exists").wait(StreamName=self.name, WaiterConfig={"Delay": 1})
+
+    def rest(self) -> None:
+        """Let some seconds pass: the end of what is closed then comes after an empty answer."""
+        begun = int(time.time())
+        while int(time.time()) < begun + 3:
+            self.client.list_shards(StreamName=self.name)
+
+    def change(self) -> None:
+        """Put and reshard some times, in any order."""
+        for _ in range(self.rng.randint(1, 4)):
+            self.rng.choice([self.put, self.reshard, self.reshard, self.rest])()
+        self.put()
+
+    def _open(self) -> list[Any]:
+        """The open shards, neighbours side by side."""
+        listed = self.client.list_shards(StreamName=self.name)["Shards"]
+        still = [one for one in listed if "EndingSequenceNumber" not in one["SequenceNumberRange"]]
+        return sorted(still, key=lambda one: int(one["HashKeyRange"]["StartingHashKey"]))
+
+
+@pytest.fixture(params=range(2))
+def source(request: pytest.FixtureRequest, kinesalite: Kinesalite) -> Source:
+    """A stream of two shards, and what happens to it drawn from a seed."""
+    client = boto3.client("kinesis", endpoint_url=kinesalite.endpoint_url)
+    name = f"stream-{uuid.uuid4().hex[:12]}"
+    client.create_stream(StreamName=name, ShardCount=2)
+    client.get_waiter("stream_exists").wait(StreamName=name, WaiterConfig={"Delay": 1})
+    return Source(client, name, random.Random(request.param))
+
+
+@pytest.fixture
+def begin(
+    source: Source, kinesalite: Kinesalite, zookeeper: EmbeddedZooKeeper, app: str
+) -> Iterator[Callable[[SparkCheckpoint], Query]]:
+    """A life of the query with a checkpoint."""
+    lives = Lives(zookeeper.hosts, app, streamName=source.name, endpointUrl=kinesalite.endpoint_url)
+    yield lambda checkpoint: lives.begin(None, checkpoint)
+    lives.end()
+
+
+def check(numbers: Iterable[int], written: int) -> None:
+    """Every number came once, and those of a key in order."""
+    by_key: dict[int, list[int]] = defaultdict(list)
+    for number in numbers:
+        by_key[number % KEYS].append(number)
+    assert by_key == {key: list(range(key, written, KEYS)) for key in range(min(KEYS, written))}
+
+
+def in_order(rows: Iterable[tuple[int, str, int, int]]) -> list[int]:
+    """What the rows say, by batch, and in a batch by shard and sequence number."""
+    return [row[0] for row in sorted(rows, key=lambda row: (row[3], row[1]))]
+
+
+def test_a_query_that_is_stopped_and_started(source: Source, begin: Callable[..., Query]) -> None:
+    checkpoint = SparkCheckpoint()
+    rows = []
+    for _ in range(2):
+        source.put()
+        query = begin(checkpoint)
+        for _ in range(2):
+            source.change()
+            while len(rows) < source.written:
+                rows += query.batch()
+        source.change()
+        query.end()
+    source.change()
+    query = begin(checkpoint)
+    while len(rows) < source.written:
+        rows += query.batch()
+    check(in_order(rows), source.written)
+
+
+def test_what_is_there_is_read_to_its_end_each_time(source: Source, begin: Callable[..., Query]) -> None:
+    checkpoint = SparkCheckpoint()
+    rows = []
+    for _ in range(2):
+        source.change()
+        query = begin(checkpoint)
+        # Between the first listing of the shards and the draining.
+        source.change()
+        rows += query.drain()
+        query.end()
+        check(in_order(rows), source.written)
+
+
+def test_a_batch_reads_all_there_is(source: Source, kinesalite: Kinesalite) -> None:
+    options = Options.parse_batch(
+        {"streamName": source.name, "endpointUrl": kinesalite.endpoint_url, "minFetchPeriod": "0ms"}
+    )
+    for _ in range(3):
+        source.change()
+    # Its records of a shard that was just made arrive up to a second from now.
+    reader = KinesisBatchReader(options, now_of(options) + 1_000)
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    check((int(data) for batch in batches for data in batch.column("data").to_pylist()), source.written)

@@ -1,0 +1,99 @@
+"""Runs packed as columns come back as they were, and what did not change is packed the same."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracker.errors import OrderError
+from tracker.packing import PackedRuns, pack_runs, packed_size, unpack_runs
+from tracker.records import Failure, RecordPosition, Run
+
+POSITIONS = st.builds(
+    lambda sequence, sub: str(RecordPosition(sequence, sub)), st.integers(0, 10**129), st.integers(-1, 2**31)
+)
+RUNS = st.builds(
+    Run,
+    first=st.just("") | POSITIONS,
+    last=POSITIONS,
+    count=st.integers(1, 2**40),
+    prev=st.none() | POSITIONS,
+    attempt=st.integers(0, 1000),
+    due=st.integers(0, 2**53),
+    failures=st.lists(
+        st.builds(Failure, time=st.integers(0, 2**53), reason=st.text(max_size=20)), max_size=3
+    ).map(tuple),
+)
+
+
+@given(st.lists(RUNS, max_size=20).map(tuple))
+def test_runs_come_back_as_they_were(runs: tuple[Run, ...]) -> None:
+    assert unpack_runs(pack_runs(runs)) == runs
+
+
+def scattered(count: int, rng: random.Random, reasons: int = 64) -> list[Run]:
+    """Every second record of a turn, numbered as Kinesis does."""
+    sequence = 49590338271490256608559692538361571095921575989136588898
+    positions = []
+    for _ in range(2 * count):
+        sequence += rng.randrange(10**27)
+        positions.append(str(sequence))
+    return [
+        Run(
+            positions[at],
+            positions[at],
+            1,
+            positions[at - 1] if at else None,
+            1,
+            1_795_259_256_000,
+            (Failure(1_795_259_250_043, f"ValueError: {at % reasons}".ljust(200, ".")),),
+        )
+        for at in range(0, 2 * count, 2)
+    ]
+
+
+def test_scattered_failures_take_few_bytes_however_the_positions_lie() -> None:
+    runs = scattered(5_000, random.Random(1))
+    # Two positions a run, whose 27 digits at random are 11.2 bytes, 15 in base64.
+    assert packed_size(pack_runs(runs)) < 5_000 * 34
+    assert len(msgspec.json.encode(runs)) > 10 * packed_size(pack_runs(runs))
+    assert unpack_runs(pack_runs(runs)) == tuple(runs)
+
+
+def test_what_did_not_change_is_packed_the_same() -> None:
+    rng = random.Random(2)
+    runs = scattered(20_000, rng)
+    before = pack_runs(runs)
+    assert len(before) >= 10
+    # Some are done, some have failed again, others have come: one chunk each changes, at most.
+    runs[3_000] = msgspec.structs.replace(runs[3_000], attempt=2)
+    del runs[9_000]
+    runs += [
+        msgspec.structs.replace(run, first=f"9{run.first}", last=f"9{run.last}") for run in scattered(5, rng)
+    ]
+    after = pack_runs(runs)
+    assert unpack_runs(after) == tuple(runs)
+    assert len(set(after) - set(before)) <= 3
+
+
+GOOD = pack_runs(scattered(3, random.Random(3)))[0]
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        PackedRuns(3, ""),
+        PackedRuns(3, "no base64"),
+        PackedRuns(3, GOOD.packed[:-4]),
+        PackedRuns(2, GOOD.packed),
+        PackedRuns(4, GOOD.packed),
+        PackedRuns(-1, GOOD.packed),
+    ],
+)
+def test_what_cannot_be_read_is_an_error(chunk: PackedRuns) -> None:
+    with pytest.raises(OrderError, match="cannot be read"):
+        unpack_runs([chunk])

@@ -1,0 +1,37 @@
+"""However many different reasons there are, a place keeps few of them, and the same ones again the next time."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracker.reasons import MAX_REASONS, FewReasons
+from tracker.records import Failure, Run
+
+
+def runs_of(reasons: list[str]) -> list[Run]:
+    return [Run(str(n), str(n), failures=(Failure(n, reason),)) for n, reason in enumerate(reasons)]
+
+
+def test_of_more_reasons_than_are_kept_the_class_of_the_error_stays() -> None:
+    few = FewReasons("shard").of(runs_of([f"ValueError: {n}" for n in range(MAX_REASONS + 2)]))
+    assert [run.failures[0].reason for run in few[-3:]] == [
+        f"ValueError: {MAX_REASONS - 1}",
+        "ValueError: (more than 64 reasons in this shard)",
+        "ValueError: (more than 64 reasons in this shard)",
+    ]
+    assert [run.failures[0].time for run in few] == list(range(MAX_REASONS + 2))
+
+
+@given(st.lists(st.text("ab:", max_size=3) | st.integers(0, 200).map(str), max_size=300))
+def test_what_is_kept_is_bounded_and_kept_the_same_again(reasons: list[str]) -> None:
+    few = FewReasons("shard").of(runs_of(reasons))
+    assert len({run.failures[0].reason for run in few}) <= 2 * MAX_REASONS + 1
+    again = FewReasons("shard").of(few)
+    # What is shortened once is a reason like any other from there on.
+    assert len({run.failures[0].reason for run in again}) <= 2 * MAX_REASONS + 1
+
+
+def test_runs_with_known_reasons_are_the_same_objects() -> None:
+    runs = runs_of(["a", "b", "a"])
+    assert all(one is other for one, other in zip(FewReasons("shard").of(runs), runs, strict=True))
