@@ -25,6 +25,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 FAMILY ?= all
 SEED ?= 1
 COUNT ?= 200
+export TRACE
 
 .PHONY: help demo test chaos model lint bench java servers clean
 .DELETE_ON_ERROR:

@@ -20,6 +20,7 @@ from model.world import Row, World
 from spout.errors import SpoutError
 from spout.partition import TurnsPartition
 from spout.turns import TurnReader
+from tracker.ids import tag
 from tracker.keys import joined, keys_of, pack_in_parts
 
 __all__ = ["Driver", "Judging", "Plain", "Reading", "Tasks", "tell"]
@@ -144,18 +145,19 @@ class Plain(Driver):
 class Judging(Driver):
     """A query of `reliable`, bolts or Trident: which of the records failed is published before they count."""
 
+    _epoch: int | None = None
+
     def process(self, batch_id: object, parts: Sequence[TurnsPartition]) -> None:
         """See `Driver.process`.
 
         Raises:
             StaleBatchError: the rows are not of the batch that ZooKeeper holds.
         """
-        try:
-            batch = BatchInHand.newest(self.store)
-        except StaleBatchError:
-            if self.tasks.rows(parts):
-                raise
+        batch = self._batch_of(parts)
+        if batch is None:
             return
+        batch.say_judging()
+        self.store.check_epoch(batch.epoch)
         rows = self.tasks.rows(parts)
         txids = {row.txid for row in rows}
         if batch.verdict is None:
@@ -171,12 +173,31 @@ class Judging(Driver):
         good = self._good(batch, rows)
         self.world.sink.write(batch_id, batch.txid, good, self.actor.point)
 
+    def _batch_of(self, parts: Sequence[TurnsPartition]) -> BatchInHand | None:
+        """The batch of which these are the tasks, seen from its rows once an epoch, as `bolt.process` does."""
+        try:
+            batch = BatchInHand.newest(self.store)
+        except StaleBatchError:
+            if self.tasks.rows(parts):
+                raise
+            return None
+        if batch.epoch == self._epoch:
+            return batch
+        if not self.tasks.rows(parts):
+            newest = self.store.newest_run()
+            return batch if batch.is_empty() and newest is not None and newest[0] == batch.epoch else None
+        if any(_mark_of(part) != batch.mark for part in parts):
+            msg = f"the rows in hand are not of txid {batch.txid} of epoch {batch.epoch}"
+            raise StaleBatchError(msg)
+        self._epoch = batch.epoch
+        return batch
+
     def _require_all(self, batch: BatchInHand, parts: Sequence[TurnsPartition], rows: Sequence[Row]) -> None:
         """See that every record was seen, as the reports of bolts show it."""
         pins = batch.pins()
         seen = sum(pin.count for pin in pins.values()) == len(rows)
         whole = len(pins) == sum(len(part.turns) for part in parts)
-        if not seen or not whole or any(part.txid != batch.txid for part in parts):
+        if not seen or not whole or any(_mark_of(part) != batch.mark for part in parts):
             msg = f"not all of txid {batch.txid} was seen"
             raise StaleBatchError(msg)
 
@@ -210,6 +231,11 @@ class Judging(Driver):
             for row in rows
             if not any(row.shard == shard and first <= row.sequence <= last for shard, first, last in out)
         ]
+
+
+def _mark_of(part: TurnsPartition) -> tuple[int, int]:
+    """The txid and the tag that the rows of a task carry."""
+    return part.txid, tag(part.epoch, part.plan)
 
 
 def tell(world: World, store: SourceStore, numbers: Sequence[int], op: str) -> None:

@@ -14,7 +14,7 @@ from model.__main__ import main
 from model.families import FAMILIES
 from model.story import play
 
-SCHEDULES = int(os.environ.get("MODEL_SCHEDULES", "50"))
+SCHEDULES = int(os.environ.get("MODEL_SCHEDULES", "40"))
 """Of each family; `make chaos` plays thousands."""
 
 TESTS = Path(__file__).resolve().parent.parent
