@@ -9,8 +9,8 @@ from time import process_time
 import numpy as np
 
 from benchmarks.report import Section, best, publish
-from tracker.acker import Acker, TreeOutcome
-from tracker.ids import roots as turn_roots
+from kinesis_trident.tracker.acker.acker import Acker, TreeOutcome
+from kinesis_trident.tracker.ids import roots as turn_roots
 
 TREES = 1_000_000
 CALL = 10_000

@@ -24,12 +24,12 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.endpoint import PreparedEndpoint, Records
 from benchmarks.report import Section, publish
 from benchmarks.source import options, session
-from bolt import ArrowBolt, KinesisSpout, TopologyBuilder, reliable
-from bolt.hints import step_for
-from bolt.process import Process
-from bolt.running import Untracked
-from checkpoint.embedded import EmbeddedZooKeeper
-from spout.discover import options_of
+from kinesis_trident import ArrowBolt, KinesisSpout, TopologyBuilder, reliable
+from kinesis_trident.bolt.foreach_batch import Process
+from kinesis_trident.bolt.steps.kinds import step_for
+from kinesis_trident.bolt.storm.topology_run import Untracked
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.spark_plan import options_of
 
 SHARDS = 2
 LARGE, MIDDLE, SMALL = 1_000_000, 200_000, 1_000

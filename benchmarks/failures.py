@@ -24,16 +24,16 @@ import msgspec
 
 from benchmarks.memory import resident
 from benchmarks.report import Section, publish
-from bolt.outcomes import few_reasons
-from checkpoint.client import connect
-from checkpoint.embedded import EmbeddedZooKeeper
-from checkpoint.nodes import Acks, NotDone, Plan
-from checkpoint.store import SourceStore
-from spout.offsets import offset_from_plan, plan_from_offset
-from spout.options import Options
-from spout.run import SourceRun
-from spout.testing import MemoryKinesis
-from spout.turns import TurnReader
+from kinesis_trident.bolt.outcomes import few_reasons
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.model.nodes import Acks, NotDone, Plan
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
+from kinesis_trident.spout.planner.run import SourceRun
+from kinesis_trident.spout.reader.task import TurnReader
+from kinesis_trident.spout.testing import MemoryKinesis
 
 __all__ = ["Figures", "Life", "measured"]
 

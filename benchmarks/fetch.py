@@ -16,11 +16,11 @@ import boto3
 
 from benchmarks.endpoint import PreparedEndpoint, Records
 from benchmarks.report import Section, best, publish
-from spout.client import BotoKinesis
-from spout.fetch import Bounds, ShardFetcher
-from spout.limits import ShardBudget, ShardLimiter
-from spout.options import Options
-from spout.positions import TRIM_HORIZON
+from kinesis_trident.spout.kinesis.client import BotoKinesis
+from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.positions import TRIM_HORIZON
+from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
 
 SHARD = "shardId-000000000000"
 PAGES = 20

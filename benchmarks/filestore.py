@@ -10,13 +10,13 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from checkpoint.layout import Layout
-from checkpoint.nodes import Batch
-from spout.client import kinesis_client
-from spout.options import Options
-from spout.run import SourceRun
-from spout.source import KinesisTridentReader, KinesisTridentSource
-from spout.turns import TurnReader
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import Batch
+from kinesis_trident.spout.kinesis.client import kinesis_client
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.run import SourceRun
+from kinesis_trident.spout.reader.task import TurnReader
+from kinesis_trident.spout.source import KinesisTridentReader, KinesisTridentSource
 
 __all__ = ["FileSource"]
 

@@ -24,17 +24,17 @@ import msgspec
 
 from benchmarks.memory import peak
 from benchmarks.report import Section, publish
-from checkpoint.client import connect
-from checkpoint.embedded import EmbeddedZooKeeper
-from checkpoint.layout import Layout
-from checkpoint.nodes import Pin, Plan
-from checkpoint.store import SourceStore
-from spout.offsets import offset_from_plan, plan_from_offset
-from spout.options import Options
-from spout.positions import After
-from spout.run import SourceRun
-from spout.testing import MemoryKinesis
-from tracker.records import RecordPosition
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import Pin, Plan
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
+from kinesis_trident.spout.planner.run import SourceRun
+from kinesis_trident.spout.positions import After
+from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.tracker.records import RecordPosition
 
 __all__ = ["Cost", "measured", "measured_apart"]
 

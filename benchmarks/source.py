@@ -24,9 +24,9 @@ from benchmarks.fetch import read_boto3
 from benchmarks.filestore import FileSource
 from benchmarks.ready import ReadySource, write_batches
 from benchmarks.report import Section, publish
-from bolt import reliable
-from checkpoint.embedded import EmbeddedZooKeeper
-from checkpoint.java import ensure_java
+from kinesis_trident import reliable
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded.java import ensure_java
 
 PAGES = 80
 BATCHES = 20

@@ -11,14 +11,14 @@ import redis
 from pymemcache.client.base import Client
 
 from benchmarks.report import Section, best, publish
+from kinesis_trident.trident.state import ATTEMPT
+from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState
+from kinesis_trident.trident.stores.memcached import MemcachedState
+from kinesis_trident.trident.stores.memcached.connection import MemcachedConnection
+from kinesis_trident.trident.stores.memcached.protocol import gets, sets
+from kinesis_trident.trident.stores.redis import RedisByteStore, RedisState
 from tests.server_programs import find
 from tests.servers import MemcachedServer, RedisServer
-from trident.state import ATTEMPT
-from trident.stores import MapStateFactory, MemoryMapState
-from trident.stores.memcached import MemcachedState
-from trident.stores.memcached_connection import MemcachedConnection
-from trident.stores.memcached_wire import gets, sets
-from trident.stores.redis import RedisByteStore, RedisState
 
 KEYS = 50_000
 BATCH = 10_000

@@ -21,10 +21,10 @@ import msgspec
 from benchmarks.endpoint import PreparedEndpoint, Records
 from benchmarks.memory import peak
 from benchmarks.report import Section, publish
-from checkpoint.embedded import EmbeddedZooKeeper
-from spout.options import Options
-from spout.run import SourceRun
-from spout.turns import read_turns
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.run import SourceRun
+from kinesis_trident.spout.reader.task import read_turns
 
 __all__ = ["MIB", "Taken", "taken"]
 

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.report import Section, best, publish
-from tracker.inflight import InflightRecordTracker
-from tracker.records import NotDone, RecordPosition
-from tracker.retry import Backoff, RetryPolicy
+from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
+from kinesis_trident.tracker.records import NotDone, RecordPosition
+from kinesis_trident.tracker.retry import Backoff, RetryPolicy
 
 RECORDS = 1_000_000
 WINDOW = 10_000

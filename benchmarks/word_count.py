@@ -28,11 +28,11 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from benchmarks.endpoint import PreparedEndpoint, Records
 from benchmarks.report import Section, publish
 from benchmarks.source import options, session
-from checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.trident import ArrowFunction, Count, TridentTopology
+from kinesis_trident.trident.stores.redis import RedisState
 from tests.server_programs import find
 from tests.servers import RedisServer
-from trident import ArrowFunction, Count, TridentTopology
-from trident.stores.redis import RedisState
 
 WORDS_A_RECORD = 10
 SHARDS = 2

@@ -1,10 +1,9 @@
 """Storm's API on Spark: reliable per-record processing, bolts and topologies."""
 
-from bolt.declared import KinesisSpout, string_scheme
-from bolt.errors import BoltError, TopologyError
-from bolt.outcomes import Outcomes
-from bolt.reliable import Reliable, ReliableSink, foreach_batch, reliable
-from bolt.storm import (
+from kinesis_trident.bolt.errors import BoltError, TopologyError
+from kinesis_trident.bolt.outcomes import Outcomes
+from kinesis_trident.bolt.reliable import Reliable, ReliableSink, foreach_batch, reliable
+from kinesis_trident.bolt.storm.api import (
     ArrowBolt,
     BasicBolt,
     BasicOutputCollector,
@@ -14,8 +13,9 @@ from bolt.storm import (
     TopologyContext,
     Tuple,
 )
-from bolt.topology import TopologyBuilder
-from spout.acks import Acks
+from kinesis_trident.bolt.storm.groupings import KinesisSpout, string_scheme
+from kinesis_trident.bolt.storm.topology import TopologyBuilder
+from kinesis_trident.spout.acks import Acks
 
 __all__ = [
     "Acks",

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from bolt.errors import NotOfThisBatchError
-from checkpoint.nodes import NotDone, Pin, Plan
-from spout.planning import merged_due
-from spout.positions import After, At, parse_position
-from tracker.reasons import MAX_REASONS, FewReasons
-from tracker.records import RecordPosition, Run
+from kinesis_trident.bolt.errors import NotOfThisBatchError
+from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
+from kinesis_trident.spout.planner.plan import merged_due
+from kinesis_trident.spout.positions import After, At, parse_position
+from kinesis_trident.tracker.reasons import MAX_REASONS, FewReasons
+from kinesis_trident.tracker.records import RecordPosition, Run
 
 __all__ = ["MAX_REASONS", "Outcomes", "few_reasons", "outcome"]
 

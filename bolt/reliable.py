@@ -13,17 +13,17 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from bolt.batch import BatchInHand
-from bolt.errors import BatchFailedError, NotBareStreamError, OperatorError
-from bolt.functions import Step
-from bolt.hints import step_for
-from bolt.outcomes import Outcomes
-from bolt.process import Process
-from bolt.tracking import Tracking
-from checkpoint.nodes import NotDone
-from spout.discover import is_bare, options_of
-from spout.options import Options
-from spout.rows import ANCHORS, MESSAGE_ID, SCHEMA
+from kinesis_trident.bolt.errors import BatchFailedError, NotBareStreamError, OperatorError
+from kinesis_trident.bolt.foreach_batch import Process
+from kinesis_trident.bolt.outcomes import Outcomes
+from kinesis_trident.bolt.steps.functions import Step
+from kinesis_trident.bolt.steps.kinds import step_for
+from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.tracking.tracking import Tracking
+from kinesis_trident.checkpoint.model.nodes import NotDone
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
+from kinesis_trident.spout.spark_plan import is_bare, options_of
 
 __all__ = ["Reliable", "ReliableSink", "foreach_batch", "reliable"]
 

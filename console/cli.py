@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import enum
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
 
-from checkpoint.client import Sasl, Tls
-from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from checkpoint.errors import CheckpointError
-from checkpoint.store import SourceStore, streams_of
-from console.connection import open_stores
-from console.errors import ConsoleError
-from console.migration import Storm, export_checkpoints, import_checkpoints
-from console.options import (
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident.checkpoint.errors import CheckpointError
+from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
+from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls
+from kinesis_trident.console.dead_letter_replay import MessageId, ask_for_replay, folder_ids, listed_ids
+from kinesis_trident.console.render import show
+from kinesis_trident.console.storm_migration import Storm, export_checkpoints, import_checkpoints
+from kinesis_trident.console.target import (
     Application,
     AsJson,
+    ConsoleError,
     Login,
     Prefix,
     Root,
@@ -28,15 +32,13 @@ from console.options import (
     Topology,
     Watch,
     ZooKeeper,
+    open_stores,
     target_of,
 )
-from console.replay import MessageId, ask_for_replay, folder_ids, listed_ids
-from console.servers import serve
-from console.show import show
-from console.views import VIEWS
-from spout.errors import SpoutError
+from kinesis_trident.console.views import VIEWS
+from kinesis_trident.spout.errors import SpoutError
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "serve"]
 
 DEFAULT_ROOT = "/kinesis-trident"
 
@@ -272,3 +274,29 @@ def _chosen(stores: Sequence[SourceStore], ids: list[str], every: bool, folder: 
         msg = "name the message ids to replay, or --all, or a dead-letter folder with --from FOLDER"
         raise ConsoleError(msg)
     return ids
+
+
+_LOOK_SECONDS = 1.0
+
+
+def serve(server: EmbeddedZooKeeper | EmbeddedKinesis) -> None:
+    """Start the server, say where it is, and stop it when this process is asked to end.
+
+    Raises:
+        ConsoleError: the server ended by itself.
+        checkpoint.errors.CheckpointError: it could not be started.
+    """
+    ended = threading.Event()
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        ended.set()
+
+    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGTERM, end)
+    with server:
+        where = server.hosts if isinstance(server, EmbeddedZooKeeper) else server.endpoint_url
+        print(f"{server.name} at {where}; Ctrl-C stops it", flush=True)
+        while not ended.wait(_LOOK_SECONDS):
+            if not server.running:
+                msg = f"the embedded {server.name} at {where} has ended by itself"
+                raise ConsoleError(msg)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from checkpoint.layout import Layout
-from checkpoint.nodes import (
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import (
     Batch,
     CheckpointNode,
     DeadLettersNode,
@@ -18,7 +18,7 @@ from checkpoint.nodes import (
     SettledNode,
     ShardLineage,
 )
-from checkpoint.store import SourceStore, streams_of
+from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 
 __all__ = ["Snapshot", "take_snapshot"]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from checkpoint.nodes import InflightNode
-from console.snapshot import Snapshot
-from console.text import iso_time
-from tracker.records import PendingRun, Run
+from kinesis_trident.checkpoint.model.nodes import InflightNode
+from kinesis_trident.console.snapshot import Snapshot
+from kinesis_trident.console.text import iso_time
+from kinesis_trident.tracker.records import PendingRun, Run
 
 __all__ = ["VIEWS", "View", "checkpoints", "dead_letters", "inflight", "retries", "shards"]
 

@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from checkpoint.layout import Layout
-from checkpoint.store import SourceStore
-from console.text import short
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.console.text import short
 
 __all__ = ["Progress", "Truth", "dead_letters", "show_dead_letters", "show_result", "take_progress", "tree"]
 

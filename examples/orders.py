@@ -17,9 +17,8 @@ import threading
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bolt import Outcomes, reliable
-from checkpoint.java import ensure_java
-from spout import stop
+from kinesis_trident import Outcomes, reliable, stop
+from kinesis_trident.checkpoint.embedded.java import ensure_java
 
 FLAKY_FAILURES = 2
 

@@ -16,14 +16,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from kinesis_trident.testing import EmbeddedKinesis, EmbeddedZooKeeper
 from pyspark.sql import SparkSession
 
-from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from checkpoint.java import ensure_java
-from trident import Count, Function, RunningTopology, TridentCollector, TridentTopology, TridentTuple
-from trident.state import State, StateFactory, StateType, StateUpdater
-from trident.stores import MapStateFactory, MemoryMapState
-from trident.stores.redis import RedisState
+from kinesis_trident.checkpoint.embedded.java import ensure_java
+from kinesis_trident.trident import (
+    Count,
+    Function,
+    RunningTopology,
+    TridentCollector,
+    TridentTopology,
+    TridentTuple,
+)
+from kinesis_trident.trident.state import State, StateFactory, StateType, StateUpdater
+from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState
+from kinesis_trident.trident.stores.redis import RedisState
 
 SENTENCES = (
     "the cow jumped over the moon",

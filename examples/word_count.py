@@ -18,8 +18,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from bolt import BasicBolt, KinesisSpout, TopologyBuilder, TopologyContext, Tuple, string_scheme
-from checkpoint.java import ensure_java
+from kinesis_trident import BasicBolt, KinesisSpout, TopologyBuilder, TopologyContext, Tuple, string_scheme
+from kinesis_trident.checkpoint.embedded.java import ensure_java
 
 
 class SplitSentence(BasicBolt):

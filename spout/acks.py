@@ -11,17 +11,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkpoint.client import connect
-from checkpoint.layout import ShardKey
-from checkpoint.nodes import ExternalNode
-from checkpoint.session import Session
-from checkpoint.store import SourceStore, find_applications, find_layouts, streams_of
-from spout.connection_options import by_field, options_of, read_options
-from spout.errors import AckError
-from spout.option_rules import by_name
-from spout.options import TABLE
-from spout.zookeeper_options import ZooKeeperOptions
-from tracker.keys import Keys, joined, keys_of, pack_in_parts
+from kinesis_trident.checkpoint.model.layout import ShardKey
+from kinesis_trident.checkpoint.model.nodes import ExternalNode
+from kinesis_trident.checkpoint.store.source_store import (
+    SourceStore,
+    find_applications,
+    find_layouts,
+    streams_of,
+)
+from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.spout.errors import AckError
+from kinesis_trident.spout.options.connection import by_field, options_of, read_options
+from kinesis_trident.spout.options.rules import by_name
+from kinesis_trident.spout.options.source import TABLE
+from kinesis_trident.spout.options.zookeeper import ZooKeeperOptions
+from kinesis_trident.tracker.position_keys import Keys, joined, keys_of, pack_in_parts
 
 __all__ = ["Acks"]
 

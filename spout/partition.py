@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
-from checkpoint.layout import Layout
-from checkpoint.nodes import Plan
-from spout.options import Options
-from spout.planning import merged_due
-from tracker.records import Run
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import Plan
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.plan import merged_due
+from kinesis_trident.tracker.records import Run
 
 __all__ = ["PROTOCOL", "ShardTurn", "TurnsPartition", "tasks_for", "tasks_of"]
 
@@ -40,7 +40,8 @@ class ShardTurn:
 class TurnsPartition(InputPartition):
     """The work of one task, complete: what travels from the planning process to an executor.
 
-    `consumers` are the ARNs of the consumers that new records are pushed to, by stream; none where they are polled for.
+    `consumers` are the ARNs of the consumers that new records are pushed to, by stream; none where they are
+    polled for.
     """
 
     def __init__(
@@ -104,7 +105,8 @@ def tasks_of(
     """Cut a plan into tasks; `replay` where its turns may be pinned already, `consumers` as in `TurnsPartition`.
 
     `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed. A batch is read as it was planned, whatever the option `deaggregate` says now: the rows of a pinned turn are
+    closed. A batch is read as it was planned, whatever the option `deaggregate` says now: the rows of a pinned
+    turn are
     the same ones only then.
     """
     if plan.deaggregate is not None:

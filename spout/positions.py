@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracker.records import RecordPosition
+from kinesis_trident.tracker.records import RecordPosition
 
 __all__ = [
     "TRIM_HORIZON",

@@ -23,10 +23,10 @@ from pyspark.sql.types import StructType
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from checkpoint.nodes import Plan
-    from spout.options import Options
-    from spout.run import SourceRun
-    from spout.writer import KinesisStreamWriter, KinesisWriter
+    from kinesis_trident.checkpoint.model.nodes import Plan
+    from kinesis_trident.spout.options.source import Options
+    from kinesis_trident.spout.planner.run import SourceRun
+    from kinesis_trident.spout.sink.writer import KinesisStreamWriter, KinesisWriter
 
 __all__ = ["KinesisTridentReader", "KinesisTridentSource"]
 
@@ -34,7 +34,8 @@ __all__ = ["KinesisTridentReader", "KinesisTridentSource"]
 class KinesisTridentSource(DataSource):
     """Kinesis streams as a streaming DataFrame or as a batch, and as where one is written to.
 
-    Options are in `spout.options` and `spout.write_options`, columns in `spout.rows` and `spout.write_columns`.
+    Options are in `spout.options.source` and `spout.options.sink`, columns in `spout.reader.rows` and
+    `spout.sink.columns`.
     """
 
     @classmethod
@@ -50,12 +51,12 @@ class KinesisTridentSource(DataSource):
         Nothing says here which of the two is asked for. What only a batch can be has LATEST resolved here, once for
         all actions: Spark keeps what this object is after this call.
         """
-        from spout.options import Options
-        from spout.rows import SCHEMA
+        from kinesis_trident.spout.options.source import Options
+        from kinesis_trident.spout.reader.rows import SCHEMA
 
         stream, batch = Options.parse_either(dict(self.options))
         if stream is None and batch is not None:
-            from spout.batchread import now_of
+            from kinesis_trident.spout.batch_read import now_of
 
             self._loaded = now_of(batch)
         else:
@@ -65,7 +66,7 @@ class KinesisTridentSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch; it needs no ZooKeeper."""
-        from spout.batchread import KinesisBatchReader, now_of
+        from kinesis_trident.spout.batch_read import KinesisBatchReader, now_of
 
         options = self._parsed_batch()
         return KinesisBatchReader(options, self._loaded or now_of(options))
@@ -76,25 +77,25 @@ class KinesisTridentSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> KinesisWriter:
         """The sink of a batch; a wrong option or column fails here, before anything is written."""
-        from spout.write_options import WriteOptions
-        from spout.writer import KinesisWriter
+        from kinesis_trident.spout.options.sink import WriteOptions
+        from kinesis_trident.spout.sink.writer import KinesisWriter
 
         return KinesisWriter(WriteOptions.parse(dict(self.options)), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KinesisStreamWriter:
         """The sink of a micro-batch; `overwrite` (the output mode `complete`) writes all rows again."""
-        from spout.write_options import WriteOptions
-        from spout.writer import KinesisStreamWriter
+        from kinesis_trident.spout.options.sink import WriteOptions
+        from kinesis_trident.spout.sink.writer import KinesisStreamWriter
 
         return KinesisStreamWriter(WriteOptions.parse(dict(self.options)), schema)
 
     def _parsed(self) -> Options:
-        from spout.options import Options
+        from kinesis_trident.spout.options.source import Options
 
         return Options.parse(dict(self.options))
 
     def _parsed_batch(self) -> Options:
-        from spout.options import Options
+        from kinesis_trident.spout.options.source import Options
 
         return Options.parse_batch(dict(self.options))
 
@@ -114,7 +115,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _run(self) -> SourceRun:
         if self._started is None:
-            from spout.run import SourceRun
+            from kinesis_trident.spout.planner.run import SourceRun
 
             self._started = SourceRun.open(self._options, on_replaced=_end_process)
         return self._started
@@ -137,7 +138,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From here on only what is in the stream now is read, and what of it fails is retried to the end."""
-        from spout.errors import StreamRecreatedError
+        from kinesis_trident.spout.errors import StreamRecreatedError
 
         self._draining = True
         try:
@@ -149,14 +150,14 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new Spark checkpoint starts: at ZooKeeper's positions, or at `startingPosition`."""
-        from spout.offsets import offset_from_plan
+        from kinesis_trident.spout.planner.offsets import offset_from_plan
 
         return offset_from_plan(self._run.initial())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Settle the batch that ended at `start`, then plan the next; `start` again when there is nothing to do."""
-        from spout.errors import StreamRecreatedError
-        from spout.offsets import offset_from_plan
+        from kinesis_trident.spout.errors import StreamRecreatedError
+        from kinesis_trident.spout.planner.offsets import offset_from_plan
 
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         try:
@@ -181,7 +182,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of one task, as Arrow batches."""
         from pyspark import TaskContext
 
-        from spout.turns import read_turns
+        from kinesis_trident.spout.reader.task import read_turns
 
         context = TaskContext.get()
         first = context is None or context.attemptNumber() == 0
@@ -198,7 +199,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _plan(offset: dict[str, Any]) -> Plan:
-    from spout.offsets import plan_from_offset
+    from kinesis_trident.spout.planner.offsets import plan_from_offset
 
     return plan_from_offset(offset)
 

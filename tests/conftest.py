@@ -19,8 +19,8 @@ import pytest
 from ensemble import Ensemble
 from hypothesis import HealthCheck, settings
 
-from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from checkpoint.java import ensure_java
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded.java import ensure_java
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient

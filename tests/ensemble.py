@@ -13,8 +13,8 @@ from typing import Self
 
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from checkpoint.embedded import EmbeddedZooKeeper
-from checkpoint.ports import LOOPBACK, free_port
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded.ports import LOOPBACK, free_port
 
 _SERVERS = 3
 _QUORUM_CFG = """\

@@ -12,8 +12,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from checkpoint.embedded import EmbeddedServer
-from checkpoint.ports import free_port
+from kinesis_trident.checkpoint.embedded import EmbeddedServer
+from kinesis_trident.checkpoint.embedded.ports import free_port
 
 LOOPBACK = "127.0.0.1"
 

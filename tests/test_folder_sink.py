@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bolt import Outcomes
+from kinesis_trident import Outcomes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

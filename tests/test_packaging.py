@@ -22,7 +22,7 @@ PACKAGES = ("bolt", "checkpoint", "console", "spout", "tracker", "trident")
 # No spark.dataSource.register: what Spark finds, it found by discovery.
 LOAD = """
 from pyspark.sql import SparkSession
-from checkpoint.java import ensure_java
+from kinesis_trident.checkpoint.embedded.java import ensure_java
 
 ensure_java()
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()

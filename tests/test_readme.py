@@ -16,8 +16,8 @@ import pyarrow.dataset as ds
 import pytest
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
-from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from spout import stop
+from kinesis_trident import stop
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient

@@ -19,8 +19,8 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from tracker.errors import OrderError
-from tracker.records import Failure, RecordPosition, Run
+from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.records import Failure, RecordPosition, Run
 
 __all__ = ["PackedRuns", "pack_runs", "packed_size", "unpack_runs"]
 

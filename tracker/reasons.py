@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tracker.records import Failure, Run
+from kinesis_trident.tracker.records import Failure, Run
 
 __all__ = ["MAX_REASONS", "FewReasons"]
 

@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tracker.errors import BackoffError
-from tracker.records import RecordPosition
+from kinesis_trident.tracker.errors import BackoffError
+from kinesis_trident.tracker.records import RecordPosition
 
 __all__ = ["DUE_GRAIN_MS", "Backoff", "RetryHandler", "RetryPolicy", "RetryQueue"]
 

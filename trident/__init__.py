@@ -1,6 +1,6 @@
 """Trident's API on Spark: states kept exactly once."""
 
-from trident.aggregators import (
+from kinesis_trident.trident.aggregators import (
     Aggregator,
     CombinerAggregator,
     Count,
@@ -10,14 +10,22 @@ from trident.aggregators import (
     ReducerAggregator,
     Sum,
 )
-from trident.errors import FailedException, OperationError, TopologyError, TridentError
-from trident.guarantees import GuaranteeWarning
-from trident.operations import ArrowFunction, BaseFilter, BaseFunction, Debug, Filter, FilterNull, Function
-from trident.queries import MapGet, SnapshotGet
-from trident.state import QueryFunction, State, StateFactory, StateType, StateUpdater
-from trident.stream import GroupedStream, Stream, TridentState
-from trident.topology import RunningTopology, TridentTopology
-from trident.tuples import TridentCollector, TridentTuple
+from kinesis_trident.trident.errors import FailedException, OperationError, TopologyError, TridentError
+from kinesis_trident.trident.guarantees import GuaranteeWarning
+from kinesis_trident.trident.operations import (
+    ArrowFunction,
+    BaseFilter,
+    BaseFunction,
+    Debug,
+    Filter,
+    FilterNull,
+    Function,
+)
+from kinesis_trident.trident.queries import MapGet, SnapshotGet
+from kinesis_trident.trident.state import QueryFunction, State, StateFactory, StateType, StateUpdater
+from kinesis_trident.trident.stream import GroupedStream, Stream, TridentState
+from kinesis_trident.trident.topology import RunningTopology, TridentTopology
+from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
 __all__ = [
     "Aggregator",

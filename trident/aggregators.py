@@ -17,8 +17,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from trident.errors import TopologyError
-from trident.tuples import TridentCollector, TridentTuple
+from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
 __all__ = ["Aggregator", "CombinerAggregator", "Count", "FirstN", "Max", "Min", "ReducerAggregator", "Sum"]
 

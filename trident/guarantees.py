@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trident.state import StateFactory
+from kinesis_trident.trident.state import StateFactory
 
 __all__ = ["EXACTLY_ONCE", "SPOUTS", "STATES", "GuaranteeWarning", "weakness"]
 

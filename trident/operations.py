@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from trident.tuples import TridentCollector, TridentTuple
+from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
 __all__ = [
     "ArrowFunction",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from trident.state import Collector, QueryFunction, ReadOnlyMapState, ReadOnlySnapshottable
-from trident.tuples import TridentTuple
+from kinesis_trident.trident.state import Collector, QueryFunction, ReadOnlyMapState, ReadOnlySnapshottable
+from kinesis_trident.trident.tuples import TridentTuple
 
 __all__ = ["MapGet", "SnapshotGet"]
 

@@ -7,7 +7,8 @@ A task that was cancelled may still be running. What it can do to a state is bou
 
 - A txid below the stored one is refused.
 - A write replaces exactly what its computation started from, or nothing (compare and set).
-- `conf[ATTEMPT]` numbers the attempts at a batch, rising, also from one run of the query to the next. Beginning a batch
+- `conf[ATTEMPT]` numbers the attempts at a batch, rising, also from one run of the query to the next.
+Beginning a batch
   raises the state's fence to (txid, attempt); a task that finds the fence above its own stops. It looks after it has
   read its keys and before it writes them: what it read before the fence rose is changed by the newer attempt, so its
   compare-and-set fails, or the newer attempt reads what it wrote. Without an attempt number the first two hold, and a

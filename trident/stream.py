@@ -10,15 +10,17 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from trident.aggregating import aggregate_node, check_update, function_node, persistent_node
-from trident.aggregators import CombinerAggregator, FirstN, ReducerAggregator
-from trident.combining import join_node, merge_node
-from trident.emitting import QueryStep
-from trident.errors import TopologyError
-from trident.execution import Attempt, BatchFacts
-from trident.fields import Fields, Names, appended, chosen, key_fields, new_fields
-from trident.frames import arrow
-from trident.graph import (
+from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.trident.aggregators import CombinerAggregator, FirstN, ReducerAggregator
+from kinesis_trident.trident.build.aggregation_nodes import (
+    aggregate_node,
+    check_update,
+    function_node,
+    persistent_node,
+)
+from kinesis_trident.trident.build.checks import check_given
+from kinesis_trident.trident.build.fields import Fields, Names, appended, chosen, key_fields, new_fields
+from kinesis_trident.trident.build.graph import (
     AnyAggregator,
     Node,
     PersistentAggregateNode,
@@ -27,14 +29,17 @@ from trident.graph import (
     TransformNode,
     UpdateNode,
 )
-from trident.groupings import Groupings
-from trident.kinds import check_given
-from trident.lambdas import Keep, Many, One, name_of
-from trident.operations import ArrowFunction, Filter, Function, Operation
-from trident.queries import MapGet
-from trident.state import QueryFunction, StateFactory, StateUpdater
-from trident.steps import FilterStep, ProjectStep
-from trident.tuples import TridentTuple
+from kinesis_trident.trident.build.lambdas import Keep, Many, One, name_of
+from kinesis_trident.trident.build.merge_and_join import join_node, merge_node
+from kinesis_trident.trident.build.repartitioning import Groupings
+from kinesis_trident.trident.operations import ArrowFunction, Filter, Function, Operation
+from kinesis_trident.trident.queries import MapGet
+from kinesis_trident.trident.run.attempt import Attempt, BatchFacts
+from kinesis_trident.trident.run.frames import arrow
+from kinesis_trident.trident.state import QueryFunction, StateFactory, StateUpdater
+from kinesis_trident.trident.steps.emitting_steps import QueryStep
+from kinesis_trident.trident.steps.tuple_steps import FilterStep, ProjectStep
+from kinesis_trident.trident.tuples import TridentTuple
 
 __all__ = ["GroupedStream", "Stream", "TridentState"]
 
@@ -282,7 +287,8 @@ class Stream(Groupings, _Aggregations):
         """Plain DataFrame code: any function from DataFrame to DataFrame.
 
         It sees the tuples whose records succeeded. An error in it stops the query, which replays the batch when it is
-        started again; a `FailedException` replays it in place. It is called once now, with no rows, to know its fields.
+        started again; a `FailedException` replays it in place. It is called once now, with no rows, to know
+        its fields.
 
         Raises:
             TopologyError: it raises, or gives something else than a DataFrame with fields.

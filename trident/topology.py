@@ -11,17 +11,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from bolt.process import Process
-from spout.discover import is_bare, options_of
-from spout.rows import ANCHORS, SCHEMA
-from trident.batches import TopologyAttempts
-from trident.errors import TopologyError
-from trident.graph import Node, SpoutNode, UpdateNode
-from trident.guarantees import GuaranteeWarning, weakness
-from trident.kinds import check_factory
-from trident.places import check_places
-from trident.state import StateFactory
-from trident.stream import Stream, TridentState
+from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.foreach_batch import Process
+from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
+from kinesis_trident.spout.spark_plan import is_bare, options_of
+from kinesis_trident.trident.build.checks import check_factory, check_places
+from kinesis_trident.trident.build.graph import Node, SpoutNode, UpdateNode
+from kinesis_trident.trident.guarantees import GuaranteeWarning, weakness
+from kinesis_trident.trident.run.batches import TopologyAttempts
+from kinesis_trident.trident.state import StateFactory
+from kinesis_trident.trident.stream import Stream, TridentState
 
 __all__ = ["RunningTopology", "TridentTopology"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trident.errors import OperationError
+from kinesis_trident.trident.errors import OperationError
 
 __all__ = ["TridentCollector", "TridentTuple", "tuples_of"]
 

@@ -6,11 +6,11 @@ empty pages behind the tip, closed shards that end and name their children, and 
 
 from __future__ import annotations
 
-from spout.testing.aggregates import aggregate
-from spout.testing.clock import FakeTime
-from spout.testing.faults import Cut, Refuse, Slow
-from spout.testing.memory import MemoryKinesis
-from spout.testing.quotas import Quotas
-from spout.testing.scripted import ScriptedKinesis
+from kinesis_trident.spout.testing.clock import FakeTime
+from kinesis_trident.spout.testing.faults import Cut, Refuse, Slow
+from kinesis_trident.spout.testing.memory import MemoryKinesis
+from kinesis_trident.spout.testing.quotas import Quotas
+from kinesis_trident.spout.testing.records import aggregate
+from kinesis_trident.spout.testing.scripted import ScriptedKinesis
 
 __all__ = ["Cut", "FakeTime", "MemoryKinesis", "Quotas", "Refuse", "ScriptedKinesis", "Slow", "aggregate"]

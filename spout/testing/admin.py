@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, get_type_hints
 
 import msgspec
 
-from spout.kinesis import KinesisError
-from spout.testing.server import Reply, Request
+from kinesis_trident.spout.kinesis import KinesisError
+from kinesis_trident.spout.testing.server import Reply, Request
 
 if TYPE_CHECKING:
-    from spout.testing.scripted import ScriptedKinesis
+    from kinesis_trident.spout.testing.scripted import ScriptedKinesis
 
 __all__ = ["ADMIN_PATH", "COMMANDS", "run_command"]
 

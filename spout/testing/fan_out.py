@@ -8,14 +8,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from spout.kinesis import StreamMissingError
-from spout.testing import requests
-from spout.testing.listing import children
-from spout.testing.quotas import Quotas
-from spout.testing.records import record_json
-from spout.testing.shard import Cursor, HeldShard
-from spout.testing.stream import HeldStream
-from spout.testing.tokens import RefusedError, cursor_for
+from kinesis_trident.spout.kinesis import StreamMissingError
+from kinesis_trident.spout.testing import requests
+from kinesis_trident.spout.testing.listing import children
+from kinesis_trident.spout.testing.quotas import Quotas
+from kinesis_trident.spout.testing.records import record_json
+from kinesis_trident.spout.testing.shard import Cursor, HeldShard
+from kinesis_trident.spout.testing.stream import HeldStream
+from kinesis_trident.spout.testing.tokens import RefusedError, cursor_for
 
 __all__ = ["FanOut", "HeldSubscription"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from spout.kinesis import KinesisError
-from spout.testing.requests import ShardFilter
-from spout.testing.shard import HeldShard
-from spout.testing.stream import HOUR_MS, HeldStream
+from kinesis_trident.spout.kinesis import KinesisError
+from kinesis_trident.spout.testing.requests import ShardFilter
+from kinesis_trident.spout.testing.shard import HeldShard
+from kinesis_trident.spout.testing.stream import HOUR_MS, HeldStream
 
 __all__ = ["children", "filtered", "shard_json"]
 

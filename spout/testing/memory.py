@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from spout.kinesis import (
+from kinesis_trident.spout.kinesis import (
     AfterShard,
     IteratorExpiredError,
     KinesisError,
@@ -19,13 +19,13 @@ from spout.kinesis import (
     StreamInfo,
     StreamMissingError,
 )
-from spout.pages import PAGE_SCHEMA
-from spout.positions import After, At, AtTimestamp, ShardEnd, TrimHorizon, parse_position
-from spout.testing.listing import filtered
-from spout.testing.quotas import Quotas, ShardQuota
-from spout.testing.requests import ShardFilter
-from spout.testing.shard import Answer, Cursor, HeldShard
-from spout.testing.stream import HeldStream, hash_key
+from kinesis_trident.spout.kinesis.decoding import PAGE_SCHEMA
+from kinesis_trident.spout.positions import After, At, AtTimestamp, ShardEnd, TrimHorizon, parse_position
+from kinesis_trident.spout.testing.listing import filtered
+from kinesis_trident.spout.testing.quotas import Quotas, ShardQuota
+from kinesis_trident.spout.testing.requests import ShardFilter
+from kinesis_trident.spout.testing.shard import Answer, Cursor, HeldShard
+from kinesis_trident.spout.testing.stream import HeldStream, hash_key
 
 __all__ = ["MemoryKinesis"]
 

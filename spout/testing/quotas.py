@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from spout.kinesis import ThrottledError
+from kinesis_trident.spout.kinesis import ThrottledError
 
 __all__ = ["Quotas", "ShardQuota"]
 

@@ -1,12 +1,30 @@
-"""A record as the API gives it. Pure."""
+"""What the Kinesis Producer Library writes when it aggregates."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from typing import Any
 
-from spout.testing.shard import StoredRecord
+from kinesis_trident.spout.kinesis.aggregation import MAGIC, AggregatedRecord
+from kinesis_trident.spout.testing.shard import StoredRecord
 
-__all__ = ["record_json"]
+__all__ = ["aggregate", "record_json"]
+
+
+def aggregate(records: Iterable[tuple[bytes, str]]) -> bytes:
+    """Pack (data, partition key) pairs into the payload of one record, for `put` or PutRecords.
+
+    The format is the one that `spout.kinesis.aggregation` reads; keys that come again are stored once, as the
+    KPL does.
+    """
+    message = AggregatedRecord()
+    keys: dict[str, int] = {}
+    for data, key in records:
+        message.records.add(partition_key_index=keys.setdefault(key, len(keys)), data=data)
+    message.partition_key_table.extend(key.encode() for key in keys)
+    packed: bytes = message.SerializeToString()
+    return MAGIC + packed + hashlib.md5(packed, usedforsecurity=False).digest()
 
 
 def record_json(record: StoredRecord) -> dict[str, Any]:

@@ -14,15 +14,15 @@ from typing import Any, Self
 import boto3
 import msgspec
 
-from spout.kinesis import KinesisError
-from spout.testing.admin import ADMIN_PATH, run_command
-from spout.testing.event_stream import event_message, exception_message
-from spout.testing.fan_out import HeldSubscription
-from spout.testing.faults import Cut, Fault, FaultScript, Refuse, Slow
-from spout.testing.quotas import Quotas
-from spout.testing.server import LoopbackServer, Reply, Request, SeveredError
-from spout.testing.service import KinesisService, code_of, subject
-from spout.testing.stream import HeldStream
+from kinesis_trident.spout.kinesis import KinesisError
+from kinesis_trident.spout.testing.admin import ADMIN_PATH, run_command
+from kinesis_trident.spout.testing.event_stream import event_message, exception_message
+from kinesis_trident.spout.testing.fan_out import HeldSubscription
+from kinesis_trident.spout.testing.faults import Cut, Fault, FaultScript, Refuse, Slow
+from kinesis_trident.spout.testing.quotas import Quotas
+from kinesis_trident.spout.testing.server import LoopbackServer, Reply, Request, SeveredError
+from kinesis_trident.spout.testing.service import KinesisService, code_of, subject
+from kinesis_trident.spout.testing.stream import HeldStream
 
 __all__ = ["ScriptedKinesis"]
 

@@ -11,21 +11,21 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from spout.kinesis import (
+from kinesis_trident.spout.kinesis import (
     IteratorExpiredError,
     KinesisError,
     ShardMissingError,
     StreamMissingError,
     ThrottledError,
 )
-from spout.testing import requests
-from spout.testing.fan_out import FanOut, HeldSubscription
-from spout.testing.listing import children, filtered, shard_json
-from spout.testing.quotas import Quotas, ShardQuota
-from spout.testing.records import record_json
-from spout.testing.shard import Cursor, HeldShard
-from spout.testing.stream import HeldStream, hash_key
-from spout.testing.tokens import (
+from kinesis_trident.spout.testing import requests
+from kinesis_trident.spout.testing.fan_out import FanOut, HeldSubscription
+from kinesis_trident.spout.testing.listing import children, filtered, shard_json
+from kinesis_trident.spout.testing.quotas import Quotas, ShardQuota
+from kinesis_trident.spout.testing.records import record_json
+from kinesis_trident.spout.testing.shard import Cursor, HeldShard
+from kinesis_trident.spout.testing.stream import HeldStream, hash_key
+from kinesis_trident.spout.testing.tokens import (
     GOOD_FOR_MS,
     RefusedError,
     cursor_for,

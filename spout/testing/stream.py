@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from itertools import pairwise
 
-from spout.kinesis import KinesisError, ShardMissingError
-from spout.testing.shard import Cursor, HeldShard, StoredRecord
+from kinesis_trident.spout.kinesis import KinesisError, ShardMissingError
+from kinesis_trident.spout.testing.shard import Cursor, HeldShard, StoredRecord
 
 __all__ = ["HASH_KEYS", "HOUR_MS", "HeldStream", "hash_key"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from spout.kinesis import KinesisError
-from spout.testing.requests import GetShardIterator, ShardFilter
-from spout.testing.shard import Cursor, HeldShard
-from spout.testing.stream import HeldStream
+from kinesis_trident.spout.kinesis import KinesisError
+from kinesis_trident.spout.testing.requests import GetShardIterator, ShardFilter
+from kinesis_trident.spout.testing.shard import Cursor, HeldShard
+from kinesis_trident.spout.testing.stream import HeldStream
 
 __all__ = [
     "GOOD_FOR_MS",

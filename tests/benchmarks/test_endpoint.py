@@ -7,11 +7,11 @@ import json
 from collections import Counter
 
 from benchmarks.endpoint import PreparedEndpoint, Records, pages
-from spout.client import BotoKinesis
-from spout.fetch import Bounds, ShardFetcher
-from spout.limits import ShardBudget, ShardLimiter
-from spout.options import Options
-from spout.positions import TRIM_HORIZON, Position
+from kinesis_trident.spout.kinesis.client import BotoKinesis
+from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.positions import TRIM_HORIZON, Position
+from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
 
 
 def test_every_record_comes_once_in_order_and_then_the_tip() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from benchmarks.failures import Life
-from checkpoint.embedded import EmbeddedZooKeeper
-from spout.offsets import offset_from_plan
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.planner.offsets import offset_from_plan
 
 KIB = 1024
 

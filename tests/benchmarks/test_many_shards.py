@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import process_time
 
 from benchmarks.planning import measured, measured_apart
-from checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 
 
 def test_ten_times_the_shards_cost_no_more_than_three_times_that(zookeeper: EmbeddedZooKeeper) -> None:

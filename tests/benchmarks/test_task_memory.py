@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.endpoint import Records
 from benchmarks.task_memory import MIB, SHARDS, taken
-from checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bolt.reports import FailedRun, Reports
+from kinesis_trident.bolt.tracking.reports import FailedRun, Reports
 
 
 class Heard:

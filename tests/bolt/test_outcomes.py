@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from bolt.errors import NotOfThisBatchError
-from bolt.outcomes import MAX_REASONS, Outcomes, few_reasons, outcome
-from checkpoint.codec import encode
-from checkpoint.nodes import Acks, NotDone, Pin, Plan
-from tracker.records import Run
+from kinesis_trident.bolt.errors import NotOfThisBatchError
+from kinesis_trident.bolt.outcomes import MAX_REASONS, Outcomes, few_reasons, outcome
+from kinesis_trident.checkpoint.model.codec import encode
+from kinesis_trident.checkpoint.model.nodes import Acks, NotDone, Pin, Plan
+from kinesis_trident.tracker.records import Run
 
 SHARD = "shardId-000000000000"
 

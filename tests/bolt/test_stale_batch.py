@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import SparkSession
 
-from bolt.batch import BatchInHand, open_store
-from bolt.errors import StaleBatchError
-from bolt.process import Process
-from bolt.reliable import _Plain, _Writer
-from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from checkpoint.nodes import Plan, SettledNode
-from checkpoint.store import SourceStore
-from spout.options import Options
+from kinesis_trident.bolt.errors import StaleBatchError
+from kinesis_trident.bolt.foreach_batch import Process
+from kinesis_trident.bolt.reliable import _Plain, _Writer
+from kinesis_trident.bolt.tracking.current_batch import BatchInHand, open_store
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident.checkpoint.model.nodes import Plan, SettledNode
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.options.source import Options
 
 
 @pytest.fixture

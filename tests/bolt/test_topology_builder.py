@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bolt import BasicBolt, KinesisSpout, TopologyBuilder, TopologyError, Tuple, string_scheme
-from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident import BasicBolt, KinesisSpout, TopologyBuilder, TopologyError, Tuple, string_scheme
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 
 Build = Callable[[TopologyBuilder], object]
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bolt.operator import Verdict
-from checkpoint.layout import Layout, ShardKey
-from checkpoint.nodes import NotDone
+from kinesis_trident.bolt.tracking.operators import Verdict
+from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
+from kinesis_trident.checkpoint.model.nodes import NotDone
 
 SHARDS = ("shardId-000000000000", "shardId-000000000001")
 
@@ -45,7 +45,7 @@ def test_a_record_is_left_out_if_a_run_holds_it(rows: list[tuple[str, int, int]]
 
 
 def test_shards_of_several_streams_are_told_apart() -> None:
-    """Their names are those of `checkpoint.layout`."""
+    """Their names are those of `checkpoint.model.layout`."""
     layout = Layout("/root", "app")
     names = [layout.name_of(ShardKey(stream, 1, SHARDS[0])) for stream in ("orders", "lines")]
     batch = pa.RecordBatch.from_pydict(

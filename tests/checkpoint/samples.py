@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from checkpoint.nodes import Acks, CheckpointNode, InflightNode, NotDone, Pin, Plan, SettledNode
-from tracker.records import Failure, Run
+from kinesis_trident.checkpoint.model.nodes import (
+    Acks,
+    CheckpointNode,
+    InflightNode,
+    NotDone,
+    Pin,
+    Plan,
+    SettledNode,
+)
+from kinesis_trident.tracker.records import Failure, Run
 
 SHARD = "shardId-000000000000"
 OTHER = "shardId-000000000001"

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from checkpoint.client import ZooKeeperConfig, connect
-from checkpoint.embedded import EmbeddedZooKeeper
-from checkpoint.layout import Layout
-from checkpoint.nodes import CheckpointNode, InflightNode, SettledNode
-from checkpoint.ops import Create, Op, Write
-from checkpoint.store import SourceStore
-from tracker.records import Failure, Run
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, SettledNode
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.checkpoint.zookeeper.operations import Create, Op, Write
+from kinesis_trident.tracker.records import Failure, Run
 
 SHARD = "shardId-000000000000"
 

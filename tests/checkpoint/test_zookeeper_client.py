@@ -12,11 +12,22 @@ import samples
 from kazoo.client import KazooClient
 from secure_servers import SecureZooKeeper
 
-from checkpoint.client import Sasl, Tls, ZooKeeperConfig, connect, session_timeout, shared_client
-from checkpoint.embedded import EmbeddedZooKeeper
-from checkpoint.errors import ZooKeeperAccessError, ZooKeeperConfigError, ZooKeeperUnavailableError
-from checkpoint.layout import Layout
-from checkpoint.store import SourceStore
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.errors import (
+    ZooKeeperAccessError,
+    ZooKeeperConfigError,
+    ZooKeeperUnavailableError,
+)
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import (
+    Sasl,
+    Tls,
+    ZooKeeperConfig,
+    connect,
+    session_timeout,
+    shared_client,
+)
 
 NOW = 1_700_000_000_000
 

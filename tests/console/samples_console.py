@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from checkpoint.layout import Layout
-from checkpoint.nodes import (
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import (
     Batch,
     CheckpointNode,
     DeadLetterRecord,
@@ -16,8 +16,8 @@ from checkpoint.nodes import (
     SettledNode,
     ShardLineage,
 )
-from console.snapshot import Snapshot
-from tracker.records import Failure, Run
+from kinesis_trident.console.snapshot import Snapshot
+from kinesis_trident.tracker.records import Failure, Run
 
 PARENT, CHILD, NEW = (f"shardId-00000000000{number}" for number in range(3))
 NOW = 1_700_000_060_000

@@ -26,15 +26,15 @@ from samples_console import (
     pin,
 )
 
-from checkpoint.client import ZooKeeperConfig, connect
-from checkpoint.embedded import EmbeddedZooKeeper
-from checkpoint.layout import Layout, ShardKey
-from checkpoint.nodes import Acks, DeadLettersNode, SettledNode, ShardsNode, StreamsNode
-from checkpoint.ports import free_port
-from checkpoint.store import SourceStore
-from console.cli import main
-from spout.deadletter import DeadLetterWriter
-from tracker.records import Run
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded.ports import free_port
+from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
+from kinesis_trident.checkpoint.model.nodes import Acks, DeadLettersNode, SettledNode, ShardsNode, StreamsNode
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.console.cli import main
+from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter
+from kinesis_trident.tracker.records import Run
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.text import duration, iso_time, short
+from kinesis_trident.console.text import duration, iso_time, short
 
 
 @pytest.mark.parametrize(

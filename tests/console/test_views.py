@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from samples_console import CHILD, NEW, NOW, PARENT, SEQUENCE, SNAPSHOT, pin
 
-from checkpoint.layout import Layout
-from checkpoint.nodes import InflightNode
-from console.snapshot import Snapshot
-from console.views import VIEWS, checkpoints, dead_letters, inflight, retries, shards
-from tracker.records import PendingRun
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import InflightNode
+from kinesis_trident.console.snapshot import Snapshot
+from kinesis_trident.console.views import VIEWS, checkpoints, dead_letters, inflight, retries, shards
+from kinesis_trident.tracker.records import PendingRun
 
 
 def test_checkpoints_count_what_is_under_way() -> None:

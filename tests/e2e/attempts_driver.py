@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from checkpoint.java import ensure_java
+from kinesis_trident.checkpoint.embedded.java import ensure_java
 
 
 def session(folder: Path) -> SparkSession:

@@ -18,14 +18,14 @@ from lives import eventually
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from bolt.process import Process
-from checkpoint.java import ensure_java
-from trident import Count, Function, TridentTopology
-from trident.batches import TopologyAttempts
-from trident.guarantees import STATES
-from trident.maps.backing import VersionedBackingMap
-from trident.state import MapState, StateFactory
-from trident.stores.redis import RedisState
+from kinesis_trident.bolt.foreach_batch import Process
+from kinesis_trident.checkpoint.embedded.java import ensure_java
+from kinesis_trident.trident import Count, Function, TridentTopology
+from kinesis_trident.trident.guarantees import STATES
+from kinesis_trident.trident.maps.backing import VersionedBackingMap
+from kinesis_trident.trident.run.batches import TopologyAttempts
+from kinesis_trident.trident.state import MapState, StateFactory
+from kinesis_trident.trident.stores.redis import RedisState
 
 FAILS_FIRST = "!"
 """What a record ends with that fails at its first delivery."""

@@ -12,9 +12,9 @@ from chaos_picture import PICTURE, draw
 from kazoo.client import KazooClient
 from servers import RedisServer
 
-from checkpoint.embedded import EmbeddedZooKeeper
-from spout.testing import Quotas, ScriptedKinesis
-from trident.guarantees import SPOUTS, STATES
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
+from kinesis_trident.trident.guarantees import SPOUTS, STATES
 
 pytestmark = pytest.mark.timeout(3600)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chaos import CRASHES, Cell, Crash, Outcome, Point, Victim
 
-from trident.guarantees import SPOUTS, STATES
+from kinesis_trident.trident.guarantees import SPOUTS, STATES
 
 __all__ = ["PICTURE", "draw", "verdicts"]
 

@@ -25,7 +25,7 @@ import pyspark
 from pyspark import SparkConf, SparkContext, TaskContext
 from pyspark.sql import SparkSession
 
-from bolt import (
+from kinesis_trident import (
     BasicBolt,
     FailedException,
     KinesisSpout,
@@ -34,7 +34,7 @@ from bolt import (
     Tuple,
     string_scheme,
 )
-from checkpoint.java import ensure_java
+from kinesis_trident.checkpoint.embedded.java import ensure_java
 
 PATIENCE = 120.0
 

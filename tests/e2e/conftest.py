@@ -16,8 +16,8 @@ from moto_in_hand import REGION, MotoInHand, moto_in_hand
 from pyspark import cloudpickle
 from stage import Stage
 
-from checkpoint.client import ZooKeeperConfig, connect
-from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient

@@ -15,7 +15,7 @@ from typing import Any
 import boto3
 from pyspark.sql import DataFrame, SparkSession
 
-from bolt import (
+from kinesis_trident import (
     BasicBolt,
     FailedException,
     KinesisSpout,
@@ -24,11 +24,11 @@ from bolt import (
     TopologyContext,
     Tuple,
     reliable,
+    stop,
     string_scheme,
 )
-from checkpoint.java import ensure_java
-from spout import stop
-from spout.errors import NotOurSourceError
+from kinesis_trident.checkpoint.embedded.java import ensure_java
+from kinesis_trident.spout.errors import NotOurSourceError
 
 
 def main() -> None:

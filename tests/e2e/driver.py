@@ -15,8 +15,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bolt import reliable
-from checkpoint.java import ensure_java
+from kinesis_trident import reliable
+from kinesis_trident.checkpoint.embedded.java import ensure_java
 
 
 def replace(path: Path, content: Any) -> None:

@@ -88,7 +88,7 @@ def stop_at(point: str, gate: str, txid: int) -> None:
 
 def install() -> None:
     """Prepare the gate inside the source; the others are in the driver's own code."""
-    from checkpoint.store import SourceStore
+    from kinesis_trident.checkpoint.store.source_store import SourceStore
 
     original = SourceStore.create_pin
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from lives import HERE, PATIENCE, Lives, alive, digest, eventually
 
-from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from checkpoint.layout import Layout
-from checkpoint.nodes import Acks, Batch, Pin
-from checkpoint.store import SourceStore
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import Acks, Batch, Pin
+from kinesis_trident.checkpoint.store.source_store import SourceStore
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient

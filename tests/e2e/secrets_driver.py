@@ -11,8 +11,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bolt import reliable
-from checkpoint.java import ensure_java
+from kinesis_trident import reliable
+from kinesis_trident.checkpoint.embedded.java import ensure_java
 
 
 def _write(spark: SparkSession, asked: dict[str, Any]) -> None:

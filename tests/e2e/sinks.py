@@ -16,18 +16,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from bolt import BasicBolt, KinesisSpout, TopologyBuilder, foreach_batch, reliable
-from checkpoint.client import ZooKeeperConfig, connect
-from checkpoint.home import find_home
-from checkpoint.store import SourceStore
-from spout.client import kinesis_client
-from spout.options import Options
-from spout.run import SourceRun
-from spout.streams import describe_streams
-from spout.testing import Quotas, ScriptedKinesis
-from spout.turns import read_turns
-from trident import Count, TridentTopology
-from trident.stores import MemoryMapState
+from kinesis_trident import BasicBolt, KinesisSpout, TopologyBuilder, foreach_batch, reliable
+from kinesis_trident.checkpoint.store.source_home import find_home
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.spout.kinesis.client import kinesis_client
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.run import SourceRun
+from kinesis_trident.spout.planner.streams import describe_streams
+from kinesis_trident.spout.reader.task import read_turns
+from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
+from kinesis_trident.trident import Count, TridentTopology
+from kinesis_trident.trident.stores import MemoryMapState
 
 __all__ = ["AVAILABLE_NOW", "SINKS", "Application", "Trigger", "making_applications"]
 

@@ -15,11 +15,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from bolt import Reliable, reliable
-from checkpoint.layout import Layout
-from checkpoint.nodes import CheckpointNode, InflightNode
-from checkpoint.store import SourceStore
-from spout.deadletter import DeadLetter, read_dead_letters
+from kinesis_trident import Reliable, reliable
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, read_dead_letters
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient

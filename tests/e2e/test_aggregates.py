@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, ended
 
-from spout.testing import aggregate
-from tracker.records import RecordPosition, Run
+from kinesis_trident.spout.testing import aggregate
+from kinesis_trident.tracker.records import RecordPosition, Run
 
 
 def put(stage: Stage, data: bytes) -> RecordPosition:

@@ -13,16 +13,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
 
-from bolt import reliable
-from bolt.errors import NotBareStreamError, OperatorError
-from checkpoint.errors import CorruptNodeError
-from checkpoint.layout import Layout
-from checkpoint.nodes import Plan
-from checkpoint.ports import free_port
-from spout import stop
-from spout.errors import NotOurSourceError
-from spout.options import Options
-from spout.run import SourceRun
+from kinesis_trident import reliable, stop
+from kinesis_trident.bolt.errors import NotBareStreamError, OperatorError
+from kinesis_trident.checkpoint.embedded.ports import free_port
+from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import Plan
+from kinesis_trident.spout.errors import NotOurSourceError
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.run import SourceRun
 
 
 def ignore(rows: DataFrame, batch: int) -> None:

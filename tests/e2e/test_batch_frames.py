@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from stage import Stage
 
-from spout.rows import SCHEMA
+from kinesis_trident.spout.reader.rows import SCHEMA
 
 
 def texts(frame: DataFrame) -> list[str]:

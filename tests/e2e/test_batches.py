@@ -14,12 +14,12 @@ from harness import PATIENCE, run_script
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, ended
 
-from bolt import reliable
-from checkpoint.nodes import Pin
-from checkpoint.store import SourceStore
-from spout.options import Options
-from spout.run import SourceRun
-from spout.turns import read_turns
+from kinesis_trident import reliable
+from kinesis_trident.checkpoint.model.nodes import Pin
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.run import SourceRun
+from kinesis_trident.spout.reader.task import read_turns
 
 
 def test_actions_on_one_batch_see_the_same_rows(make_stage: Callable[..., Stage]) -> None:

@@ -16,7 +16,7 @@ from harness import PATIENCE
 from pyspark.sql import functions as F
 from stage import AVAILABLE_NOW, Stage
 
-from bolt import (
+from kinesis_trident import (
     ArrowBolt,
     BasicBolt,
     FailedException,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from harness import layout_of, options, run_script
 from kazoo.client import KazooClient
 
-from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from checkpoint.store import SourceStore
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident.checkpoint.store.source_store import SourceStore
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient

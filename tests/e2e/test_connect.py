@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from harness import HERE, digest, eventually, kind, layout_of, options, put
 from kazoo.client import KazooClient
 
-from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from checkpoint.store import SourceStore
-from spout.deadletter import read_dead_letters
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient

@@ -1,7 +1,8 @@
 """A query is killed with SIGKILL, all its processes at once, at every step of a batch; its results must not show it.
 
 One job goes through the deaths, one after another, each in another batch: before each new life more records are put
-into the stream, which a replay must not pick up. `make chaos` has it die at every point; otherwise it dies where only a
+into the stream, which a replay must not pick up. `make chaos` has it die at every point; otherwise it dies
+where only a
 whole job can: the other points lie between calls that tests/spout/restarts makes without Spark.
 """
 
@@ -19,10 +20,10 @@ from typing import TYPE_CHECKING
 import pytest
 from harness import A_LIFE, RETRY_LIMIT, Job, Left, kind, layout_of, look, options, put
 
-from checkpoint.client import ZooKeeperConfig, connect
-from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from checkpoint.store import SourceStore
-from spout.deadletter import DeadLetter, read_dead_letters
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, read_dead_letters
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient

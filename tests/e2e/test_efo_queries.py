@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from stage import AVAILABLE_NOW, ended
 
-from checkpoint.embedded import EmbeddedZooKeeper
-from spout.testing import Cut, Quotas, Refuse, ScriptedKinesis
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.testing import Cut, Quotas, Refuse, ScriptedKinesis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

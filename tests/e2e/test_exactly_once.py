@@ -1,6 +1,7 @@
 """The nine cells of spout and state, crashed: three of them count every record once, and the other six do not.
 
-One job goes through a death of its driver and two of its executor, one after the other. `make chaos` kills every victim
+One job goes through a death of its driver and two of its executor, one after the other. `make chaos` kills
+every victim
 at every point, and draws the picture that is compared with this run.
 """
 
@@ -12,9 +13,9 @@ from chaos_picture import PICTURE, draw, verdicts
 from kazoo.client import KazooClient
 from servers import RedisServer
 
-from checkpoint.embedded import EmbeddedZooKeeper
-from spout.testing import Quotas, ScriptedKinesis
-from trident.guarantees import EXACTLY_ONCE
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
+from kinesis_trident.trident.guarantees import EXACTLY_ONCE
 
 pytestmark = [
     # The first test waits for the whole chain of deaths.

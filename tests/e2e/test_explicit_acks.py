@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from stage import Stage
 
-from bolt import Acks, reliable
-from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from checkpoint.layout import Layout
-from checkpoint.store import SourceStore
-from spout.testing import aggregate
+from kinesis_trident import Acks, reliable
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.testing import aggregate
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.timeout(1200)
 CONTINUOUSLY = {"processingTime": "200 milliseconds"}
 TELL = """
 import json, sys
-from bolt import Acks
+from kinesis_trident import Acks
 app, op, ids, options = json.load(sys.stdin)
 with Acks(app, options) as acks:
     print(acks.ack(ids) if op == "ack" else acks.fail(ids, "the warehouse said no"))

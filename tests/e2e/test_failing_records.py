@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
 from typer.testing import CliRunner
 
-from console.cli import app as console
-from tracker.records import RecordPosition
+from kinesis_trident.console.cli import app as console
+from kinesis_trident.tracker.records import RecordPosition
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient

@@ -14,13 +14,13 @@ from ensemble import Ensemble
 from stage import Stage
 from test_topology import contents, lines, ran
 
-import bolt.process
-from bolt.batch import open_store
-from checkpoint.client import ZooKeeperConfig, connect
-from checkpoint.store import SourceStore
-from spout.options import Options
-from trident import Count, Function, TridentTopology
-from trident.stores import MemoryMapState
+from kinesis_trident import foreach_batch as foreach_batch_module
+from kinesis_trident.bolt.tracking.current_batch import open_store
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.trident import Count, Function, TridentTopology
+from kinesis_trident.trident.stores import MemoryMapState
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -47,7 +47,7 @@ def far(
     def at_the_leader(options: Options) -> SourceStore:
         return open_store(replace(options, zookeeper_hosts=ensemble.leader))
 
-    monkeypatch.setattr(bolt.process, "open_store", at_the_leader)
+    monkeypatch.setattr(foreach_batch_module, "open_store", at_the_leader)
     client = connect(ZooKeeperConfig(ensemble.leader))
     stage.put(RECORDS)
     with ensemble.lagging(request.param):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from harness import A_LIFE, Job, kind, layout_of, options, put
 
-from checkpoint.client import ZooKeeperConfig, connect
-from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from checkpoint.store import SourceStore
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient

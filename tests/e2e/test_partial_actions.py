@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 from stage import Stage, Taken, ended
 
-from bolt import Outcomes, foreach_batch
+from kinesis_trident import Outcomes, foreach_batch
 
 Action = Callable[[DataFrame], object]
 

@@ -9,7 +9,7 @@ from harness import eventually
 from pyspark.sql import SparkSession
 from sinks import SINKS, making_applications
 
-from checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 
 
 @pytest.mark.parametrize("sink", SINKS)

@@ -12,9 +12,9 @@ from harness import PATIENCE
 from servers import RedisServer
 from stage import AVAILABLE_NOW, Stage
 
-from trident import Aggregator, Count, FailedException, Function, State, TridentTopology
-from trident.state import StateFactory, StateType, StateUpdater
-from trident.stores.redis import RedisState
+from kinesis_trident.trident import Aggregator, Count, FailedException, Function, State, TridentTopology
+from kinesis_trident.trident.state import StateFactory, StateType, StateUpdater
+from kinesis_trident.trident.stores.redis import RedisState
 
 
 def first(marker: str) -> bool:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from harness import PATIENCE
 
-from bolt import reliable
-from checkpoint.embedded import EmbeddedZooKeeper
-from spout.testing import Quotas, ScriptedKinesis
+from kinesis_trident import reliable
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

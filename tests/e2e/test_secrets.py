@@ -11,8 +11,8 @@ from pathlib import Path
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NoNodeError
 
-from checkpoint.embedded import EmbeddedZooKeeper
-from spout.testing import ScriptedKinesis
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.testing import ScriptedKinesis
 
 SECRETS = {
     "awsAccessKeyId": "AKIDPLANTED",

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from stage import AVAILABLE_NOW, Stage, Taken, ended
 
-from spout import stop
-from spout.errors import StopTimeoutError
+from kinesis_trident import stop
+from kinesis_trident.spout.errors import StopTimeoutError
 
 
 def planner_of(stage: Stage) -> psutil.Process:

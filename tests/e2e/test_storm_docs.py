@@ -17,7 +17,7 @@ from harness import digest
 from pyspark.sql import DataFrame
 from stage import Stage
 
-from bolt import (
+from kinesis_trident import (
     BasicBolt,
     FailedException,
     KinesisSpout,
@@ -26,7 +26,7 @@ from bolt import (
     Tuple,
     string_scheme,
 )
-from checkpoint.store import SourceStore
+from kinesis_trident.checkpoint.store.source_store import SourceStore
 
 ROOT = Path(__file__).resolve().parents[2]
 SENTENCES = ["the cow jumped over the moon", "the man went to the store", "the moon"]

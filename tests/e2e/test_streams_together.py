@@ -9,14 +9,13 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, ended
 
-from bolt import Reliable, reliable
-from checkpoint.client import ZooKeeperConfig
-from checkpoint.layout import Layout
-from checkpoint.store import SourceStore
-from console.connection import Target, open_stores
-from console.snapshot import take_snapshot
-from console.views import VIEWS
-from spout import stop
+from kinesis_trident import Reliable, reliable, stop
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
+from kinesis_trident.console.snapshot import take_snapshot
+from kinesis_trident.console.target import Target, open_stores
+from kinesis_trident.console.views import VIEWS
 
 
 def test_two_streams_are_one_source_with_outcomes_of_their_own(

@@ -12,12 +12,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
 
-from bolt import foreach_batch, reliable
-from bolt.batch import BatchInHand
-from checkpoint.fencing import TAKEOVERS
-from checkpoint.store import SourceStore
-from spout import stop
-from spout.options import Options
+from kinesis_trident import foreach_batch, reliable, stop
+from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.checkpoint.store.fencing import TAKEOVERS
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.options.source import Options
 
 
 class Pause:

@@ -11,7 +11,7 @@ from harness import PATIENCE
 from pyspark.sql import functions as F
 from stage import AVAILABLE_NOW, Stage, error_of
 
-from trident import (
+from kinesis_trident.trident import (
     Count,
     FailedException,
     FirstN,
@@ -26,9 +26,9 @@ from trident import (
     TopologyError,
     TridentTopology,
 )
-from trident.aggregators import CombinerAggregator
-from trident.state import ATTEMPT, State, StateFactory, StateType, StateUpdater
-from trident.stores import MemoryMapState
+from kinesis_trident.trident.aggregators import CombinerAggregator
+from kinesis_trident.trident.state import ATTEMPT, State, StateFactory, StateType, StateUpdater
+from kinesis_trident.trident.stores import MemoryMapState
 
 
 class Split(Function):

@@ -10,10 +10,10 @@ from typing import Any
 from harness import PATIENCE
 from stage import AVAILABLE_NOW, Stage
 
-from trident import Count, Function, TridentTopology
-from trident.maps.backing import Version
-from trident.stores import ByteStore, MemoryMapState
-from trident.stores.memory import MemoryByteStore
+from kinesis_trident.trident import Count, Function, TridentTopology
+from kinesis_trident.trident.maps.backing import Version
+from kinesis_trident.trident.stores import ByteStore, MemoryMapState
+from kinesis_trident.trident.stores.memory import MemoryByteStore
 
 
 class Text(Function):

@@ -12,7 +12,7 @@ from typing import Any
 from servers import MemcachedServer
 from stage import Stage
 
-from trident.stores.memcached import MemcachedState
+from kinesis_trident.trident.stores.memcached import MemcachedState
 
 TEXT = (Path(__file__).parents[2] / "docs" / "trident-state.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)

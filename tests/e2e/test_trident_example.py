@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from servers import RedisServer
 
-from trident.stores.redis import RedisState
+from kinesis_trident.trident.stores.redis import RedisState
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))

@@ -17,7 +17,7 @@ import pytest
 from harness import PATIENCE
 from stage import AVAILABLE_NOW, Stage
 
-from bolt import (
+from kinesis_trident import (
     BasicBolt,
     Bolt,
     FailedException,

@@ -12,8 +12,8 @@ from harness import PATIENCE, eventually
 from pyspark.sql import SparkSession
 from sinks import AVAILABLE_NOW, SINKS, Application, making_applications
 
-from checkpoint.embedded import EmbeddedZooKeeper
-from spout.testing import Refuse
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.testing import Refuse
 
 ALIVE = 20.0
 """Seconds that a query with nothing to read lives: the worst of them died within two."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from checkpoint.errors import CheckpointError
-from checkpoint.store import SourceStore
+from kinesis_trident.checkpoint.errors import CheckpointError
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.partition import TurnsPartition
 from model.driver import Judging, Tasks, tell
 from model.schedule import Actor
 from model.session import Session
 from model.world import World
-from spout.partition import TurnsPartition
 
 __all__ = ["Acked"]
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from checkpoint.store import SourceStore
+from kinesis_trident.checkpoint.store.source_store import SourceStore
 from model.ackers import Acked
 from model.driver import Driver, Judging, Tasks
 from model.families import all_acked, once

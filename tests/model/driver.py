@@ -9,19 +9,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from bolt.batch import BatchInHand
-from bolt.errors import BatchFailedError, StaleBatchError
-from checkpoint.errors import CheckpointError
-from checkpoint.nodes import ExternalNode, NotDone
-from checkpoint.store import SourceStore
+from kinesis_trident.bolt.errors import BatchFailedError, StaleBatchError
+from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.checkpoint.errors import CheckpointError
+from kinesis_trident.checkpoint.model.nodes import ExternalNode, NotDone
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.errors import SpoutError
+from kinesis_trident.spout.partition import TurnsPartition
+from kinesis_trident.spout.reader.task import TurnReader
+from kinesis_trident.tracker.ids import tag
+from kinesis_trident.tracker.position_keys import joined, keys_of, pack_in_parts
 from model.schedule import Actor
 from model.session import Dice, Session
 from model.world import Row, World
-from spout.errors import SpoutError
-from spout.partition import TurnsPartition
-from spout.turns import TurnReader
-from tracker.ids import tag
-from tracker.keys import joined, keys_of, pack_in_parts
 
 __all__ = ["Driver", "Judging", "Plain", "Reading", "Tasks", "tell"]
 
@@ -174,7 +174,7 @@ class Judging(Driver):
         self.world.sink.write(batch_id, batch.txid, good, self.actor.point)
 
     def _batch_of(self, parts: Sequence[TurnsPartition]) -> BatchInHand | None:
-        """The batch of which these are the tasks, seen from its rows once an epoch, as `bolt.process` does."""
+        """The batch of which these are the tasks, seen from its rows once an epoch, as `bolt.foreach_batch` does."""
         try:
             batch = BatchInHand.newest(self.store)
         except StaleBatchError:

@@ -1,6 +1,7 @@
 """One life of a query by Spark's protocol: an offset is logged before it is used, and committed when it is done.
 
-What `MicroBatchExecution` does: a batch that was logged and not committed is begun again with `partitions`; `latest` is
+What `MicroBatchExecution` does: a batch that was logged and not committed is begun again with `partitions`;
+`latest` is
 called only after a commit; a new checkpointLocation always has a batch 0, also where there is nothing to read.
 """
 
@@ -13,20 +14,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
 
-from bolt.errors import BoltError
-from checkpoint.errors import CheckpointError
-from checkpoint.nodes import Plan
-from checkpoint.store import SourceStore
+from kinesis_trident.bolt.errors import BoltError
+from kinesis_trident.checkpoint.errors import CheckpointError
+from kinesis_trident.checkpoint.model.nodes import Plan
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.errors import SpoutError
+from kinesis_trident.spout.kinesis import KinesisError
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
+from kinesis_trident.spout.planner.run import SourceRun
 from model.driver import Driver, Tasks
 from model.inline import InlineExecutor
 from model.schedule import Actor, Killed
 from model.session import Dice, Session
 from model.world import World
-from spout.errors import SpoutError
-from spout.kinesis import KinesisError
-from spout.offsets import offset_from_plan, plan_from_offset
-from spout.options import Options
-from spout.run import SourceRun
 
 __all__ = ["ConcurrentError", "Life", "MakeDriver", "SparkCheckpoint"]
 

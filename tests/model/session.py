@@ -22,9 +22,9 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 
-from checkpoint.bulk import MultiRead
-from checkpoint.errors import CheckpointError
-from checkpoint.ops import Check, Create, Delete, Found, Op, Write
+from kinesis_trident.checkpoint.errors import CheckpointError
+from kinesis_trident.checkpoint.zookeeper.multi_read import MultiRead
+from kinesis_trident.checkpoint.zookeeper.operations import Check, Create, Delete, Found, Op, Write
 from model.zookeeper import MemoryZooKeeper, Nodes
 
 __all__ = ["Dice", "Process", "Session"]

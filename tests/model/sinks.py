@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from bolt.errors import StaleBatchError
+from kinesis_trident.bolt.errors import StaleBatchError
 
 __all__ = ["FileSink", "LooseSink", "OpaqueState", "Sink"]
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from checkpoint.store import SourceStore
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.partition import TurnsPartition
 from model.ackers import Acked
 from model.driver import Driver, Judging, Plain, Tasks
 from model.families import FAMILIES, Family
@@ -17,7 +18,6 @@ from model.schedule import Actor, Schedule, Stuck
 from model.session import Dice
 from model.world import World
 from model.zookeeper import Nodes
-from spout.partition import TurnsPartition
 
 __all__ = ["Told", "play"]
 

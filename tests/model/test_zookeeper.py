@@ -11,10 +11,10 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss, KazooException, SessionExpiredError
 from kazoo.recipe.watchers import DataWatch
 
-from checkpoint.bulk import read_async
-from checkpoint.client import ZooKeeperConfig, connect
-from checkpoint.embedded import EmbeddedZooKeeper
-from checkpoint.ops import Check, Create, Delete, Found, Op, Write
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.checkpoint.zookeeper.multi_read import read_async
+from kinesis_trident.checkpoint.zookeeper.operations import Check, Create, Delete, Found, Op, Write
 from model.session import Dice, Session
 from model.zookeeper import MemoryZooKeeper
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from checkpoint.codec import decode
-from checkpoint.nodes import CheckpointNode, SettledNode
-from checkpoint.ops import Create, Op, Write
+from kinesis_trident.checkpoint.model.codec import decode
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, SettledNode
+from kinesis_trident.checkpoint.zookeeper.operations import Create, Op, Write
+from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.testing import MemoryKinesis
 from model.sinks import Sink
 from model.zookeeper import MemoryZooKeeper
-from spout.deadletter import read_dead_letters
-from spout.options import Options
-from spout.testing import MemoryKinesis
 
 __all__ = ["Record", "Row", "World"]
 

@@ -21,7 +21,7 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.states import ZnodeStat
 
-from checkpoint.ops import Check, Create, Delete, Op, Write
+from kinesis_trident.checkpoint.zookeeper.operations import Check, Create, Delete, Op, Write
 
 __all__ = ["MemoryZooKeeper", "Node", "Nodes", "State"]
 

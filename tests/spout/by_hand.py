@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_none
 
-from checkpoint.client import connect
-from checkpoint.nodes import Acks, NotDone, Plan
-from checkpoint.store import SourceStore
-from spout.client import BotoKinesis
-from spout.consumers import ready_consumers
-from spout.kinesis import Kinesis
-from spout.offsets import offset_from_plan, plan_from_offset
-from spout.options import Options
-from spout.partition import TurnsPartition
-from spout.run import SourceRun
-from spout.turns import TurnReader
+from kinesis_trident.checkpoint.model.nodes import Acks, NotDone, Plan
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.spout.kinesis import Kinesis
+from kinesis_trident.spout.kinesis.client import BotoKinesis
+from kinesis_trident.spout.kinesis.consumers import ready_consumers
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.partition import TurnsPartition
+from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
+from kinesis_trident.spout.planner.run import SourceRun
+from kinesis_trident.spout.reader.task import TurnReader
 
 __all__ = ["Lives", "Query", "Row", "SparkCheckpoint", "numbers"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spout.testing import FakeTime, ScriptedKinesis
+from kinesis_trident.spout.testing import FakeTime, ScriptedKinesis
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from checkpoint.codec import decode, encode
-from checkpoint.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
-from spout.offsets import offset_from_plan, plan_from_offset
-from spout.planning import ShardState, make_plan, merged_due
-from spout.positions import TRIM_HORIZON, After, ShardEnd
-from spout.settling import SettledShard, settle_shard
-from tracker.ledger import EXPIRED
-from tracker.records import RecordPosition, Run
-from tracker.retry import RetryPolicy
+from kinesis_trident.checkpoint.model.codec import decode, encode
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
+from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
+from kinesis_trident.spout.planner.plan import ShardState, make_plan, merged_due
+from kinesis_trident.spout.planner.settlement import SettledShard, settle_shard
+from kinesis_trident.spout.positions import TRIM_HORIZON, After, ShardEnd
+from kinesis_trident.tracker.inflight.ledger import EXPIRED
+from kinesis_trident.tracker.records import RecordPosition, Run
+from kinesis_trident.tracker.retry import RetryPolicy
 
 STREAM, SHARD = "orders", "shardId-000000000007"
 

@@ -13,15 +13,15 @@ import pytest
 from by_hand import Query, Row, SparkCheckpoint, numbers
 from tenacity import Retrying, retry_if_result, stop_after_delay
 
-from checkpoint.client import ZooKeeperConfig, connect
-from checkpoint.embedded import EmbeddedZooKeeper
-from checkpoint.errors import StateMissingError
-from spout.acks import Acks
-from spout.deadletter import read_dead_letters
-from spout.errors import AckError, CheckpointMismatchError, OptionsError
-from spout.options import Options
-from spout.testing import MemoryKinesis
-from tracker.explicit import TIMEOUT
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.errors import StateMissingError
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.spout.acks import Acks
+from kinesis_trident.spout.errors import AckError, CheckpointMismatchError, OptionsError
+from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.tracker.inflight.explicit import TIMEOUT
 
 A, B = "shardId-000000000000", "shardId-000000000001"
 TIMEOUT_SECONDS = 600

@@ -12,10 +12,10 @@ import pytest
 from by_hand import Lives, Query, SparkCheckpoint, numbers
 from kazoo.client import KazooClient
 
-from checkpoint.client import ZooKeeperConfig, connect
-from checkpoint.embedded import EmbeddedZooKeeper
-from checkpoint.errors import CorruptNodeError
-from spout.testing import MemoryKinesis
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.spout.testing import MemoryKinesis
 
 A = "shardId-000000000000"
 CREATED = 1_600_000_000_000
@@ -74,7 +74,7 @@ def test_requests_that_cannot_be_read_are_put_aside_and_named(
         client.create(f"{layout.external_of(A)}/{name}", data, makepath=True)
     client.create(f"{layout.external}/%FF/odd", b"{}", makepath=True)
     client.create(f"{layout.external_of(A)}/parent/child", b"", makepath=True)
-    from spout.acks import Acks
+    from kinesis_trident.spout.acks import Acks
 
     options = {"zookeeper.hosts": f"{client.hosts[0][0]}:{client.hosts[0][1]}"}
     with Acks(layout.application, options) as acks:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from by_hand import Lives, Query, SparkCheckpoint
 
-from checkpoint.embedded import EmbeddedZooKeeper
-from spout.as_delivered import DeaggregateChangedError
-from spout.testing import MemoryKinesis, aggregate
-from spout.turns import TurnReader
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.failed_records.retry_ranges import DeaggregateChangedError
+from kinesis_trident.spout.reader.task import TurnReader
+from kinesis_trident.spout.testing import MemoryKinesis, aggregate
 
 A = "shardId-000000000000"
 USERS = [(b"10", "a"), (b"11", "b"), (b"12", "c")]

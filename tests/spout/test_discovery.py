@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spout.unsupported import is_supported
+from kinesis_trident.spout.unsupported import is_supported
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,7 +29,7 @@ import pyspark
 import pyspark.sql.datasource
 
 change = sys.argv[1]
-hidden = {"older": "pyspark.sql.streaming.datasource", "broken": "spout.source"}.get(change)
+hidden = {"older": "pyspark.sql.streaming.datasource", "broken": "kinesis_trident.spout.source"}.get(change)
 if change == "older":
     # What PySpark 4.1 has: Python data sources without read limits.
     pyspark.__version__ = "4.1.0"
@@ -96,7 +96,7 @@ def test_an_older_pyspark_keeps_its_other_formats_and_is_told_what_is_needed(tmp
 def test_a_source_that_cannot_be_imported_hides_no_other(tmp_path: Path) -> None:
     found = look(tmp_path, "broken")
     assert found["other"] == "DefaultSource"
-    assert "No module named 'spout.source'" in found["schema"]
+    assert "No module named 'kinesis_trident.spout.source'" in found["schema"]
 
 
 def test_this_pyspark_finds_the_source(tmp_path: Path) -> None:

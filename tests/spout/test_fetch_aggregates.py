@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.layout import Layout
-from spout.as_delivered import DeaggregateChangedError
-from spout.fetch import Bounds, ShardFetcher, Turn, cut
-from spout.kinesis import Page
-from spout.limits import ShardBudget, ShardLimiter
-from spout.options import Options
-from spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
-from spout.probe import TipProbe
-from spout.testing import FakeTime, MemoryKinesis, aggregate
-from tracker.records import RecordPosition, Run
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.spout.failed_records.retry_ranges import DeaggregateChangedError
+from kinesis_trident.spout.kinesis import Page
+from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
+from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
+from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn, cut
+from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, aggregate
+from kinesis_trident.tracker.records import RecordPosition, Run
 
 SHARD = "shardId-000000000000"
 PLENTY = Bounds(records=10**9, bytes=10**12, seconds=3600)

@@ -20,9 +20,9 @@ import pytest
 from by_hand import Lives, Query, SparkCheckpoint
 from servers import Kinesalite
 
-from checkpoint.embedded import EmbeddedZooKeeper
-from spout.batchread import KinesisBatchReader, now_of
-from spout.options import Options
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.batch_read import KinesisBatchReader, now_of
+from kinesis_trident.spout.options.source import Options
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient

@@ -11,12 +11,12 @@ from by_hand import Lives, Query, Row
 from ensemble import Ensemble
 from kazoo.client import KazooClient
 
-from bolt.batch import BatchInHand
-from checkpoint.client import ZooKeeperConfig, connect
-from checkpoint.nodes import ExternalNode
-from checkpoint.store import SourceStore
-from spout.testing import MemoryKinesis
-from tracker.keys import keys_of, pack_in_parts
+from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.checkpoint.model.nodes import ExternalNode
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.tracker.position_keys import keys_of, pack_in_parts
 
 LAGS = (0, 50, 250, 1000)
 SHARDS = ("shardId-000000000000", "shardId-000000000001")

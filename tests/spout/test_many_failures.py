@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from by_hand import Lives, Query
 
-from checkpoint.embedded import EmbeddedZooKeeper
-from spout.testing import MemoryKinesis
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.testing import MemoryKinesis
 
 SHARDS = 3
 RECORDS = 400
@@ -29,8 +29,8 @@ def test_each_record_succeeds_in_exactly_one_batch(
 ) -> None:
     if narrow:
         # So little fits into a plan that most of what is due waits for another one.
-        monkeypatch.setattr("spout.planning.due_bytes", lambda _: 2_000)
-        monkeypatch.setattr("spout.planning.waiting_bytes", lambda _: 0)
+        monkeypatch.setattr("kinesis_trident.spout.planner.plan.due_bytes", lambda _: 2_000)
+        monkeypatch.setattr("kinesis_trident.spout.planner.plan.waiting_bytes", lambda _: 0)
     rng = random.Random(5)
     kinesis = MemoryKinesis(shards=SHARDS)
     for shard in kinesis.open_shards:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spout.partition import ShardTurn, tasks_for
+from kinesis_trident.spout.partition import ShardTurn, tasks_for
 
 COUNTS = st.one_of(st.none(), st.integers(1, 50))
 

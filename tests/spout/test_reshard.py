@@ -10,14 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint.nodes import ShardLineage
-from spout.fetch import Bounds, ShardFetcher
-from spout.kinesis import AfterShard, IteratorExpiredError, ThrottledError, Unavailable
-from spout.limits import ShardBudget, ShardLimiter
-from spout.options import Options
-from spout.positions import TRIM_HORIZON, Position, parse_position
-from spout.shards import drained, first_listing, joined, listed_again, readable
-from spout.testing import FakeTime, MemoryKinesis
+from kinesis_trident.checkpoint.model.nodes import ShardLineage
+from kinesis_trident.spout.kinesis import AfterShard, IteratorExpiredError, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.shards.lineage import (
+    drained,
+    first_listing,
+    joined,
+    listed_again,
+    readable,
+)
+from kinesis_trident.spout.positions import TRIM_HORIZON, Position, parse_position
+from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
+from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
 
 OPTIONS = Options(stream_name="orders", max_records_per_fetch=4)
 

@@ -14,20 +14,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from checkpoint.layout import Layout
-from checkpoint.nodes import NotDone, Pin, Plan
-from spout.due import take_up
-from spout.fetch import Bounds, ShardFetcher
-from spout.kinesis import Page, ThrottledError
-from spout.limits import ShardBudget, ShardLimiter
-from spout.options import Options
-from spout.planning import ShardState, make_plan, merged_due
-from spout.positions import TRIM_HORIZON, parse_position
-from spout.settling import settle_shard
-from spout.spool import RetrySpool
-from spout.testing import FakeTime, MemoryKinesis, Quotas
-from tracker.records import RecordPosition
-from tracker.retry import Backoff, RetryPolicy
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
+from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
+from kinesis_trident.spout.kinesis import Page, ThrottledError
+from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.plan import ShardState, make_plan, merged_due
+from kinesis_trident.spout.planner.settlement import settle_shard
+from kinesis_trident.spout.positions import TRIM_HORIZON, parse_position
+from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
+from kinesis_trident.spout.reader.turn_source import take_up
+from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, Quotas
+from kinesis_trident.tracker.records import RecordPosition
+from kinesis_trident.tracker.retry import Backoff, RetryPolicy
 
 SHARD = "shardId-000000000000"
 LAYOUT = Layout("/root", "app", "orders", 1)

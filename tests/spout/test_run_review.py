@@ -11,12 +11,11 @@ import pytest
 from by_hand import Lives, Query, Row, numbers
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from checkpoint.client import connect
-from checkpoint.embedded import EmbeddedZooKeeper
-from checkpoint.errors import FencedError
-from checkpoint.store import SourceStore
-from spout.deadletter import read_dead_letters
-from spout.errors import (
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.errors import FencedError
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.spout.errors import (
     CheckpointMismatchError,
     DataLossError,
     ExhaustedError,
@@ -24,9 +23,10 @@ from spout.errors import (
     StreamChangedError,
     TurnChangedError,
 )
-from spout.partition import TurnsPartition
-from spout.testing import MemoryKinesis
-from spout.turns import TurnReader
+from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
+from kinesis_trident.spout.partition import TurnsPartition
+from kinesis_trident.spout.reader.task import TurnReader
+from kinesis_trident.spout.testing import MemoryKinesis
 
 Start = Callable[..., Query]
 A = "shardId-000000000000"

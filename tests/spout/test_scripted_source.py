@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from by_hand import Lives, Query, Row, numbers
 
-from checkpoint.embedded import EmbeddedZooKeeper
-from spout.acks import Acks
-from spout.deadletter import read_dead_letters
-from spout.errors import DataLossError, PinnedRecordsGoneError, StreamChangedError
-from spout.testing import Cut, Quotas, Refuse, ScriptedKinesis
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.acks import Acks
+from kinesis_trident.spout.errors import DataLossError, PinnedRecordsGoneError, StreamChangedError
+from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
+from kinesis_trident.spout.testing import Cut, Quotas, Refuse, ScriptedKinesis
 
 Start = Callable[..., Query]
 KEYS = 12

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from by_hand import Lives, Query, SparkCheckpoint, numbers
 
-from checkpoint.client import ZooKeeperConfig, connect
-from checkpoint.embedded import EmbeddedZooKeeper
-from checkpoint.errors import FencedError, HomeError
-from checkpoint.store import SourceStore
-from spout.acks import Acks
-from spout.errors import CheckpointMismatchError, DataLossError, StreamChangedError
-from spout.kinesis import Page, Shard, Since, StreamInfo, StreamMissingError
-from spout.testing import MemoryKinesis
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.errors import FencedError, HomeError
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.spout.acks import Acks
+from kinesis_trident.spout.errors import CheckpointMismatchError, DataLossError, StreamChangedError
+from kinesis_trident.spout.kinesis import Page, Shard, Since, StreamInfo, StreamMissingError
+from kinesis_trident.spout.testing import MemoryKinesis
 
 Start = Callable[..., Query]
 A = "shardId-000000000000"

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spout import pager
-from spout.deaggregate import MAGIC, AggregatedRecord, deaggregated, first_deaggregated
-from spout.fetch import Bounds, ShardFetcher
-from spout.options import Options
-from spout.positions import TRIM_HORIZON
-from spout.rows import Segment, TurnRows, untracked_rows
-from spout.slices import (
+from kinesis_trident.spout.kinesis.aggregation import (
+    MAGIC,
+    AggregatedRecord,
+    deaggregated,
+    first_deaggregated,
+)
+from kinesis_trident.spout.kinesis.record_batches import (
     RECORD_SCHEMA,
     compact,
     memory_of,
@@ -28,7 +28,12 @@ from spout.slices import (
     with_own_keys,
     with_sub_sequence,
 )
-from spout.testing import MemoryKinesis, aggregate
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.positions import TRIM_HORIZON
+from kinesis_trident.spout.reader import polling
+from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
+from kinesis_trident.spout.reader.rows import Segment, TurnRows, untracked_rows
+from kinesis_trident.spout.testing import MemoryKinesis, aggregate
 
 SHARD = "shardId-000000000000"
 ROOT = Path(__file__).parents[2]
@@ -134,7 +139,7 @@ def test_turns_over_pages_in_parts_give_each_record_once(
         kinesis.put(SHARD, one if isinstance(one, bytes) else aggregate(one))
     options = Options(stream_name="orders", min_fetch_period=0.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pager, "_PART", part)
+        patch.setattr(polling, "_PART", part)
         fetcher = ShardFetcher(kinesis, "orders", SHARD, options)
         whole = fetcher.fetch_new(TRIM_HORIZON, Bounds(10**6, 10**9, 60))
         assert whole.seen is not None
@@ -156,11 +161,11 @@ MEMORY = """
 import resource, sys
 sys.path[:0] = ["{tests}", "{root}"]
 from test_swelling import SHARD, swelling
-from spout.fetch import Bounds, ShardFetcher
-from spout.options import Options
-from spout.positions import TRIM_HORIZON
-from spout.rows import Segment, TurnRows
-from spout.testing import MemoryKinesis
+from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.positions import TRIM_HORIZON
+from kinesis_trident.spout.reader.rows import Segment, TurnRows
+from kinesis_trident.spout.testing import MemoryKinesis
 
 kinesis = MemoryKinesis()
 for _ in range(9):

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from spout.kinesis import IteratorExpiredError, KinesisError, Shard, StreamMissingError
-from spout.positions import TRIM_HORIZON, After, AtTimestamp
-from spout.testing import FakeTime, MemoryKinesis
-from tracker.records import RecordPosition
+from kinesis_trident.spout.kinesis import IteratorExpiredError, KinesisError, Shard, StreamMissingError
+from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp
+from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
+from kinesis_trident.tracker.records import RecordPosition
 
 FIRST = "shardId-000000000000"
 

@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tracker.ledger import EXPIRED
-from tracker.records import Failure, NotDone, RecordPosition, Run
-from tracker.retry import RetryPolicy
+from kinesis_trident.tracker.inflight.ledger import EXPIRED
+from kinesis_trident.tracker.records import Failure, NotDone, RecordPosition, Run
+from kinesis_trident.tracker.retry import RetryPolicy
 
 
 @dataclass

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.ids import (
+from kinesis_trident.tracker.ids import (
     MAX_ORDINAL,
     MAX_SHARDS,
     mix64,

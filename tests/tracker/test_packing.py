@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.errors import OrderError
-from tracker.packing import PackedRuns, pack_runs, packed_size, unpack_runs
-from tracker.records import Failure, RecordPosition, Run
+from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.packing import PackedRuns, pack_runs, packed_size, unpack_runs
+from kinesis_trident.tracker.records import Failure, RecordPosition, Run
 
 POSITIONS = st.builds(
     lambda sequence, sub: str(RecordPosition(sequence, sub)),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.reasons import MAX_REASONS, FewReasons
-from tracker.records import Failure, Run
+from kinesis_trident.tracker.reasons import MAX_REASONS, FewReasons
+from kinesis_trident.tracker.records import Failure, Run
 
 
 def runs_of(reasons: list[str]) -> list[Run]:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracker.errors import BackoffError, TrackerError
-from tracker.records import RecordPosition
-from tracker.retry import Backoff, RetryPolicy, RetryQueue
+from kinesis_trident.tracker.errors import BackoffError, TrackerError
+from kinesis_trident.tracker.records import RecordPosition
+from kinesis_trident.tracker.retry import Backoff, RetryPolicy, RetryQueue
 
 
 @pytest.mark.parametrize(

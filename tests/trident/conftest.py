@@ -10,14 +10,14 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from trident.stores import MapStateFactory, MemoryMapState
-from trident.stores.dynamodb import DynamoDBState
-from trident.stores.files import FileState
-from trident.stores.memcached import MemcachedState
-from trident.stores.redis import RedisState
-from trident.stores.sql import SqlState
+from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState
+from kinesis_trident.trident.stores.dynamodb import DynamoDBState
+from kinesis_trident.trident.stores.files import FileState
+from kinesis_trident.trident.stores.memcached import MemcachedState
+from kinesis_trident.trident.stores.redis import RedisState
+from kinesis_trident.trident.stores.sql import SqlState
 
-pytest.register_assert_rewrite("trident.testing.conformance")
+pytest.register_assert_rewrite("kinesis_trident.trident.testing.conformance")
 
 STORES = ["memory", "files", "redis", "memcached", "sqlite", "postgres", "dynamodb"]
 

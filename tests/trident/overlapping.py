@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from trident.maps.backing import LOST, Version
-from trident.stores.bytestore import ByteStore
-from trident.stores.overlap import Line
+from kinesis_trident.trident.maps.backing import LOST, Version
+from kinesis_trident.trident.stores.bytestore import ByteStore
+from kinesis_trident.trident.stores.overlap import Line
 
 
 class MemoryLine(Line[str]):

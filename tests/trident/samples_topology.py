@@ -6,10 +6,10 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from spout.options import Options
-from spout.rows import ANCHORS, SCHEMA
-from trident.graph import SpoutNode
-from trident.stream import Stream
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
+from kinesis_trident.trident.build.graph import SpoutNode
+from kinesis_trident.trident.stream import Stream
 
 OPTIONS: dict[str, Any] = {
     "streamName": "orders",

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bolt.errors import BatchFailedError
-from trident import (
+from kinesis_trident.bolt.errors import BatchFailedError
+from kinesis_trident.trident import (
     Aggregator,
     CombinerAggregator,
     Count,
@@ -24,10 +24,10 @@ from trident import (
     ReducerAggregator,
     Sum,
 )
-from trident.grouping import GroupAggregation
-from trident.state import State, StateFactory, StateUpdater
-from trident.stores import MemoryMapState, StateType
-from trident.updating import Combined, Persisted, Reduced, StateUpdate
+from kinesis_trident.trident.run.python_aggregation import GroupAggregation
+from kinesis_trident.trident.run.state_updates import Combined, Persisted, Reduced, StateUpdate
+from kinesis_trident.trident.state import State, StateFactory, StateUpdater
+from kinesis_trident.trident.stores import MemoryMapState, StateType
 
 ROWS = pa.schema([("k", pa.string()), ("n", pa.int64())])
 OUT = pa.schema([("k", pa.string()), ("value", pa.int64())])
@@ -100,7 +100,7 @@ def test_nulls_come_last_and_many_are_not_kept() -> None:
 
 @pytest.mark.parametrize("aggregator", [Count(), Sum(), Min(), Max()])
 def test_a_combiner_of_parts_is_the_combiner_of_the_whole(aggregator: CombinerAggregator) -> None:
-    from trident import TridentTuple
+    from kinesis_trident.trident import TridentTuple
 
     values = [aggregator.init(TridentTuple(("n",), (n,))) for n in (4, 2, 7)]
     a, b, c = values

@@ -21,8 +21,8 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.dialects.mysql.mariadb import MariaDBDialect
 from sqlalchemy.schema import CreateTable
 
-from checkpoint.ports import free_port
-from trident.errors import (
+from kinesis_trident.checkpoint.embedded.ports import free_port
+from kinesis_trident.trident.errors import (
     ForeignValueError,
     MissingExtraError,
     SerializationError,
@@ -31,15 +31,21 @@ from trident.errors import (
     StoreUnavailableError,
     ValueTooLargeError,
 )
-from trident.state import Key
-from trident.stores import JsonSerializer, MapStateFactory, MemoryMapState, Serializer, StateType
-from trident.stores.dynamodb import DynamoDBState
-from trident.stores.extras import require, without_secrets
-from trident.stores.files import FileByteStore, FileState
-from trident.stores.memcached import MemcachedState
-from trident.stores.redis import RedisState
-from trident.stores.sql import SqlByteStore, SqlState
-from trident.values import OpaqueValue
+from kinesis_trident.trident.maps.values import OpaqueValue
+from kinesis_trident.trident.state import Key
+from kinesis_trident.trident.stores import (
+    JsonSerializer,
+    MapStateFactory,
+    MemoryMapState,
+    Serializer,
+    StateType,
+)
+from kinesis_trident.trident.stores.dynamodb import DynamoDBState
+from kinesis_trident.trident.stores.files import FileByteStore, FileState
+from kinesis_trident.trident.stores.memcached import MemcachedState
+from kinesis_trident.trident.stores.options import require, without_secrets
+from kinesis_trident.trident.stores.redis import RedisState
+from kinesis_trident.trident.stores.sql import SqlByteStore, SqlState
 
 SECRET = "hunter2"
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 from samples_topology import a_stream, a_table
 
-from trident import (
+from kinesis_trident.trident import (
     CombinerAggregator,
     Count,
     FilterNull,
@@ -32,10 +32,10 @@ from trident import (
     TridentState,
     TridentTopology,
 )
-from trident.graph import RepartitionNode, RowNode
-from trident.guarantees import EXACTLY_ONCE, SPOUTS, STATES, weakness
-from trident.state import StateFactory, StateUpdater
-from trident.stores import MapStateFactory, MemoryMapState, StateType
+from kinesis_trident.trident.build.graph import RepartitionNode, RowNode
+from kinesis_trident.trident.guarantees import EXACTLY_ONCE, SPOUTS, STATES, weakness
+from kinesis_trident.trident.state import StateFactory, StateUpdater
+from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState, StateType
 
 
 class Split(Function):

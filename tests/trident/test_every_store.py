@@ -16,20 +16,20 @@ import pytest
 from breakable import Breakable
 from servers import PostgresServer
 
-from trident.errors import (
+from kinesis_trident.trident.errors import (
     ForeignValueError,
     SerializationError,
     StoreError,
     StoreUnavailableError,
     ValueTooLargeError,
 )
-from trident.state import Key
-from trident.stores import MapStateFactory
-from trident.stores.dynamodb import DynamoDBState
-from trident.stores.files import FileState
-from trident.stores.memcached import MemcachedState
-from trident.stores.redis import RedisState
-from trident.stores.sql import SqlState
+from kinesis_trident.trident.state import Key
+from kinesis_trident.trident.stores import MapStateFactory
+from kinesis_trident.trident.stores.dynamodb import DynamoDBState
+from kinesis_trident.trident.stores.files import FileState
+from kinesis_trident.trident.stores.memcached import MemcachedState
+from kinesis_trident.trident.stores.redis import RedisState
+from kinesis_trident.trident.stores.sql import SqlState
 
 KEYS: list[Key] = [(f"key-{i}",) for i in range(20)]
 SECRET = "hunter2"

@@ -17,14 +17,14 @@ import sqlalchemy as sa
 from moto.server import ThreadedMotoServer
 from servers import MemcachedServer, RedisServer
 
-from trident.maps import OpaqueMap
-from trident.stores import ByteStore, JsonSerializer, MapStateFactory, StateType, StoreMap
-from trident.stores.dynamodb import DynamoDBByteStore
-from trident.stores.files import FileByteStore, FileState
-from trident.stores.memcached import MemcachedState
-from trident.stores.memory import MemoryByteStore
-from trident.stores.redis import RedisState
-from trident.stores.sql import SqlByteStore
+from kinesis_trident.trident.maps import OpaqueMap
+from kinesis_trident.trident.stores import ByteStore, JsonSerializer, MapStateFactory, StateType, StoreMap
+from kinesis_trident.trident.stores.dynamodb import DynamoDBByteStore
+from kinesis_trident.trident.stores.files import FileByteStore, FileState
+from kinesis_trident.trident.stores.memcached import MemcachedState
+from kinesis_trident.trident.stores.memory import MemoryByteStore
+from kinesis_trident.trident.stores.redis import RedisState
+from kinesis_trident.trident.stores.sql import SqlByteStore
 
 Clock = Callable[[], float]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from trident.maps.backing import Version
-from trident.state import ATTEMPT
-from trident.stores import MapStateFactory, MemoryMapState, StateType
-from trident.stores.bytestore import ByteStore
-from trident.stores.memory import MemoryByteStore
+from kinesis_trident.trident.maps.backing import Version
+from kinesis_trident.trident.state import ATTEMPT
+from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState, StateType
+from kinesis_trident.trident.stores.bytestore import ByteStore
+from kinesis_trident.trident.stores.memory import MemoryByteStore
 
 KINDS = [StateType.TRANSACTIONAL, StateType.OPAQUE]
 

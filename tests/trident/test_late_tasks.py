@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from servers import RedisServer
 
-from trident.errors import FencedError, StaleTransactionError
-from trident.maps import LOST
-from trident.state import ATTEMPT, Key, ValueUpdater
-from trident.stores import MapStateFactory
-from trident.stores.files import FileByteStore
-from trident.stores.redis import RedisState
+from kinesis_trident.trident.errors import FencedError, StaleTransactionError
+from kinesis_trident.trident.maps import LOST
+from kinesis_trident.trident.state import ATTEMPT, Key, ValueUpdater
+from kinesis_trident.trident.stores import MapStateFactory
+from kinesis_trident.trident.stores.files import FileByteStore
+from kinesis_trident.trident.stores.redis import RedisState
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from overlapping import MemoryLine
 
-from trident.maps.backing import LOST
-from trident.stores.memory import MemoryByteStore
-from trident.stores.overlap import exchanged
+from kinesis_trident.trident.maps.backing import LOST
+from kinesis_trident.trident.stores.memory import MemoryByteStore
+from kinesis_trident.trident.stores.overlap import exchanged
 
 COUNT = 23
 NAMES = [f"key-{i}" for i in range(COUNT)]

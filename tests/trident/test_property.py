@@ -11,12 +11,12 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 from overlapping import Overlapping
 
-from trident.errors import StoreUnavailableError
-from trident.maps.backing import Version
-from trident.state import Key
-from trident.stores import StateType, StoreMap, map_state
-from trident.stores.memory import MemoryByteStore
-from trident.stores.serializers import JsonSerializer
+from kinesis_trident.trident.errors import StoreUnavailableError
+from kinesis_trident.trident.maps.backing import Version
+from kinesis_trident.trident.state import Key
+from kinesis_trident.trident.stores import StateType, StoreMap, map_state
+from kinesis_trident.trident.stores.memory import MemoryByteStore
+from kinesis_trident.trident.stores.serializers import JsonSerializer
 
 KEYS = "abc"
 

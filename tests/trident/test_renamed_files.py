@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from trident.errors import StoreUnavailableError
-from trident.stores import files
-from trident.stores.files import FileState
+from kinesis_trident.trident.errors import StoreUnavailableError
+from kinesis_trident.trident.stores import files
+from kinesis_trident.trident.stores.files import FileState
 
 KEYS = [("a",), ("b",)]
 

@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from trident import errors
-from trident.stores.dynamodb import DynamoDBOptions
-from trident.stores.files import FileOptions
-from trident.stores.memcached import MemcachedOptions
-from trident.stores.memory import MemoryOptions
-from trident.stores.options import MapOptions
-from trident.stores.redis import RedisOptions
-from trident.stores.sql import SqlOptions
-from trident.testing import BackingMapConformance
-from trident.testing.conformance import Connect
+from kinesis_trident.trident import errors
+from kinesis_trident.trident.stores.dynamodb import DynamoDBOptions
+from kinesis_trident.trident.stores.files import FileOptions
+from kinesis_trident.trident.stores.memcached import MemcachedOptions
+from kinesis_trident.trident.stores.memory import MemoryOptions
+from kinesis_trident.trident.stores.options import MapOptions
+from kinesis_trident.trident.stores.redis import RedisOptions
+from kinesis_trident.trident.stores.sql import SqlOptions
+from kinesis_trident.trident.testing import BackingMapConformance
+from kinesis_trident.trident.testing.conformance import Connect
 
 TEXT = (Path(__file__).parents[2] / "docs" / "states.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trident import MapGet, Sum
-from trident.errors import SerializationError
-from trident.grouping import keys_of
-from trident.stores import MapStateFactory, MemoryMapState
-from trident.stores.keys import encode_keys
-from trident.tuples import tuples_of
-from trident.updating import Combined, StateUpdate
+from kinesis_trident.trident import MapGet, Sum
+from kinesis_trident.trident.errors import SerializationError
+from kinesis_trident.trident.run.python_aggregation import keys_of
+from kinesis_trident.trident.run.state_updates import Combined, StateUpdate
+from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState
+from kinesis_trident.trident.stores.key_text import encode_keys
+from kinesis_trident.trident.tuples import tuples_of
 
 atoms = st.one_of(st.none(), st.floats(), st.text(max_size=5), st.sampled_from(["NaN", "null", "Infinity"]))
 

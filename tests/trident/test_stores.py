@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from servers import MemcachedServer, PostgresServer, RedisServer
 
-from trident.maps import CachedMap, MicroBatchBackingMap
-from trident.stores import MapStateFactory, StateType, StoreMap
-from trident.stores.dynamodb import DynamoDBState
-from trident.stores.files import FileByteStore
-from trident.stores.memcached import MemcachedState
-from trident.stores.memory import MemoryByteStore
-from trident.stores.redis import RedisState
-from trident.stores.serializers import JsonSerializer, MsgpackSerializer
-from trident.stores.sql import SqlState
-from trident.testing import BackingMapConformance
-from trident.testing.conformance import Connect
+from kinesis_trident.trident.maps import CachedMap, MicroBatchBackingMap
+from kinesis_trident.trident.stores import MapStateFactory, StateType, StoreMap
+from kinesis_trident.trident.stores.dynamodb import DynamoDBState
+from kinesis_trident.trident.stores.files import FileByteStore
+from kinesis_trident.trident.stores.memcached import MemcachedState
+from kinesis_trident.trident.stores.memory import MemoryByteStore
+from kinesis_trident.trident.stores.redis import RedisState
+from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSerializer
+from kinesis_trident.trident.stores.sql import SqlState
+from kinesis_trident.trident.testing import BackingMapConformance
+from kinesis_trident.trident.testing.conformance import Connect
 
 SERIALIZERS = ["json", "msgpack"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trident.errors import BrokenBatchError, StaleTransactionError
-from trident.maps import (
+from kinesis_trident.trident.errors import BrokenBatchError, StaleTransactionError
+from kinesis_trident.trident.maps import (
     BackingMap,
     CachedMap,
     MicroBatchBackingMap,
@@ -18,8 +18,8 @@ from trident.maps import (
     SnapshottableMap,
     TransactionalMap,
 )
-from trident.state import Key, ReducerValueUpdater, ValueUpdater
-from trident.values import OpaqueValue, TransactionalValue
+from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
+from kinesis_trident.trident.state import Key, ReducerValueUpdater, ValueUpdater
 
 K = ("key",)
 

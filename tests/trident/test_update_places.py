@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from samples_topology import a_stream
 
-from trident import Count, Stream, TopologyError, TridentTopology
-from trident.state import StateUpdater
-from trident.stores import MemoryMapState
-from trident.stores.dynamodb import DynamoDBState
-from trident.stores.files import FileState
-from trident.stores.redis import RedisState
-from trident.stores.sql import SqlState
+from kinesis_trident.trident import Count, Stream, TopologyError, TridentTopology
+from kinesis_trident.trident.state import StateUpdater
+from kinesis_trident.trident.stores import MemoryMapState
+from kinesis_trident.trident.stores.dynamodb import DynamoDBState
+from kinesis_trident.trident.stores.files import FileState
+from kinesis_trident.trident.stores.redis import RedisState
+from kinesis_trident.trident.stores.sql import SqlState
 
 URL = "redis://host"
 

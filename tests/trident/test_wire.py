@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trident.maps.backing import LOST
-from trident.stores.memcached_connection import IncompleteError
-from trident.stores.memcached_wire import (
+from kinesis_trident.trident.maps.backing import LOST
+from kinesis_trident.trident.stores.memcached.connection import IncompleteError
+from kinesis_trident.trident.stores.memcached.protocol import (
     RefusedError,
     compare_and_sets,
     found,
@@ -19,7 +19,7 @@ from trident.stores.memcached_wire import (
     sets,
     stored,
 )
-from trident.stores.redis_wire import command, joined, packed
+from kinesis_trident.trident.stores.redis.protocol import command, joined, packed
 
 raws = st.one_of(st.binary(max_size=300), st.sampled_from([b"\r\n", b"EN\r\n", b"VA 1 c2\r\nx", b"MN\r\n"]))
 lengths = st.integers(0, 300).map(lambda size: b"x" * size)

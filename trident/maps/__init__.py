@@ -1,13 +1,13 @@
 """The logic between a topology's updates and a store's keys and values (`org.apache.storm.trident.state.map`)."""
 
-from trident.maps.backing import LOST, BackingMap, VersionedBackingMap
-from trident.maps.cached import CachedMap
-from trident.maps.microbatch import MicroBatchBackingMap
-from trident.maps.nontransactional import NonTransactionalMap
-from trident.maps.opaque import OpaqueMap
-from trident.maps.reads import CachedBatchReadsMap
-from trident.maps.snapshottable import SnapshottableMap
-from trident.maps.transactional import TransactionalMap
+from kinesis_trident.trident.maps.backing import LOST, BackingMap, VersionedBackingMap
+from kinesis_trident.trident.maps.batch_reads import CachedBatchReadsMap
+from kinesis_trident.trident.maps.cached import CachedMap
+from kinesis_trident.trident.maps.micro_batch import MicroBatchBackingMap
+from kinesis_trident.trident.maps.nontransactional import NonTransactionalMap
+from kinesis_trident.trident.maps.opaque import OpaqueMap
+from kinesis_trident.trident.maps.snapshottable import SnapshottableMap
+from kinesis_trident.trident.maps.transactional import TransactionalMap
 
 __all__ = [
     "LOST",

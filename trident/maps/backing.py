@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from trident.state import Key
+from kinesis_trident.trident.state import Key
 
 __all__ = [
     "LOST",

@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from trident.errors import StateOptionsError
-from trident.maps.backing import LOST, BackingMap, Version, VersionedBackingMap, versioned
-from trident.state import Key
+from kinesis_trident.trident.errors import StateOptionsError
+from kinesis_trident.trident.maps.backing import LOST, BackingMap, Version, VersionedBackingMap, versioned
+from kinesis_trident.trident.state import Key
 
 __all__ = ["CachedMap", "Remembered"]
 

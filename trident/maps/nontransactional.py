@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from trident.maps.backing import BackingMap
-from trident.state import Key, RemovableMapState, ValueUpdater
+from kinesis_trident.trident.maps.backing import BackingMap
+from kinesis_trident.trident.state import Key, RemovableMapState, ValueUpdater
 
 __all__ = ["NonTransactionalMap"]
 

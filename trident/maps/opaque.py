@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from itertools import repeat
 from typing import Any, TypeVar
 
-from trident.maps.reads import Reads
-from trident.maps.transactions import Apply, TransactionMap, own
-from trident.values import OpaqueValue
+from kinesis_trident.trident.maps.batch_reads import Reads
+from kinesis_trident.trident.maps.transactions import Apply, TransactionMap, own
+from kinesis_trident.trident.maps.values import OpaqueValue
 
 __all__ = ["OpaqueMap"]
 

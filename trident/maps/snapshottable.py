@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from trident.maps.nontransactional import NonTransactionalMap
-from trident.maps.transactions import TransactionMap
-from trident.state import Key, RemovableMapState, Snapshottable, ValueUpdater
+from kinesis_trident.trident.maps.nontransactional import NonTransactionalMap
+from kinesis_trident.trident.maps.transactions import TransactionMap
+from kinesis_trident.trident.state import Key, RemovableMapState, Snapshottable, ValueUpdater
 
 __all__ = ["SnapshottableMap"]
 

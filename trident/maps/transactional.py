@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, TypeVar
 
-from trident.maps.reads import Reads
-from trident.maps.transactions import Apply, TransactionMap, own
-from trident.values import TransactionalValue
+from kinesis_trident.trident.maps.batch_reads import Reads
+from kinesis_trident.trident.maps.transactions import Apply, TransactionMap, own
+from kinesis_trident.trident.maps.values import TransactionalValue
 
 __all__ = ["TransactionalMap"]
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from trident.errors import BrokenBatchError, ConflictError
-from trident.maps.backing import BackingMap
-from trident.maps.reads import CachedBatchReadsMap, Reads
-from trident.state import Key, RemovableMapState, ValueUpdater
+from kinesis_trident.trident.errors import BrokenBatchError, ConflictError
+from kinesis_trident.trident.maps.backing import BackingMap
+from kinesis_trident.trident.maps.batch_reads import CachedBatchReadsMap, Reads
+from kinesis_trident.trident.state import Key, RemovableMapState, ValueUpdater
 
 __all__ = ["Apply", "Removals", "TransactionMap", "own"]
 

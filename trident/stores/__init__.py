@@ -1,11 +1,11 @@
 """Where states are kept."""
 
-from trident.state import StateType
-from trident.stores.bytestore import ByteStore
-from trident.stores.factory import MapStateFactory, map_state
-from trident.stores.memory import MemoryMapState
-from trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer
-from trident.stores.storemap import StoreMap
+from kinesis_trident.trident.state import StateType
+from kinesis_trident.trident.stores.bytestore import ByteStore
+from kinesis_trident.trident.stores.factory import MapStateFactory, map_state
+from kinesis_trident.trident.stores.memory import MemoryMapState
+from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer
+from kinesis_trident.trident.stores.storemap import StoreMap
 
 __all__ = [
     "ByteStore",

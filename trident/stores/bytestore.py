@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from trident.maps.backing import Version
-from trident.stores.overlap import Line
+from kinesis_trident.trident.maps.backing import Version
+from kinesis_trident.trident.stores.overlap import Line
 
 __all__ = ["ByteStore"]
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from trident.errors import StoreError, StoreUnavailableError
-from trident.maps.backing import LOST, Version
-from trident.stores.bytestore import ByteStore
-from trident.stores.factory import MapStateFactory
-from trident.stores.options import MapOptions
+from kinesis_trident.trident.errors import StoreError, StoreUnavailableError
+from kinesis_trident.trident.maps.backing import LOST, Version
+from kinesis_trident.trident.stores.bytestore import ByteStore
+from kinesis_trident.trident.stores.factory import MapStateFactory
+from kinesis_trident.trident.stores.options import MapOptions
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from trident.errors import StateOptionsError
-from trident.maps import (
+from kinesis_trident.trident.errors import StateOptionsError
+from kinesis_trident.trident.maps import (
     BackingMap,
     CachedMap,
     MicroBatchBackingMap,
@@ -23,13 +23,13 @@ from trident.maps import (
     SnapshottableMap,
     TransactionalMap,
 )
-from trident.maps.cached import Remembered
-from trident.maps.transactions import Removals, TransactionMap
-from trident.state import ATTEMPT, StateFactory, StateType
-from trident.stores.bytestore import ByteStore
-from trident.stores.options import MapOptions, options_of
-from trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer
-from trident.stores.storemap import StoreMap
+from kinesis_trident.trident.maps.cached import Remembered
+from kinesis_trident.trident.maps.transactions import Removals, TransactionMap
+from kinesis_trident.trident.state import ATTEMPT, StateFactory, StateType
+from kinesis_trident.trident.stores.bytestore import ByteStore
+from kinesis_trident.trident.stores.options import MapOptions, options_of
+from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer
+from kinesis_trident.trident.stores.storemap import StoreMap
 
 __all__ = ["MapStateFactory", "map_state"]
 

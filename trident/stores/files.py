@@ -26,13 +26,17 @@ from typing import ClassVar
 import pyarrow as pa
 from pyarrow import fs, ipc
 
-from trident.errors import FencedError, ForeignValueError, StateOptionsError, StoreUnavailableError
-from trident.maps.backing import Version
-from trident.stores.bytestore import ByteStore
-from trident.stores.extras import without_secrets
-from trident.stores.factory import MapStateFactory
-from trident.stores.memory import MemoryByteStore
-from trident.stores.options import MapOptions
+from kinesis_trident.trident.errors import (
+    FencedError,
+    ForeignValueError,
+    StateOptionsError,
+    StoreUnavailableError,
+)
+from kinesis_trident.trident.maps.backing import Version
+from kinesis_trident.trident.stores.bytestore import ByteStore
+from kinesis_trident.trident.stores.factory import MapStateFactory
+from kinesis_trident.trident.stores.memory import MemoryByteStore
+from kinesis_trident.trident.stores.options import MapOptions, without_secrets
 
 __all__ = ["FileByteStore", "FileOptions", "FileState"]
 

@@ -8,11 +8,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar, Self
 
-from trident.maps.backing import LOST, Version
-from trident.state import StateType
-from trident.stores.bytestore import ByteStore
-from trident.stores.factory import MapStateFactory
-from trident.stores.options import MapOptions
+from kinesis_trident.trident.maps.backing import LOST, Version
+from kinesis_trident.trident.state import StateType
+from kinesis_trident.trident.stores.bytestore import ByteStore
+from kinesis_trident.trident.stores.factory import MapStateFactory
+from kinesis_trident.trident.stores.options import MapOptions
 
 __all__ = ["MemoryByteStore", "MemoryMapState"]
 

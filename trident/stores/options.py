@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 from typing import Any, ClassVar, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
-from trident.errors import StateOptionsError
+from kinesis_trident.trident.errors import MissingExtraError, StateOptionsError
 
-__all__ = ["MapOptions", "options_of"]
+__all__ = ["MapOptions", "options_of", "require", "without_secrets"]
 
 OptionsT = TypeVar("OptionsT", bound="MapOptions")
 
@@ -65,3 +67,26 @@ def options_of(kind: type[OptionsT], given: dict[str, Any]) -> OptionsT:
     except msgspec.ValidationError as error:
         msg = f"an option of a state cannot be used: {error}"
         raise StateOptionsError(msg) from None
+
+
+def require(package: str, extra: str) -> None:
+    """Check that a package is installed.
+
+    Raises:
+        MissingExtraError: it is not; the message names the extra of kinesis-trident that brings it.
+    """
+    if importlib.util.find_spec(package) is None:
+        msg = f"this state needs the package {package}: pip install 'kinesis-trident[{extra}]', on the executors too"
+        raise MissingExtraError(msg)
+
+
+def without_secrets(url: str) -> str:
+    """A URL for messages: without user, password, query and fragment."""
+    if "://" not in url:
+        return url.rpartition("@")[2]
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "the store's URL, which cannot be read"
+    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from trident.maps.backing import Version
+from kinesis_trident.trident.maps.backing import Version
 
 __all__ = ["Line", "RawChange", "exchanged"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from trident.state import StateType
-from trident.values import OpaqueValue, TransactionalValue
+from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
+from kinesis_trident.trident.state import StateType
 
 __all__ = ["JsonSerializer", "MsgpackSerializer", "Serializer"]
 

@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trident.errors import MissingExtraError, StateOptionsError, StoreError, StoreUnavailableError
-from trident.maps.backing import LOST, Version
-from trident.stores.bytestore import ByteStore
-from trident.stores.extras import require, without_secrets
-from trident.stores.factory import MapStateFactory
-from trident.stores.options import MapOptions
+from kinesis_trident.trident.errors import (
+    MissingExtraError,
+    StateOptionsError,
+    StoreError,
+    StoreUnavailableError,
+)
+from kinesis_trident.trident.maps.backing import LOST, Version
+from kinesis_trident.trident.stores.bytestore import ByteStore
+from kinesis_trident.trident.stores.factory import MapStateFactory
+from kinesis_trident.trident.stores.options import MapOptions, require, without_secrets
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from trident.errors import (
+from kinesis_trident.trident.errors import (
     FencedError,
     ForeignValueError,
     SerializationError,
@@ -17,12 +17,12 @@ from trident.errors import (
     StoreUnavailableError,
     ValueTooLargeError,
 )
-from trident.maps.backing import LOST, Change, Version, VersionedBackingMap
-from trident.state import Key
-from trident.stores.bytestore import ByteStore
-from trident.stores.keys import FENCE, KeyFactory, encode_keys
-from trident.stores.overlap import exchanged
-from trident.stores.serializers import Serializer
+from kinesis_trident.trident.maps.backing import LOST, Change, Version, VersionedBackingMap
+from kinesis_trident.trident.state import Key
+from kinesis_trident.trident.stores.bytestore import ByteStore
+from kinesis_trident.trident.stores.key_text import FENCE, KeyFactory, encode_keys
+from kinesis_trident.trident.stores.overlap import exchanged
+from kinesis_trident.trident.stores.serializers import Serializer
 
 __all__ = ["StoreMap"]
 

@@ -1,5 +1,5 @@
 """For tests of user code on Trident's interfaces."""
 
-from trident.testing.conformance import BackingMapConformance
+from kinesis_trident.trident.testing.conformance import BackingMapConformance
 
 __all__ = ["BackingMapConformance"]

@@ -7,7 +7,7 @@
 
 `connect(kind)` gives a new connection of `trident.stores.StateType`, all of them to the same data, empty at first. A
 `VersionedBackingMap` is tried with late tasks of older attempts, too. To see compared values when a test fails, call
-`pytest.register_assert_rewrite("trident.testing.conformance")` before the import.
+`pytest.register_assert_rewrite("kinesis_trident.trident.testing.conformance")` before the import.
 """  # noqa: D415
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from trident.errors import FencedError, StaleTransactionError
-from trident.maps import LOST, BackingMap, OpaqueMap, TransactionalMap, VersionedBackingMap
-from trident.state import Key, State, StateType, ValueUpdater
-from trident.stores.factory import map_state
-from trident.values import OpaqueValue, TransactionalValue
+from kinesis_trident.trident.errors import FencedError, StaleTransactionError
+from kinesis_trident.trident.maps import LOST, BackingMap, OpaqueMap, TransactionalMap, VersionedBackingMap
+from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
+from kinesis_trident.trident.state import Key, State, StateType, ValueUpdater
+from kinesis_trident.trident.stores.factory import map_state
 
 __all__ = ["BackingMapConformance", "Connect"]
 

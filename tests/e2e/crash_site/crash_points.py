@@ -48,7 +48,7 @@ def _wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
 
 
 def _planned() -> None:
-    from spout.run import SourceRun
+    from kinesis_trident.spout.planner.run import SourceRun
 
     def partitions(original: Callable[..., Any], start: Any, end: Any) -> Any:
         block_at("planned", end.txid)
@@ -58,7 +58,7 @@ def _planned() -> None:
 
 
 def _stored() -> None:
-    from checkpoint.store import SourceStore
+    from kinesis_trident.checkpoint.store.source_store import SourceStore
 
     def put_batch(original: Callable[..., Any], plan: Any, epoch: int) -> Any:
         result = original(plan, epoch)
@@ -69,7 +69,7 @@ def _stored() -> None:
 
 
 def _pin(before: bool) -> None:
-    from checkpoint.store import SourceStore
+    from kinesis_trident.checkpoint.store.source_store import SourceStore
 
     def create_pin(original: Callable[..., Any], shard: str, pin: Any, epoch: int) -> Any:
         if before:
@@ -83,7 +83,7 @@ def _pin(before: bool) -> None:
 
 
 def _dead_letter() -> None:
-    from spout.deadletter import DeadLetterWriter
+    from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter
 
     def write(original: Callable[..., Any], **given: Any) -> Any:
         result = original(**given)
@@ -94,7 +94,7 @@ def _dead_letter() -> None:
 
 
 def _published() -> None:
-    from bolt.batch import BatchInHand
+    from kinesis_trident.bolt.tracking.current_batch import BatchInHand
 
     original = BatchInHand.publish
 
@@ -106,7 +106,7 @@ def _published() -> None:
 
 
 def _committed() -> None:
-    from spout.run import SourceRun
+    from kinesis_trident.spout.planner.run import SourceRun
 
     def latest(original: Callable[..., Any], start: Any, max_records: int | None) -> Any:
         block_at("committed", start.txid)
@@ -116,11 +116,11 @@ def _committed() -> None:
 
 
 def _settling() -> None:
-    from checkpoint import unitstore
-    from checkpoint.store import SourceStore
+    from kinesis_trident.checkpoint.store import atomic_writes
+    from kinesis_trident.checkpoint.store.source_store import SourceStore
 
     # Each shard in a multi of its own.
-    unitstore.PACK_SIZE = 1
+    atomic_writes.PACK_SIZE = 1
     under_way: list[int] = []
 
     def settle(
@@ -150,16 +150,16 @@ def _settling() -> None:
 
 
 POINTS: dict[str, tuple[str, Callable[[], None]] | None] = {
-    "planned": ("spout.run", _planned),
-    "stored": ("checkpoint.store", _stored),
-    "before-pin": ("checkpoint.store", functools.partial(_pin, True)),
-    "after-pin": ("checkpoint.store", functools.partial(_pin, False)),
+    "planned": ("kinesis_trident.spout.planner.run", _planned),
+    "stored": ("kinesis_trident.checkpoint.store.source_store", _stored),
+    "before-pin": ("kinesis_trident.checkpoint.store.source_store", functools.partial(_pin, True)),
+    "after-pin": ("kinesis_trident.checkpoint.store.source_store", functools.partial(_pin, False)),
     "before-write": None,
     "written": None,
-    "published": ("bolt.batch", _published),
-    "committed": ("spout.run", _committed),
-    "settling": ("checkpoint.store", _settling),
-    "dead-letter": ("spout.deadletter", _dead_letter),
+    "published": ("kinesis_trident.bolt.tracking.current_batch", _published),
+    "committed": ("kinesis_trident.spout.planner.run", _committed),
+    "settling": ("kinesis_trident.checkpoint.store.source_store", _settling),
+    "dead-letter": ("kinesis_trident.spout.failed_records.dead_letters", _dead_letter),
 }
 """What to change for each point, and in which module; those in the batch function are in the driver's own code."""
 

@@ -12,5 +12,9 @@ if "KT_GATES" in os.environ and sys.orig_argv[-1] == "pyspark.worker":
 
     gates.install()
     # The executor's workers are forked from this process: they need not import it all, each of them again.
-    for module in ("spout.turns", "trident.stores.redis", "trident.updating"):
+    for module in (
+        "kinesis_trident.spout.reader.task",
+        "kinesis_trident.trident.stores.redis",
+        "kinesis_trident.trident.run.state_updates",
+    ):
         importlib.import_module(module)

@@ -10,8 +10,8 @@ import pytest
 from by_hand import Lives, Query, SparkCheckpoint
 from restarting import Start, Stream
 
-from checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from spout.client import kinesis_client
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident.spout.kinesis.client import kinesis_client
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from by_hand import Query
 
-from checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient

@@ -10,8 +10,8 @@ import pytest
 from by_hand import numbers
 from restarting import Start, Stream, wipe
 
-from checkpoint.embedded import EmbeddedZooKeeper
-from spout.errors import CheckpointMismatchError, SettledBatchError, StreamChangedError
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.errors import CheckpointMismatchError, SettledBatchError, StreamChangedError
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient

@@ -9,10 +9,10 @@ from by_hand import numbers
 from restarting import Start, Stream
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from checkpoint import unitstore
-from checkpoint.errors import FencedError
-from checkpoint.store import SourceStore
-from spout.testing import MemoryKinesis
+from kinesis_trident.checkpoint.errors import FencedError
+from kinesis_trident.checkpoint.store import atomic_writes
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.testing import MemoryKinesis
 
 
 def test_a_batch_begun_elsewhere_comes_first_with_its_txid_plan_and_rows(
@@ -109,7 +109,7 @@ class Died(BaseException):
 
 def die_in_settling(patch: pytest.MonkeyPatch) -> None:
     """From here on each shard is settled in a multi of its own, and the process dies before the second one."""
-    patch.setattr(unitstore, "PACK_SIZE", 1)
+    patch.setattr(atomic_writes, "PACK_SIZE", 1)
     commit = SourceStore._commit
     moved = []
 

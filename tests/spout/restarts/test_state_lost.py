@@ -9,8 +9,8 @@ import pytest
 from by_hand import numbers
 from restarting import Start, Stream, backup, restore, wipe
 
-from checkpoint.embedded import EmbeddedZooKeeper
-from spout.errors import CheckpointMismatchError
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.spout.errors import CheckpointMismatchError
 
 
 def test_zookeeper_wiped_between_two_batches(
@@ -56,7 +56,7 @@ def test_zookeeper_wiped_with_more_waiting_than_the_offset_holds(
     in_hand: bool,
 ) -> None:
     """With `continue` the shard is read again from the first record that was not done, and says so."""
-    monkeypatch.setattr("spout.planning.waiting_bytes", lambda _: 0)
+    monkeypatch.setattr("kinesis_trident.spout.planner.plan.waiting_bytes", lambda _: 0)
     first = stream.put(10)
     given = {"zookeeper_hosts": own_zookeeper.hosts, "retryBackoff": "1h..1h x1"}
     life = start(**given)

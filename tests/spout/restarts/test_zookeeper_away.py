@@ -10,9 +10,9 @@ import pytest
 from by_hand import Query, Row, numbers
 from restarting import Start, Stream, wipe
 
-from checkpoint.client import ZooKeeperConfig, connect
-from checkpoint.embedded import EmbeddedZooKeeper
-from checkpoint.errors import StateMissingError, ZooKeeperUnavailableError
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.errors import StateMissingError, ZooKeeperUnavailableError
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 
 
 def test_no_zookeeper_at_the_start(start: Start, own_zookeeper: EmbeddedZooKeeper) -> None:

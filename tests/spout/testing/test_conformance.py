@@ -13,8 +13,8 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from checkpoint.embedded import EmbeddedKinesis
-from spout.testing import Quotas, ScriptedKinesis
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis
+from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from spout.testing.faults import Cut, FaultScript, Refuse, Slow
+from kinesis_trident.spout.testing.faults import Cut, FaultScript, Refuse, Slow
 
 
 def test_faults_come_in_order_and_once() -> None:

@@ -6,7 +6,7 @@ from aws_kinesis_agg.deaggregator import deaggregate_records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spout.testing import aggregate
+from kinesis_trident.spout.testing import aggregate
 
 RECORDS = st.lists(
     st.tuples(st.binary(max_size=20), st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)),

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from spout.kinesis import ThrottledError
-from spout.testing.quotas import Quotas, ShardQuota
+from kinesis_trident.spout.kinesis import ThrottledError
+from kinesis_trident.spout.testing.quotas import Quotas, ShardQuota
 
 NOW = 1_700_000_000_000
 AWS = Quotas()

@@ -18,8 +18,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
 
-from spout.client import BotoKinesis
-from spout.kinesis import (
+from kinesis_trident.spout.kinesis import (
     IteratorExpiredError,
     KinesisError,
     ShardMissingError,
@@ -27,10 +26,11 @@ from spout.kinesis import (
     ThrottledError,
     Unavailable,
 )
-from spout.options import Options
-from spout.positions import TRIM_HORIZON, After
-from spout.testing import Cut, FakeTime, Quotas, Refuse, ScriptedKinesis, Slow
-from tracker.records import RecordPosition
+from kinesis_trident.spout.kinesis.client import BotoKinesis
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.positions import TRIM_HORIZON, After
+from kinesis_trident.spout.testing import Cut, FakeTime, Quotas, Refuse, ScriptedKinesis, Slow
+from kinesis_trident.tracker.records import RecordPosition
 
 FIRST = "shardId-000000000000"
 

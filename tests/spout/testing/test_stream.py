@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spout.kinesis import KinesisError, ShardMissingError
-from spout.testing.shard import Cursor, HeldShard
-from spout.testing.stream import HASH_KEYS, HOUR_MS, HeldStream, hash_key
+from kinesis_trident.spout.kinesis import KinesisError, ShardMissingError
+from kinesis_trident.spout.testing.shard import Cursor, HeldShard
+from kinesis_trident.spout.testing.stream import HASH_KEYS, HOUR_MS, HeldStream, hash_key
 
 NOW = 1_700_000_000_000
 

@@ -1,0 +1,1 @@
+"""Steps: functions that judge records or tuples one by one, as Arrow batches."""

@@ -1,0 +1,280 @@
+"""User functions as steps over Arrow batches: each record succeeds or fails by itself.
+
+A step takes a batch and gives the rows that succeeded, which input rows they came from, and why others failed. A
+function that takes a whole batch and raises is called again on halves, until the records that fail stand alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from kinesis_trident.bolt.errors import OperatorError
+from kinesis_trident.bolt.steps.columns import Columns, Record, batch_of, checked
+
+__all__ = [
+    "FAILED",
+    "ROW",
+    "ArrowStep",
+    "Judged",
+    "PandasStep",
+    "RowStep",
+    "Step",
+    "chain",
+    "reason_of",
+]
+
+FAILED = "__failed"
+"""A column of strings that a vectorised function may add: where it is not null, the record failed for that reason."""
+
+ROW = "__row"
+"""A column of numbers that an Arrow function may add: from which input row each row comes, ascending from 0."""
+
+_REASON_LENGTH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A batch after a step: `rows` that succeeded, the input row `source[i]` each came from, and the `failed` ones.
+
+    `source` is ascending; `failed` maps an input row to its reason. Input rows in neither were dropped: done.
+    """
+
+    rows: pa.RecordBatch
+    source: np.ndarray
+    failed: Mapping[int, str]
+
+
+class Step(Protocol):
+    """One operator's function over Arrow batches."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows that come out."""
+        ...
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Judge every row of a batch."""
+        ...
+
+
+def reason_of(error: object) -> str:
+    """The class and message of an error, anything else as text; at most 256 characters, all of which UTF-8 has."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    if isinstance(error, BaseException) or not text:
+        name = type(error).__name__
+        text = f"{name}: {text}" if text else name
+    return text[:_REASON_LENGTH].encode("utf-8", "replace").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class RowStep:
+    """A function of one record, which returns a row of the schema (a tuple, a dict, a Row) or None to drop it."""
+
+    function: Callable[[Record], Any]
+    schema: pa.Schema
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Call the function on each record; an exception fails that record."""
+        columns = Columns(batch)
+        values: list[tuple[Any, ...]] = []
+        source: list[int] = []
+        failed: dict[int, str] = {}
+        for row in range(batch.num_rows):
+            try:
+                result = self.function(Record(columns, row))
+                if result is not None:
+                    values.append(self._values(result))
+                    source.append(row)
+            except Exception as error:
+                failed[row] = reason_of(error)
+        return self._converted(values, source, failed)
+
+    def _values(self, result: Any) -> tuple[Any, ...]:
+        names = self.schema.names
+        if isinstance(result, Mapping):
+            missing = [name for name in names if name not in result]
+            if missing:
+                msg = f"the function's result has no {', '.join(map(repr, missing))}; the schema has {names}"
+                raise OperatorError(msg)
+            return tuple(result[name] for name in names)
+        if not isinstance(result, list | tuple):
+            msg = f"the function returned {type(result).__name__}; expected a tuple, a dict, a Row or None"
+            raise OperatorError(msg)
+        if len(result) != len(names):
+            msg = f"the function returned {len(result)} values; the schema has {len(names)}: {names}"
+            raise OperatorError(msg)
+        return tuple(result)
+
+    def _converted(self, values: list[tuple[Any, ...]], source: list[int], failed: dict[int, str]) -> Judged:
+        """Make Arrow columns; a value that does not fit its type fails its record."""
+        try:
+            return Judged(batch_of(values, self.schema), np.asarray(source, dtype=np.int64), failed)
+        except Exception:
+            good: list[tuple[Any, ...]] = []
+            kept: list[int] = []
+            for row, value in zip(source, values, strict=True):
+                try:
+                    batch_of([value], self.schema)
+                except Exception as error:
+                    failed[row] = reason_of(error)
+                else:
+                    good.append(value)
+                    kept.append(row)
+            return Judged(batch_of(good, self.schema), np.asarray(kept, dtype=np.int64), failed)
+
+
+@dataclass(frozen=True, slots=True)
+class PandasStep:
+    """A function from DataFrame to DataFrame; its result's index says which records the rows came from."""
+
+    function: Callable[[pd.DataFrame], Any]
+    schema: pa.Schema
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Call the function on the batch; where it raises, on its halves."""
+        return _halving(batch, self._call, self.schema)
+
+    def _call(self, batch: pa.RecordBatch) -> Judged:
+        result = self.function(_without_ours(batch).to_pandas())
+        if not isinstance(result, pd.DataFrame):
+            msg = f"the function returned {type(result).__name__}; expected a pandas DataFrame"
+            raise OperatorError(msg)
+        source = result.index.to_numpy()
+        if result.index.has_duplicates or not np.isin(source, np.arange(batch.num_rows)).all():
+            msg = (
+                "the rows returned do not carry the index of the rows given, so it is not known which records "
+                "they are: keep the index (no reset_index, no repeated rows)"
+            )
+            raise OperatorError(msg)
+        missing = [column for column in self.schema.names if column not in result.columns]
+        if missing:
+            msg = f"the function's result has no column {', '.join(map(repr, missing))}; it has {list(result.columns)}"
+            raise OperatorError(msg)
+        result = result.sort_index()
+        source = result.index.to_numpy().astype(np.int64)
+        failed: dict[int, str] = {}
+        if FAILED in result:
+            bad = result[FAILED].notna().to_numpy()
+            failed = {
+                int(row): str(reason)[:_REASON_LENGTH]
+                for row, reason in zip(source[bad], result[FAILED][bad], strict=True)
+            }
+            result, source = result[~bad], source[~bad]
+        rows = pa.RecordBatch.from_pandas(result, schema=self.schema, preserve_index=False)
+        return Judged(checked(rows.columns, self.schema), source, failed)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowStep:
+    """A function from RecordBatch to RecordBatch: one row for each, in order, or with the column `__row`."""
+
+    function: Callable[[pa.RecordBatch], Any]
+    schema: pa.Schema
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Call the function on the batch; where it raises, on its halves."""
+        return _halving(batch, self._call, self.schema)
+
+    def _call(self, batch: pa.RecordBatch) -> Judged:
+        result = self.function(_without_ours(batch))
+        if isinstance(result, pa.Table):
+            whole = result.combine_chunks().to_batches()
+            result = whole[0] if whole else batch_of([], result.schema)
+        source = np.arange(batch.num_rows, dtype=np.int64)
+        if isinstance(result, pa.RecordBatch) and ROW in result.schema.names:
+            source = _rows_named(result, batch.num_rows)
+        elif not isinstance(result, pa.RecordBatch) or result.num_rows != batch.num_rows:
+            got = f"{result.num_rows} rows" if isinstance(result, pa.RecordBatch) else type(result).__name__
+            msg = (
+                f"the function took {batch.num_rows} rows and returned {got}: an Arrow function returns a "
+                f"RecordBatch with one row for each, in order, or says in a column {ROW!r} from which row each comes "
+                f"(name failed ones in a column {FAILED!r})"
+            )
+            raise OperatorError(msg)
+        failed: dict[int, str] = {}
+        if FAILED in result.schema.names:
+            reasons = result.column(FAILED)
+            good = np.asarray(reasons.is_null())
+            texts = reasons.filter(pa.array(~good)).to_pylist()
+            failed = {
+                row: str(text)[:_REASON_LENGTH]
+                for row, text in zip(source[~good].tolist(), texts, strict=True)
+            }
+            # Where one of the rows that came from an input row failed, all that came from it are of no use.
+            good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
+            result, source = result.filter(pa.array(good)), source[good]
+        columns = []
+        for field in self.schema:
+            if field.name not in result.schema.names:
+                msg = f"the function's result has no column {field.name!r}; it has {result.schema.names}"
+                raise OperatorError(msg)
+            columns.append(result.column(field.name).cast(field.type))
+        return Judged(checked(columns, self.schema), source, failed)
+
+
+def _rows_named(result: pa.RecordBatch, count: int) -> np.ndarray:
+    rows = result.column(ROW).to_numpy(zero_copy_only=False)
+    if not (
+        np.issubdtype(rows.dtype, np.integer)
+        and (rows[1:] >= rows[:-1]).all()
+        and (not len(rows) or (rows[0] >= 0 and rows[-1] < count))
+    ):
+        msg = f"the column {ROW!r} must hold whole numbers from 0 to {count - 1}, ascending: the rows of the input"
+        raise OperatorError(msg)
+    numbers: np.ndarray = rows.astype(np.int64)
+    return numbers
+
+
+def chain(steps: Sequence[Step], batch: pa.RecordBatch) -> Judged:
+    """Run a batch through steps one after the other; rows are traced back to the first input."""
+    rows, source = batch, np.arange(batch.num_rows, dtype=np.int64)
+    failed: dict[int, str] = {}
+    for step in steps:
+        judged = step(rows)
+        failed.update((int(source[row]), reason) for row, reason in judged.failed.items())
+        rows, source = judged.rows, source[judged.source]
+    return Judged(rows, source, failed)
+
+
+def _halving(batch: pa.RecordBatch, call: Callable[[pa.RecordBatch], Judged], schema: pa.Schema) -> Judged:
+    """Call a vectorised function; where it raises, on halves, so that only the records at fault fail."""
+    parts = list(_halves(batch, 0, call))
+    failed = {at + row: reason for at, judged in parts for row, reason in judged.failed.items()}
+    good = [(at, judged) for at, judged in parts if len(judged.source)]
+    if not good:
+        return Judged(batch_of([], schema), np.empty(0, dtype=np.int64), failed)
+    rows = pa.concat_batches([judged.rows for _, judged in good])
+    return Judged(rows, np.concatenate([at + judged.source for at, judged in good]), failed)
+
+
+def _halves(
+    batch: pa.RecordBatch, at: int, call: Callable[[pa.RecordBatch], Judged]
+) -> Iterator[tuple[int, Judged]]:
+    if batch.num_rows == 0:
+        return
+    try:
+        yield at, call(batch)
+    except OperatorError:
+        # A mistake in the function itself, the same for all records: no half of them does better.
+        raise
+    except Exception as error:
+        if batch.num_rows == 1:
+            yield at, Judged(batch.slice(0, 0), np.empty(0, dtype=np.int64), {0: reason_of(error)})
+            return
+        middle = batch.num_rows // 2
+        yield from _halves(batch.slice(0, middle), at, call)
+        yield from _halves(batch.slice(middle), at + middle, call)
+
+
+def _without_ours(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns that a user's function sees."""
+    return batch.select([name for name in batch.schema.names if not name.startswith("__")])

@@ -1,0 +1,85 @@
+"""Which kind of step a user's function becomes: the type hint of its parameter says so."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from kinesis_trident.bolt.errors import OperatorError
+from kinesis_trident.bolt.steps.functions import ArrowStep, PandasStep, RowStep, Step
+
+__all__ = ["step_for"]
+
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_BY_NAME = {kind.__name__: kind for kind in (pd.DataFrame, pa.RecordBatch, pa.Table)}
+
+
+def step_for(function: Callable[..., Any], schema: StructType | str) -> Step:
+    """Make a step of a function; the type hint of its parameter says whether it is vectorised.
+
+    `pandas.DataFrame`: a pandas function; `pyarrow.RecordBatch` or `pyarrow.Table`: an Arrow function; anything
+    else, or no hint: a function of one record.
+
+    Raises:
+        OperatorError: the schema cannot be read, names a column of ours, or the function does not take one argument.
+    """
+    name = getattr(function, "__name__", type(function).__name__)
+    try:
+        parsed: object = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    except Exception as error:
+        raise OperatorError(_unreadable(name, schema, error)) from error
+    if not isinstance(parsed, StructType):
+        raise OperatorError(_unreadable(name, schema, type(schema).__name__))
+    ours = [field.name for field in parsed.fields if field.name.startswith("__")]
+    if ours or not parsed.fields:
+        msg = f"operator {name}: the schema {parsed.simpleString()!r} needs columns, and none that starts with '__'"
+        raise OperatorError(msg)
+    arrow = to_arrow_schema(parsed, timezone="UTC")
+    kind = _first_hint(function, name)
+    if kind is pd.DataFrame:
+        return PandasStep(function, arrow)
+    if kind is pa.RecordBatch:
+        return ArrowStep(function, arrow)
+    if kind is pa.Table:
+        return ArrowStep(lambda batch: function(pa.Table.from_batches([batch])), arrow)
+    return RowStep(function, arrow)
+
+
+def _unreadable(name: str, schema: object, why: object) -> str:
+    form = "order_id string, amount double"
+    return f"operator {name}: the schema {schema!r} cannot be read ({why}): write it as {form!r}"
+
+
+def _first_hint(function: Callable[..., Any], name: str) -> Any:
+    """The type of the first parameter, None where it has no hint."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    if not parameters:
+        msg = f"operator {name}: the function takes no argument; it is given one record, or one batch of them"
+        raise OperatorError(msg)
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in _ANY_NUMBER]
+    if len(needed) > 1:
+        msg = (
+            f"operator {name}: the function needs {len(needed)} arguments ({', '.join(needed)}); it is given one: "
+            "a record, or a batch of them"
+        )
+        raise OperatorError(msg)
+    target = function
+    while isinstance(target, functools.partial):
+        target = target.func
+    if not inspect.isroutine(target):
+        target = type(target).__call__
+    try:
+        return get_type_hints(target).get(parameters[0].name)
+    except Exception:
+        # A name that exists only for the type checker, or where the function was made: the hint's text says enough.
+        return _BY_NAME.get(str(parameters[0].annotation).rpartition(".")[2])

@@ -1,0 +1,1 @@
+"""Storm's API: bolts, collectors, groupings and topologies."""

@@ -1,0 +1,129 @@
+"""One task of a bolt: runs it over the tuples of a micro-batch, and keeps the account of their trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from kinesis_trident.bolt.errors import OperatorError
+from kinesis_trident.bolt.steps.columns import Columns
+from kinesis_trident.bolt.steps.functions import reason_of
+from kinesis_trident.bolt.storm.api import BasicBolt, BasicOutputCollector, Bolt, TopologyContext, Tuple
+from kinesis_trident.bolt.storm.collector import Collector, Given, HeldTuple
+from kinesis_trident.bolt.tracking.operators import Tag, send
+from kinesis_trident.bolt.tracking.reports import Ledger
+
+__all__ = ["COMPONENT", "TASK", "BoltOperator", "prepare", "task_of"]
+
+COMPONENT = "__component"
+"""The column that says who emitted a row, where a bolt takes tuples of several components."""
+
+TASK = "__task"
+"""The column that says to which of a bolt's tasks a row was sent."""
+
+_FLUSH = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class BoltOperator:
+    """Runs a bolt, as an operator over Arrow batches.
+
+    `inputs`: the fields of the tuples of each component that it takes. `schema`: of what it emits; None where nobody
+    takes that. `tag` None: nothing is tracked, and acks and fails have no effect. `of_source` as in `StepOperator`.
+    """
+
+    component: str
+    txid: int
+    bolt: Bolt | BasicBolt
+    inputs: dict[str, list[str]]
+    schema: pa.Schema | None
+    tag: Tag | None
+    of_source: bool = False
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What the bolt emits."""
+        ledger = self.tag.ledger() if self.tag is not None else Ledger(self.component, self.txid)
+        given = (batch for batch in batches if batch.num_rows)
+        first = next(given, None)
+        if first is not None:
+            yield from self._run(first, given, ledger)
+        if self.tag is not None:
+            send(self.tag, ledger)
+
+    def _run(
+        self, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], ledger: Ledger
+    ) -> Iterator[pa.RecordBatch]:
+        collector = Collector(
+            self.component, self.schema, ledger, tracked=self.tag is not None, of_source=self.of_source
+        )
+        execute = _prepared(self.bolt, TopologyContext(self.component, task_of(first), self.txid), collector)
+        for batch in chain([first], rest):
+            for tup in self._tuples(batch, collector):
+                collector.attempt(tup, execute)
+                if len(collector.emitted) >= _FLUSH:
+                    yield from collector.flush()
+            collector.end_batch()
+        collector.clean_up(self.bolt)
+        yield from collector.flush()
+        collector.tell_untold()
+
+    def _tuples(self, batch: pa.RecordBatch, collector: Collector) -> Iterator[Tuple]:
+        given = Given(batch, self.tag is not None)
+        collector.begin_batch(given)
+        several = len(self.inputs) > 1
+        components = batch.column(COMPONENT).to_pylist() if several else [*self.inputs] * batch.num_rows
+        columns = Columns(batch)
+        for row, component in enumerate(components):
+            yield HeldTuple(columns, row, self.inputs[component], component, given)
+
+
+def _prepared(bolt: Bolt | BasicBolt, context: TopologyContext, collector: Collector) -> Any:
+    """Prepare a bolt: what executes one tuple."""
+    if isinstance(bolt, Bolt):
+        prepare(context, bolt.prepare, collector)
+        return bolt.execute
+    prepare(context, bolt.prepare)
+    basic = BasicOutputCollector(collector)
+
+    def execute(tup: Tuple) -> object:
+        basic.tup = tup
+        emitted = len(collector.emitted)
+        try:
+            result: object = bolt.execute(tup, basic)  # type: ignore[func-returns-value]
+        except Exception:
+            # What a failed tuple has emitted so far is of no use to anybody.
+            del collector.emitted.values[emitted:], collector.emitted.trees[emitted:]
+            raise
+        collector.ack(tup)
+        return result
+
+    return execute
+
+
+def prepare(context: TopologyContext, function: Callable[..., None], *more: object) -> None:
+    """Call a bolt's `prepare`.
+
+    Raises:
+        OperatorError: it raised.
+    """
+    try:
+        function(context, *more)
+    except Exception as error:
+        msg = (
+            f"bolt {context.component!r}: prepare() raised {reason_of(error)} in task {context.task}. No tuple was "
+            "executed; the batch is read again when the query is started again"
+        )
+        raise OperatorError(msg) from error
+
+
+def task_of(batch: pa.RecordBatch) -> int:
+    """The task that runs here: where rows were sent to, else the number of Spark's partition."""
+    if TASK in batch.schema.names:
+        return int(batch.column(TASK)[0].as_py())
+    context = TaskContext.get()
+    return int(context.partitionId()) if context is not None else 0

@@ -1,0 +1,301 @@
+"""`TopologyBuilder`: spouts, bolts and groupings, after Apache Storm's class of that name.
+
+builder = TopologyBuilder(spark)
+builder.set_spout("sentences", KinesisSpout(streamName="lines", ..., scheme=string_scheme("sentence")))
+builder.set_bolt("split", SplitSentence(), 10).shuffle_grouping("sentences")
+builder.set_bolt("count", WordCount(), 20).fields_grouping("split", "word")
+query = builder.start(checkpointLocation=...)
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+from pyspark.sql.utils import is_remote
+
+from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.foreach_batch import Process
+from kinesis_trident.bolt.steps.functions import reason_of
+from kinesis_trident.bolt.storm.api import ArrowBolt, BasicBolt, Bolt
+from kinesis_trident.bolt.storm.components import AnyBolt, BoltPart, Input, Part, SpoutPart, TransformPart
+from kinesis_trident.bolt.storm.groupings import BoltDeclarer, KinesisSpout
+from kinesis_trident.bolt.storm.topology_run import Run
+from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
+from kinesis_trident.spout.spark_plan import options_of
+
+__all__ = ["TopologyBuilder"]
+
+
+class TopologyBuilder:
+    """Builds a topology and starts it as one streaming query.
+
+    `ackers=0` turns tracking off, as in Storm: a record is done when its batch ran, whatever the bolts say of it. Any
+    other number changes nothing: there are no acker tasks here.
+
+    Raises:
+        TopologyError: `ackers` is no number, or below 0.
+    """
+
+    def __init__(self, spark: SparkSession, ackers: int | None = None) -> None:
+        if ackers is not None and (type(ackers) is not int or ackers < 0):
+            msg = f"ackers={ackers!r}; give 0, which tracks nothing, or nothing"
+            raise TopologyError(msg)
+        self._spark = spark
+        self._ackers = ackers
+        self._spouts: dict[str, KinesisSpout] = {}
+        self._bolts: dict[str, BoltDeclarer] = {}
+        self._transforms: dict[str, tuple[str, Callable[[DataFrame], DataFrame]]] = {}
+
+    def set_spout(self, name: str, spout: object) -> None:
+        """Name the source.
+
+        Raises:
+            TopologyError: the name is taken, `spout` is none, or there is one already: a query has one source.
+        """
+        self._free(name)
+        if not isinstance(spout, KinesisSpout):
+            msg = f"spout {name!r}: {type(spout).__name__} is no KinesisSpout: give KinesisSpout(streamName=..., ...)"
+            raise TopologyError(msg)
+        if self._spouts:
+            msg = (
+                f"spout {name!r}: there is {next(iter(self._spouts))!r} already, and a topology has one spout"
+            )
+            raise TopologyError(msg)
+        self._spouts[name] = spout
+
+    def set_bolt(self, name: str, bolt: object, parallelism: int | None = None) -> BoltDeclarer:
+        """Add a bolt with so many tasks.
+
+        If nothing is said: as many as Spark's default parallelism; under Spark Connect, as it has shuffle partitions.
+
+        Raises:
+            TopologyError: the name is taken, `bolt` is no bolt, has no `execute` or cannot be pickled, or
+                `parallelism` is below 1.
+        """
+        self._free(name)
+        if not isinstance(bolt, Bolt | BasicBolt | ArrowBolt):
+            what = type(bolt).__name__
+            msg = f"bolt {name!r}: {what} is neither a Bolt, a BasicBolt nor an ArrowBolt: derive it from one"
+            raise TopologyError(msg)
+        if any(type(bolt).execute is kind.execute for kind in (Bolt, BasicBolt, ArrowBolt)):
+            msg = f"bolt {name!r}: {type(bolt).__name__} has no execute(): define what it does with a tuple"
+            raise TopologyError(msg)
+        _check_arguments(name, bolt)
+        try:
+            cloudpickle.dumps(bolt)  # type: ignore[no-untyped-call]
+        except Exception as error:
+            msg = (
+                f"bolt {name!r}: {type(bolt).__name__} cannot be pickled to its tasks ({reason_of(error)}): make "
+                "connections, locks and open files in prepare(), not in __init__()"
+            )
+            raise TopologyError(msg) from error
+        if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
+            msg = f"bolt {name!r}: its parallelism is {parallelism!r}; give a whole number of 1 or more"
+            raise TopologyError(msg)
+        self._bolts[name] = BoltDeclarer(name, bolt, parallelism)
+        return self._bolts[name]
+
+    def transform(self, name: str, component: str, function: Callable[[DataFrame], DataFrame]) -> None:
+        """Put plain DataFrame operations behind a component; other bolts take the result under `name`.
+
+        The component's tuples are acked as they go in. What comes out is tracked again by the column `__anchors`: rows
+        that the function drops are done, rows that it doubles are two tuples. If it drops `__anchors` (an
+        aggregation),
+        what follows is unanchored.
+
+        Raises:
+            TopologyError: the name is taken.
+        """
+        self._free(name)
+        self._transforms[name] = (component, function)
+
+    def start(
+        self,
+        *,
+        checkpointLocation: str,
+        queryName: str | None = None,
+        trigger: Mapping[str, Any] | None = None,
+        batch_retries: int = 3,
+    ) -> StreamingQuery:
+        """Start the topology; the parameters are those of `ReliableSink.start` and `Reliable.for_each_batch`.
+
+        Raises:
+            TopologyError: no spout; a name that nobody has; a cycle; a bolt without a grouping; a field to group by
+                that its component does not have; fields that cannot be read.
+        """
+        run, stream = self.build()
+        process = Process(options_of(stream), run, batch_retries)
+        out = stream.writeStream.foreachBatch(process).option("checkpointLocation", checkpointLocation)
+        if queryName is not None:
+            out = out.queryName(queryName)
+        if trigger is not None:
+            out = out.trigger(**trigger)
+        return out.start()
+
+    def build(self) -> tuple[Run, DataFrame]:
+        """Check the topology: what processes its batches, and the stream.
+
+        Raises:
+            TopologyError: as `start`.
+        """
+        if not self._spouts:
+            msg = "the topology has no spout: call set_spout(name, KinesisSpout(...))"
+            raise TopologyError(msg)
+        if not self._bolts:
+            msg = "the topology has no bolt: call set_bolt(name, bolt).shuffle_grouping(...)"
+            raise TopologyError(msg)
+        spout_name, spout = next(iter(self._spouts.items()))
+        tracked = spout.tracking and self._ackers != 0
+        parts: dict[str, Part] = {spout_name: SpoutPart(spout.scheme, self._spout_fields(spout_name, spout))}
+        for name in self._ordered():
+            if name in self._transforms:
+                parts[name] = self._transform_part(name, parts, tracked)
+            elif name in self._bolts:
+                parts[name] = self._bolt_part(self._bolts[name], parts)
+        stream = self._spark.readStream.format("kinesis-trident").options(**spout.options).load()
+        return Run(parts, tracked, self._parallelism()), stream
+
+    def _parallelism(self) -> int:
+        if is_remote():
+            # A client of Spark Connect does not see the cluster.
+            return int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        return self._spark.sparkContext.defaultParallelism
+
+    def _free(self, name: str) -> None:
+        if not isinstance(name, str) or not name or name.startswith("__"):
+            msg = f"component {name!r}: give it a name, a text that does not begin with '__'"
+            raise TopologyError(msg)
+        if name in self._spouts or name in self._bolts or name in self._transforms:
+            msg = f"component {name!r} is there already: each needs a name of its own"
+            raise TopologyError(msg)
+
+    def _ordered(self) -> list[str]:
+        graph: dict[str, list[str]] = {name: [] for name in self._spouts}
+        graph |= {name: [one.component for one in bolt.groupings] for name, bolt in self._bolts.items()}
+        graph |= {name: [component] for name, (component, _) in self._transforms.items()}
+        for name, above in graph.items():
+            if not above and name not in self._spouts:
+                msg = f"bolt {name!r} takes no tuples: name a component with shuffle_grouping(...) or another grouping"
+                raise TopologyError(msg)
+            for component in above:
+                if component not in graph:
+                    msg = f"{name!r} takes tuples of {component!r}, which there is not; there are {', '.join(graph)}"
+                    raise TopologyError(msg)
+        try:
+            return list(TopologicalSorter(graph).static_order())
+        except CycleError as error:
+            msg = f"the topology goes in a circle: {' <- '.join(error.args[1])}"
+            raise TopologyError(msg) from None
+
+    def _spout_fields(self, name: str, spout: KinesisSpout) -> StructType:
+        empty = self._spark.createDataFrame([], SCHEMA)
+        try:
+            schema = empty.selectExpr(*(f"{sql} AS `{one}`" for one, sql in spout.scheme.items()), "*").schema
+        except Exception as error:
+            msg = f"spout {name!r}: its scheme {spout.scheme} cannot be used: {error}"
+            raise TopologyError(msg) from error
+        return StructType([one for one in schema.fields if one.name != ANCHORS])
+
+    def _bolt_part(self, declared: BoltDeclarer, parts: Mapping[str, Part]) -> BoltPart:
+        try:
+            parsed: object = (
+                StructType.fromDDL(declared.bolt.fields) if declared.bolt.fields else StructType()
+            )
+            if not isinstance(parsed, StructType):
+                raise TypeError(type(parsed).__name__)
+            fields = parsed
+        except Exception as error:
+            msg = (
+                f"bolt {declared.name!r}: its fields {declared.bolt.fields!r} cannot be read: write them as "
+                "'word string, count long'"
+            )
+            raise TopologyError(msg) from error
+        names = [name.lower() for name in fields.fieldNames()]
+        twice = [name for name in fields.fieldNames() if names.count(name.lower()) > 1]
+        if twice:
+            msg = f"bolt {declared.name!r}: its fields {declared.bolt.fields!r} name {twice[0]!r} more than once"
+            raise TopologyError(msg)
+        ours = [name for name in fields.fieldNames() if name.startswith("__")]
+        if ours:
+            msg = f"bolt {declared.name!r}: names that begin with '__' are taken, such as its {ours[0]!r}"
+            raise TopologyError(msg)
+        for grouping in declared.groupings:
+            known = parts[grouping.component].fields
+            if not known.fields:
+                msg = f"bolt {declared.name!r} takes tuples of {grouping.component!r}, which has no fields to emit"
+                raise TopologyError(msg)
+            for name in grouping.fields:
+                if name not in known.fieldNames():
+                    msg = (
+                        f"bolt {declared.name!r} groups {grouping.component!r} by {name!r}, which it does not emit; it "
+                        f"emits {', '.join(known.fieldNames())}"
+                    )
+                    raise TopologyError(msg)
+        _check_types(declared, parts)
+        inputs = [
+            Input(grouping, parts[grouping.component].fields.fieldNames()) for grouping in declared.groupings
+        ]
+        return BoltPart(declared.bolt, declared.parallelism, tuple(inputs), fields)
+
+    def _transform_part(self, name: str, parts: Mapping[str, Part], tracked: bool) -> TransformPart:
+        component, function = self._transforms[name]
+        fields = [*parts[component].fields.fields, *([SCHEMA[ANCHORS]] if tracked else [])]
+        try:
+            out = function(self._spark.createDataFrame([], StructType(fields))).schema
+        except Exception as error:
+            msg = (
+                f"transform {name!r}: its function fails on the rows of {component!r}, whose columns are "
+                f"{', '.join(one.name for one in fields)}: {reason_of(error)}"
+            )
+            raise TopologyError(msg) from error
+        kept = ANCHORS in out.fieldNames()
+        if tracked and not kept:
+            msg = (
+                f"transform {name!r} drops the column {ANCHORS!r}, as aggregations do: what follows is unanchored, so "
+                "a failure there brings no record back"
+            )
+            warnings.warn(msg, stacklevel=4)
+        rest = StructType([one for one in out.fields if one.name != ANCHORS])
+        return TransformPart(component, function, rest, kept)
+
+
+def _check_arguments(name: str, bolt: AnyBolt) -> None:
+    """Whether a bolt's methods take what they are given."""
+    collected = isinstance(bolt, Bolt)
+    for method, given in (
+        (bolt.prepare, ("context", "collector") if collected else ("context",)),
+        (bolt.execute, ("tup", "collector") if isinstance(bolt, BasicBolt) else ("tup",)),
+    ):
+        try:
+            inspect.signature(method).bind(*given)
+        except TypeError as error:
+            called = f"{type(bolt).__name__}.{method.__name__}()"
+            msg = f"bolt {name!r}: {called} is called with ({', '.join(given)}): {error}"
+            raise TopologyError(msg) from error
+
+
+def _check_types(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:
+    """Whether what the tuples of several components are grouped by has the same types.
+
+    Spark hashes an int otherwise than a bigint, so equal values would not meet in one task.
+    """
+    known: dict[int, tuple[str, str, str]] = {}
+    for grouping in declared.groupings:
+        types = {one.name: one.dataType.simpleString() for one in parts[grouping.component].fields}
+        for place, name in enumerate(grouping.fields):
+            here = grouping.component, name, types[name]
+            first = known.setdefault(place, here)
+            if first[2] != here[2]:
+                msg = (
+                    f"bolt {declared.name!r} groups {first[0]!r} by {first[1]!r}, {first[2]}, and {here[0]!r} by "
+                    f"{here[1]!r}, {here[2]}: equal values meet in one task only where both have the same type"
+                )
+                raise TopologyError(msg)

@@ -1,0 +1,272 @@
+"""A checked topology, and how it processes a batch: every component becomes a DataFrame, all leaves run in one job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from kinesis_trident.bolt.errors import OperatorError
+from kinesis_trident.bolt.foreach_batch import Process
+from kinesis_trident.bolt.steps.functions import ArrowStep, Judged, Step
+from kinesis_trident.bolt.storm.api import ArrowBolt, TopologyContext
+from kinesis_trident.bolt.storm.bolt_task import COMPONENT, TASK, BoltOperator, prepare, task_of
+from kinesis_trident.bolt.storm.collector import named
+from kinesis_trident.bolt.storm.components import (
+    ALL,
+    FIELDS,
+    GLOBAL,
+    LOCAL,
+    SHUFFLE,
+    BoltPart,
+    Grouping,
+    Part,
+    SpoutPart,
+    TransformPart,
+)
+from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.tracking.operators import StepOperator
+from kinesis_trident.bolt.tracking.tracking import Operator, Tracked, Tracking
+from kinesis_trident.checkpoint.model.nodes import NotDone
+from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
+
+__all__ = ["Run", "Untracked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replicate:
+    """A step that gives each row once for each of a bolt's tasks, with the task's number in `__task`."""
+
+    tasks: int
+    schema: pa.Schema
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Judge a batch: nothing fails."""
+        source = np.repeat(np.arange(batch.num_rows), self.tasks)
+        task = pa.array(np.tile(np.arange(self.tasks, dtype=np.int32), batch.num_rows))
+        columns = {name: column.take(pa.array(source)) for name, column in _columns(batch).items()}
+        return Judged(pa.RecordBatch.from_pydict(columns | {TASK: task}), source, {})
+
+
+@dataclass(slots=True)
+class ArrowBoltStep:
+    """A vectorised bolt's step; what fails, and what is wrong with it, is told with the bolt's name."""
+
+    component: str
+    txid: int
+    bolt: ArrowBolt
+    schema: pa.Schema
+    prepared: bool = False
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Judge a batch; the first of a task prepares the bolt."""
+        if not self.prepared:
+            prepare(TopologyContext(self.component, task_of(batch), self.txid), self.bolt.prepare)
+            self.prepared = True
+        try:
+            judged = ArrowStep(self.bolt.execute, self.schema)(batch)
+        except OperatorError as error:
+            msg = f"bolt {self.component!r}: {error}"
+            raise OperatorError(msg) from error
+        return replace(judged, failed={row: named(why, self.component) for row, why in judged.failed.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Sunk:
+    """An operator whose output nobody takes."""
+
+    operator: Operator
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run it to its end."""
+        for _ in self.operator(batches):
+            pass
+        yield from ()
+
+
+@dataclass(frozen=True, slots=True)
+class Untracked:
+    """A step of which nobody asks what failed."""
+
+    step: Step
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows that succeeded."""
+        return (self.step(batch).rows for batch in batches if batch.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Processes the batches of a topology; `parts` are in an order in which each comes after its inputs."""
+
+    parts: Mapping[str, Part]
+    tracked: bool
+    parallelism: int
+
+    def __call__(
+        self, rows: DataFrame, batch: BatchInHand, process: Process
+    ) -> Mapping[str, tuple[NotDone, ...]] | None:
+        """Run all bolts over a batch once: what is not done of it."""
+        if batch.verdict is not None:
+            # All bolts ran to their end before the outcome was published: there is nothing left to do.
+            return None
+        if not self.tracked:
+            _Frames(self, batch, None, Tracked(rows.drop(ANCHORS), ())).run()
+            return None
+        tracking = Tracking(rows, batch, process.carrier)
+        try:
+            _Frames(self, batch, tracking, tracking.source).run()
+            return tracking.not_done(ran=True)
+        finally:
+            tracking.release()
+
+    @property
+    def takers(self) -> Counter[str]:
+        """How many inputs take tuples of each component."""
+        taken = [part.component for part in self.parts.values() if isinstance(part, TransformPart)]
+        return Counter(
+            [
+                *taken,
+                *(
+                    one.grouping.component
+                    for part in self.parts.values()
+                    if isinstance(part, BoltPart)
+                    for one in part.inputs
+                ),
+            ]
+        )
+
+
+class _Frames:
+    """The components of a topology as DataFrames over one batch."""
+
+    def __init__(self, topology: Run, batch: BatchInHand, tracking: Tracking | None, source: Tracked) -> None:
+        self._topology = topology
+        self._batch = batch
+        self._tracking = tracking
+        self._takers = topology.takers
+        self._kept: list[DataFrame] = []
+        self._made: dict[str, Tracked] = {}
+        for name, part in topology.parts.items():
+            if isinstance(part, SpoutPart):
+                scheme = {one: F.expr(sql) for one, sql in part.scheme.items()}
+                made = source.on(source.frame.withColumns(scheme))
+            elif isinstance(part, TransformPart):
+                made = self._transformed(part)
+            else:
+                made = self._bolt(name, part)
+            self._made[name] = self._shared(made) if self._takers[name] > 1 else made
+
+    def run(self) -> None:
+        """Run all: one job over what nobody takes."""
+        leaves = [made.frame for name, made in self._made.items() if not self._takers[name]]
+        ends = [frame.select(F.lit(0).alias("end")) for frame in leaves]
+        try:
+            reduce(DataFrame.union, ends).write.format("noop").mode("overwrite").save()
+        finally:
+            while self._kept:
+                self._kept.pop().unpersist()
+
+    def _shared(self, tuples: Tracked) -> Tracked:
+        if self._tracking is not None:
+            return self._tracking.shared(tuples)
+        self._kept.append(tuples.frame.persist())
+        return tuples.on(self._kept[-1])
+
+    def _transformed(self, part: TransformPart) -> Tracked:
+        tuples = self._made[part.component]
+        frame = part.function(tuples.frame)
+        if self._tracking is not None and not part.anchored:
+            frame = frame.withColumn(ANCHORS, F.array().cast(SCHEMA[ANCHORS].dataType))
+        return tuples.changed(frame)
+
+    def _bolt(self, name: str, part: BoltPart) -> Tracked:
+        tracking, taken = self._tracking, bool(self._takers[name])
+        tuples, moved = self._taken(name, part)
+        # Where rows of the source came through a shuffle, their neighbours are elsewhere: positions are found later.
+        placed = tracking is not None and not moved and tuples.producers == tracking.source.producers
+        tag = tracking.tag(name) if tracking is not None else None
+        schema = to_arrow_schema(part.fields, timezone="UTC")
+        operator: Operator
+        if not isinstance(part.bolt, ArrowBolt):
+            inputs = {one.grouping.component: one.fields for one in part.inputs}
+            emits = schema if taken else None
+            operator = BoltOperator(name, self._batch.txid, part.bolt, inputs, emits, tag, placed)
+        else:
+            step = ArrowBoltStep(name, self._batch.txid, part.bolt, schema)
+            operator = Untracked(step) if tag is None else StepOperator(tag, (step,), placed, anchored=taken)
+        if not taken:
+            return self._put(name, tuples, Sunk(operator), _NOTHING, anchored=False)
+        return self._put(name, tuples, operator, part.fields, anchored=True)
+
+    def _put(
+        self, name: str, tuples: Tracked, operator: Operator, schema: StructType, *, anchored: bool
+    ) -> Tracked:
+        if self._tracking is not None:
+            return self._tracking.operator(name, tuples, operator, schema, anchored=anchored)
+        return tuples.through(operator, schema, ())
+
+    def _taken(self, name: str, part: BoltPart) -> tuple[Tracked, bool]:
+        """The tuples that come to a bolt, in its tasks' partitions; and whether they were moved there."""
+        stays = all(_stays(one.grouping, part.parallelism) for one in part.inputs)
+        tasks = part.parallelism or self._topology.parallelism
+        several = len(part.inputs) > 1
+        taken: list[Tracked] = []
+        for one in part.inputs:
+            tuples = self._made[one.grouping.component]
+            if several:
+                ours = [ANCHORS] if self._tracking is not None else []
+                component = F.lit(one.grouping.component).alias(COMPONENT)
+                tuples = tuples.on(tuples.frame.select(*one.fields, *ours, component))
+            taken.append(tuples if stays else self._addressed(name, one.grouping, tuples, tasks))
+        tuples = reduce(Tracked.union, taken)
+        if stays:
+            return tuples, False
+        return tuples.on(tuples.frame.repartitionById(tasks, TASK)), True
+
+    def _addressed(self, name: str, grouping: Grouping, tuples: Tracked, tasks: int) -> Tracked:
+        """Tuples with the number of the task that they go to, in `__task`."""
+        frame = tuples.frame
+        if grouping.kind == ALL:
+            if self._tracking is None:
+                every = F.explode(F.sequence(F.lit(0), F.lit(tasks - 1)))
+                return tuples.on(frame.withColumn(TASK, every))
+            fields = [one for one in frame.schema.fields if one.name != ANCHORS]
+            schema = StructType([*fields, StructField(TASK, IntegerType(), nullable=False)])
+            return self._tracking.steps(
+                f"{grouping.component} to all of {name}",
+                tuples,
+                (Replicate(tasks, to_arrow_schema(schema, timezone="UTC")),),
+                schema,
+            )
+        return tuples.on(frame.withColumn(TASK, _task(grouping, frame, tasks)))
+
+
+_NOTHING = StructType([StructField("nothing", IntegerType())])
+
+
+def _stays(grouping: Grouping, parallelism: int | None) -> bool:
+    """Whether a bolt can take the tuples where they are made."""
+    return grouping.kind == LOCAL or (grouping.kind == SHUFFLE and parallelism is None)
+
+
+def _task(grouping: Grouping, frame: DataFrame, tasks: int) -> Column:
+    """The task of a row. It depends on the row alone: a stage that is computed again sends it to the same."""
+    if grouping.kind == GLOBAL:
+        return F.lit(0)
+    names = list(grouping.fields)
+    if grouping.kind != FIELDS:
+        names = [one.name for one in frame.schema.fields if "map<" not in one.dataType.simpleString()]
+    return F.pmod(F.xxhash64(*names), F.lit(tasks)).cast("int")
+
+
+def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    return {name: batch.column(name) for name in batch.schema.names if name != ANCHORS}

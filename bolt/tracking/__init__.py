@@ -1,0 +1,1 @@
+"""Tracking of one batch: anchors, operators, their reports, coverage."""

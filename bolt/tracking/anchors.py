@@ -1,0 +1,108 @@
+"""The anchors of a batch's tuples as flat arrays, and the ids of their children: derived, never random.
+
+A tuple has one (root, edge) for each record that it comes from; `edge` is its id in that record's tree. A child's
+edge is mix64((parent's edge XOR xxh3(operator)) + child number), so that a stage that Spark computes again gives the
+same ids. Source: "Guaranteeing Message Processing" of Apache Storm, where the ids are random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA
+from kinesis_trident.tracker.ids import mix64, of_turn, turn_of
+
+__all__ = ["Anchors", "anchors_of", "child_edges", "groups_of", "places_of", "salt_of"]
+
+_TYPE = ARROW_SCHEMA.field(ANCHORS).type
+
+
+@dataclass(frozen=True, slots=True)
+class Anchors:
+    """The anchors of n tuples, one after the other: int64 arrays `roots` and `edges` of the same length.
+
+    Tuple i has those from `offsets[i]` to `offsets[i + 1]`; `offsets` is None when each tuple has exactly one.
+    """
+
+    roots: np.ndarray
+    edges: np.ndarray
+    offsets: np.ndarray | None = None
+
+    def roots_at(self, row: int) -> list[int]:
+        """The roots of one tuple."""
+        span = (
+            slice(row, row + 1) if self.offsets is None else slice(self.offsets[row], self.offsets[row + 1])
+        )
+        found: list[int] = self.roots[span].tolist()
+        return found
+
+    def taken(self, rows: np.ndarray) -> Anchors:
+        """The anchors of these tuples, in this order."""
+        if self.offsets is None:
+            return Anchors(self.roots[rows], self.edges[rows])
+        lengths = np.diff(self.offsets)[rows]
+        bounds = np.concatenate([[0], np.cumsum(lengths)])
+        at = np.repeat(self.offsets[:-1][rows] - bounds[:-1], lengths) + np.arange(bounds[-1])
+        return Anchors(self.roots[at], self.edges[at], bounds)
+
+    def children(self, rows: np.ndarray, salt: int) -> Anchors:
+        """The anchors of tuples that an operator made, each from the one tuple `rows[i]`; `rows` is ascending."""
+        numbers = np.arange(len(rows)) - np.searchsorted(rows, rows)
+        taken = self.taken(rows)
+        if taken.offsets is not None:
+            numbers = np.repeat(numbers, np.diff(taken.offsets))
+        return Anchors(taken.roots, child_edges(taken.edges, salt, numbers), taken.offsets)
+
+    def column(self) -> pa.ListArray:
+        """As the column `__anchors`."""
+        values = pa.StructArray.from_arrays(
+            [pa.array(self.roots), pa.array(self.edges)], fields=list(_TYPE.value_field.type)
+        )
+        offsets = np.arange(len(self.roots) + 1) if self.offsets is None else self.offsets
+        return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values).cast(_TYPE)
+
+
+def anchors_of(batch: pa.RecordBatch) -> Anchors:
+    """The anchors of a batch with the column `__anchors`."""
+    column = batch.column(ANCHORS)
+    roots, edges = (part.to_numpy(zero_copy_only=False) for part in column.flatten().flatten())
+    offsets = column.offsets.to_numpy()
+    # A slice of a longer array still has that one's offsets.
+    offsets = offsets - offsets[0]
+    single = len(roots) == batch.num_rows and np.array_equal(offsets, np.arange(len(offsets)))
+    return Anchors(roots, edges, None if single else offsets)
+
+
+def salt_of(operator: str) -> int:
+    """What an operator's name adds to the ids of the tuples that it makes."""
+    return xxhash.xxh3_64_intdigest(operator.encode())
+
+
+def child_edges(edges: np.ndarray, salt: int, numbers: np.ndarray) -> np.ndarray:
+    """The edges of children from those of their parents and their numbers among the children, as int64."""
+    return mix64((edges.view(np.uint64) ^ np.uint64(salt)) + numbers.astype(np.uint64)).view(np.int64)
+
+
+def groups_of(roots: np.ndarray) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
+    """The tag and shard index of roots, each with where its roots stand, ascending."""
+    if not len(roots):
+        return
+    for key, places in places_of(turn_of(roots)):
+        yield of_turn(key), places
+
+
+def places_of(keys: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """The different keys, each with where it stands, ascending; there is at least one."""
+    if (keys == keys[0]).all():
+        yield int(keys[0]), np.arange(len(keys))
+        return
+    unique, inverse = np.unique(keys, return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    bounds = np.searchsorted(inverse[order], np.arange(1, len(unique)))
+    for key, places in zip(unique, np.split(order, bounds), strict=True):
+        yield int(key), places

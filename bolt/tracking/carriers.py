@@ -1,0 +1,148 @@
+"""Reports as nodes in ZooKeeper: for Spark Connect, where there is no SparkContext and so no accumulator."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Protocol
+
+from pyspark import SparkContext
+from pyspark.accumulators import Accumulator
+
+from kinesis_trident.bolt.tracking.reports import FailedRun, ReportKey, ReportParam, Reports
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import ReportNode, TaskReport
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, shared_client
+
+__all__ = ["AccumulatorCarrier", "Carrier", "NodeCarrier", "NodeSender", "Sender"]
+
+_RUNS_A_NODE = 500
+"""Runs of failed records in a node, or reports without one: with their reasons some 200 KB."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSender:
+    """The end in the tasks: `attempt` is the driver's attempt at the batch that the reports are for."""
+
+    config: ZooKeeperConfig
+    layout: Layout
+    attempt: str
+
+    def add(self, reports: Reports) -> None:
+        """Write a task's reports, once its input is exhausted.
+
+        A task that then fails has reported nevertheless, and so has the slower one of two speculative tasks: reports
+        are keyed by what they say, so the same again adds nothing, and a record that failed in any of them has failed.
+
+        Raises:
+            BatchMissingError: the batch is settled.
+        """
+        store = SourceStore(shared_client(self.config), self.layout)
+        pieces = [
+            (key.txid, TaskReport(*key[1:], failed=some))
+            for key, failed in reports.items()
+            for some in _sliced(failed)
+        ]
+        for txid, some in groupby(pieces, key=itemgetter(0)):
+            for node in _nodes(report for _, report in some):
+                store.add_report(txid, self.attempt, node)
+
+
+class NodeCarrier:
+    """The end in the driver. The nodes of a batch are removed with its plan."""
+
+    def __init__(self, store: SourceStore, config: ZooKeeperConfig) -> None:
+        self._store = store
+        self._config = config
+        self._attempt = ""
+        self.clear()
+
+    @property
+    def sender(self) -> NodeSender:
+        """What operators of this attempt are given."""
+        return NodeSender(self._config, self._store.layout, self._attempt)
+
+    @property
+    def reports(self) -> Reports:
+        """All that has come since `clear`."""
+        found: Reports = {}
+        param = ReportParam()
+        for txid, node in self._store.reports(self._attempt):
+            for report in node.reports:
+                *key, failed = (getattr(report, name) for name in report.__struct_fields__)
+                runs = tuple(FailedRun(*run) for run in failed)
+                param.addInPlace(found, {ReportKey(txid, *key): runs})
+        return found
+
+    def clear(self) -> None:
+        """Take no more of what is sent to the attempts before."""
+        self._attempt = uuid.uuid4().hex
+
+
+def _nodes(reports: Iterable[TaskReport]) -> Iterator[ReportNode]:
+    """As many reports to a node as fit."""
+    held: list[TaskReport] = []
+    size = 0
+    for report in reports:
+        more = max(len(report.failed), 1)
+        if held and size + more > _RUNS_A_NODE:
+            yield ReportNode(reports=tuple(held))
+            held, size = [], 0
+        held.append(report)
+        size += more
+    if held:
+        yield ReportNode(reports=tuple(held))
+
+
+def _sliced(failed: tuple[FailedRun, ...]) -> Iterator[tuple[FailedRun, ...]]:
+    for start in range(0, max(len(failed), 1), _RUNS_A_NODE):
+        yield failed[start : start + _RUNS_A_NODE]
+
+
+class Sender(Protocol):
+    """The end in the tasks: it is pickled with the operator."""
+
+    def add(self, reports: Reports) -> None:
+        """Send a task's reports, once its input is exhausted."""
+        ...
+
+
+class Carrier(Protocol):
+    """The end in the driver."""
+
+    @property
+    def sender(self) -> Sender:
+        """What operators are given."""
+        ...
+
+    @property
+    def reports(self) -> Reports:
+        """All that has come since `clear`."""
+        ...
+
+    def clear(self) -> None:
+        """Forget what came: another attempt begins."""
+        ...
+
+
+class AccumulatorCarrier:
+    """A Spark accumulator: exact, because Spark delivers a task's update with its end, or not at all.
+
+    One for all batches, because Spark keeps each for good; what it holds is of the batch in hand.
+    """
+
+    def __init__(self) -> None:
+        self.sender: Accumulator[Reports] = SparkContext.getOrCreate().accumulator({}, ReportParam())
+
+    @property
+    def reports(self) -> Reports:
+        """All that has come since `clear`."""
+        return self.sender.value
+
+    def clear(self) -> None:
+        """Forget what came."""
+        self.sender.value = {}

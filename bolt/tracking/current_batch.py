@@ -1,0 +1,226 @@
+"""One micro-batch as the driver sees it: which one it is, whether every record was judged, and its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NoReturn
+
+from kinesis_trident.bolt.errors import NotCoveredError, StaleBatchError
+from kinesis_trident.bolt.outcomes import outcome
+from kinesis_trident.bolt.tracking.coverage import SOURCE, Total, Wiring, failures, uncovered
+from kinesis_trident.bolt.tracking.operators import Verdict
+from kinesis_trident.bolt.tracking.reports import FailedRun, Reports, merged
+from kinesis_trident.bolt.tracking.spans import Spans
+from kinesis_trident.checkpoint.model.nodes import Acks, Batch, NotDone, Pin
+from kinesis_trident.checkpoint.store.source_home import find_home
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import shared_client
+from kinesis_trident.spout.failed_records.retry_spool import spool_of
+from kinesis_trident.spout.kinesis.client import kinesis_client
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.plan import merged_due
+from kinesis_trident.spout.planner.streams import describe_streams
+from kinesis_trident.tracker.ids import tag
+
+__all__ = ["BatchInHand", "open_store"]
+
+
+def open_store(options: Options) -> SourceStore:
+    """The state of the source that the options name, for the driver's process.
+
+    Raises:
+        KinesisError, CheckpointError: the stream or ZooKeeper cannot be reached.
+    """
+    client = shared_client(options.zookeeper)
+    infos = describe_streams(kinesis_client(options), options.streams)
+    created = {name: info.created for name, info in infos.items()}
+    return SourceStore(client, find_home(client, options.zookeeper_root, options.application_name, created))
+
+
+class BatchInHand:
+    """The batch that Spark has handed to the driver, read from ZooKeeper once, at its start.
+
+    What is published later is written under the epoch read here, so a driver that slept through a takeover changes
+    nothing; the rows carry the mark of the run and the plan that read them, so it cannot speak for a newer run's
+    batch either.
+
+    Attributes:
+        spool: where the records that fail are kept, if anywhere.
+    """
+
+    def __init__(self, store: SourceStore, batch: Batch, options: Options | None = None) -> None:
+        self._store = store
+        self._batch = batch
+        self._plan = batch.plan
+        self.spool = spool_of(options, store.layout, batch.plan.streams) if options else None
+        self._tag = tag(batch.epoch, batch.plan.plan)
+        found = store.get_acks(self._plan.txid)
+        self._published = found if found is not None and found.plan == self._plan.plan else None
+
+    @classmethod
+    def newest(cls, store: SourceStore, options: Options | None = None) -> BatchInHand:
+        """The batch with the highest txid.
+
+        Raises:
+            StaleBatchError: there is none, or it is settled: then it is not the one that Spark has in hand.
+        """
+        batch = store.newest_batch()
+        if batch is None:
+            msg = (
+                "Start the query again: if Spark's checkpoint and ZooKeeper disagree, its error says how. "
+                f"{store.layout.batches} holds no plan: the batch in hand was settled by a newer run, or ZooKeeper's "
+                "data was lost"
+            )
+            raise StaleBatchError(msg)
+        settled = store.settled()
+        if settled is not None and settled.txid >= batch.plan.txid:
+            msg = (
+                "Start the query again: if Spark's checkpoint and ZooKeeper disagree, its error says how. The newest "
+                f"plan in {store.layout.batches} is txid {batch.plan.txid}, which is settled: the batch in hand is "
+                "another one, and was settled before"
+            )
+            raise StaleBatchError(msg)
+        return cls(store, batch, options)
+
+    @property
+    def txid(self) -> int:
+        """The transaction id of the batch: the same when it is replayed."""
+        return self._plan.txid
+
+    @property
+    def epoch(self) -> int:
+        """Which run of the query works on it: rises with each."""
+        return self._batch.epoch
+
+    @property
+    def mark(self) -> tuple[int, int]:
+        """The txid, and the tag that the rows of this run's plan carry in their roots."""
+        return self.txid, self._tag
+
+    def is_empty(self) -> bool:
+        """Whether every turn was read, and none of them holds a row."""
+        pins = self.pins()
+        return len(pins) == len(self._plan.shards) and not any(pin.count for pin in pins.values())
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The outcome that an earlier attempt has published, if any: it is applied, not judged again."""
+        return Verdict(self._published.not_done) if self._published is not None else None
+
+    def excluded_ids(self) -> list[str]:
+        """The message ids that the published outcome leaves out, of records that were refused one by one."""
+        layout, published = self._store.layout, self._published
+        pieces = published.not_done if published is not None else {}
+        return [
+            f"{layout.key_of(shard).source}:{piece.first}" for shard, runs in pieces.items() for piece in runs
+        ]
+
+    def reports(self, reports: Reports) -> Reports:
+        """Those of the reports that are of this batch, this plan and this epoch."""
+        return {
+            key: failed for key, failed in reports.items() if (key.txid, key.tag) == (self.txid, self._tag)
+        }
+
+    def pins(self) -> dict[str, Pin]:
+        """The pins of the batch's turns, those of this plan."""
+        found = self._store.get_pins(self.txid, self._plan.shards, fresh=True)
+        return {shard: pin for shard, pin in found.items() if pin.plan == self._plan.plan}
+
+    def uncovered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> list[tuple[str, str]]:
+        """Operators, each with a shard of which it has not seen everything, as far as the reports say.
+
+        Initial values come from the pins, never from the rows.
+        """
+        shards = self._plan.shards
+        unread = [shard for shard in shards if shard not in pins]
+        first = [operator for operator, inputs in wiring.items() if SOURCE in inputs]
+        missing = uncovered(wiring, reports, self._turns(pins))
+        return [
+            *((operator, shard) for operator in first for shard in unread),
+            *((operator, shards[index]) for operator, index in missing),
+        ]
+
+    def spans(self, missing: Iterable[tuple[str, str]], pins: Mapping[str, Pin]) -> Spans:
+        """The records of the shards of which operators have not seen everything, as `uncovered` says, one by one.
+
+        Raises:
+            NotCoveredError: a shard's rows were not read at all.
+        """
+        concerned = {shard for _, shard in missing}
+        if not concerned <= pins.keys():
+            self._not_covered(sorted(missing))
+        plan = self._plan
+        # Ordinals skip one between two segments of a turn, of which there are at most two for a run that is due.
+        return Spans.over(
+            {
+                index: [(0, 2 * (pins[shard].count + len(merged_due(plan, shard)) + 1))]
+                for index, shard in enumerate(plan.shards)
+                if shard in concerned
+            }
+        )
+
+    def require_covered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> None:
+        """Make sure every record was judged.
+
+        Raises:
+            NotCoveredError: an operator has not seen all records of a shard.
+        """
+        missing = self.uncovered(wiring, reports, pins)
+        if missing:
+            self._not_covered(missing)
+
+    def failed(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> dict[int, list[FailedRun]]:
+        """What operators failed, by the shard's index in the plan: the union over all their runs."""
+        return failures(wiring, reports, self._turns(pins))
+
+    def outcome(
+        self, failed: Mapping[int, Iterable[FailedRun]], pins: Mapping[str, Pin], refused: Mapping[str, str]
+    ) -> dict[str, tuple[NotDone, ...]]:
+        """What is not done of the batch, by shard; the runs in `failed` have positions.
+
+        Raises:
+            NotOfThisBatchError: `refused` names a record that the batch did not hold.
+        """
+        shards = self._plan.shards
+        pieces = {shards[index]: [run.not_done() for run in merged(runs)] for index, runs in failed.items()}
+        sources = {self._store.layout.key_of(shard).source: shard for shard in shards}
+        return outcome(self._plan, sources, pins, pieces, refused)
+
+    def _not_covered(self, missing: Sequence[tuple[str, str]]) -> NoReturn:
+        shards = ", ".join(dict.fromkeys(shard for _, shard in missing))
+        operators = ", ".join(dict.fromkeys(operator for operator, _ in missing))
+        msg = (
+            f"Start the query again: batch {self.txid} is then read again with the same rows, nothing of it is acked. "
+            f"Not every record of {shards} was seen by the operator {operators} although it was run to its end"
+        )
+        raise NotCoveredError(msg)
+
+    def _turns(self, pins: Mapping[str, Pin]) -> dict[int, Total]:
+        """What the pinned turns hold, by the shard's index in the plan."""
+        return {
+            index: (pins[shard].count, pins[shard].xor)
+            for index, shard in enumerate(self._plan.shards)
+            if shard in pins
+        }
+
+    def say_judging(self) -> None:
+        """Make it durable, before the first job, that this run's batches are done only with an outcome.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        self._store.say_judging(self._batch.epoch)
+
+    def publish(self, not_done: Mapping[str, Sequence[NotDone]]) -> None:
+        """Make the outcome durable: before Spark counts the batch as finished.
+
+        Raises:
+            FencedError: a newer run has taken over; nothing was written.
+        """
+        acks = Acks(
+            txid=self.txid,
+            plan=self._plan.plan,
+            epoch=self._batch.epoch,
+            not_done={shard: tuple(runs) for shard, runs in not_done.items()},
+        )
+        self._published, _ = self._store.put_acks(acks, self._batch.epoch)

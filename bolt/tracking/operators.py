@@ -1,0 +1,197 @@
+"""The tracked operators that run in the executors: generators over Arrow batches that report once, at the end."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from kinesis_trident.bolt.errors import BatchFailedError
+from kinesis_trident.bolt.steps.functions import Judged, Step, chain
+from kinesis_trident.bolt.tracking.anchors import anchors_of, groups_of, salt_of
+from kinesis_trident.bolt.tracking.carriers import Sender
+from kinesis_trident.bolt.tracking.reports import FailedRun, Ledger
+from kinesis_trident.bolt.tracking.spans import PROPERTY, Spans
+from kinesis_trident.checkpoint.model.nodes import NotDone
+from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
+from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, MESSAGE_ID
+from kinesis_trident.tracker.ids import ordinal_of
+from kinesis_trident.tracker.records import RecordPosition
+
+__all__ = ["Finder", "StepOperator", "Tag", "Verdict", "failed_in_replay", "send"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An outcome as the operators on the source's rows apply it: `not_done`, by shard, are the records left out."""
+
+    not_done: Mapping[str, tuple[NotDone, ...]]
+
+    def excluded(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Which rows of a batch the verdict leaves out, as booleans. Where it leaves none out, no column is read."""
+        out = np.zeros(batch.num_rows, dtype=bool)
+        if not any(self.not_done.values()):
+            return out
+        sequence, sub = batch.column("sequenceNumber"), batch.column("subSequenceNumber")
+        for name, pieces in self.not_done.items():
+            # `checkpoint.model.layout` names the shards of several streams `stream@created/shardId`.
+            home, _, shard = name.rpartition("/")
+            inside = pc.equal(batch.column("shardId"), shard)
+            if home:
+                inside = pc.and_(inside, pc.equal(batch.column("stream"), home.partition("@")[0]))
+            runs = sorted(
+                (RecordPosition.parse(piece.first), RecordPosition.parse(piece.last)) for piece in pieces
+            )
+            firsts = [first for first, _ in runs]
+            for row in np.flatnonzero(inside.to_numpy(zero_copy_only=False)).tolist():
+                here = RecordPosition(int(sequence[row].as_py()), sub[row].as_py())
+                # The runs are disjoint, and as many as records failed: a record is in the last that begins before it.
+                at = bisect_right(firsts, here) - 1
+                out[row] = at >= 0 and here <= runs[at][1]
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """Under which name an operator reports, of which batch, and through what."""
+
+    operator: str
+    txid: int
+    sender: Sender
+
+    def ledger(self) -> Ledger:
+        """A new ledger for the task that runs here."""
+        context = TaskContext.get()
+        asked = context.getLocalProperty(PROPERTY) if context is not None else None
+        return Ledger(self.operator, self.txid, Spans.parse(asked) if asked else None)
+
+
+def send(tag: Tag, ledger: Ledger) -> None:
+    """Report for the task that runs here; call it when the input is exhausted, and only then."""
+    context = TaskContext.get()
+    where = (context.stageId(), context.partitionId()) if context is not None else (0, 0)
+    tag.sender.add(ledger.reports(*where))
+
+
+@dataclass(frozen=True, slots=True)
+class StepOperator:
+    """Runs steps over tuples; those that fail do not come out, and are reported. Without steps, all come out.
+
+    `of_source`: the tuples are the source's rows, so failures are reported with their positions, and those that
+    `verdict` leaves out are. `final`: the outcome is published and not judged again, so a failure fails the batch.
+    `carry` names columns of the input that the output keeps beside the steps' schema; with `anchored`, each
+    tuple that comes out has new ids in the trees of the tuple that it came from, and is to be judged downstream.
+    An operator that is not run to the end of its input reports nothing: nothing is acked whose operators did not run.
+    `spool` keeps the source's rows that failed, before the report: their retries need not be fetched.
+    """
+
+    tag: Tag
+    steps: tuple[Step, ...]
+    of_source: bool = True
+    carry: tuple[str, ...] = ()
+    anchored: bool = False
+    verdict: Verdict | None = None
+    final: bool = False
+    spool: RetrySpool | None = None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The tuples that succeeded."""
+        ledger, salt = self.tag.ledger(), salt_of(self.tag.operator)
+        lost: list[pa.RecordBatch] = []
+        for batch in batches:
+            if batch.num_rows:
+                yield self._one(batch, ledger, salt, lost)
+        if self.spool is not None:
+            self.spool.put_rows(self.tag.txid, lost)
+        send(self.tag, ledger)
+
+    def _one(
+        self, batch: pa.RecordBatch, ledger: Ledger, salt: int, lost: list[pa.RecordBatch]
+    ) -> pa.RecordBatch:
+        anchors = anchors_of(batch)
+        taken = np.arange(batch.num_rows)
+        if self.verdict is not None and self.of_source:
+            taken = np.flatnonzero(~self.verdict.excluded(batch))
+        given = batch if len(taken) == batch.num_rows else batch.take(pa.array(taken))
+        judged = chain(self.steps, given)
+        failed = {int(taken[row]): reason for row, reason in judged.failed.items()}
+        if failed and self.final:
+            row, reason = min(failed.items())
+            what = (
+                f"record {batch.column(MESSAGE_ID)[row]}"
+                if self.of_source
+                else f"a tuple of {self.tag.operator}"
+            )
+            raise failed_in_replay(what, reason)
+        if failed and self.spool is not None:
+            lost.append(batch.take(pa.array(sorted(failed))))
+        if self.of_source:
+            ledger.consume_records(anchors, batch.column(MESSAGE_ID), failed)
+        else:
+            ledger.consume(anchors)
+            for row, reason in failed.items():
+                ledger.fail(anchors.roots_at(row), reason)
+        columns = self._columns(batch, judged, taken)
+        if self.anchored:
+            made = anchors.children(taken[judged.source], salt)
+            ledger.produce(made)
+            columns[ANCHORS] = made.column()
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def _columns(self, batch: pa.RecordBatch, judged: Judged, taken: np.ndarray) -> dict[str, pa.Array]:
+        names = [name for name in judged.rows.schema.names if name not in (*self.carry, ANCHORS)]
+        columns = {name: judged.rows.column(name) for name in names}
+        if self.carry:
+            kept = pa.array(taken[judged.source])
+            columns |= {name: batch.column(name).take(kept) for name in self.carry}
+        return columns
+
+
+def failed_in_replay(what: str, reason: str) -> BatchFailedError:
+    """A tuple failed under a verdict that counts its record as done."""
+    msg = (
+        f"{what} failed in a replay of its batch ({reason}), but the batch's published outcome counts the record as "
+        "done: a store may hold it already. The batch is tried again"
+    )
+    return BatchFailedError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """Finds the positions of records that failed further down, by their ordinals: runs over the source's rows.
+
+    `wanted` is by shard index: disjoint intervals, sorted.
+    """
+
+    tag: Tag
+    wanted: Mapping[int, list[FailedRun]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """No rows: what was found is reported."""
+        ledger = self.tag.ledger()
+        for batch in batches:
+            if batch.num_rows:
+                anchors = anchors_of(batch)
+                ledger.consume_records(anchors, batch.column(MESSAGE_ID), self._found(anchors.roots))
+        send(self.tag, ledger)
+        yield pa.RecordBatch.from_arrays([pa.array([], ARROW_SCHEMA.field(MESSAGE_ID).type)], [MESSAGE_ID])
+
+    def _found(self, roots: np.ndarray) -> dict[int, str]:
+        found: dict[int, str] = {}
+        for (_, shard), places in groups_of(roots):
+            runs = self.wanted.get(shard)
+            if not runs:
+                continue
+            ordinals = ordinal_of(roots[places])
+            at = np.searchsorted([run.last_ordinal for run in runs], ordinals)
+            firsts = np.array([*(run.first_ordinal for run in runs), np.iinfo(np.int64).max])
+            inside = firsts[at] <= ordinals
+            found.update(
+                (int(row), runs[run].reason) for row, run in zip(places[inside], at[inside], strict=True)
+            )
+        return found

@@ -1,0 +1,281 @@
+"""What a tracked operator says of its input: one report a shard and task, once the input is exhausted.
+
+Reports are a mapping keyed by content: the same task run twice says the same and overwrites itself, and failures
+merge by union, so a record that failed in any run of it has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.accumulators import AccumulatorParam
+
+from kinesis_trident.bolt.tracking.anchors import Anchors, groups_of, places_of
+from kinesis_trident.bolt.tracking.fusion import current_task
+from kinesis_trident.bolt.tracking.spans import WHOLE, Spans
+from kinesis_trident.checkpoint.model.nodes import NotDone
+from kinesis_trident.tracker.ids import of_turn, ordinal_of, turn_of
+
+__all__ = ["FailedRun", "Ledger", "ReportKey", "ReportParam", "Reports", "merged"]
+
+
+class FailedRun(NamedTuple):
+    """Records with neighbouring ordinals that failed for the same reason.
+
+    `first_ordinal` to `last_ordinal` in the turn, both included. `first` and `last` are their positions as
+    `sequence[:sub]`, `prev` that of the record just before; all empty where the operator did not see the
+    source's rows.
+    """
+
+    first_ordinal: int
+    last_ordinal: int
+    first: str
+    last: str
+    prev: str | None
+    reason: str
+
+    def not_done(self) -> NotDone:
+        """As it is published."""
+        count = self.last_ordinal - self.first_ordinal + 1
+        return NotDone(self.first, self.last, count, self.reason, self.prev)
+
+
+class ReportKey(NamedTuple):
+    """What a report is about, and what its operator saw and made: the content is part of the key.
+
+    `stage` and `partition` are Spark's, of the task. `rows` and `consumed` are the number of anchors that came in on
+    this shard, and the XOR of their edges; `emitted` and `produced` the same of what went out. `span` says of which
+    records, where these are summed up in parts (`bolt.tracking.spans`).
+    """
+
+    txid: int
+    tag: int
+    operator: str
+    shard: int
+    rows: int
+    consumed: int
+    emitted: int = 0
+    produced: int = 0
+    stage: int = 0
+    partition: int = 0
+    span: int = WHOLE
+
+
+Reports = dict[ReportKey, tuple[FailedRun, ...]]
+
+
+class ReportParam(AccumulatorParam[Reports]):
+    """Adds reports up: the same key overwrites, failures merge."""
+
+    def zero(self, value: Reports) -> Reports:
+        """No reports."""
+        return {}
+
+    def addInPlace(self, value1: Reports, value2: Reports) -> Reports:
+        """Both sides' reports, in `value1`."""
+        for key, failed in value2.items():
+            known = value1.get(key)
+            value1[key] = failed if known is None or known == failed else tuple(merged([*known, *failed]))
+        return value1
+
+
+def merged(runs: Iterable[FailedRun]) -> Iterator[FailedRun]:
+    """The union of runs, sorted; those that overlap become one, with the first one's reason."""
+    held: FailedRun | None = None
+    for run in sorted(runs, key=lambda run: (*run[:4], run.prev or "", run.reason)):
+        if held is None:
+            held = run
+        elif run.first_ordinal <= held.last_ordinal:
+            if run.last_ordinal > held.last_ordinal:
+                held = held._replace(last_ordinal=run.last_ordinal, last=run.last)
+        else:
+            yield held
+            held = run
+    if held is not None:
+        yield held
+
+
+class _Turn:
+    """What one operator saw and made of one shard so far."""
+
+    __slots__ = ("consumed", "emitted", "failed", "produced", "rows", "seen")
+
+    def __init__(self) -> None:
+        self.rows = self.consumed = 0
+        self.emitted = self.produced = 0
+        self.failed: list[FailedRun] = []
+        self.seen: tuple[int, str] | None = None
+
+
+class _Records:
+    """Rows of the source with the failures among them."""
+
+    def __init__(self, roots: np.ndarray, message_ids: pa.Array, failed: dict[int, str]) -> None:
+        self.roots = roots
+        self.message_ids = message_ids
+        self.failed = failed
+
+    @cached_property
+    def _rows(self) -> dict[int, int]:
+        return {root: row for row, root in enumerate(self.roots.tolist())}
+
+    def fail(self, roots: Iterable[int], reason: str) -> list[int]:
+        """Fail those of the roots that are here, for each the first reason counts; the others."""
+        others = []
+        for root in roots:
+            row = self._rows.get(root)
+            if row is None:
+                others.append(root)
+            else:
+                self.failed.setdefault(row, reason)
+        return others
+
+
+class Ledger:
+    """Counts and XORs what one operator takes and makes in one task, shard by shard, over whole batches.
+
+    `consume` first, then `produce` and `fail`, in any number; `reports` when the input is exhausted. Where `spans`
+    are asked for, it sums up the records of each by themselves.
+    """
+
+    def __init__(self, operator: str, txid: int, spans: Spans | None = None) -> None:
+        self._operator = operator
+        self.txid = txid
+        self._spans = spans
+        self._turns: dict[tuple[int, int, int], _Turn] = {}
+        self._failed: dict[int, str] = {}
+        self._task = current_task()
+        self._held: _Records | None = None
+
+    def consume(self, taken: Anchors) -> None:
+        """Tuples came in."""
+        for turn, places in self._turns_of(taken.roots):
+            turn.rows += len(places)
+            turn.consumed ^= _xor(taken.edges, places)
+
+    def produce(self, made: Anchors) -> None:
+        """Tuples went out."""
+        for turn, places in self._turns_of(made.roots):
+            turn.emitted += len(places)
+            turn.produced ^= _xor(made.edges, places)
+
+    def fail(self, roots: Iterable[int], reason: str) -> None:
+        """The trees of these roots failed; for each the first reason counts."""
+        if self._task is not None and self._task.source is not None:
+            roots = self._task.source.fail_in_hand(roots, reason)
+        for root in roots:
+            self._failed.setdefault(root, reason)
+
+    def consume_records(self, taken: Anchors, message_ids: pa.Array, failed: Mapping[int, str]) -> None:
+        """Rows of the source came in, one anchor each; `failed` maps rows to reasons.
+
+        The failures so reported carry their positions, so nobody needs to look them up; but not those of spans, which
+        do not see a record's neighbours. Until the next rows come, those that fail further down in the same worker are
+        taken with them.
+        """
+        if self._spans is not None:
+            self.consume(taken)
+            for row, reason in failed.items():
+                self.fail([int(taken.roots[row])], reason)
+            return
+        self._let_go()
+        self._held = _Records(taken.roots, message_ids, dict(failed))
+        if self._task is not None:
+            self._task.source = self
+        self.consume(taken)
+
+    def fail_in_hand(self, roots: Iterable[int], reason: str) -> list[int]:
+        """Fail those of the roots that are among the rows that came last; the others."""
+        return [*roots] if self._held is None else self._held.fail(roots, reason)
+
+    def _let_go(self) -> None:
+        """Take the failures among the rows in hand into the account."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        rows = np.array(sorted(held.failed), dtype=np.int64)
+        for turn, places in self._turns_of(held.roots):
+            for at in np.flatnonzero(np.isin(places, rows)).tolist() if len(rows) else ():
+                row = int(places[at])
+                before = int(places[at - 1]) if at else None
+                self._fail_record(turn, row, before, held.roots, held.message_ids, held.failed[row])
+            last = int(places[-1])
+            turn.seen = (_ordinal(held.roots, last), _position(held.message_ids[last]))
+
+    def reports(self, stage: int = 0, partition: int = 0) -> Reports:
+        """What is to be said now that the input is exhausted; `stage` and `partition` are the task's."""
+        self._let_go()
+        unplaced: dict[tuple[int, int, int], list[FailedRun]] = {}
+        roots = np.array(sorted(self._failed), dtype=np.int64)
+        for root, turn, ordinal in zip(roots, turn_of(roots), ordinal_of(roots).tolist(), strict=True):
+            tag, shard = of_turn(int(turn))
+            span = WHOLE if self._spans is None else int(self._spans.of(shard, np.array([ordinal]))[0])
+            runs = unplaced.setdefault((tag, shard, span), [])
+            reason = self._failed[int(root)]
+            if runs and runs[-1].last_ordinal == ordinal - 1 and runs[-1].reason == reason:
+                runs[-1] = runs[-1]._replace(last_ordinal=ordinal)
+            else:
+                runs.append(FailedRun(ordinal, ordinal, "", "", None, reason))
+        return {
+            ReportKey(
+                self.txid,
+                tag,
+                self._operator,
+                shard,
+                turn.rows,
+                turn.consumed,
+                turn.emitted,
+                turn.produced,
+                stage,
+                partition,
+                span,
+            ): (*turn.failed, *unplaced.get((tag, shard, span), ()))
+            for (tag, shard, span), turn in self._turns.items()
+        }
+
+    def _turns_of(self, roots: np.ndarray) -> Iterator[tuple[_Turn, np.ndarray]]:
+        for (tag, shard), places in groups_of(roots):
+            if self._spans is None:
+                yield self._turn(tag, shard, WHOLE), places
+                continue
+            for span, inside in places_of(self._spans.of(shard, ordinal_of(roots[places]))):
+                yield self._turn(tag, shard, span), places[inside]
+
+    def _turn(self, *key: int) -> _Turn:
+        tag, shard, span = key
+        turn = self._turns.get((tag, shard, span))
+        if turn is None:
+            turn = self._turns[tag, shard, span] = _Turn()
+        return turn
+
+    @staticmethod
+    def _fail_record(
+        turn: _Turn, row: int, before: int | None, roots: np.ndarray, message_ids: pa.Array, reason: str
+    ) -> None:
+        ordinal, here = _ordinal(roots, row), _position(message_ids[row])
+        last = turn.failed[-1] if turn.failed else None
+        if last is not None and last.last_ordinal == ordinal - 1 and last.reason == reason:
+            turn.failed[-1] = last._replace(last_ordinal=ordinal, last=here)
+            return
+        seen = turn.seen
+        if before is not None:
+            seen = (_ordinal(roots, before), _position(message_ids[before]))
+        prev = seen[1] if seen is not None and seen[0] == ordinal - 1 else None
+        turn.failed.append(FailedRun(ordinal, ordinal, here, here, prev, reason))
+
+
+def _xor(edges: np.ndarray, places: np.ndarray) -> int:
+    return int(np.bitwise_xor.reduce(edges if len(places) == len(edges) else edges[places]))
+
+
+def _ordinal(roots: np.ndarray, row: int) -> int:
+    return int(ordinal_of(roots[row : row + 1])[0])
+
+
+def _position(message_id: pa.Scalar) -> str:
+    """`sequence[:sub]` of a message id, `stream/shardId:sequence[:sub]`."""
+    return str(message_id).rpartition("/")[2].partition(":")[2]

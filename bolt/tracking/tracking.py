@@ -1,0 +1,289 @@
+"""Tracking one attempt at a batch: the one mechanism below `reliable()`, topologies of bolts and Trident.
+
+    tracking = Tracking(rows, batch, carrier)               # rows: the batch's DataFrame, as the source gave it
+    words = tracking.steps("split", tracking.source, (step,), schema)
+    counts = tracking.steps("count", words.on(words.frame.repartition(4, "word")), (other,), schema)
+    ...                                                     # whatever actions: on `counts.frame`, several, or none
+    not_done = tracking.not_done()                          # now every tuple has been judged
+
+A `Tracked` is a DataFrame with the column `__anchors`, and the names of the operators that made its rows. Between two
+operators anything may stand that keeps every row with its `__anchors`, once: repartition, select, persist; `on` puts
+the changed frame in the place of the old. `steps` runs functions that judge tuples one by one. `operator` takes any
+picklable generator over Arrow batches; it keeps a `Ledger` (`bolt.tracking.reports`) and calls
+`bolt.tracking.operators.send` at the end
+of its input: `consume` the anchors of every tuple that comes in, `produce` those of every one that goes out,
+`fail` the
+roots of what fails.
+
+`not_done` adds the reports up (`bolt.tracking.coverage`). An operator whose reports do not cover its input is
+run once more to a
+noop sink. Where the sums disagree even then, all is run once more with sums of spans of records
+(`bolt.tracking.spans`), down to
+single ones: those whose own sums disagree are not done, with the reason `LOST`; the others are. There is no Spark job
+besides while everything was run and nothing failed but in operators that run in one worker with those on the source's
+rows (`bolt.tracking.fusion`); where something else did, one job over the source's rows finds where those
+records stand.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
+
+from kinesis_trident.bolt.errors import OperatorError
+from kinesis_trident.bolt.steps.functions import Step
+from kinesis_trident.bolt.tracking.carriers import Carrier
+from kinesis_trident.bolt.tracking.coverage import OPEN, SOURCE, intervals, lost, spans_of, whole
+from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.tracking.fusion import Fused, Operator
+from kinesis_trident.bolt.tracking.operators import Finder, StepOperator, Tag, Verdict
+from kinesis_trident.bolt.tracking.reports import FailedRun, Reports
+from kinesis_trident.bolt.tracking.spans import PROPERTY, WHOLE, Range, Spans
+from kinesis_trident.checkpoint.model.nodes import NotDone, Pin
+from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
+from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
+
+__all__ = ["LOST", "Operator", "Tracked", "Tracking"]
+
+log = logging.getLogger(__name__)
+
+LOST = "LOST"
+"""The reason of records whose tuples did not all come from one operator to the next, or came twice."""
+
+_FINDER = "__finder"
+_FINDING = {_FINDER: (SOURCE,)}
+_TAP = "__source"
+_TAPPING = {_TAP: (SOURCE,)}
+_ANCHORS = SCHEMA[ANCHORS]
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """Tuples: a DataFrame with `__anchors`, and the operators whose output it is, all of it and nothing else."""
+
+    frame: DataFrame
+    producers: tuple[str, ...]
+    above: tuple[DataFrame, tuple[Operator, ...]] | None = None
+    """What `frame` is made of, where it is operators on another frame."""
+
+    def on(self, frame: DataFrame) -> Tracked:
+        """The same tuples in another frame: moved, with other columns, cached; none lost, none doubled."""
+        return Tracked(frame, self.producers)
+
+    def through(self, operator: Operator, schema: StructType, producers: tuple[str, ...]) -> Tracked:
+        """What an operator makes of the tuples, with this schema.
+
+        Where they have not been moved since another operator made them, both run in one worker.
+        """
+        base, operators = self.above or (self.frame, ())
+        operators = (*operators, operator)
+        frame = base.mapInArrow(operator if len(operators) == 1 else Fused(operators), schema)
+        # Spark gives times in the zone of its session.
+        alone = "timestamp" in schema.simpleString()
+        return Tracked(frame, producers, None if alone else (base, operators))
+
+    def changed(self, frame: DataFrame) -> Tracked:
+        """Other tuples, made of these by the user: some dropped, some doubled. These are acked as they leave."""
+        return Tracked(frame, (OPEN,))
+
+    def union(self, other: Tracked) -> Tracked:
+        """The tuples of both; columns that only one has are null in the other's."""
+        return Tracked(
+            self.frame.unionByName(other.frame, allowMissingColumns=True), (*self.producers, *other.producers)
+        )
+
+
+class Tracking:
+    """One attempt at a batch, of which `rows` are the source's rows.
+
+    `verdict` names records to leave out. The batch's published outcome, where there is one, stands above it and is
+    `final`: then a failure fails the batch, never the record.
+    """
+
+    def __init__(
+        self, rows: DataFrame, batch: BatchInHand, carrier: Carrier, verdict: Verdict | None = None
+    ) -> None:
+        carrier.clear()
+        self._batch = batch
+        self._carrier = carrier
+        self._wiring: dict[str, tuple[str, ...]] = {}
+        self._frames: dict[str, DataFrame] = {}
+        self._kept: list[DataFrame] = []
+        self.final = batch.verdict is not None
+        self.verdict = batch.verdict if self.final else verdict
+        self.source = Tracked(rows, (SOURCE,))
+
+    @property
+    def spool(self) -> RetrySpool | None:
+        """Where the source's rows that fail are kept, if anywhere: with all columns of a record."""
+        return self._batch.spool
+
+    def tag(self, name: str) -> Tag:
+        """What an operator of this name needs to report."""
+        return Tag(name, self._batch.txid, self._carrier.sender)
+
+    def steps(
+        self,
+        name: str,
+        tuples: Tracked,
+        steps: tuple[Step, ...],
+        schema: StructType,
+        *,
+        carry: tuple[str, ...] = (),
+        anchored: bool = True,
+    ) -> Tracked:
+        """Judge tuples one by one; `schema` is that of the steps' rows and of the columns in `carry`.
+
+        Without `anchored` what comes out is not tracked any further: it has no `__anchors`, and is acked there.
+
+        Raises:
+            OperatorError: an operator of this name is there already.
+        """
+        of_source = tuples.producers == (SOURCE,)
+        operator = StepOperator(
+            self.tag(name),
+            steps,
+            of_source,
+            carry,
+            anchored,
+            self.verdict if of_source else None,
+            self.final,
+            self.spool if of_source else None,
+        )
+        return self.operator(name, tuples, operator, schema, anchored=anchored)
+
+    def operator(
+        self, name: str, tuples: Tracked, operator: Operator, schema: StructType, *, anchored: bool = True
+    ) -> Tracked:
+        """Put an operator on tuples; `schema` has no `__anchors`, it is added where the output is `anchored`.
+
+        Raises:
+            OperatorError: an operator of this name is there already.
+        """
+        if not name or name in self._wiring:
+            msg = f"operator {name!r}: each needs a name of its own; there are {', '.join(self._wiring) or 'none'}"
+            raise OperatorError(msg)
+        fields: list[StructField] = [*schema.fields, *([_ANCHORS] if anchored else [])]
+        made = tuples.through(operator, StructType(fields), (name,))
+        self._wiring[name] = tuples.producers
+        self._frames[name] = made.frame
+        return made
+
+    def not_done(
+        self, refused: Mapping[str, str] | None = None, *, ran: bool = False
+    ) -> dict[str, tuple[NotDone, ...]]:
+        """Make sure that every tuple has been judged, and what is not done of the batch, by shard.
+
+        `refused` names records, by message id, that a sink could not take, with the reasons. `ran` says that every
+        operator was run to its end: else one behind a function of the user's that took nothing is run again, because
+        that cannot be told from one that was not run.
+
+        Raises:
+            NotCoveredError: rows of a shard were not read at all, not even when the operators were run again.
+            NotOfThisBatchError: `refused` names a record that the batch did not hold.
+        """
+        batch = self._batch
+        pins, reports = batch.pins(), self._heard()
+        unheard = {operator for operator, _ in batch.uncovered(self._wiring, reports, pins)}
+        if not ran:
+            heard = {key.operator for key in reports}
+            unheard |= {name for name, inputs in self._wiring.items() if OPEN in inputs and name not in heard}
+        if unheard:
+            # The user's function took only part of the rows, or none: judge the others too.
+            # A cached frame would not run its operator.
+            self.release()
+            for name in self._last(unheard):
+                _run(self._frames[name])
+            pins, reports = batch.pins(), self._heard()
+        failed = batch.failed(self._wiring, reports, pins)
+        missing = batch.uncovered(self._wiring, reports, pins)
+        if missing:
+            lost = self._lost(missing, pins)
+            failed = batch.failed(self._wiring, self._heard(), pins)
+            for shard, runs in lost.items():
+                failed.setdefault(shard, []).extend(runs)
+        if any(not run.first for runs in failed.values() for run in runs):
+            finder = Finder(self.tag(_FINDER), {shard: intervals(runs) for shard, runs in failed.items()})
+            _run(self.source.frame.mapInArrow(finder, StructType([SCHEMA[MESSAGE_ID]])))
+            reports = self._heard()
+            batch.require_covered(_FINDING, reports, pins)
+            failed = batch.failed(_FINDING, reports, pins)
+        return batch.outcome(failed, pins, refused or {})
+
+    def shared(self, tuples: Tracked) -> Tracked:
+        """The same tuples, kept for several operators that take them, until `release`."""
+        self._kept.append(tuples.frame.persist())
+        return tuples.on(self._kept[-1])
+
+    def release(self) -> None:
+        """Let go of what is kept."""
+        while self._kept:
+            self._kept.pop().unpersist()
+
+    def _lost(self, missing: list[tuple[str, str]], pins: Mapping[str, Pin]) -> dict[int, list[FailedRun]]:
+        """The records whose trees do not come to zero, by shard index, in a run that sums up each by itself."""
+        batch = self._batch
+        spans = batch.spans(missing, pins)
+        tap = self.source.frame.mapInArrow(Finder(self.tag(_TAP), {}), StructType([SCHEMA[MESSAGE_ID]]))
+        while True:
+            reports = self._summed(spans, [tap, *(self._frames[name] for name in self._last(self._wiring))])
+            given = spans_of(reports, _TAP)
+            batch.require_covered(_TAPPING, whole(reports), pins)
+            found = {
+                part: name for part, name in lost(self._wiring, reports, given).items() if part[1] != WHOLE
+            }
+            if not found:
+                # In this run nothing was lost, and it judged every record.
+                return {}
+            ranges: dict[int, list[Range]] = {}
+            for shard, span in found:
+                ranges.setdefault(shard, []).append(spans.range_of(shard, span))
+            finer = Spans.over(ranges)
+            if spans.size <= finer.size:
+                break
+            spans = finer
+        log.warning(
+            "batch %d: tuples were lost or doubled before %s; %d records (in spans of %d) are not done",
+            batch.txid,
+            ", ".join(dict.fromkeys(found.values())),
+            len(found) * spans.size,
+            spans.size,
+        )
+        failed: dict[int, list[FailedRun]] = {}
+        for (shard, span), name in sorted(found.items()):
+            first, until = spans.range_of(shard, span)
+            reason = f"{LOST}: its tuples did not all come to {name}, or came twice"
+            failed.setdefault(shard, []).append(FailedRun(first, until - 1, "", "", None, reason))
+        return failed
+
+    def _summed(self, spans: Spans, frames: Iterable[DataFrame]) -> Reports:
+        """What operators say of spans of records when these frames are run."""
+        before = self._heard().keys()
+        settings = self.source.frame.sparkSession.conf
+        settings.set(PROPERTY, spans.text())
+        try:
+            for frame in frames:
+                _run(frame)
+        finally:
+            settings.unset(PROPERTY)
+        return {key: failed for key, failed in self._heard().items() if key not in before}
+
+    def _heard(self) -> Reports:
+        return self._batch.reports(self._carrier.reports)
+
+    def _last(self, operators: Iterable[str]) -> list[str]:
+        """Those operators of which none of the others takes tuples: running these runs all."""
+        names = set(operators)
+        above: set[str] = set()
+        for name in reversed(self._wiring):
+            if name in names or name in above:
+                above.update(self._wiring[name])
+        return [name for name in self._wiring if name in names and name not in above]
+
+
+def _run(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()

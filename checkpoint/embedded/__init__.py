@@ -1,0 +1,296 @@
+"""Servers for tests and demonstrations: a real ZooKeeper from PySpark's own jars, and moto's Kinesis.
+
+Each runs as a process of its own on a loopback port, and ends with the process that started it however that
+ends (see `checkpoint.embedded.supervisor`). `EmbeddedServer` does this for any server.
+"""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Self
+
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from kinesis_trident.checkpoint.embedded import supervisor
+from kinesis_trident.checkpoint.embedded.java import find_java
+from kinesis_trident.checkpoint.embedded.ports import LOOPBACK, free_port, is_free
+from kinesis_trident.checkpoint.errors import EmbeddedServerError
+
+__all__ = ["EmbeddedKinesis", "EmbeddedServer", "EmbeddedServerError", "EmbeddedZooKeeper"]
+
+_START_SECONDS = 90.0
+_POLL_SECONDS = 0.05
+_PROBE_SECONDS = 1.0
+_PORT_ATTEMPTS = 5
+_LOG_TAIL = 2000
+
+_ZOO_CFG = """\
+clientPort={port}
+clientPortAddress={host}
+dataDir={data}
+tickTime=500
+maxSessionTimeout=120000
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=*
+"""
+
+_LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c{1}: %m%n
+"""
+
+# The access log of moto's server would grow by a line a request.
+_MOTO = (
+    "import logging; logging.getLogger('werkzeug').setLevel('ERROR'); from moto.server import main; main()"
+)
+
+
+class EmbeddedServer(ABC):
+    """A server process with a folder and a port that stay the same over `stop` and `start`.
+
+    A kind of server is a subclass with its `_command` and `_answers`. The process works in its folder and logs
+    to `<name>.log` there.
+    """
+
+    name: str
+    stop_signal: signal.Signals = signal.SIGTERM
+    """What asks the server to end at once, whoever is still connected; after 10 s it is killed."""
+
+    def __init__(self, folder: Path | None, port: int) -> None:
+        self._temporary = (
+            tempfile.TemporaryDirectory(prefix="kinesis-trident-", ignore_cleanup_errors=True)
+            if folder is None
+            else None
+        )
+        self._folder = Path(self._temporary.name) if self._temporary else Path(str(folder)).absolute()
+        self._port = port
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def _command(self) -> list[str]:
+        """Prepare the folder and return the server's command line for `self._port`."""
+
+    @abstractmethod
+    def _answers(self) -> bool:
+        """Whether the server at `self._port` serves requests; OSError also means no."""
+
+    @property
+    def port(self) -> int:
+        """The loopback port; 0 before the first start, when none was given."""
+        return self._port
+
+    @property
+    def running(self) -> bool:
+        """Whether the server's process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> Self:
+        """Start the server and wait until it answers; nothing happens when it runs already.
+
+        Raises:
+            EmbeddedServerError: it ended, or did not answer within 90 s.
+            checkpoint.java.JavaMissingError: ZooKeeper only: there is no Java to run it.
+        """
+        if self.running:
+            return self
+        if self._port:
+            self._launch()
+            return self
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            self._port = free_port()
+            try:
+                self._launch()
+            except EmbeddedServerError as error:
+                self._port = 0
+                # Somebody took the port between the look and the start.
+                if attempt == _PORT_ATTEMPTS or "in use" not in str(error):
+                    raise
+            else:
+                break
+        return self
+
+    def stop(self) -> None:
+        """Stop the server and wait until it has ended; its port and folder are kept for another start."""
+        if self._process is None:
+            return
+        try:
+            self._process.communicate(supervisor.STOP)
+        finally:
+            # Also when Ctrl-C cuts the wait short: the keeper holds to its order without us.
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        if self._temporary:
+            self._temporary.cleanup()
+
+    def _launch(self) -> None:
+        if not is_free(self._port):
+            # Whoever listens there could be taken for our server.
+            msg = (
+                f"cannot start the embedded {self.name}: {LOOPBACK}:{self._port} is in use; stop what listens "
+                "there, or choose another port"
+            )
+            raise EmbeddedServerError(msg)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        log = self._folder / f"{self.name}.log"
+        folder = str(self._folder) if self._temporary else ""
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-I",
+                    supervisor.__file__,
+                    folder,
+                    str(int(self.stop_signal)),
+                    *self._command(),
+                ],
+                cwd=self._folder,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                # A session of its own: Ctrl-C in the terminal reaches the owner alone, which stops this.
+                start_new_session=True,
+            )
+        try:
+            self._await_answer(log)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _await_answer(self, log: Path) -> None:
+        retrying = Retrying(
+            stop=stop_after_delay(_START_SECONDS),
+            wait=wait_fixed(_POLL_SECONDS),
+            retry=retry_if_result(lambda answered: not answered),
+        )
+        try:
+            retrying(lambda: not self.running or self._answered())
+        except RetryError:
+            msg = f"embedded {self.name} at {LOOPBACK}:{self._port} did not answer in {_START_SECONDS:.0f} s"
+        else:
+            if self.running:
+                return
+            msg = f"embedded {self.name} at {LOOPBACK}:{self._port} ended while it was starting"
+        tail = log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:].strip()
+        msg = f"{msg}; the end of its log:\n{tail}"
+        raise EmbeddedServerError(msg)
+
+    def _answered(self) -> bool:
+        try:
+            return self._answers()
+        except (OSError, http.client.HTTPException):
+            return False
+
+
+class EmbeddedZooKeeper(EmbeddedServer):
+    """One real ZooKeeper server, run from the jars that PySpark brings.
+
+        with EmbeddedZooKeeper() as zookeeper:
+            client = KazooClient(zookeeper.hosts)
+
+    `stop` and `start` keep its port and data, as a restart of a server does. Sessions may be as short as 1 s.
+
+    Args:
+        data_dir: where it keeps its data; a temporary folder, removed at the end, when None.
+        port: a loopback port; 0 chooses a free one.
+    """
+
+    name = "zookeeper"
+
+    def __init__(self, data_dir: Path | None = None, port: int = 0) -> None:
+        super().__init__(data_dir, port)
+
+    @property
+    def hosts(self) -> str:
+        """The connection string, `127.0.0.1:port`."""
+        return f"{LOOPBACK}:{self._port}"
+
+    def _command(self) -> list[str]:
+        config, log4j = self._folder / "zoo.cfg", self._folder / "log4j2.properties"
+        data = self._folder / "data"
+        config.write_text(
+            _ZOO_CFG.format(port=self._port, host=LOOPBACK, data=data.as_posix()), encoding="utf-8"
+        )
+        log4j.write_text(_LOG4J, encoding="utf-8")
+        return [
+            str(find_java()),
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            f"-Dlog4j2.configurationFile={log4j}",
+            "-cp",
+            str(_spark_jars() / "*"),
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            str(config),
+        ]
+
+    def _answers(self) -> bool:
+        with socket.create_connection((LOOPBACK, self._port), timeout=_PROBE_SECONDS) as connection:
+            connection.sendall(b"conf")
+            answer = b"".join(iter(lambda: connection.recv(4096), b""))
+        # Its folder tells our server from any other; while it is not serving yet it does not name it.
+        return f"dataDir={self._folder.as_posix()}/data/".encode() in answer
+
+
+class EmbeddedKinesis(EmbeddedServer):
+    """moto's server as a local Kinesis: any credentials will do, and what it holds is lost when it stops.
+
+    Good for simple streams; it hands out short sequence numbers and does not end closed shards.
+
+    Args:
+        port: a loopback port; 0 chooses a free one.
+    """
+
+    name = "kinesis"
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(None, port)
+
+    @property
+    def endpoint_url(self) -> str:
+        """What the option `endpointUrl`, and boto3's `endpoint_url`, take."""
+        return f"http://{LOOPBACK}:{self._port}"
+
+    def _command(self) -> list[str]:
+        if find_spec("moto") is None:
+            msg = (
+                "the embedded Kinesis is moto's server, which is missing: pip install 'kinesis-trident[demo]'"
+            )
+            raise EmbeddedServerError(msg)
+        return [sys.executable, "-c", _MOTO, "-H", LOOPBACK, "-p", str(self._port)]
+
+    def _answers(self) -> bool:
+        connection = http.client.HTTPConnection(LOOPBACK, self._port, timeout=_PROBE_SECONDS)
+        try:
+            connection.request("GET", "/moto-api/")
+            return connection.getresponse().status < 500
+        finally:
+            connection.close()
+
+
+def _spark_jars() -> Path:
+    """The folder of PySpark's jars, found without importing PySpark."""
+    spec = find_spec("pyspark")
+    for location in spec.submodule_search_locations or () if spec else ():
+        jars = Path(location) / "jars"
+        if any(jars.glob("zookeeper-*.jar")):
+            return jars
+    msg = "the embedded ZooKeeper runs from PySpark's jars, and none are installed: pip install pyspark"
+    raise EmbeddedServerError(msg)

@@ -1,0 +1,1 @@
+"""What is stored in ZooKeeper: paths, node types, their encoding. Pure."""

@@ -1,0 +1,147 @@
+"""Nodes to JSON and back, strictly. Pure.
+
+What cannot be read is never taken for something else, nor for nothing: a checkpoint read wrong would lose or
+repeat records in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import msgspec
+
+from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.model.contents import flaw_of
+from kinesis_trident.checkpoint.model.nodes import VERSION, Batch, Node
+from kinesis_trident.checkpoint.model.packed_nodes import PACKED_VERSION, packed, packed_kind, unpacked
+from kinesis_trident.tracker.errors import OrderError
+
+__all__ = ["corrupt", "decode", "encode", "naming", "version_of"]
+
+NodeT = TypeVar("NodeT", bound=Node)
+
+_encoder = msgspec.json.Encoder()
+_decoders: dict[type[Node], msgspec.json.Decoder[Node]] = {}
+
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""How msgspec refuses bytes; the last is what is nested too deep."""
+
+
+_MOST_SAID = 1000
+
+
+class _Version(msgspec.Struct):
+    v: int
+
+
+_version_decoder = msgspec.json.Decoder(_Version)
+
+_WHAT_TO_DO = (
+    "Nothing was changed. Restore the node from a backup, or read it with the release that wrote it; "
+    "delete it only if you accept that what it says is forgotten"
+)
+
+
+def encode(node: Node) -> bytes:
+    """The node as compact JSON, `v` included; very many runs of records are packed."""
+    return _encoder.encode(packed(node))
+
+
+def version_of(path: str, data: bytes) -> int:
+    """The format version that a JSON object names.
+
+    Raises:
+        CorruptNodeError: it is not a JSON object, or has no `v`.
+    """
+    try:
+        return _version_decoder.decode(data).v
+    except _UNREADABLE as error:
+        msg = f"{path} does not hold a node of kinesis-trident ({error}): {data[:80]!r}. {_WHAT_TO_DO}"
+        raise CorruptNodeError(msg) from None
+
+
+def decode(path: str, data: bytes, kind: type[NodeT]) -> NodeT:
+    """The node of type `kind` that `data` holds.
+
+    Args:
+        path: where it stands, for the error: a ZooKeeper path, or words such as `the offset of batch 7`.
+        data: JSON.
+        kind: a struct of `checkpoint.model.nodes`.
+
+    Raises:
+        CorruptNodeError: another version, bad JSON, a missing or an unknown field, a wrong type, or fields that
+            contradict each other.
+    """
+    stored = packed_kind(kind, data)
+    if stored is not kind:
+        return _sound(path, _unpacked(path, data, stored))  # type: ignore[return-value]
+    decoder = _decoder_of(kind)
+    try:
+        node = decoder.decode(data)
+    except _UNREADABLE as error:
+        # Of another version one cannot know what is wrong.
+        _refuse_other_version(path, version_of(path, data))
+        raise corrupt(path, f"does not hold a {kind.__name__} of version {VERSION}: {error}") from None
+    # Ours begin with it; where it is missing, the default must not stand in for it.
+    _refuse_other_version(path, node.v if data.startswith(b'{"v":') else version_of(path, data))
+    if isinstance(node, Batch):
+        _refuse_other_version(path, node.plan.v)
+    return _sound(path, node)  # type: ignore[return-value]
+
+
+def _sound(path: str, node: Node) -> Node:
+    wrong = flaw_of(node)
+    if wrong:
+        raise corrupt(path, f"does not hold a {type(node).__name__}: {wrong}")
+    return node
+
+
+def _decoder_of(kind: type[Node]) -> msgspec.json.Decoder[Node]:
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    return decoder
+
+
+def _unpacked(path: str, data: bytes, stored: type[Node]) -> Node:
+    """The node of what is stored with its runs packed."""
+    try:
+        return unpacked(_decoder_of(stored).decode(data))
+    except (*_UNREADABLE, OrderError) as error:
+        msg = f"{path} does not hold a {stored.__name__} of version {PACKED_VERSION}: {error}. {_WHAT_TO_DO}"
+        raise CorruptNodeError(msg) from None
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Name a node whose content, although each field is right, makes no sense to who uses it.
+
+    Raises:
+        CorruptNodeError: a ValueError was raised within, as trackers and positions raise them.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise corrupt(path, f"does not fit the nodes beside it: {error}") from error
+
+
+def corrupt(path: str, what: str) -> CorruptNodeError:
+    """The error of a node that is not what it should be: `what` goes on from its path."""
+    return CorruptNodeError(f"{path} {_short(what)}. {_WHAT_TO_DO}")
+
+
+def _short(what: str) -> str:
+    # A value of a megabyte is in some errors whole.
+    return what if len(what) <= _MOST_SAID else f"{what[:_MOST_SAID]}..."
+
+
+def _refuse_other_version(path: str, version: int) -> None:
+    if version != VERSION:
+        msg = (
+            f"{path} has format version {version}, this release of kinesis-trident reads version {VERSION}. "
+            f"{_WHAT_TO_DO}"
+        )
+        raise CorruptNodeError(msg)

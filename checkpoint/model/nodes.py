@@ -1,0 +1,328 @@
+"""What stands in ZooKeeper: one struct a kind of node, JSON with a version, read strictly.
+
+Every node is a JSON object with `"v": 1`. Unknown fields, missing fields, another version or bad JSON are an
+error that names the path: nothing is ever started over in silence. Bump `VERSION` when a format changes, and
+keep a reader of the version before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Annotated, Literal
+
+import msgspec
+
+from kinesis_trident.tracker.records import SEQUENCE, NotDone, Number, PendingRun, PositionText, Run, Time
+
+__all__ = [
+    "VERSION",
+    "Acks",
+    "Batch",
+    "CheckpointNode",
+    "DeadLetterRecord",
+    "DeadLettersNode",
+    "EpochNode",
+    "ExternalNode",
+    "FencedNode",
+    "InflightNode",
+    "JudgingNode",
+    "NotDone",
+    "OwnerNode",
+    "Pin",
+    "Plan",
+    "ReportNode",
+    "SettledNode",
+    "ShardLineage",
+    "ShardsNode",
+    "StartNode",
+    "StopNode",
+    "StreamsNode",
+    "TaskReport",
+]
+
+VERSION = 1
+
+StartText = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=rf"\A(TRIM_HORIZON|AT_TIMESTAMP -?[0-9]{{1,16}}|A(FTER|T)_SEQUENCE_NUMBER {SEQUENCE}|"
+        rf"SHARD_END( {SEQUENCE})?)\Z"
+    ),
+]
+"""Where reading starts, in the text form of `spout.positions`, checked when it is decoded."""
+
+Sequence = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,129}\Z")]
+
+Ordinal = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""What is counted, and txids and epochs."""
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What all nodes share."""
+
+    v: int = VERSION
+
+
+class EpochNode(Node, frozen=True, kw_only=True):
+    """`epoch`: raised by each start. The znode's version is the epoch, so a multi can check it."""
+
+    run: str
+    host: str
+    pid: Number
+    since: Time
+
+
+class OwnerNode(Node, frozen=True, kw_only=True):
+    """`owner`: ephemeral, to look at; not a lock."""
+
+    epoch: Ordinal
+    host: str
+    pid: Number
+    since: Time
+
+
+class FencedNode(Node, frozen=True, kw_only=True):
+    """`fenced/<epoch>`: one active run that found itself replaced: who stopped, and for whom."""
+
+    epoch: Ordinal
+    by_epoch: Ordinal
+    by_host: str
+    by_pid: Number
+
+
+class StartNode(Node, frozen=True, kw_only=True):
+    """`start`: LATEST resolved to a time, once, before first use. Milliseconds by the server's clock."""
+
+    timestamp: Time
+
+
+class StreamsNode(Node, frozen=True, kw_only=True):
+    """`streams`: those that have their home with several, name to creation time in epoch milliseconds.
+
+    `active`: those that the newest run reads; the state of the others is kept, in case they are read again.
+    """
+
+    streams: dict[str, Number]
+    active: tuple[str, ...]
+
+
+class ShardLineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One shard's place in the history of resharding.
+
+    `state` is open, closed (no more writes) or drained (read to its end). `start` is the position, in text
+    form, at which its reading begins while it has no checkpoint. `listed`: when it was listed first, epoch
+    milliseconds
+    by the server's clock: what it held then was still there; 0 where that is not known.
+    """
+
+    parents: tuple[str, ...] = ()
+    state: Literal["open", "closed", "drained"] = "open"
+    start: StartText = "TRIM_HORIZON"
+    listed: Time = 0
+
+
+class ShardsNode(Node, frozen=True, kw_only=True):
+    """`shards`: the lineage of all shards seen and not yet forgotten."""
+
+    shards: dict[str, ShardLineage]
+
+
+class CheckpointNode(Node, frozen=True, kw_only=True):
+    """`checkpoints/<shard>`: the safe checkpoint and where reading goes on.
+
+    `checkpoint`/`sub`: everything up to this record is done (None before the first). `position`: where the
+    next turn starts, in the text form of `spout.positions`. `arrival`: of the last record read, epoch
+    milliseconds.
+    `seen`: when the shard was last known to hold nothing more, by the server's clock. `behind_ms`: the lag
+    then. `read`: how many records were delivered for the first time, by all runs together.
+    """
+
+    checkpoint: Sequence | None
+    sub: Annotated[int, msgspec.Meta(ge=-1, le=2**31)] = -1
+    txid: Ordinal
+    position: StartText
+    arrival: Time | None = None
+    seen: Time | None = None
+    behind_ms: Number = 0
+    read: Number = 0
+
+
+class InflightNode(Node, frozen=True, kw_only=True):
+    """`inflight/<shard>`: what is not done, in shard order.
+
+    `waiting`: failed, due again at `Run.due`. `dead`: exhausted or expired, to be dead-lettered by the next
+    plan. Runs at or below the checkpoint are there because somebody asked for a replay. `pending`: delivered, and with
+    `ackMode=explicit` not acked yet. `turns`: the batches whose pins know the positions of all these, and are kept for
+    that.
+    """
+
+    txid: Ordinal
+    waiting: tuple[Run, ...] = ()
+    dead: tuple[Run, ...] = ()
+    blocked: str = ""
+    pending: tuple[PendingRun, ...] = ()
+    turns: tuple[Ordinal, ...] = ()
+
+
+class Plan(Node, frozen=True, kw_only=True):
+    """The offset that Spark logs: the plan of one batch, complete.
+
+    Shards go by their names in the layout. `positions`: where each known shard is read from, in the text form of
+    `spout.positions`. `read`: the shards whose new records this batch reads. `retries`, `dead`: runs this batch
+    delivers again, or dead-letters, by shard; why they failed, ZooKeeper knows. `notDone`: the runs that wait for a
+    later batch, by shard. `limit`, `limitBytes`: new records, and their payload, a shard, None for no bound. `room`:
+    new records of single shards, where fewer fit. `streams`: name to creation time in epoch milliseconds. `resume`:
+    where a shard is read from again if ZooKeeper's data is lost, as it stands before `positions` with records in
+    between that nobody has acked yet, or that wait and are too many for `notDone`. `deaggregate`: whether the batch
+    splits aggregates, however often it is read; None in plans of a release that did not say, and where nothing is read.
+    """
+
+    txid: Ordinal
+    plan: str
+    streams: dict[str, Number]
+    positions: dict[str, StartText]
+    read: tuple[str, ...] = ()
+    retries: dict[str, tuple[Run, ...]] = {}
+    dead: dict[str, tuple[Run, ...]] = {}
+    notDone: dict[str, tuple[Run, ...]] = {}
+    limit: Number | None = None
+    limitBytes: Number | None = None
+    room: dict[str, Number] = {}
+    resume: dict[str, StartText] = {}
+    deaggregate: bool | None = None
+
+    @property
+    def shards(self) -> list[str]:
+        """The shards that this batch touches, sorted: a shard's index here is its index in the record ids."""
+        return sorted({*self.read, *self.retries, *self.dead})
+
+    def reads(self, shard: str) -> bool:
+        """Whether this batch reads new records of a shard; `read` is sorted, and may be long."""
+        at = bisect_left(self.read, shard)
+        return at < len(self.read) and self.read[at] == shard
+
+
+class Batch(Node, frozen=True, kw_only=True):
+    """`batches/<txid>`: the plan, and the epoch of the run that works on it."""
+
+    epoch: Ordinal
+    plan: Plan
+
+
+class Pin(Node, frozen=True, kw_only=True):
+    """`batches/<txid>/<shard>`: what this turn of the shard holds, fixed before its first row is seen.
+
+    `start`, `end`: positions in text form. `last`: the last new record, None when the turn has none. `count`:
+    of all rows, retries included; `fresh`: of the new ones. `digest`: xxh3 of the rows' positions in order.
+    `xor`: of the tuple ids. `served`: how many records of each planned retry and dead run, merged in shard
+    order, were found; runs beyond its length were not reached. `missing`: indexes into the same list whose
+    records are (at least partly) gone from the stream. `through`: the last retried position. `lost`: rows an
+    earlier pin of this turn held that a replay no longer found. `positions`: with `ackMode=explicit`, those of
+    all rows
+    in order, as `tracker.position_keys.pack_in_parts` gives them. `gone`: retention had removed the shard
+    before the turn.
+    """
+
+    txid: Ordinal
+    plan: str
+    epoch: Ordinal
+    start: StartText
+    end: StartText
+    last: PositionText | None
+    count: Ordinal
+    fresh: Ordinal
+    digest: str
+    xor: int
+    closed: bool = False
+    arrival: Time | None = None
+    seen: Time | None = None
+    behind_ms: Number = 0
+    served: tuple[Number, ...] = ()
+    missing: tuple[Ordinal, ...] = ()
+    through: PositionText | None = None
+    lost: Ordinal = 0
+    positions: tuple[str, ...] = ()
+    gone: bool = False
+
+
+class Acks(Node, frozen=True, kw_only=True):
+    """`acks/<txid>`: the outcome of a batch: what is *not* done, by shard; all else that ran is done."""
+
+    txid: Ordinal
+    plan: str
+    epoch: Ordinal
+    not_done: dict[str, tuple[NotDone, ...]] = {}
+
+
+class TaskReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """What one operator saw of one shard in one task, and what failed: the fields of `bolt.tracking.reports`."""
+
+    tag: int
+    operator: str
+    shard: int
+    rows: int
+    consumed: int
+    emitted: int
+    produced: int
+    stage: int
+    partition: int
+    span: int
+    failed: tuple[tuple[int, int, str, str, str | None, str], ...] = ()
+
+
+class ReportNode(Node, frozen=True, kw_only=True):
+    """`reports/<txid>/<attempt>-<digest>`: what a task reports where there is no SparkContext."""
+
+    reports: tuple[TaskReport, ...]
+
+
+class JudgingNode(Node, frozen=True, kw_only=True):
+    """`judging`: the newest run whose driver judges records: each batch of it that was run has an outcome."""
+
+    epoch: int
+
+
+class SettledNode(Node, frozen=True, kw_only=True):
+    """`settled`: the newest txid whose every shard carries its stamp."""
+
+    txid: Ordinal
+    plan: str
+
+
+class StopNode(Node, frozen=True, kw_only=True):
+    """`stop`: the run of `epoch` is asked to plan nothing more; `settled` is its answer, the newest settled txid."""
+
+    epoch: Ordinal
+    settled: Ordinal | None = None
+
+
+class ExternalNode(Node, frozen=True, kw_only=True):
+    """`external/<shard>/<id>`: asked for by another process, consumed between two batches.
+
+    `op`: `replay` of the `records`; or `ack`, `fail` (for `reason`) or `reset` (of the timeout) of those at the
+    `positions`, which are packed by `tracker.position_keys`.
+    """
+
+    op: Literal["replay", "ack", "fail", "reset"]
+    records: tuple[PositionText, ...] = ()
+    positions: str = ""
+    reason: str = ""
+
+
+class DeadLetterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One dead letter, as the console lists it."""
+
+    message_id: str
+    attempts: Number
+    reason: str
+    time: Time
+    txid: Ordinal
+    count: Number = 1
+
+
+class DeadLettersNode(Node, frozen=True, kw_only=True):
+    """`deadletters/<shard>`: how many in all, and the last few; the records are where the option says."""
+
+    count: Number
+    target: str
+    last: tuple[DeadLetterRecord, ...] = ()

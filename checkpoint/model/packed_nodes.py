@@ -1,0 +1,171 @@
+"""The nodes that hold runs of failed records, packed where the runs are many. Pure.
+
+Up to `FEW` runs a node stands as it is, for everybody to read. With more its runs are packed (`tracker.packing`) and
+its version is 2: thousands of failures otherwise take megabytes, again with every batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kinesis_trident.checkpoint.model.nodes import (
+    Acks,
+    Batch,
+    InflightNode,
+    Node,
+    NotDone,
+    Ordinal,
+    Plan,
+    StartText,
+)
+from kinesis_trident.tracker.packing import PackedRuns, pack_runs, unpack_runs
+from kinesis_trident.tracker.records import Failure, Number, PendingRun, Run
+
+__all__ = ["FEW", "PACKED_VERSION", "PackedPlan", "packed", "packed_kind", "unpacked"]
+
+PACKED_VERSION = 2
+"""The version of nodes and offsets whose runs are packed; those with few are of version 1 as before."""
+
+FEW = 16
+"""Runs of a node that are not packed."""
+
+Chunks = tuple[PackedRuns, ...]
+
+
+class PackedInflight(Node, frozen=True, kw_only=True):
+    """An `InflightNode`."""
+
+    v: int = PACKED_VERSION
+    txid: Ordinal
+    waiting: Chunks
+    dead: Chunks
+    blocked: str
+    pending: tuple[PendingRun, ...]
+    turns: tuple[Ordinal, ...]
+
+
+class PackedPlan(Node, frozen=True, kw_only=True):
+    """A `Plan`."""
+
+    v: int = PACKED_VERSION
+    txid: Ordinal
+    plan: str
+    streams: dict[str, Number]
+    positions: dict[str, StartText]
+    read: tuple[str, ...]
+    retries: dict[str, Chunks]
+    dead: dict[str, Chunks]
+    notDone: dict[str, Chunks]
+    limit: Number | None
+    limitBytes: Number | None
+    room: dict[str, Number]
+    resume: dict[str, StartText]
+    deaggregate: bool | None = None
+
+
+class PackedBatch(Node, frozen=True, kw_only=True):
+    """A `Batch`."""
+
+    v: int = PACKED_VERSION
+    epoch: Ordinal
+    plan: PackedPlan
+
+
+class PackedAcks(Node, frozen=True, kw_only=True):
+    """An `Acks`; a piece is packed as a run of no attempt, with its reason as the one failure."""
+
+    v: int = PACKED_VERSION
+    txid: Ordinal
+    plan: str
+    epoch: Ordinal
+    not_done: dict[str, Chunks]
+
+
+_KINDS: dict[type[Node], type[Node]] = {
+    InflightNode: PackedInflight,
+    Batch: PackedBatch,
+    Plan: PackedPlan,
+    Acks: PackedAcks,
+}
+
+
+def packed_kind(kind: type[Node], data: bytes) -> type[Node]:
+    """The struct that JSON of a node of this kind is to be read as."""
+    # A node's version comes first, as it is declared first.
+    return _KINDS.get(kind, kind) if data.startswith(b'{"v":%d,' % PACKED_VERSION) else kind
+
+
+def packed(node: Node) -> Node:
+    """A node as it is stored: itself, or with its runs packed."""
+    match node:
+        case InflightNode() if len(node.waiting) + len(node.dead) > FEW:
+            runs = {"waiting": pack_runs(node.waiting), "dead": pack_runs(node.dead)}
+            return PackedInflight(**_fields(node) | runs)
+        case Plan() if _count(node.retries, node.dead, node.notDone) > FEW:
+            by_shard = {
+                name: _each(pack_runs, getattr(node, name)) for name in ("retries", "dead", "notDone")
+            }
+            return PackedPlan(**_fields(node) | by_shard)
+        case Batch() if isinstance(plan := packed(node.plan), PackedPlan):
+            return PackedBatch(epoch=node.epoch, plan=plan)
+        case Acks() if _count(node.not_done) > FEW:
+            return PackedAcks(**_fields(node) | {"not_done": _each(_pack_pieces, node.not_done)})
+    return node
+
+
+def unpacked(node: Node) -> Node:
+    """A stored node as it is meant.
+
+    Raises:
+        tracker.errors.OrderError: its runs cannot be read.
+    """
+    match node:
+        case PackedInflight():
+            runs = {"waiting": unpack_runs(node.waiting), "dead": unpack_runs(node.dead)}
+            return InflightNode(**_fields(node) | runs)
+        case PackedPlan():
+            by_shard = {
+                name: _each(unpack_runs, getattr(node, name)) for name in ("retries", "dead", "notDone")
+            }
+            return Plan(**_fields(node) | by_shard)
+        case PackedBatch():
+            plan = unpacked(node.plan)
+            assert isinstance(plan, Plan)
+            return Batch(epoch=node.epoch, plan=plan)
+        case PackedAcks():
+            return Acks(**_fields(node) | {"not_done": _each(_unpack_pieces, node.not_done)})
+    return node
+
+
+def _fields(node: Node) -> dict[str, Any]:
+    """What packing leaves as it is, among the rest; the version is that of the other struct."""
+    fields = msgspec.structs.asdict(node)
+    del fields["v"]
+    return fields
+
+
+def _count(*by_shard: Mapping[str, Sequence[Any]]) -> int:
+    return sum(len(runs) for held in by_shard for runs in held.values())
+
+
+def _each(change: Any, by_shard: Mapping[str, Any]) -> dict[str, Any]:
+    return {shard: change(held) for shard, held in by_shard.items()}
+
+
+def _pack_pieces(pieces: Sequence[NotDone]) -> Chunks:
+    return pack_runs(
+        [
+            Run(piece.first, piece.last, piece.count, piece.prev, 0, 0, (Failure(0, piece.reason),))
+            for piece in pieces
+        ]
+    )
+
+
+def _unpack_pieces(chunks: Chunks) -> tuple[NotDone, ...]:
+    return tuple(
+        NotDone(run.first, run.last, run.count, run.failures[-1].reason if run.failures else "", run.prev)
+        for run in unpack_runs(chunks)
+    )

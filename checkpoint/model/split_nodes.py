@@ -1,0 +1,121 @@
+"""Nodes beyond what ZooKeeper holds: a head that names its parts, which stand beside it. Pure.
+
+ZooKeeper's limit is 1 MiB a request (`jute.maxbuffer`), and beyond it the connection is cut without an error.
+What is larger than `PART_SIZE` is written as sibling nodes `<name>~<digest>~<i>` first, then the head in its
+place: `{"v": 1, "parts": n, "size": bytes, "digest": ...}`. Parts are slices of the JSON. Their names come
+from the content, so a repeated write is the same write, and a head never meets the parts of another.
+
+A node of packed runs is cut between its chunks (`tracker.packing`) and each piece is named by its own digest: the head
+then lists them in `pieces`. So what did not change since the node was last written stays where it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+import xxhash
+
+from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.model.codec import encode
+from kinesis_trident.checkpoint.model.layout import PART_MARK
+from kinesis_trident.checkpoint.model.nodes import Node
+from kinesis_trident.checkpoint.model.packed_nodes import PACKED_VERSION
+
+__all__ = ["PART_SIZE", "WHOLE", "head_of", "is_part", "join", "owner_of", "part_paths", "split"]
+
+PART_SIZE = 512 * 1024
+
+WHOLE = 32 * 1024
+"""Bytes in one piece of a node of which there are hundreds, so that reading 128 of them is 4 MiB."""
+
+_CHUNK = re.compile(rb'(?=\{"n":)')
+"""Before a `PackedRuns` in JSON: a quote within a text is escaped, so this is nothing else."""
+
+
+class Head(Node, frozen=True, kw_only=True):
+    """What stands in the place of a large node."""
+
+    parts: int
+    size: int
+    digest: str
+
+
+class PiecedHead(Node, frozen=True, kw_only=True):
+    """What stands in the place of a large node whose parts are named one by one."""
+
+    v: int = PACKED_VERSION
+    parts: int
+    size: int
+    digest: str
+    pieces: tuple[str, ...]
+
+
+_decoders = (msgspec.json.Decoder(Head), msgspec.json.Decoder(PiecedHead))
+
+
+def split(
+    path: str, data: bytes, part_size: int = PART_SIZE, whole: int | None = None
+) -> tuple[bytes, dict[str, bytes]]:
+    """What to write at `path`, and the parts (path to bytes) to write before it; none when `data` fits.
+
+    `whole`: up to which size it does; that of a part by default.
+    """
+    if len(data) <= (part_size if whole is None else whole):
+        return data, {}
+    chunks = _CHUNK.split(data)
+    digest = xxhash.xxh3_128_hexdigest(data)
+    slices = [chunk[at : at + part_size] for chunk in chunks for at in range(0, len(chunk), part_size)]
+    head: Head | PiecedHead = Head(parts=len(slices), size=len(data), digest=digest)
+    if len(chunks) > 2:
+        pieces = tuple(map(xxhash.xxh3_128_hexdigest, slices))
+        head = PiecedHead(parts=len(slices), size=len(data), digest=digest, pieces=pieces)
+    return encode(head), dict(zip(part_paths(path, head), slices, strict=True))
+
+
+def head_of(data: bytes) -> Head | PiecedHead | None:
+    """The head that `data` is, or None where it is a node in one piece."""
+    if b'"parts"' not in data:
+        return None
+    for decoder in _decoders:
+        try:
+            # No node has these fields, so nothing else can be taken for a head.
+            return decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+    return None
+
+
+def part_paths(path: str, head: Head | PiecedHead) -> list[str]:
+    """Where the parts stand, in order; one that is there twice is one node."""
+    if isinstance(head, PiecedHead):
+        return [f"{path}{PART_MARK}{digest}{PART_MARK}0" for digest in head.pieces]
+    return [f"{path}{PART_MARK}{head.digest}{PART_MARK}{i}" for i in range(head.parts)]
+
+
+def join(path: str, head: Head | PiecedHead, parts: Sequence[bytes]) -> bytes:
+    """The node's JSON.
+
+    Raises:
+        CorruptNodeError: the parts are not what the head says.
+    """
+    data = b"".join(parts)
+    if len(data) != head.size or xxhash.xxh3_128_hexdigest(data) != head.digest:
+        msg = (
+            f"{path} is kept in {head.parts} parts, and those beside it do not add up to its {head.size} "
+            f"bytes of digest {head.digest}. Nothing was changed. Restore the nodes {path}{PART_MARK}* from "
+            "a backup"
+        )
+        raise CorruptNodeError(msg)
+    return data
+
+
+def is_part(name: str) -> bool:
+    """Whether a child's name is that of a part."""
+    return PART_MARK in name
+
+
+def owner_of(name: str) -> str:
+    """The name of the node that a part, or a node in one piece, belongs to."""
+    return name.partition(PART_MARK)[0]

@@ -1,0 +1,1 @@
+"""The state of one application in ZooKeeper, typed and fenced."""

@@ -1,0 +1,169 @@
+"""Nodes that change together: written in multis that move what they are of from one state to the next, once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+from kazoo.client import KazooClient
+
+from kinesis_trident.checkpoint.errors import CheckpointMovedBackError
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Node, SettledNode
+from kinesis_trident.checkpoint.model.split_nodes import head_of, part_paths
+from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
+from kinesis_trident.checkpoint.store.node_store import NodeStore, Stored, left_behind
+from kinesis_trident.checkpoint.zookeeper.operations import (
+    PACK_SIZE,
+    Create,
+    Delete,
+    Op,
+    Refused,
+    Write,
+    size_of,
+)
+from kinesis_trident.tracker.records import RecordPosition
+
+__all__ = ["Unit", "UnitStore", "position_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Nodes that change together: those of one shard, or, without a shard, what ends a settling."""
+
+    nodes: Mapping[str, Node]
+    removed: tuple[str, ...] = ()
+    shard: str | None = None
+    # What is removed may be left to a purge, where it is not as expected.
+    may_leave: bool = False
+
+
+class UnitStore(NodeStore):
+    """Writes units, as many as fit in a multi, and remembers what it wrote."""
+
+    def __init__(self, client: KazooClient, layout: Layout, timeout: float | None = None) -> None:
+        super().__init__(client, layout, timeout)
+        # What settling last wrote or read: nobody else writes these nodes under our epoch, and each write
+        # checks the version, so a batch is settled without reading first.
+        self._known: dict[str, Stored[Any] | None] = {}
+        # Parts are written before the head that names them: who sweeps in between, as purging does beside all
+        # else, would take them for left over.
+        self._moving = threading.Lock()
+
+    def _move(self, units: Sequence[Unit], epoch: int) -> list[str]:
+        with self._moving:
+            return self._moved(units, epoch)
+
+    def _moved(self, units: Sequence[Unit], epoch: int) -> list[str]:
+        moved: list[str] = []
+        for _ in range(RACES):
+            try:
+                self._learn(units)
+                self._write([unit for unit in units if self._wanted(unit)], epoch, moved)
+            except Refused:
+                # Known no more: another process of this run has written, or a consumed node is gone.
+                self._known.clear()
+                units = [replace(unit, removed=()) if unit.may_leave else unit for unit in units]
+                continue
+            except BaseException:
+                self._known.clear()
+                raise
+            return moved
+        raise too_many_races(self.layout.checkpoints)
+
+    def _learn(self, units: Sequence[Unit]) -> None:
+        """Read what is not known yet of the nodes about to be written."""
+        unknown: dict[type[Node], list[str]] = {}
+        for unit in units:
+            for path, node in unit.nodes.items():
+                if path not in self._known:
+                    unknown.setdefault(type(node), []).append(path)
+        for kind, paths in unknown.items():
+            self._known.update(zip(paths, self._fetch_many(paths, kind), strict=True))
+
+    def _wanted(self, unit: Unit) -> bool:
+        """Whether a unit is still to be written: a shard is not when it carries the stamp of this txid.
+
+        Raises:
+            CheckpointMovedBackError: a checkpoint would move back.
+        """
+        for path, new in unit.nodes.items():
+            known = self._known[path]
+            if known is None or not isinstance(new, CheckpointNode):
+                continue
+            old: CheckpointNode = known.node
+            if unit.shard is not None and old.txid >= new.txid:
+                return False
+            was, becomes = position_of(old), position_of(new)
+            if was is not None and (becomes is None or becomes < was):
+                msg = (
+                    f"the checkpoint at {path} would move back from {was} (txid {old.txid}) to {becomes} "
+                    f"(txid {new.txid}); nothing was written. This is a defect: report it with what it "
+                    f"and its neighbour under {self.layout.inflight} hold"
+                )
+                raise CheckpointMovedBackError(msg)
+        return True
+
+    def _write(self, units: Sequence[Unit], epoch: int, moved: list[str]) -> None:
+        pack: list[Op] = []
+        after: dict[str, Stored[Any]] = {}
+        shards: list[str] = []
+        held = 0
+
+        def flush() -> None:
+            nonlocal held
+            if pack:
+                self._commit(pack, epoch)
+                self._known.update(after)
+                moved.extend(shards)
+            pack.clear()
+            after.clear()
+            shards.clear()
+            held = 0
+
+        for unit in units:
+            ops: list[Op] = list(map(Delete, unit.removed))
+            became: dict[str, Stored[Any]] = {}
+            for path, node in unit.nodes.items():
+                known = self._known[path]
+                if not _changes(known.node if known else None, node):
+                    continue
+                data = self._prepare(path, node, epoch, known.parts if known else ())
+                head = head_of(data)
+                parts = tuple(part_paths(path, head)) if head else ()
+                if known is None:
+                    ops.append(Create(path, data))
+                    became[path] = Stored(node, 0, parts=parts)
+                else:
+                    ops += [Write(path, data, known.version), *left_behind(path, data, known.parts)]
+                    became[path] = Stored(node, known.version + 1, parts=parts)
+            weight = sum(map(size_of, ops))
+            if held + weight > PACK_SIZE:
+                flush()
+            pack += ops
+            held += weight
+            after |= became
+            if unit.shard is not None:
+                shards.append(unit.shard)
+        flush()
+
+
+def position_of(node: CheckpointNode) -> RecordPosition | None:
+    """The safe checkpoint as a position that compares; None before the first record is done."""
+    return None if node.checkpoint is None else RecordPosition(int(node.checkpoint), node.sub)
+
+
+def _changes(old: Node | None, new: Node) -> bool:
+    """Whether writing `new` over `old` says anything new."""
+    match old, new:
+        case None, InflightNode():
+            return bool(new.waiting or new.dead or new.pending or new.blocked)
+        case InflightNode(), InflightNode():
+            # The stamp alone is the checkpoint's to carry.
+            return msgspec.structs.replace(old, txid=new.txid) != new
+        case SettledNode(), SettledNode():
+            return new.txid > old.txid
+    return old != new

@@ -1,0 +1,301 @@
+"""What belongs to one batch: its plan, the pins of its turns, its outcome; and their removal."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
+
+from kinesis_trident.checkpoint.errors import CorruptNodeError, PlanConflictError
+from kinesis_trident.checkpoint.model.codec import encode
+from kinesis_trident.checkpoint.model.nodes import Acks, Batch, Pin, Plan
+from kinesis_trident.checkpoint.model.split_nodes import owner_of
+from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
+from kinesis_trident.checkpoint.store.node_store import NodeStore, stray_below, txid_of
+from kinesis_trident.checkpoint.store.reports import no_batch
+from kinesis_trident.checkpoint.zookeeper.operations import (
+    EXISTS,
+    MISSING,
+    NOT_EMPTY,
+    OTHER_VERSION,
+    PACK_SIZE,
+    REQUEST_LIMIT,
+    Create,
+    Delete,
+    Op,
+    Refused,
+    Write,
+    packed,
+)
+
+__all__ = ["BatchStore"]
+
+PinOrAcks = TypeVar("PinOrAcks", Pin, Acks)
+
+
+class BatchStore(NodeStore):
+    """Plans, pins and outcomes: each made once, and adopted by whoever comes later with the same plan."""
+
+    def put_batch(self, plan: Plan, epoch: int) -> Batch:
+        """Store a plan once, or take it over from an older run.
+
+        Returns:
+            The batch as it stands now, under `epoch`.
+
+        Raises:
+            PlanConflictError: another plan stands under this txid.
+            FencedError: a newer run has taken over.
+        """
+        path = self.layout.batch_of(plan.txid)
+        batch = Batch(epoch=epoch, plan=plan)
+        for _ in range(RACES):
+            try:
+                self._create(path, batch, epoch)
+            except Refused as refused:
+                if refused.kind is not EXISTS:
+                    raise
+            else:
+                return batch
+            found = self._fetch(path, Batch)
+            if found is None:
+                continue
+            stored = found.node
+            if stored.plan.plan != plan.plan:
+                msg = (
+                    f"{path} holds plan {stored.plan.plan} of epoch {stored.epoch}, not plan {plan.plan}: "
+                    "Spark's checkpoint and ZooKeeper do not belong together. Use the checkpointLocation "
+                    "this application ran with, or another applicationName"
+                )
+                raise PlanConflictError(msg)
+            if stored.epoch == epoch:
+                return stored
+            adopted = Batch(epoch=epoch, plan=stored.plan)
+            try:
+                self._replace(path, adopted, found, epoch)
+            except Refused:
+                continue
+            return adopted
+        raise too_many_races(path)
+
+    def get_batch(self, txid: int) -> Batch | None:
+        """The plan of a batch, None when it is not there (any more)."""
+        found = self._fetch(self.layout.batch_of(txid), Batch)
+        return found.node if found else None
+
+    def newest_batch(self) -> Batch | None:
+        """The plan with the highest txid; None when there is none. Seen is what was stored before this call."""
+        for txid in reversed(self._txids(fresh=True)):
+            batch = self.get_batch(txid)
+            if batch is not None:
+                return batch
+        return None
+
+    def batches(self) -> list[int]:
+        """The txids of all plans, rising."""
+        return self._txids(fresh=False)
+
+    def _txids(self, *, fresh: bool) -> list[int]:
+        found = []
+        for name, path in self._children(self.layout.batches, fresh=fresh).items():
+            try:
+                found.append(txid_of(path, name))
+            except CorruptNodeError as error:
+                self._corrupt(error)
+        return sorted(found)
+
+    def get_pin(self, txid: int, shard: str) -> Pin | None:
+        """The pin of one shard's turn, None when there is none."""
+        found = self._fetch(self.layout.pin_of(txid, shard), Pin)
+        return found.node if found else None
+
+    def get_pins(self, txid: int, shards: Sequence[str], *, fresh: bool = False) -> dict[str, Pin]:
+        """The pins of those shards that have one, in one round trip of latency.
+
+        `fresh`: those that any process has made before this call; else one may be missing yet.
+        """
+        found = self._fetch_many([self.layout.pin_of(txid, shard) for shard in shards], Pin, fresh=fresh)
+        return {shard: stored.node for shard, stored in zip(shards, found, strict=True) if stored is not None}
+
+    def create_pin(self, shard: str, pin: Pin, epoch: int) -> tuple[Pin, bool]:
+        """Fix what a turn holds, or learn how it was fixed before.
+
+        A pin of the same plan is adopted, whatever its epoch; one of another plan and an older epoch is
+        replaced.
+
+        Returns:
+            The pin that holds, and whether it is the one given.
+
+        Raises:
+            FencedError: a newer run has taken over.
+            BatchMissingError: the batch was settled and purged, or never planned.
+            PlanConflictError: this very run has pinned the turn under another plan.
+        """
+        return self._once(self.layout.pin_of(pin.txid, shard), pin, Pin, epoch)
+
+    def create_pins(self, pins: Mapping[str, Pin], epoch: int) -> dict[str, Pin]:
+        """Fix what turns hold, or learn how they were fixed before, as `create_pin` does, in few requests.
+
+        Returns:
+            By shard the pin that holds.
+
+        Raises:
+            FencedError, BatchMissingError, PlanConflictError: as `create_pin`.
+        """
+        layout = self.layout
+        held = dict(pins)
+        for pack in packed(
+            ([Create(layout.pin_of(pin.txid, shard), encode(pin))] for shard, pin in pins.items()), PACK_SIZE
+        ):
+            try:
+                self._commit(pack, epoch)
+            except Refused as refused:
+                if refused.kind is MISSING:
+                    raise no_batch(refused.op.path.rpartition("/")[0]) from None
+                # Somebody pins beside us: which of them it is, is learned one by one.
+                paths = {op.path for op in pack}
+                for shard, pin in pins.items():
+                    if layout.pin_of(pin.txid, shard) in paths:
+                        held[shard], _ = self.create_pin(shard, pin, epoch)
+        return held
+
+    def replace_pin(self, shard: str, pin: Pin, epoch: int) -> None:
+        """Fix what a turn holds whatever stands there: the last writer wins, if its run is the newest.
+
+        Raises:
+            FencedError, BatchMissingError: as `create_pin`.
+        """
+        path = self.layout.pin_of(pin.txid, shard)
+        for _ in range(RACES):
+            data = self._prepare(path, pin, epoch)
+            op: Op
+            for op in (Write(path, data), Create(path, data)):
+                try:
+                    self._commit([op], epoch)
+                except Refused as refused:
+                    if refused.kind not in (MISSING, EXISTS):
+                        raise
+                    if isinstance(op, Create) and refused.kind is MISSING:
+                        raise no_batch(self.layout.batch_of(pin.txid)) from None
+                else:
+                    return
+        raise too_many_races(path)
+
+    def put_acks(self, acks: Acks, epoch: int) -> tuple[Acks, bool]:
+        """Publish the outcome of a batch once: the verdict. Who finds one of the same plan adopts it.
+
+        Returns:
+            The verdict that holds, and whether it is the one given.
+
+        Raises:
+            FencedError, BatchMissingError, PlanConflictError: as `create_pin`.
+        """
+        where = self.layout.batch_of(acks.txid)
+        return self._once(self.layout.acks_of(acks.txid), acks, Acks, epoch, where=where)
+
+    def get_acks(self, txid: int, *, fresh: bool = False) -> Acks | None:
+        """The outcome of a batch, None when none was published. `fresh`: as with `get_pins`."""
+        found = self._fetch(self.layout.acks_of(txid), Acks, fresh=fresh)
+        return found.node if found else None
+
+    def finished(self, txid: int, shards: Sequence[str]) -> tuple[dict[str, Pin], Acks | None]:
+        """What settling a batch needs: the pins of those shards that have one, and the outcome; one round trip.
+
+        All that was there before this call is seen: Spark has committed the batch, so its outcome was published.
+        """
+        pins = {shard: self.layout.pin_of(txid, shard) for shard in shards}
+        acks = self.layout.acks_of(txid)
+        found = self._fetch_each({**dict.fromkeys(pins.values(), Pin), acks: Acks}, fresh=True)
+        held = {shard: stored.node for shard, path in pins.items() if (stored := found[path]) is not None}
+        outcome = found[acks]
+        return held, outcome.node if outcome is not None else None
+
+    def nodes_of(self, txid: int, pinned: Sequence[str], *, outcome: bool) -> tuple[str, ...]:
+        """The nodes of a batch in the order in which they can be removed: the pins, the outcome, the plan."""
+        layout = self.layout
+        published = (layout.acks_of(txid),) if outcome else ()
+        return (*(layout.pin_of(txid, shard) for shard in pinned), *published, layout.batch_of(txid))
+
+    def purge(self, txid_upto: int, epoch: int, keep: Collection[int] = ()) -> int:
+        """Remove plans, pins and outcomes up to and including a txid, but for those of `keep`, with all their parts.
+
+        Returns:
+            How many nodes were removed.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        removed = 0
+        for _ in range(RACES):
+            ops = self._leftovers(txid_upto, frozenset(keep))
+            try:
+                for pack in packed(ops, PACK_SIZE):
+                    self._commit(pack, epoch)
+                    removed += len(pack)
+            except Refused as refused:
+                folder = refused.op.path.rpartition("/")[0]
+                if refused.kind is NOT_EMPTY and folder not in (self.layout.batches, self.layout.reports):
+                    raise stray_below(refused.op.path) from None
+                # A late task has pinned between the look and the removal.
+                continue
+            return removed
+        raise too_many_races(self.layout.batches)
+
+    def _leftovers(self, txid_upto: int, keep: frozenset[int]) -> list[list[Op]]:
+        """What to remove, in groups that go together: the pins of a batch with its plan.
+
+        Else a late task could pin its turn again where a pin is gone and the plan is not.
+        """
+        layout = self.layout
+        folders = (layout.batches, layout.acks, layout.reports)
+        listed = self._session.children(folders)
+        old = {
+            folder: [
+                name
+                for name in names or []
+                if (txid := txid_of(f"{folder}/{name}", owner_of(name))) <= txid_upto and txid not in keep
+            ]
+            for folder, names in zip(folders, listed, strict=True)
+        }
+        parents = [f"{folder}/{name}" for folder in (layout.batches, layout.reports) for name in old[folder]]
+        below = self._session.children(parents)
+        groups: list[list[Op]] = []
+        for parent, names in zip(parents, below, strict=True):
+            # Children first: what has any cannot be removed.
+            removed: list[Op] = [*(Delete(f"{parent}/{name}") for name in names or []), Delete(parent)]
+            groups += packed([[op] for op in removed], REQUEST_LIMIT - PACK_SIZE)
+        groups += ([Delete(f"{layout.acks}/{name}")] for name in old[layout.acks])
+        return groups
+
+    def _once(
+        self, path: str, node: PinOrAcks, kind: type[PinOrAcks], epoch: int, where: str | None = None
+    ) -> tuple[PinOrAcks, bool]:
+        for _ in range(RACES):
+            try:
+                self._create(path, node, epoch, where=where)
+            except Refused as refused:
+                if refused.kind is MISSING:
+                    raise no_batch(self.layout.batch_of(node.txid)) from None
+                if refused.kind is not EXISTS:
+                    raise
+            else:
+                return node, True
+            found = self._fetch(path, kind)
+            if found is None:
+                continue
+            if found.node.plan == node.plan:
+                return found.node, False
+            if found.node.epoch >= epoch:
+                self.check_epoch(epoch)
+                msg = (
+                    f"{path} is of plan {found.node.plan}, epoch {found.node.epoch}, and cannot be made for "
+                    f"plan {node.plan}, epoch {epoch}: one run has planned txid {node.txid} twice. This is a "
+                    "defect: restart the query"
+                )
+                raise PlanConflictError(msg)
+            try:
+                self._replace(path, node, found, epoch)
+            except Refused as refused:
+                if refused.kind not in (OTHER_VERSION, MISSING):
+                    raise
+                continue
+            return node, True
+        raise too_many_races(path)

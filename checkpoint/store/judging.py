@@ -1,0 +1,61 @@
+"""The word of a driver that judges its records: from then on a batch of its run is done only with an outcome.
+
+A plain query publishes nothing, so for it "no outcome" says that everything is done. Where somebody judges, the same
+silence says that the outcome was lost, as in a ZooKeeper that was restored from a copy made before it was published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kinesis_trident.checkpoint.model.nodes import Batch, JudgingNode
+from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
+from kinesis_trident.checkpoint.store.node_store import NodeStore
+from kinesis_trident.checkpoint.zookeeper.operations import EXISTS, Refused
+
+__all__ = ["Judging"]
+
+
+class Judging(NodeStore):
+    """The node `judging`: the newest run whose driver judges."""
+
+    _said = 0
+
+    def say_judging(self, epoch: int) -> None:
+        """Note that the driver of the run of `epoch` judges its records; nothing is asked again once it is noted.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        if self._said == epoch:
+            return
+        path, node = self.layout.judging, JudgingNode(epoch=epoch)
+        for _ in range(RACES):
+            found = self._fetch(path, JudgingNode)
+            try:
+                if found is None:
+                    self._create(path, node, epoch)
+                elif found.node.epoch < epoch:
+                    self._replace(path, node, found, epoch)
+                else:
+                    self.check_epoch(epoch)
+            except Refused as refused:
+                if found is None and refused.kind is not EXISTS:
+                    raise
+                continue
+            self._said = epoch
+            return
+        raise too_many_races(path)
+
+    def owes_outcome(self, txid: int, pinned_by: Collection[int]) -> bool:
+        """Whether the batch, of which no outcome was found, must have one: it is of a run whose driver judges.
+
+        `pinned_by` are the epochs of its pins: a later run that takes the batch over may not have come to judging it.
+        To be asked after `finished`, in the same session: what a driver noted before the batch was finished is seen
+        then. A batch that is not stored was never run.
+        """
+        judging = self._fetch(self.layout.judging, JudgingNode)
+        if judging is None:
+            return False
+        batch = self._fetch(self.layout.batch_of(txid), Batch)
+        return batch is not None and judging.node.epoch in (batch.node.epoch, *pinned_by)

@@ -1,0 +1,72 @@
+"""What tasks report to the driver of a batch, where there is no SparkContext between them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import xxhash
+
+from kinesis_trident.checkpoint.errors import BatchMissingError
+from kinesis_trident.checkpoint.model.codec import encode
+from kinesis_trident.checkpoint.model.nodes import ReportNode
+from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
+from kinesis_trident.checkpoint.store.node_store import NodeStore, txid_of
+from kinesis_trident.checkpoint.zookeeper.operations import EXISTS, Check, Create, Refused
+
+__all__ = ["ReportStore", "no_batch"]
+
+
+class ReportStore(NodeStore):
+    """Reports by the attempt at a batch that they are for."""
+
+    def add_report(self, txid: int, attempt: str, node: ReportNode) -> None:
+        """Leave a task's report for the driver's `attempt` at a batch; the same one again is the same node.
+
+        Not fenced: a report says which run and plan it is of, and the driver leaves out those of others.
+
+        Raises:
+            BatchMissingError: the batch is settled, or was never planned.
+        """
+        folder, data = self.layout.reports_of(txid), encode(node)
+        path = f"{folder}/{attempt}-{xxhash.xxh3_128_hexdigest(data)}"
+        guard = Check(self.layout.batch_of(txid))
+        for _ in range(RACES):
+            try:
+                self._session.commit([guard, Create(path, data)])
+            except Refused as refused:
+                if refused.kind is EXISTS:
+                    return
+                if refused.op is guard:
+                    raise no_batch(self.layout.batch_of(txid)) from None
+            else:
+                return
+            with suppress(Refused):
+                self._session.commit([guard, Create(folder)])
+        raise too_many_races(folder)
+
+    def reports(self, attempt: str) -> list[tuple[int, ReportNode]]:
+        """The reports to one attempt at a batch: txid and node."""
+        # Tasks have written them, each in a session of its own: one that is missing would count as not judged.
+        folders = self._children(self.layout.reports, fresh=True)
+        listed = self._session.children(list(folders.values()))
+        paths = {
+            f"{folder}/{name}": txid_of(folder, txid)
+            for (txid, folder), names in zip(folders.items(), listed, strict=True)
+            for name in names or []
+            if name.startswith(f"{attempt}-")
+        }
+        found = self._fetch_many(list(paths), ReportNode)
+        return [
+            (txid, stored.node)
+            for txid, stored in zip(paths.values(), found, strict=True)
+            if stored is not None
+        ]
+
+
+def no_batch(path: str) -> BatchMissingError:
+    """What is raised where a plan is not there (any more)."""
+    return BatchMissingError(
+        f"{path} does not exist: the batch is settled and its plan purged, or it was never planned. Rows of "
+        "a settled batch are not read again; a query that needs them starts with another applicationName and "
+        "startingPosition"
+    )

@@ -1,0 +1,226 @@
+"""What belongs to one shard over all batches: its safe checkpoint, what is in flight, its dead letters.
+
+One shard's nodes change together, in one multi stamped with the txid, so a crash anywhere leaves each shard
+either before or after a batch, and settling the batch again goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from kinesis_trident.checkpoint.errors import CheckpointError
+from kinesis_trident.checkpoint.model.codec import encode
+from kinesis_trident.checkpoint.model.nodes import (
+    CheckpointNode,
+    DeadLettersNode,
+    InflightNode,
+    Node,
+    SettledNode,
+    ShardsNode,
+)
+from kinesis_trident.checkpoint.model.split_nodes import is_part, owner_of
+from kinesis_trident.checkpoint.store.atomic_writes import Unit, UnitStore
+from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
+from kinesis_trident.checkpoint.zookeeper.operations import (
+    PACK_SIZE,
+    Create,
+    Delete,
+    Op,
+    Refused,
+    Write,
+    packed,
+)
+
+__all__ = ["ShardStore"]
+
+NodeT = TypeVar("NodeT", bound=Node)
+Updates = Mapping[str, tuple[CheckpointNode, InflightNode | None]]
+
+
+class ShardStore(UnitStore):
+    """Checkpoints, in-flight records and dead letter counts, moved on by settling batches."""
+
+    def checkpoints(self) -> dict[str, CheckpointNode]:
+        """All safe checkpoints by shard."""
+        return self._nodes(self.layout.checkpoints, CheckpointNode)
+
+    def inflight(self) -> dict[str, InflightNode]:
+        """What is not done, by shard; a shard that never had anything is not named."""
+        return self._nodes(self.layout.inflight, InflightNode)
+
+    def dead_letters(self) -> dict[str, DeadLettersNode]:
+        """How many records were dead-lettered and the last few, by shard."""
+        return self._nodes(self.layout.deadletters, DeadLettersNode)
+
+    def settled(self) -> SettledNode | None:
+        """The newest batch that is settled in all its shards; None before the first."""
+        found = self._fetch(self.layout.settled, SettledNode)
+        return found.node if found else None
+
+    def lineage(self) -> ShardsNode | None:
+        """The lineage of the stream's shards; None before the first listing."""
+        found = self._fetch(self.layout.shards, ShardsNode)
+        return found.node if found else None
+
+    def put_lineage(self, node: ShardsNode, epoch: int) -> None:
+        """Store the lineage: the last writer of the newest run wins.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        self._move([Unit({self.layout.shards: node})], epoch)
+
+    def settle(
+        self,
+        updates: Updates,
+        dead_letters: Mapping[str, DeadLettersNode],
+        shards_node: ShardsNode | None,
+        settled: SettledNode,
+        epoch: int,
+        consumed: Mapping[str, Sequence[str]] | None = None,
+        leftover: Sequence[str] = (),
+    ) -> list[str]:
+        """Move shards on by one batch; what was done of it before is skipped, so it may be repeated.
+
+        Args:
+            updates: by shard, its new checkpoint and what is in flight now; None leaves that as it is.
+            dead_letters: by shard, the new counts; written with the shard's checkpoint, skipped with it.
+            shards_node: the lineage, where it has changed.
+            settled: written last, once every shard carries the stamp.
+            epoch: of this run.
+            leftover: paths of the batch's own nodes, removed with the last multi so that none of its rows are
+                given any more; where they are not as expected, they are left to `purge`.
+            consumed: by shard, the names of the nodes of `external` that `updates` has taken in; removed with
+                the shard's checkpoint. A shard named here or in `dead_letters` is named in `updates` too.
+
+        Returns:
+            The shards that this call has moved on; those already stamped with this txid or a later one are
+            left out.
+
+        Raises:
+            CheckpointMovedBackError: a checkpoint would move back; nothing was written.
+            FencedError: a newer run has taken over.
+        """
+        strays = {*dead_letters, *(consumed or {})} - set(updates)
+        if strays:
+            msg = f"cannot settle txid {settled.txid}: no checkpoint is given for {', '.join(sorted(strays))}"
+            raise CheckpointError(msg)
+        units = [
+            self._unit(shard, checkpoint, inflight, dead_letters.get(shard), (consumed or {}).get(shard, ()))
+            for shard, (checkpoint, inflight) in updates.items()
+        ]
+        last: dict[str, Node] = {self.layout.settled: settled}
+        if shards_node is not None:
+            last[self.layout.shards] = shards_node
+        return self._move([*units, Unit(last, tuple(leftover), may_leave=True)], epoch)
+
+    def amend(
+        self,
+        shard: str,
+        epoch: int,
+        *,
+        checkpoint: CheckpointNode | None = None,
+        inflight: InflightNode | None = None,
+        consumed: Sequence[str] = (),
+    ) -> None:
+        """Change a shard's nodes between two batches, in one multi; their stamp stays what it is.
+
+        `consumed` names the nodes of `external` that this takes in; they are removed with it.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        nodes: dict[str, Node] = {}
+        if checkpoint is not None:
+            nodes[self.layout.checkpoint_of(shard)] = checkpoint
+        if inflight is not None:
+            nodes[self.layout.inflight_of(shard)] = inflight
+        folder = self.layout.external_of(shard)
+        self._move([Unit(nodes, tuple(f"{folder}/{name}" for name in consumed))], epoch)
+
+    def forget(self, shards: Sequence[str], dead_letters: Mapping[str, DeadLettersNode], epoch: int) -> None:
+        """Remove the nodes of shards, in one multi; `dead_letters` is what is kept of theirs, by the name it gets.
+
+        A folder of `external` with requests in it stays, until they are taken in.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        with self._moving:
+            for _ in range(RACES):
+                ops = [*self._written(dead_letters), *self._removed(shards)]
+                try:
+                    self._commit(ops, epoch)
+                except Refused:
+                    # Somebody has asked for something of such a shard meanwhile.
+                    continue
+                for op in ops:
+                    self._known.pop(op.path, None)
+                return
+            raise too_many_races(self.layout.checkpoints)
+
+    def _written(self, dead_letters: Mapping[str, DeadLettersNode]) -> list[Op]:
+        paths = [self.layout.deadletters_of(name) for name in dead_letters]
+        found = self._fetch_many(paths, DeadLettersNode)
+        return [
+            Create(path, encode(node)) if stored is None else Write(path, encode(node), stored.version)
+            for path, node, stored in zip(paths, dead_letters.values(), found, strict=True)
+        ]
+
+    def _removed(self, shards: Sequence[str]) -> list[Op]:
+        layout = self.layout
+        kinds: dict[str, type[Node]] = {}
+        for shard in shards:
+            kinds[layout.checkpoint_of(shard)] = CheckpointNode
+            kinds[layout.inflight_of(shard)] = InflightNode
+            kinds[layout.deadletters_of(shard)] = DeadLettersNode
+        ops: list[Op] = []
+        for path, stored in self._fetch_each(kinds).items():
+            if stored is not None:
+                ops += map(Delete, (path, *stored.parts))
+        folders = [layout.external_of(shard) for shard in shards]
+        asked = self._session.children(folders)
+        return [*ops, *(Delete(folder) for folder, names in zip(folders, asked, strict=True) if names == [])]
+
+    def sweep_parts(self, epoch: int) -> int:
+        """Remove parts of in-flight nodes and lineages that a crash has left unnamed; returns how many."""
+        with self._moving:
+            return self._sweep(epoch)
+
+    def _sweep(self, epoch: int) -> int:
+        layout = self.layout
+        removed: list[Op] = []
+        folders: tuple[tuple[str, type[Node]], ...] = (
+            (layout.inflight, InflightNode),
+            (layout.deadletters, DeadLettersNode),
+            (layout.base, ShardsNode),
+        )
+        for folder, kind in folders:
+            names = [name for name in self._session.children([folder])[0] or [] if is_part(name)]
+            heads = sorted({f"{folder}/{owner_of(name)}" for name in names})
+            found = self._fetch_many(heads, kind)
+            named = {part for stored in found if stored is not None for part in stored.parts}
+            removed += [Delete(f"{folder}/{name}") for name in names if f"{folder}/{name}" not in named]
+        for pack in packed([[op] for op in removed], PACK_SIZE):
+            self._commit(pack, epoch)
+        return len(removed)
+
+    def _nodes(self, folder: str, kind: type[NodeT]) -> dict[str, NodeT]:
+        return {name: stored.node for name, stored in self._fetch_folder(folder, kind).items()}
+
+    def _unit(
+        self,
+        shard: str,
+        checkpoint: CheckpointNode,
+        inflight: InflightNode | None,
+        dead_letters: DeadLettersNode | None,
+        consumed: Sequence[str],
+    ) -> Unit:
+        nodes: dict[str, Node] = {self.layout.checkpoint_of(shard): checkpoint}
+        if inflight is not None:
+            nodes[self.layout.inflight_of(shard)] = inflight
+        if dead_letters is not None:
+            nodes[self.layout.deadletters_of(shard)] = dead_letters
+        folder = self.layout.external_of(shard)
+        return Unit(nodes, tuple(f"{folder}/{name}" for name in consumed), shard)

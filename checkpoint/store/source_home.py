@@ -1,0 +1,128 @@
+"""Where the state of a source stands: in the home of its one stream, or in the home that several share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kazoo.client import KazooClient
+from msgspec.structs import replace
+
+from kinesis_trident.checkpoint.errors import HomeError
+from kinesis_trident.checkpoint.model.layout import PAST_RETENTION, Layout, ShardKey
+from kinesis_trident.checkpoint.model.nodes import (
+    CheckpointNode,
+    InflightNode,
+    SettledNode,
+    ShardsNode,
+    StreamsNode,
+)
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+
+__all__ = ["find_home", "move_in", "settle_in"]
+
+
+def find_home(client: KazooClient, root: str, application: str, streams: Mapping[str, int]) -> Layout:
+    """The layout of a source that reads `streams`, name to creation time in epoch milliseconds.
+
+    A stream that was once read together with others has its home with them from then on.
+
+    Raises:
+        CheckpointError: ZooKeeper does not answer, or a node is corrupt.
+    """
+    several = Layout(root, application)
+    if len(streams) > 1:
+        return several
+    ((stream, created),) = streams.items()
+    known = SourceStore(client, several).streams()
+    return (
+        several
+        if known is not None and stream in known.streams
+        else Layout(root, application, stream, created)
+    )
+
+
+def settle_in(
+    home: SourceStore,
+    client: KazooClient,
+    streams: Mapping[str, int],
+    epoch: int,
+    host: str,
+    pid: int,
+    now: int,
+) -> dict[str, int]:
+    """See that all of several streams have their home with each other; the creation times of those that have.
+
+    Raises:
+        HomeError, FencedError: as `move_in`.
+    """
+    node = home.streams()
+    known = dict(node.streams) if node else {}
+    layout = home.layout
+    for stream, created in streams.items():
+        if known.get(stream) != created:
+            alone = SourceStore(client, Layout(layout.root, layout.application, stream, created))
+            move_in(home, epoch, alone, host, pid, now)
+    known |= streams
+    home.put_streams(StreamsNode(streams=known, active=tuple(sorted(streams))), epoch)
+    return known
+
+
+def move_in(home: SourceStore, epoch: int, alone: SourceStore, host: str, pid: int, now: int) -> bool:
+    """Take the state of a stream that was read alone over into the home of several; whether there was any.
+
+    Its older run is fenced. Checkpoints, retries and dead letters come along, stamped with the newest settled txid
+    here, or, where nothing is settled here yet, as that of the stream, so that its Spark checkpoint goes on. It may
+    be repeated after a crash; what stands at the old place stays there and is not looked at again.
+
+    Raises:
+        HomeError: a batch of the stream is not settled, or records of it are not acked (`ackMode=explicit`).
+        FencedError: a newer run has taken over.
+    """
+    theirs = alone.settled()
+    lineage = alone.lineage()
+    if lineage is None:
+        return False
+    alone.raise_epoch(host, pid, now)
+    txid = theirs.txid if theirs else 0
+    batch = alone.newest_batch()
+    if batch is not None and batch.plan.txid > txid:
+        msg = (
+            f"stream {alone.layout.stream!r} was read alone until now, and its txid {batch.plan.txid} is not settled "
+            f"({alone.layout.batches}). Start the query once more with this stream alone and end it with "
+            "spout.stop(query), which settles its last batch; then read it together with others"
+        )
+        raise HomeError(msg)
+    inflight = alone.inflight()
+    unacked = sum(run.count for node in inflight.values() for run in node.pending)
+    if unacked:
+        msg = (
+            f"stream {alone.layout.stream!r} was read alone until now, and {unacked} records of it are not acked "
+            f"({alone.layout.inflight}). Start the query once more with this stream alone, ack or fail them, and end "
+            "it with spout.stop(query); then read it together with others"
+        )
+        raise HomeError(msg)
+    ours = home.settled()
+    settled = ours or theirs or SettledNode(txid=0, plan="")
+    names = {
+        shard: home.layout.name_of(ShardKey(alone.layout.stream, alone.layout.created, shard))
+        for shard in {*lineage.shards, *alone.checkpoints(), *inflight}
+    }
+    updates: dict[str, tuple[CheckpointNode, InflightNode | None]] = {}
+    for shard, node in alone.checkpoints().items():
+        held = inflight.get(shard)
+        updates[names[shard]] = (
+            replace(node, txid=settled.txid),
+            replace(held, txid=settled.txid) if held else None,
+        )
+    known = home.lineage()
+    merged = dict(known.shards) if known else {}
+    for shard, place in lineage.shards.items():
+        parents = tuple(names.get(parent, parent) for parent in place.parents)
+        merged[names[shard]] = replace(place, parents=parents)
+    dead = alone.dead_letters()
+    letters = {names[shard]: node for shard, node in dead.items() if names.get(shard) in updates}
+    home.settle(updates, letters, ShardsNode(shards=merged), settled, epoch)
+    if PAST_RETENTION in dead:
+        forgotten = home.layout.name_of(ShardKey(alone.layout.stream, alone.layout.created, PAST_RETENTION))
+        home.forget((), {forgotten: dead[PAST_RETENTION]}, epoch)
+    return True

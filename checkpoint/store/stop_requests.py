@@ -1,0 +1,55 @@
+"""The request that a running query ends after the batch in hand, and the run's answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.recipe.watchers import DataWatch
+
+from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.model.codec import decode, encode
+from kinesis_trident.checkpoint.model.nodes import StopNode
+from kinesis_trident.checkpoint.store.node_store import NodeStore
+from kinesis_trident.checkpoint.zookeeper.operations import EXISTS, MISSING, Create, Delete, Refused, Write
+
+__all__ = ["Stopping"]
+
+log = logging.getLogger("kinesis_trident.zookeeper")
+
+
+class Stopping(NodeStore):
+    """The node `stop`: ephemeral, made by whoever asks, answered by the run it names."""
+
+    def ask_to_stop(self, epoch: int) -> None:
+        """Ask the run of `epoch` to plan nothing more; the request ends with this process's session."""
+        request = Create(self.layout.stop, encode(StopNode(epoch=epoch)), ephemeral=True)
+        try:
+            self._session.commit([request])
+        except Refused as refused:
+            if refused.kind is not EXISTS:
+                raise
+            self._session.commit([Delete(self.layout.stop), request])
+
+    def answer_stop(self, settled: int, epoch: int) -> None:
+        """Tell who asked that this run plans nothing more, and what is settled. Nothing if nobody asks any more."""
+        try:
+            self._commit([Write(self.layout.stop, encode(StopNode(epoch=epoch, settled=settled)))], epoch)
+        except Refused as refused:
+            if refused.kind is not MISSING:
+                raise
+
+    def watch_stop(self, callback: Callable[[StopNode | None], object]) -> None:
+        """Call `callback` with the request now (None for none) and at each change; it must be quick."""
+
+        def look(data: bytes | None, _stat: Any) -> None:
+            try:
+                request = decode(self.layout.stop, data, StopNode) if data else None
+            except CorruptNodeError as error:
+                # Anybody may ask.
+                log.warning("a request to stop is ignored: %s", error)
+                request = None
+            callback(request)
+
+        DataWatch(self._session.client, self.layout.stop, look)

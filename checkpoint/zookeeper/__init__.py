@@ -1,0 +1,1 @@
+"""Connections to ZooKeeper, and requests that outlast a lost one."""

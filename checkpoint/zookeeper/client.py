@@ -1,0 +1,196 @@
+"""Connections to ZooKeeper: settings that travel to executors, and one shared client a process."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import AuthFailedError, KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KeeperState
+from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, make_digest_acl
+
+from kinesis_trident.checkpoint.errors import (
+    ZooKeeperAccessError,
+    ZooKeeperConfigError,
+    ZooKeeperUnavailableError,
+)
+from kinesis_trident.checkpoint.zookeeper.tls import Tls, TlsHandler
+
+__all__ = ["Sasl", "Tls", "ZooKeeperConfig", "connect", "session_timeout", "shared_client"]
+
+log = logging.getLogger("kinesis_trident.zookeeper")
+
+
+class _OneLine(logging.Filter):
+    """kazoo warns of each lost connection, tracebacks and all; our errors say it once, so this is INFO."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.exc_info = record.exc_text = None
+        record.levelno = min(record.levelno, logging.INFO)
+        record.levelname = logging.getLevelName(record.levelno)
+        return log.isEnabledFor(record.levelno)
+
+
+_kazoo_log = logging.getLogger("kinesis_trident.zookeeper.kazoo")
+_kazoo_log.addFilter(_OneLine())
+
+
+@dataclass(frozen=True, slots=True)
+class Sasl:
+    """A SASL login, such as mechanism `DIGEST-MD5`."""
+
+    username: str
+    password: str = field(repr=False)
+    mechanism: str = "DIGEST-MD5"
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperConfig:
+    """How to reach ZooKeeper; picklable, and its repr shows no secret.
+
+    Attributes:
+        hosts: `host:port,host:port[/chroot]`.
+        session_timeout: seconds: how long an operation waits for a server, and the session asked for.
+        tls: connect with TLS.
+        sasl: log in with SASL, and give only who logs in so access to the nodes made.
+        digest: `user:password`: log in with it, and give only that user access to the nodes made.
+    """
+
+    hosts: str
+    session_timeout: float = 20.0
+    tls: Tls | None = None
+    sasl: Sasl | None = None
+    digest: str | None = None
+
+    def __repr__(self) -> str:
+        shown = {item.name: getattr(self, item.name) for item in fields(self)}
+        if self.digest is not None:
+            shown["digest"] = f"{self.digest.partition(':')[0]}:***"
+        return f"ZooKeeperConfig({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+def connect(config: ZooKeeperConfig) -> KazooClient:
+    """A new client, connected and logged in; the caller stops and closes it.
+
+    Raises:
+        ZooKeeperConfigError: the settings cannot be used: hosts, a missing file or library.
+        ZooKeeperUnavailableError: no server answered within the session timeout.
+        ZooKeeperAccessError: the login was refused.
+    """
+    client = _client(config)
+    client.start_async().wait(config.session_timeout)
+    try:
+        if not client.connected:
+            raise KazooTimeoutError
+        # The connection counts as made before the login has been answered: only a request shows whether it
+        # holds.
+        client.exists_async("/").get(timeout=config.session_timeout)
+    except (KazooException, KazooTimeoutError) as error:
+        refused = isinstance(error, AuthFailedError) or client.client_state == KeeperState.AUTH_FAILED
+        _close(client)
+        if refused:
+            msg = (
+                f"ZooKeeper at {config.hosts} refused the login: check zookeeper.sasl.username, .password "
+                "and .mechanism, and the server's JAAS configuration"
+            )
+            raise ZooKeeperAccessError(msg) from None
+        tls = " with TLS (zookeeper.tls.*)" if config.tls else ""
+        refusal = client.handler.refusal if isinstance(client.handler, TlsHandler) else ""
+        msg = (
+            f"cannot connect to ZooKeeper at {config.hosts}{tls} within {config.session_timeout:g} s"
+            f"{f' ({refusal})' if refusal else ''}: check the option zookeeper.hosts, that a server listens there and "
+            "that no firewall is between"
+        )
+        if "CERTIFICATE_VERIFY_FAILED" in refusal:
+            msg += (
+                ". The server's certificate must come from an authority in zookeeper.tls.ca and name the host as "
+                "zookeeper.hosts does; zookeeper.tls.checkHostname=false accepts another name"
+            )
+        raise ZooKeeperUnavailableError(msg) from None
+    return client
+
+
+def session_timeout(client: KazooClient) -> float:
+    """The session timeout a client was made with, in seconds."""
+    # kazoo keeps it for itself alone, and a second parameter everywhere could only disagree with it.
+    return float(client._session_timeout) / 1000.0
+
+
+@dataclass(slots=True)
+class _Shared:
+    clients: dict[ZooKeeperConfig, KazooClient] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+# By process: what a child inherits stands under another id, its lock perhaps held by a thread that is not
+# there.
+_shared: dict[int, _Shared] = {}
+
+
+def shared_client(config: ZooKeeperConfig) -> KazooClient:
+    """This process's client for `config`, connected; it lives as long as the process does.
+
+    Spark forks its Python workers, and a client does not survive that: its threads are gone, and its socket
+    is shared with the parent. So what was inherited is dropped unused.
+
+    Raises:
+        ZooKeeperConfigError, ZooKeeperUnavailableError, ZooKeeperAccessError: as `connect`.
+    """
+    shared = _shared.setdefault(os.getpid(), _Shared())
+    with shared.lock:
+        client = shared.clients.get(config)
+        if client is None or client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
+            client = shared.clients[config] = connect(config)
+        return client
+
+
+def _client(config: ZooKeeperConfig) -> KazooClient:
+    settings: dict[str, Any] = {}
+    if config.tls is not None:
+        settings["handler"] = TlsHandler(config.tls)
+    if config.sasl is not None:
+        if find_spec("puresasl") is None:
+            msg = "zookeeper.sasl.* needs pure-sasl, on executors too: pip install 'kinesis-trident[sasl]'"
+            raise ZooKeeperConfigError(msg)
+        settings["sasl_options"] = {
+            "mechanism": config.sasl.mechanism,
+            "username": config.sasl.username,
+            "password": config.sasl.password,
+        }
+    if config.digest is not None:
+        user, colon, password = config.digest.partition(":")
+        if not (user and colon and password):
+            msg = "zookeeper.digest.password is not of the form user:password"
+            raise ZooKeeperConfigError(msg)
+        settings["auth_data"] = [("digest", config.digest)]
+        settings["default_acl"] = [make_digest_acl(user, password, all=True)]
+    if config.sasl is not None:
+        # Everything that this connection has shown itself as, by any login.
+        settings["default_acl"] = CREATOR_ALL_ACL
+    try:
+        return KazooClient(
+            hosts=config.hosts,
+            timeout=config.session_timeout,
+            # kazoo's own default lets the pause between two attempts grow to an hour.
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
+            logger=_kazoo_log,
+            **settings,
+        )
+    except ValueError as error:
+        msg = f"zookeeper.hosts {config.hosts!r} is not host:port,host:port[/chroot]: {error}"
+        raise ZooKeeperConfigError(msg) from None
+
+
+def _close(client: KazooClient) -> None:
+    # It never connected: whatever goes wrong here must not hide why.
+    with contextlib.suppress(Exception):
+        client.stop()
+        client.close()

@@ -1,0 +1,71 @@
+"""Many nodes in one request: ZooKeeper's `multiRead` (since 3.6), which kazoo does not have.
+
+A request of its own for each node is so much work for the client that thousands of them take seconds.
+The format is that of `org.apache.zookeeper.MultiOperationRecord` and `MultiResponse`: a header before each operation
+and each result (type, whether that was the last, error).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import EXCEPTIONS, KazooException
+from kazoo.protocol.paths import _prefix_root
+from kazoo.protocol.serialization import GetData, int_struct, multiheader_struct, read_buffer, stat_struct
+from kazoo.protocol.states import ZnodeStat
+
+from kinesis_trident.checkpoint.zookeeper.operations import Found
+
+__all__ = ["NODES_A_READ", "MultiRead", "read_async"]
+
+NODES_A_READ = 128
+"""Nodes of one request: one of which there are hundreds has up to 32 KiB, and the server holds the whole answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class MultiRead:
+    """The request, as kazoo's connection sends and reads it: of nodes at absolute paths."""
+
+    paths: tuple[str, ...]
+
+    type = 22
+
+    def serialize(self) -> bytearray:
+        """The bytes of the request."""
+        sent: bytearray = bytearray()
+        for path in self.paths:
+            sent += multiheader_struct.pack(GetData.type, False, -1)
+            sent += GetData(path, None).serialize()
+        sent += multiheader_struct.pack(-1, True, -1)
+        return sent
+
+    @classmethod
+    def deserialize(cls, answer: bytes, offset: int) -> list[Found | KazooException]:
+        """The nodes; where one cannot be read, why."""
+        found: list[Found | KazooException] = []
+        kind, done, _ = multiheader_struct.unpack_from(answer, offset)
+        while not done:
+            offset += multiheader_struct.size
+            if kind == GetData.type:
+                data, offset = read_buffer(answer, offset)
+                found.append(Found(data, ZnodeStat._make(stat_struct.unpack_from(answer, offset))))
+                offset += stat_struct.size
+            else:
+                found.append(EXCEPTIONS[int_struct.unpack_from(answer, offset)[0]]())
+                offset += int_struct.size
+            kind, done, _ = multiheader_struct.unpack_from(answer, offset)
+        return found
+
+
+def read_async(client: KazooClient, paths: Sequence[str]) -> list[Any]:
+    """Ask for nodes, so many in a request: kazoo's results to come, each a list of them."""
+    results = []
+    for start in range(0, len(paths), NODES_A_READ):
+        some = tuple(_prefix_root(client.chroot, path) for path in paths[start : start + NODES_A_READ])
+        result = client.handler.async_result()
+        client._call(MultiRead(some), result)
+        results.append(result)
+    return results

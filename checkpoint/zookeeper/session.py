@@ -1,0 +1,332 @@
+"""Requests to ZooKeeper that outlast a lost connection: reads are repeated, writes are read back first.
+
+On ConnectionLoss a write may or may not have happened. So before it is tried again the nodes are read back
+(behind a `sync`, because another server may lag) and compared: a write is neither lost nor made twice.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionClosedError,
+    KazooException,
+    NoAuthError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+    UnimplementedError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import ZnodeStat
+from kazoo.retry import KazooRetry, RetryFailedError
+
+from kinesis_trident.checkpoint.errors import (
+    CheckpointError,
+    NodeTooLargeError,
+    ZooKeeperAccessError,
+    ZooKeeperUnavailableError,
+)
+from kinesis_trident.checkpoint.zookeeper.multi_read import NODES_A_READ, read_async
+from kinesis_trident.checkpoint.zookeeper.operations import (
+    REQUEST_LIMIT,
+    Check,
+    Create,
+    Delete,
+    Found,
+    Op,
+    Refused,
+    Write,
+    size_of,
+)
+
+__all__ = ["BYTES_UNDER_WAY", "Session"]
+
+T = TypeVar("T")
+
+BYTES_UNDER_WAY = 4 * 2**20
+"""Of answers that are waited for together: the server has all of them in memory."""
+
+_MANY = 32
+"""Nodes from which on they are read so many in a request."""
+
+
+class Session:
+    """A client with a deadline for each operation; safe for several threads.
+
+    Args:
+        client: started; its default ACL is what new nodes get.
+        timeout: seconds an operation is tried before `ZooKeeperUnavailableError`.
+
+    Attributes:
+        requests: how many operations ZooKeeper has been asked for: each read, `sync` or multi counts one.
+        written: the bytes of all multis that it has been sent.
+    """
+
+    def __init__(self, client: KazooClient, timeout: float) -> None:
+        self.client = client
+        self.timeout = timeout
+        self.requests = self.written = 0
+        self._reads_many = True
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def read(
+        self, paths: Sequence[str], largest: int = BYTES_UNDER_WAY // NODES_A_READ, *, fresh: bool = False
+    ) -> list[Found | None]:
+        """The nodes at `paths`, None where there is none; sent together, so one round trip of latency for some.
+
+        So many are under way at a time that their answers are at most 4 MiB. `largest`: the bytes that a node has at
+        most; where one has more, as those of the release before, fewer are asked for from there on. `fresh`: behind a
+        `sync`, sent with the first of them. Else ZooKeeper promises only what this session has written or seen: a node
+        that another one has made may be missing yet.
+        """
+        found: list[Found | None] = []
+        while len(found) < len(paths):
+            count = max(1, BYTES_UNDER_WAY // largest)
+            some = paths[len(found) : len(found) + count]
+            answers = self._read_together(some, many=len(paths) >= _MANY, fresh=fresh and not found)
+            largest = max(largest, *(len(answer.data) for answer in answers if answer is not None), 0)
+            found += answers
+        return found
+
+    def _read_together(self, paths: Sequence[str], *, many: bool, fresh: bool) -> list[Found | None]:
+        if many and self._reads_many:
+            try:
+                return self._retry(partial(self._read_many, paths, fresh), paths)
+            except UnimplementedError:
+                # A server before 3.6, which closes the connection besides.
+                self._reads_many = False
+
+        def one(result: Any) -> Found | None:
+            try:
+                data, stat = result()
+            except NoNodeError:
+                return None
+            return Found(data, stat)
+
+        return self._ask([partial(self.client.get_async, path) for path in paths], one, paths, fresh=fresh)
+
+    def _read_many(self, paths: Sequence[str], fresh: bool, left: Callable[[], float]) -> list[Found | None]:
+        synced = self._sync(paths) if fresh else None
+        pending = read_async(self.client, paths)
+        self._count(len(pending))
+        if synced is not None:
+            synced.get(timeout=left())
+        read: list[Found | None] = []
+        for result in pending:
+            for found in result.get(timeout=left()):
+                if not isinstance(found, Found | NoNodeError):
+                    raise found
+                read.append(found if isinstance(found, Found) else None)
+        return read
+
+    def stats(self, paths: Sequence[str]) -> list[ZnodeStat | None]:
+        """The stats of the nodes at `paths`, None where there is none; one round trip of latency."""
+        return self._ask([partial(self.client.exists_async, path) for path in paths], lambda r: r(), paths)
+
+    def children(self, paths: Sequence[str], *, fresh: bool = False) -> list[list[str] | None]:
+        """The names of the children, None where the node does not exist; one round trip of latency.
+
+        `fresh`: as in `read`.
+        """
+
+        def one(result: Any) -> list[str] | None:
+            try:
+                return list(result())
+            except NoNodeError:
+                return None
+
+        calls = [partial(self.client.get_children_async, path) for path in paths]
+        return self._ask(calls, one, paths, fresh=fresh)
+
+    def acls(self, paths: Sequence[str]) -> list[list[Any] | None]:
+        """The ACLs of the nodes at `paths`, None where there is none; one round trip of latency."""
+
+        def one(result: Any) -> list[Any] | None:
+            try:
+                return list(result()[0])
+            except NoNodeError:
+                return None
+
+        return self._ask([partial(self.client.get_acls_async, path) for path in paths], one, paths)
+
+    def set_acl(self, paths: Sequence[str], acl: Sequence[Any]) -> list[bool]:
+        """Set an ACL on the nodes at `paths`; False where this login may not. Nodes that are gone are passed over."""
+
+        def one(result: Any) -> bool:
+            try:
+                result()
+            except NoAuthError:
+                return False
+            except NoNodeError:
+                return True
+            return True
+
+        return self._ask([partial(self.client.set_acls_async, path, list(acl)) for path in paths], one, paths)
+
+    def ensure(self, path: str, acl: Sequence[Any] | None = None) -> None:
+        """Make a node and its parents where they are missing, with this ACL instead of the client's."""
+
+        def attempt(left: Callable[[], float]) -> None:
+            self._count(1)
+            self.client.ensure_path_async(path, acl=acl).get(timeout=left())
+
+        self._retry(attempt, [path])
+
+    def commit(self, ops: Sequence[Op]) -> None:
+        """Do all operations or none.
+
+        Raises:
+            Refused: nothing was done, because of the operation it names.
+            NodeTooLargeError: not sent.
+            ZooKeeperAccessError: the credentials do not allow it.
+            ZooKeeperUnavailableError: it may or may not have happened.
+        """
+        size = sum(map(size_of, ops))
+        if size > REQUEST_LIMIT:
+            largest = max(ops, key=size_of)
+            msg = (
+                f"a request of {size} bytes is more than ZooKeeper takes (1 MiB); the largest part of it is "
+                f"{largest.path} with {size_of(largest)} bytes. This is a defect: nothing was written"
+            )
+            raise NodeTooLargeError(msg)
+        lost = False
+
+        def attempt(left: Callable[[], float]) -> list[Any]:
+            nonlocal lost
+            if lost and self._happened(ops, left):
+                return []
+            lost = True
+            results: list[Any] = self._submit(ops).get(timeout=left())
+            return results
+
+        for index, result in enumerate(self._retry(attempt, [op.path for op in ops])):
+            if isinstance(result, KazooException) and not isinstance(
+                result, RolledBackError | RuntimeInconsistency
+            ):
+                if isinstance(result, NoAuthError):
+                    raise _no_access([ops[index].path], result)
+                raise Refused(index, ops[index], type(result))
+
+    def _submit(self, ops: Sequence[Op]) -> Any:
+        transaction = self.client.transaction()
+        for op in ops:
+            match op:
+                case Check():
+                    transaction.check(op.path, op.version)
+                case Create():
+                    transaction.create(op.path, op.data, ephemeral=op.ephemeral)
+                case Write():
+                    transaction.set_data(op.path, op.data, op.version)
+                case Delete():
+                    transaction.delete(op.path)
+        self._count(1, sum(map(size_of, ops)))
+        return transaction.commit_async()
+
+    def _happened(self, ops: Sequence[Op], left: Callable[[], float]) -> bool:
+        """Whether ZooKeeper's nodes are as they are after `ops`, given that its answer was lost."""
+        touched = [op for op in ops if not isinstance(op, Check)]
+        if not touched:
+            return False
+        self._count(1 + len(touched))
+        # Another server may answer now: sync makes it as new as the one that took the write.
+        pending = [self.client.sync_async(touched[0].path)]
+        pending += [self.client.get_async(op.path) for op in touched]
+        pending[0].get(timeout=left())
+        for op, result in zip(touched, pending[1:], strict=True):
+            try:
+                data, _ = result.get(timeout=left())
+            except NoNodeError:
+                if not isinstance(op, Delete):
+                    return False
+            else:
+                if isinstance(op, Delete) or data != op.data:
+                    return False
+        return True
+
+    def _sync(self, paths: Sequence[str]) -> Any:
+        """Have the server catch up with the leader before it does what this session sends from here on."""
+        self._count(1)
+        return self.client.sync_async(paths[0])
+
+    def _ask(
+        self,
+        calls: Sequence[Callable[[], Any]],
+        one: Callable[[Callable[[], Any]], T],
+        paths: Sequence[str],
+        *,
+        fresh: bool = False,
+    ) -> list[T]:
+        def attempt(left: Callable[[], float]) -> list[T]:
+            synced = self._sync(paths) if fresh else None
+            self._count(len(calls))
+            pending = [call() for call in calls]
+            if synced is not None:
+                # Where its answer was lost the reads may have gone to another server, which lags: all is asked again.
+                synced.get(timeout=left())
+            return [one(lambda r=result: r.get(timeout=left())) for result in pending]  # type: ignore[misc]
+
+        return self._retry(attempt, paths) if calls else []
+
+    def _retry(self, attempt: Callable[[Callable[[], float]], T], paths: Sequence[str]) -> T:
+        """Call `attempt` until it neither loses its connection nor its session, within the timeout."""
+        if os.getpid() != self._pid:
+            msg = (
+                f"this store was made in process {self._pid} and its connection does not work in its child "
+                f"{os.getpid()}: make another one there, with checkpoint.client.shared_client"
+            )
+            raise CheckpointError(msg)
+        deadline = time.monotonic() + self.timeout
+
+        def left() -> float:
+            return max(0.001, deadline - time.monotonic())
+
+        retry = KazooRetry(
+            max_tries=-1,
+            delay=0.02,
+            backoff=2,
+            max_delay=0.5,
+            deadline=self.timeout,
+            ignore_expire=True,
+            sleep_func=self.client.handler.sleep_func,
+        )
+        try:
+            return retry(attempt, left)  # type: ignore[no-any-return]
+        except (ConnectionClosedError, KazooTimeoutError, RetryFailedError) as error:
+            raise self._unavailable(paths, error) from None
+        except (AuthFailedError, NoAuthError) as error:
+            raise _no_access(paths, error) from None
+
+    def _unavailable(self, paths: Sequence[str], error: Exception) -> ZooKeeperUnavailableError:
+        hosts = ",".join(f"{host}:{port}" for host, port in self.client.hosts)
+        where = paths[0] if paths else "/"
+        if isinstance(error, ConnectionClosedError):
+            return ZooKeeperUnavailableError(
+                f"the connection to ZooKeeper at {hosts} was closed; wanted {where}"
+            )
+        return ZooKeeperUnavailableError(
+            f"ZooKeeper at {hosts} did not answer within {self.timeout:g} s for {where}. Look whether the "
+            "servers run and have a quorum (a write under way may have happened); the option "
+            "zookeeper.sessionTimeout sets how long to wait. Servers whose data was wiped or restored from an older "
+            "copy refuse clients that have seen newer data: restart the query then"
+        )
+
+    def _count(self, requests: int, written: int = 0) -> None:
+        with self._lock:
+            self.requests += requests
+            self.written += written
+
+
+def _no_access(paths: Sequence[str], error: Exception) -> ZooKeeperAccessError:
+    return ZooKeeperAccessError(
+        f"ZooKeeper gives no access to {paths[0] if paths else '/'} ({type(error).__name__}): set "
+        "zookeeper.digest.password or zookeeper.sasl.* to the credentials that made the node"
+    )

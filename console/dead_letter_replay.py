@@ -1,0 +1,146 @@
+"""Asks the running query to deliver dead-lettered records again, with a fresh count of attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kinesis_trident.checkpoint.model.layout import ShardKey
+from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode
+from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
+from kinesis_trident.console.target import ConsoleError
+from kinesis_trident.tracker.records import RecordPosition
+
+__all__ = ["MessageId", "ask_for_replay", "folder_ids", "listed_ids", "requests"]
+
+# A node of this many positions is about 30 KB.
+_RECORDS_A_NODE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class MessageId:
+    """The name of one record, `stream/shardId:sequence[:sub]`, as in the column `messageId`."""
+
+    stream: str
+    shard: str
+    position: RecordPosition
+
+    @classmethod
+    def parse(cls, text: str) -> MessageId:
+        """Read a message id.
+
+        Raises:
+            ConsoleError: it is none, or stands for several records.
+        """
+        stream, slash, rest = text.strip().partition("/")
+        shard, colon, position = rest.partition(":")
+        if ".." in position or position.startswith("after "):
+            msg = (
+                f"{text!r} stands for several records, which ZooKeeper does not name one by one: take them "
+                "from the dead-letter folder with --from FOLDER"
+            )
+            raise ConsoleError(msg)
+        try:
+            if not (stream and slash and shard and colon):
+                raise ValueError
+            return cls(stream, shard, RecordPosition.parse(position))
+        except ValueError:
+            msg = f"{text!r} is not a message id: those have the form stream/shardId:sequence[:sub]"
+            raise ConsoleError(msg) from None
+
+
+def listed_ids(nodes: Iterable[DeadLettersNode]) -> Iterator[str]:
+    """The message ids of all dead letters, as far as ZooKeeper lists them.
+
+    Raises:
+        ConsoleError: there are more than it lists; it says where they are.
+    """
+    for node in nodes:
+        listed = sum(record.count for record in node.last)
+        if listed < node.count:
+            where = node.target if "/" in node.target else "FOLDER"
+            msg = (
+                f"there are {node.count} dead letters and ZooKeeper lists the last {listed}: to replay all, "
+                f"take them from the dead-letter folder with --from {where}"
+            )
+            raise ConsoleError(msg)
+        yield from (record.message_id for record in node.last)
+
+
+def folder_ids(folder: str, application: str, streams: Container[str]) -> tuple[list[str], int]:
+    """What a dead-letter folder, which applications may share, holds of one application and its streams.
+
+    Returns:
+        The message ids that can be replayed, in the folder's order, and how many records cannot, because they
+        were past the stream's retention before they were written.
+
+    Raises:
+        spout.errors.DeadLetterError: the folder cannot be read; it names it.
+    """
+    # Only here, because it loads pyarrow, and the other commands are to answer at once.
+    from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
+
+    place = folder if "://" in folder else str(Path(folder).absolute())
+    ids: list[str] = []
+    expired = 0
+    for letter in read_dead_letters(place):
+        if letter.application_name != application or letter.stream not in streams:
+            continue
+        if letter.data is None:
+            expired += letter.count
+        else:
+            ids.append(letter.message_id)
+    return ids, expired
+
+
+def requests(ids: Iterable[MessageId]) -> dict[str, list[ExternalNode]]:
+    """What to ask of each shard: every record once, in order, a bounded number in a node."""
+    shards: dict[str, set[RecordPosition]] = {}
+    for message_id in ids:
+        shards.setdefault(message_id.shard, set()).add(message_id.position)
+    asked: dict[str, list[ExternalNode]] = {}
+    for shard, positions in sorted(shards.items()):
+        records = tuple(map(str, sorted(positions)))
+        asked[shard] = [
+            ExternalNode(op="replay", records=records[start : start + _RECORDS_A_NODE])
+            for start in range(0, len(records), _RECORDS_A_NODE)
+        ]
+    return asked
+
+
+def ask_for_replay(stores: Sequence[SourceStore], ids: Sequence[MessageId]) -> int:
+    """Write the requests; the next settled batch of the query takes them in.
+
+    Nothing is written when one of them cannot be.
+
+    Returns:
+        How many records were asked for.
+
+    Raises:
+        ConsoleError: a message id is of a stream or shard that the application does not know.
+        checkpoint.errors.CheckpointError: ZooKeeper does not answer.
+    """
+    homes = {stream: (store, created) for store in stores for stream, created in streams_of(store).items()}
+    asked: list[tuple[SourceStore, str, ExternalNode]] = []
+    for stream in sorted({message_id.stream for message_id in ids}):
+        if stream not in homes:
+            msg = f"these records are of stream {stream!r}; the application reads {', '.join(homes)}"
+            raise ConsoleError(msg)
+        store, created = homes[stream]
+        lineage = store.lineage()
+        known = {*store.checkpoints(), *(lineage.shards if lineage else ())}
+        nodes = {
+            store.layout.name_of(ShardKey(stream, created, shard)): some
+            for shard, some in requests(one for one in ids if one.stream == stream).items()
+        }
+        unknown = [store.layout.key_of(shard).shard for shard in sorted(set(nodes) - known)]
+        if unknown:
+            keys = sorted(map(store.layout.key_of, known))
+            there = ", ".join(key.shard for key in keys if key.stream == stream)
+            msg = f"stream {stream!r} has no shard {', '.join(unknown)}; it has {there}"
+            raise ConsoleError(msg)
+        asked += [(store, shard, node) for shard, some in nodes.items() for node in some]
+    for store, shard, node in asked:
+        store.add_external(shard, node)
+    return sum(len(node.records) for _, _, node in asked)

@@ -1,0 +1,128 @@
+"""Takes over from a Storm spout, and hands over to one: its checkpoints become ours, and ours its."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from dataclasses import dataclass, replace
+
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
+from kinesis_trident.checkpoint.storm_migration import (
+    StormStyle,
+    export_storm,
+    import_storm,
+    seed_checkpoints,
+)
+from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.console.target import ConsoleError, Target, open_stores
+
+__all__ = ["Storm", "export_checkpoints", "import_checkpoints"]
+
+
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """Where a Storm spout keeps its checkpoints: its layout, its prefix, and its topology where it has one."""
+
+    style: StormStyle
+    prefix: str
+    topology: str = ""
+
+
+def export_checkpoints(target: Target, storm: Storm, *, overwrite: bool) -> dict[str, str]:
+    """Write an application's checkpoints as a Storm spout would have.
+
+    Returns:
+        By shard the path written.
+
+    Raises:
+        ConsoleError: there is no such application or stream, it reads several and none is chosen, or it runs.
+        checkpoint.errors.MigrationError: the checkpoints cannot be expressed, or Storm's are further on.
+    """
+    with open_stores(target) as stores:
+        if len(stores) > 1:
+            streams = ", ".join(stream for store in stores for stream in streams_of(store))
+            msg = f"application {target.application!r} reads several streams: choose one with --stream ({streams})"
+            raise ConsoleError(msg)
+        (store,) = stores
+        if store.layout.several:
+            msg = (
+                f"application {target.application!r} reads its streams together ({store.layout.base}), and their "
+                "checkpoints are not written one by one: hand over from an application that reads one stream"
+            )
+            raise ConsoleError(msg)
+        _refuse_running(store)
+        return export_storm(
+            store, storm.style, prefix=storm.prefix, topology=storm.topology, overwrite=overwrite
+        )
+
+
+def import_checkpoints(
+    target: Target, storm: Storm, *, zookeeper: str | None, region: str | None, endpoint: str | None
+) -> dict[str, str]:
+    """Let an application that has read nothing yet begin where a Storm spout has stopped.
+
+    Args:
+        target: the new application; its stream is required.
+        storm: where the spout's checkpoints are.
+        zookeeper: hosts of the ZooKeeper that the spout used, where it is another one.
+        region: of the stream, which is asked for its creation time.
+        endpoint: of Kinesis, where it is not AWS's.
+
+    Returns:
+        By shard the record after which the application will begin.
+
+    Raises:
+        ConsoleError: the application runs.
+        checkpoint.errors.MigrationError: it has read already, or there is nothing to import.
+        spout.errors.SpoutError: Kinesis does not know the stream, or does not answer.
+    """
+    # Only here, because they load botocore and pyarrow, and the other commands are to answer at once.
+    from kinesis_trident.spout.kinesis.client import kinesis_client
+    from kinesis_trident.spout.options.source import Options
+
+    if target.stream is None:
+        msg = "name the stream with --stream: Storm's layouts are by stream"
+        raise ConsoleError(msg)
+    config = target.zookeeper
+    given = {
+        "streamName": target.stream,
+        "applicationName": target.application,
+        "zookeeper.hosts": config.hosts,
+    }
+    given |= {"region": region} if region else {}
+    given |= {"endpointUrl": endpoint} if endpoint else {}
+    created = kinesis_client(Options.parse(given)).describe(target.stream).created
+    client = connect(config)
+    try:
+        where = connect(replace(config, hosts=zookeeper)) if zookeeper else client
+        try:
+            positions = import_storm(
+                where, storm.style, prefix=storm.prefix, stream=target.stream, topology=storm.topology
+            )
+        finally:
+            if where is not client:
+                where.stop()
+                where.close()
+        layout = Layout(target.root, target.application, target.stream, created)
+        store = SourceStore(client, layout, config.session_timeout)
+        _refuse_running(store)
+        # Refuses an application that has read already, before its epoch is raised.
+        seed_checkpoints(store, {}, epoch=0)
+        epoch = store.raise_epoch(socket.gethostname(), os.getpid(), int(time.time() * 1000))
+        seed_checkpoints(store, positions, epoch)
+        return {shard: str(position) for shard, position in sorted(positions.items())}
+    finally:
+        client.stop()
+        client.close()
+
+
+def _refuse_running(store: SourceStore) -> None:
+    owner = store.owner()
+    if owner is not None:
+        msg = (
+            f"application {store.layout.application!r} is connected ({owner.host} pid {owner.pid}, "
+            f"{store.layout.owner}): stop its query, and the Spark application with it, first"
+        )
+        raise ConsoleError(msg)

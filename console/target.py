@@ -1,0 +1,132 @@
+"""From the options of a command to the stores of an application's streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from kinesis_trident.checkpoint.store.source_store import (
+    SourceStore,
+    find_applications,
+    find_layouts,
+    streams_of,
+)
+from kinesis_trident.checkpoint.storm_migration import StormStyle
+from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig, connect
+from kinesis_trident.checkpoint.zookeeper.session import Session
+
+__all__ = [
+    "Application",
+    "AsJson",
+    "ConsoleError",
+    "Login",
+    "Prefix",
+    "Root",
+    "Stream",
+    "Style",
+    "Target",
+    "Topology",
+    "Watch",
+    "ZooKeeper",
+    "open_stores",
+    "target_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whose state a command is about; `stream` None stands for every stream of the application."""
+
+    zookeeper: ZooKeeperConfig
+    root: str
+    application: str
+    stream: str | None = None
+
+
+@contextmanager
+def open_stores(target: Target) -> Iterator[list[SourceStore]]:
+    """The stores of the application's streams: what is read together first, then by name, the newest of a name.
+
+    Raises:
+        ConsoleError: there is no such application or stream; it names those there are.
+        checkpoint.errors.CheckpointError: ZooKeeper cannot be reached, or refuses the login.
+    """
+    client = connect(target.zookeeper)
+    try:
+        session = Session(client, target.zookeeper.session_timeout)
+        layouts = find_layouts(session, target.root, target.application)
+        if not layouts:
+            raise ConsoleError(_no_application(target, find_applications(session, target.root)))
+        stores = [SourceStore(client, layout, target.zookeeper.session_timeout) for layout in layouts]
+        together = {stream for store in stores if store.layout.several for stream in streams_of(store)}
+        newest = {store.layout.stream: store for store in stores if store.layout.stream not in together}
+        known = {stream for store in newest.values() for stream in streams_of(store)}
+        if target.stream is not None and target.stream not in known:
+            msg = (
+                f"application {target.application!r} reads no stream {target.stream!r}; "
+                f"it reads {', '.join(sorted(known))}"
+            )
+            raise ConsoleError(msg)
+        yield [
+            store
+            for _, store in sorted(newest.items())
+            if target.stream is None or target.stream in streams_of(store)
+        ]
+    finally:
+        client.stop()
+        client.close()
+
+
+def _no_application(target: Target, known: list[str]) -> str:
+    where = f"below {target.root} in ZooKeeper at {target.zookeeper.hosts}"
+    if not known:
+        return f"there is no application {where}: check --zookeeper and --root"
+    return f"there is no application {target.application!r} {where}; there is {', '.join(known)}"
+
+
+Application = Annotated[str, typer.Argument(metavar="APP", help="The option applicationName of the query.")]
+ZooKeeper = Annotated[
+    str,
+    typer.Option(
+        "--zookeeper",
+        envvar="KINESIS_TRIDENT_ZOOKEEPER",
+        metavar="HOSTS",
+        help="The option zookeeper.hosts of the query.",
+    ),
+]
+Root = Annotated[str, typer.Option("--root", help="The option zookeeper.root of the query.")]
+Stream = Annotated[str | None, typer.Option("--stream", help="One of the streams; all by default.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a stream and line.")]
+Watch = Annotated[float, typer.Option("--watch", min=0, metavar="SECONDS", help="Look again, until Ctrl-C.")]
+
+Style = Annotated[StormStyle, typer.Option("--storm", help="Which Storm spout.")]
+Prefix = Annotated[
+    str, typer.Option(help="zookeeperPrefix of kinesis-storm-spout, or zkNode of storm-kinesis.")
+]
+Topology = Annotated[str, typer.Option(help="Storm's topology name; kinesis-storm-spout only.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """How to log in to ZooKeeper; given before the command, because few need it."""
+
+    timeout: float
+    tls: Tls | None
+    sasl: Sasl | None
+    digest: str | None
+
+
+def target_of(login: Login, zookeeper: str, root: str, application: str, stream: str | None) -> Target:
+    """Put the options of a command together."""
+    config = ZooKeeperConfig(
+        zookeeper, session_timeout=login.timeout, tls=login.tls, sasl=login.sasl, digest=login.digest
+    )
+    return Target(config, root, application, stream)
+
+
+class ConsoleError(Exception):
+    """The command cannot be carried out as it was given."""

@@ -1,0 +1,223 @@
+"""`spark.read.format("kinesis-trident")`: the records between two places, once, without ZooKeeper.
+
+Both places are fixed when the frame is loaded, so each action on it reads the same records, while the stream has them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay
+
+from kinesis_trident.spout.data_loss import Losses, gone_in_batch, not_listed
+from kinesis_trident.spout.kinesis import Kinesis, KinesisError, Shard, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis.client import kinesis_client
+from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
+from kinesis_trident.spout.kinesis.record_batches import beyond, portions
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.starting_position import LATEST, Places
+from kinesis_trident.spout.planner.streams import describe_streams
+from kinesis_trident.spout.positions import AtTimestamp, Position, ShardEnd, TrimHorizon
+from kinesis_trident.spout.reader.missing import is_gone
+from kinesis_trident.spout.reader.polling import Pager
+from kinesis_trident.spout.reader.rows import untracked_rows
+
+__all__ = ["KinesisBatchReader", "RangesPartition", "ShardRange", "in_lineage_order", "now_of", "read_range"]
+
+_PATIENCE = 60.0
+"""Seconds without an answer after which a shard is given up."""
+
+_END_PATIENCE = 10.0
+"""Seconds for which empty answers are followed that tell neither of the tip nor of the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRange:
+    """The records of one shard from `start`, and before `end`; `closed`: it was listed as closed."""
+
+    stream: str
+    shard: str
+    start: Position
+    end: Position
+    closed: bool = False
+
+
+class RangesPartition(InputPartition):
+    """What one Spark task of a batch reads, in order."""
+
+    def __init__(self, ranges: Sequence[ShardRange]) -> None:
+        super().__init__(None)
+        self.ranges = tuple(ranges)
+
+    def __repr__(self) -> str:
+        return f"RangesPartition({', '.join(f'{one.stream}/{one.shard}' for one in self.ranges)})"
+
+
+class KinesisBatchReader(DataSourceReader):
+    """Cuts what is between the two places into tasks, shard by shard, parents first.
+
+    Args:
+        options: parsed by `Options.parse_batch`.
+        now: when the frame was loaded, in epoch milliseconds by the server's clock, for LATEST.
+    """
+
+    def __init__(self, options: Options, now: int) -> None:
+        self._options = options
+        self._now = now
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """A shard a task, or `shardsPerTask` neighbours, at most `maxPartitions` tasks.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`, a shard that a place names is no longer listed.
+            KinesisError: a stream cannot be listed.
+        """
+        options, kinesis = self._options, kinesis_client(self._options)
+        ranges = [one for stream in options.streams for one in _ranges(options, kinesis, stream, self._now)]
+        size = options.shards_per_task or 1
+        if options.max_partitions is not None:
+            size = max(size, -(-len(ranges) // options.max_partitions))
+        return [RangesPartition(ranges[i : i + size]) for i in range(0, len(ranges), size)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, an Arrow batch for each answer of Kinesis.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`, a shard has left the stream since the batch was planned.
+            KinesisError: naming stream, shard and position.
+        """
+        assert isinstance(partition, RangesPartition)
+        kinesis, losses = kinesis_client(self._options), Losses(self._options.fail_on_data_loss)
+        for one in partition.ranges:
+            yield from read_range(kinesis, self._options, one, losses)
+
+
+def now_of(options: Options) -> int:
+    """The time by the clock of Kinesis in epoch milliseconds, rounded up; the streams are there, else it raises.
+
+    Raises:
+        KinesisError: a stream cannot be described.
+    """
+    infos = describe_streams(kinesis_client(options), options.streams)
+    # The answer tells whole seconds, rounded down.
+    return max(info.server_time for info in infos.values()) + 999
+
+
+def read_range(
+    kinesis: Kinesis, options: Options, part: ShardRange, losses: Losses | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Read one shard between two places, an answer at a time.
+
+    Where the end is a time, it is waited for, so that nothing before it can still arrive: for LATEST a second at most.
+    A closed shard is followed to its end.
+
+    Args:
+        kinesis: the calls.
+        options: how it is read.
+        part: what is read.
+        losses: takes note of a shard that is past retention; None: as `failOnDataLoss` says.
+
+    Raises:
+        DataLossError: with `failOnDataLoss`, the shard has left the stream.
+        ThrottledError, Unavailable: nothing was answered for a minute, or no answer told whether more follows.
+        KinesisError: naming stream, shard and position.
+    """
+    if isinstance(part.start, ShardEnd) or isinstance(part.end, TrimHorizon):
+        return
+    limiter = shard_limiter(options, part.stream, part.shard)
+    pager = Pager(
+        kinesis,
+        part.stream,
+        part.shard,
+        part.start,
+        limiter,
+        deaggregate=options.deaggregate,
+        closed=part.closed,
+    )
+    patient = Retrying(
+        retry=retry_if_exception_type((ThrottledError, Unavailable)),
+        stop=stop_after_delay(_PATIENCE),
+        reraise=True,
+    )
+    given_up = math.inf
+    while not pager.drained:
+        try:
+            records = patient(pager.next, options.max_records_per_fetch)
+        except KinesisError as error:
+            if not is_gone(kinesis, part.stream, part.shard, error):
+                raise
+            what = gone_in_batch(
+                kinesis.describe(part.stream), part.shard, str(pager.position), str(part.end)
+            )
+            losses = losses or Losses(options.fail_on_data_loss)
+            losses.lost(what, f"{part.stream}/{part.shard}")
+            return
+        page = pager.page
+        assert records is not None
+        assert page is not None
+        rest = 0 if isinstance(part.end, ShardEnd) else beyond(records, part.end).num_rows
+        if records.num_rows > rest:
+            for portion in portions(records.slice(0, records.num_rows - rest)):
+                yield untracked_rows(portion, part.stream, part.shard)
+        empty = page.records.num_rows == 0
+        if rest or (empty and pager.at_tip and _is_past(part.end, page.server_time)):
+            return
+        given_up = min(given_up, limiter.clock() + _END_PATIENCE) if pager.undecided else math.inf
+        if limiter.clock() >= given_up and _is_past(part.end, page.server_time):
+            if page.behind_ms == 0:
+                # A closed shard, at a server that never ends one.
+                return
+            msg = (
+                f"stream {part.stream!r}, shard {part.shard}, position {pager.position}: the answers are empty, and "
+                "without MillisBehindLatest, so nothing tells whether more follows; check that the endpoint is one of "
+                "Kinesis"
+            )
+            raise Unavailable(msg)
+
+
+def in_lineage_order(listed: Sequence[Shard]) -> list[Shard]:
+    """The shards of a stream, each after those it came from, else by id."""
+    known = {shard.id: shard for shard in listed}
+    ordered: dict[str, Shard] = {}
+
+    def add(shard: Shard) -> None:
+        waiting = [shard]
+        while waiting:
+            parents = [known[one] for one in waiting[-1].parents if one in known and one not in ordered]
+            if parents:
+                waiting += parents
+            else:
+                done = waiting.pop()
+                ordered[done.id] = done
+
+    for shard in sorted(listed, key=lambda one: one.id):
+        if shard.id not in ordered:
+            add(shard)
+    return list(ordered.values())
+
+
+def _is_past(end: Position, server_time: int | None) -> bool:
+    now = server_time if server_time is not None else int(time.time() * 1000)
+    return not isinstance(end, AtTimestamp) or now >= end.time
+
+
+def _ranges(options: Options, kinesis: Kinesis, stream: str, now: int) -> Iterator[ShardRange]:
+    latest = AtTimestamp(now)
+    first, last = Places.parse(options.starting_position), Places.parse(options.ending_position or LATEST)
+    start = None if last.named(stream) else first.everywhere(stream, lambda: latest)
+    # What was closed before the start holds nothing after it.
+    since = start if isinstance(start, TrimHorizon | AtTimestamp) else None
+    listed = kinesis.list_shards(stream, since)
+    losses, there = Losses(options.fail_on_data_loss), {shard.id for shard in listed}
+    for option, places in (("startingPosition", first), ("endingPosition", last)):
+        for shard in sorted(set(places.named(stream)) - there):
+            what = not_listed(kinesis.describe(stream), option, shard, places.text_of(stream, shard))
+            losses.lost(what, f"{option} {stream}/{shard}")
+    starts, ends = (places.of(stream, listed, lambda: latest) for places in (first, last))
+    for one in in_lineage_order(listed):
+        yield ShardRange(stream, one.id, starts[one.id], ends[one.id], one.closed)

@@ -1,0 +1,177 @@
+"""What the source says when records were lost unread, and whether it then goes on: `failOnDataLoss`, in one place."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from kinesis_trident.checkpoint.model.layout import ShardKey
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Pin
+from kinesis_trident.spout.errors import DataLossError
+from kinesis_trident.spout.kinesis import StreamInfo
+from kinesis_trident.spout.positions import AtTimestamp, Position
+
+__all__ = [
+    "Losses",
+    "deleted",
+    "expired_foreign",
+    "expired_unread",
+    "gone_before",
+    "gone_in_batch",
+    "gone_unread",
+    "last_known",
+    "not_listed",
+    "recreated",
+    "replayed_without",
+]
+
+log = logging.getLogger(__name__)
+
+_NAMED = 5
+"""Shards of a recreated stream that are named with their positions."""
+
+_GO_ON = "going on with what is left (failOnDataLoss=false)"
+
+
+class Losses:
+    """The losses of a run: each stops it, or, with `failOnDataLoss=false`, is logged once and kept for the progress.
+
+    Attributes:
+        said: what was lost, by the place where it was.
+    """
+
+    def __init__(self, fail: bool) -> None:
+        self._fail = fail
+        self.said: dict[str, str] = {}
+
+    def lost(self, what: str, place: str) -> None:
+        """Say that records are lost; each look finds the same loss until the shard is read on from its `place`.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`.
+        """
+        if self._fail:
+            msg = (
+                f"{what}. Raise the stream's retention or read more often; to go on with what is left, set "
+                "failOnDataLoss=false"
+            )
+            raise DataLossError(msg)
+        if place not in self.said:
+            self.said[place] = what
+            log.error("%s; %s", what, _GO_ON)
+
+    def noted(self, what: str, place: str) -> None:
+        """Keep a loss for the progress that was decided upon, and logged, elsewhere."""
+        self.said[place] = what
+
+
+def last_known(position: Position, node: CheckpointNode | None, listed: int) -> int:
+    """Up to when nothing of a shard was lost, in epoch milliseconds; 0 where nothing tells.
+
+    A shard that was seen to hold nothing more was read up to then, however long ago its last record arrived; one of
+    which nothing was read held then what it held when it was `listed`, and what is before a time is not wanted.
+    """
+    seen = max(node.seen or 0, node.arrival or 0) if node is not None else 0
+    return max(seen or listed, position.time if isinstance(position, AtTimestamp) else 0)
+
+
+def expired_unread(
+    info: StreamInfo, shard: str, position: Position, node: CheckpointNode | None, listed: int
+) -> str | None:
+    """What is to be said of a shard whose position is older than the retention; None where it is not."""
+    known = last_known(position, node, listed)
+    if not 0 < known < info.server_time - info.retention_hours * 3_600_000:
+        return None
+    stood = (
+        "whose last record arrived"
+        if node is not None and node.arrival
+        else "with no record read, and was last looked at"
+    )
+    return (
+        f"stream {info.name!r}, shard {shard}: reading stands at {position}, {stood} "
+        f"{_ago(info, known)}, but the stream keeps only {info.retention_hours} h: records may have expired unread"
+    )
+
+
+def expired_foreign(info: StreamInfo, shard: str, position: Position) -> str:
+    """What is to be said of a shard that is to be read on from a record that is no longer there."""
+    return (
+        f"stream {info.name!r}, shard {shard}: reading is to go on from {position}, but the stream does not hold that "
+        f"record at {_time(info.server_time)}, and keeps only {info.retention_hours} h: records after it may have "
+        "expired unread"
+    )
+
+
+def gone_unread(info: StreamInfo, shard: str, position: Position, node: CheckpointNode | None) -> str:
+    """What is to be said of a shard that retention removed before it, or anything of it, was read to its end."""
+    read = (
+        f"whose last record arrived {_ago(info, node.arrival)}"
+        if node is not None and node.arrival
+        else "with no record read"
+    )
+    return (
+        f"stream {info.name!r}: shard {shard} is no longer listed and was read only to {position}, {read}; what "
+        f"came after is past the retention of {info.retention_hours} h at {_time(info.server_time)}"
+    )
+
+
+def gone_before(info: StreamInfo, shard: str, start: str, txid: int) -> str:
+    """What is to be said of a shard that retention removed after its turn was planned and before it was read."""
+    return (
+        f"stream {info.name!r}: shard {shard} was to be read from {start} in txid {txid}, but is past the retention of "
+        f"{info.retention_hours} h and no longer listed at {_time(info.server_time)}: what came after is lost"
+    )
+
+
+def gone_in_batch(info: StreamInfo, shard: str, position: str, end: str) -> str:
+    """What is to be said of a shard of a batch (`spark.read`) that retention removed before it was read to its end."""
+    return (
+        f"stream {info.name!r}: shard {shard} was to be read from {position} to {end}, but is past the retention of "
+        f"{info.retention_hours} h and no longer listed at {_time(info.server_time)}: what was left of it is lost"
+    )
+
+
+def replayed_without(key: ShardKey, pin: Pin) -> str:
+    """What is to be said of a batch that could not be replayed in full."""
+    return (
+        f"{key.source}, txid {pin.txid}: {pin.lost} records had left the stream when the batch was replayed"
+    )
+
+
+def not_listed(info: StreamInfo, option: str, shard: str, place: str) -> str:
+    """What is to be said of a shard that a place names, where it is not in the stream (any more)."""
+    return (
+        f"stream {info.name!r}: {option} names shard {shard} at {place}, which is not listed at "
+        f"{_time(info.server_time)}: it is past the retention of {info.retention_hours} h, or of another stream than "
+        f"this one, created at {_time(info.created)}"
+    )
+
+
+def deleted(stream: str, positions: Mapping[str, str]) -> str:
+    """What is to be said of a stream that is no longer there; `positions`: where its shards were read to."""
+    return f"stream {stream!r} was deleted: what was unread of it is lost{_stood(positions)}"
+
+
+def recreated(stream: str, before: int, now: int, positions: Mapping[str, str]) -> str:
+    """What is to be said of a stream that was deleted and created again; `positions`: where its shards were read to."""
+    return (
+        f"stream {stream!r} was deleted and created again: the one that was read was created at {_time(before)}, the "
+        f"one there now at {_time(now)}; what was unread of the first is lost{_stood(positions)}"
+    )
+
+
+def _stood(positions: Mapping[str, str]) -> str:
+    some = sorted(positions.items())[:_NAMED]
+    stood = "; ".join(f"shard {shard} stood at {position}" for shard, position in some)
+    if len(positions) > _NAMED:
+        stood += f"; and {len(positions) - _NAMED} more"
+    return f" ({stood})" if stood else ""
+
+
+def _ago(info: StreamInfo, then: int) -> str:
+    return f"{(info.server_time - then) / 3_600_000:.1f} h ago ({_time(then)})"
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,233 @@
+"""Where records go that failed for good: JSON documents in a stream, or in files of a folder.
+
+A turn is dead-lettered before it is pinned, so a crash in between writes it again. In a folder the file is
+named by what the turn is, and the second writing replaces the first; in a stream documents can come twice,
+with one `messageId`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+import pyarrow as pa
+from pyarrow import fs
+
+from kinesis_trident.checkpoint.model.layout import escape
+from kinesis_trident.spout.errors import DeadLetterError
+from kinesis_trident.spout.failed_records.folders import filesystem, replace
+from kinesis_trident.spout.kinesis import Kinesis, KinesisError
+from kinesis_trident.spout.options.redaction import shown
+from kinesis_trident.tracker.records import RecordPosition, Run
+
+if TYPE_CHECKING:
+    from _typeshed import StrPath
+
+__all__ = ["DeadLetter", "DeadLetterOptions", "DeadLetterWriter", "Letter", "Reason", "read_dead_letters"]
+
+Letter = tuple[Run, Sequence[pa.RecordBatch], bool]
+"""A run that failed for good, the records of it that were found, and whether others are gone from the stream.
+
+The batches have the columns partitionKey, data, sequenceNumber, subSequenceNumber,
+approximateArrivalTimestamp.
+"""
+
+_KINESIS = "kinesis://"
+_SUFFIX = ".jsonl"
+
+
+class DeadLetterOptions(Protocol):
+    """What the writer reads of `spout.options.source.Options`."""
+
+    @property
+    def dead_letter(self) -> str | None:
+        """`kinesis://name`, a local folder, or a folder's URI."""
+
+    @property
+    def application_name(self) -> str:
+        """Stands in every document and in the files' paths."""
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """One failed delivery: when (ISO 8601, UTC) and why."""
+
+    time: str
+    reason: str
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One document.
+
+    `data` is the original payload, base64 in JSON; None where the record is past the stream's retention. Then
+    the document may stand for `count` records, from the first to the last that `message_id` names.
+    """
+
+    message_id: str
+    stream: str
+    shard_id: str
+    sequence_number: str | None
+    sub_sequence_number: int
+    partition_key: str | None
+    data: bytes | None
+    approximate_arrival_timestamp: str | None
+    attempts: int
+    reasons: tuple[Reason, ...]
+    txid: int
+    application_name: str
+    count: int = 1
+
+
+class DeadLetterWriter:
+    """Writes the dead letters of a turn to the target of the option `deadLetter`.
+
+    Args:
+        options: with the target and the application's name.
+        kinesis: writes where the target is a stream.
+        clock: epoch milliseconds, for the reason `EXPIRED`.
+    """
+
+    def __init__(
+        self,
+        options: DeadLetterOptions,
+        kinesis: Kinesis,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        if options.dead_letter is None:
+            msg = "there is no dead letter target: set deadLetter to kinesis://name or to a folder"
+            raise DeadLetterError(msg)
+        self._target = options.dead_letter
+        self._application = options.application_name
+        self._kinesis = kinesis
+        self._clock = clock
+
+    def write(
+        self, *, stream: str, shard: str, txid: int, letters: Iterable[Letter], plan: str = ""
+    ) -> list[DeadLetter]:
+        """Write what a turn dead-letters; durable on return.
+
+        Args:
+            stream: that is read.
+            shard: of the turn.
+            txid: of the batch.
+            letters: the runs of the turn, in shard order.
+            plan: the mark of the batch's plan. It keeps two batches apart that have one txid, which happens
+                when ZooKeeper's data was lost in between.
+
+        Returns:
+            The documents.
+
+        Raises:
+            DeadLetterError: naming the target, what went wrong and what to do.
+        """
+        documents = [
+            document
+            for run, batches, gone in letters
+            for document in self._documents(stream, shard, txid, run, batches, gone=gone)
+        ]
+        lines = [msgspec.json.encode(document) for document in documents]
+        try:
+            if self._target.startswith(_KINESIS):
+                keys = [document.partition_key or document.message_id[:256] for document in documents]
+                name = self._target.removeprefix(_KINESIS).strip("/")
+                self._kinesis.put_records(name, list(zip(lines, keys, strict=True)))
+            else:
+                name = f"{txid:012d}-{escape(shard)}{f'-{escape(plan)}' if plan else ''}{_SUFFIX}"
+                folder = f"{escape(self._application)}/{escape(stream)}"
+                replace(self._target, f"{folder}/{name}", b"".join(line + b"\n" for line in lines))
+        except (KinesisError, OSError, ValueError, pa.ArrowException) as error:
+            msg = (
+                f"cannot write {len(documents)} dead letters of stream {stream!r}, shard {shard}, txid "
+                f"{txid} to {shown(self._target)}: {error}. Check the option deadLetter (kinesis://name, or "
+                "a folder that every executor reaches), its permissions and its space; the batch is tried "
+                "again"
+            )
+            raise DeadLetterError(msg) from error
+        return documents
+
+    def _documents(
+        self, stream: str, shard: str, txid: int, run: Run, batches: Sequence[pa.RecordBatch], *, gone: bool
+    ) -> Iterator[DeadLetter]:
+        reasons = tuple(Reason(_iso_ms(failure.time), failure.reason) for failure in run.failures)
+        found = 0
+        for batch in batches:
+            columns = batch.to_pydict()
+            found += batch.num_rows
+            for key, data, sequence, sub, arrival in zip(
+                columns["partitionKey"],
+                columns["data"],
+                columns["sequenceNumber"],
+                columns["subSequenceNumber"],
+                columns["approximateArrivalTimestamp"],
+                strict=True,
+            ):
+                yield DeadLetter(
+                    message_id=f"{stream}/{shard}:{RecordPosition(int(sequence), sub)}",
+                    stream=stream,
+                    shard_id=shard,
+                    sequence_number=sequence,
+                    sub_sequence_number=sub,
+                    partition_key=key,
+                    data=data,
+                    approximate_arrival_timestamp=arrival.astimezone(UTC).isoformat(timespec="milliseconds"),
+                    attempts=run.attempt,
+                    reasons=reasons,
+                    txid=txid,
+                    application_name=self._application,
+                )
+        if gone and found < run.count:
+            if not reasons or not reasons[-1].reason.startswith("EXPIRED"):
+                reasons += (Reason(_iso_ms(self._clock()), "EXPIRED"),)
+            count = run.count - found
+            first = RecordPosition.parse(run.first) if run.first else None
+            where = run.first or f"after {run.prev}"
+            yield DeadLetter(
+                message_id=f"{stream}/{shard}:{where if run.count == 1 else f'{where}..{run.last}'}",
+                stream=stream,
+                shard_id=shard,
+                sequence_number=str(first.sequence) if first else None,
+                sub_sequence_number=first.sub if first else -1,
+                partition_key=None,
+                data=None,
+                approximate_arrival_timestamp=None,
+                attempts=run.attempt,
+                reasons=reasons,
+                txid=txid,
+                application_name=self._application,
+                count=count,
+            )
+
+
+def read_dead_letters(folder: StrPath) -> Iterator[DeadLetter]:
+    """All dead letters below a folder, file by file in the order of their names.
+
+    Args:
+        folder: a local path, or any URI that the writer takes.
+
+    Raises:
+        DeadLetterError: the folder cannot be read, or a line is none of ours; it names file and line.
+    """
+    target = str(folder)
+    decoder = msgspec.json.Decoder(DeadLetter)
+    try:
+        system, root = filesystem(target)
+        infos = system.get_file_info(fs.FileSelector(root, recursive=True))
+        for path in sorted(info.path for info in infos if info.is_file and info.path.endswith(_SUFFIX)):
+            with system.open_input_stream(path) as stream:
+                lines = stream.read().splitlines()
+            for number, line in enumerate(lines, 1):
+                try:
+                    letter = decoder.decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    msg = f"{path}, line {number} is no dead letter: {error}. Move the file elsewhere"
+                    raise DeadLetterError(msg) from None
+                yield letter
+    except (OSError, ValueError, pa.ArrowException) as error:
+        msg = f"cannot read dead letters from {shown(target)}: {error}. Name the folder of the option deadLetter"
+        raise DeadLetterError(msg) from error
+
+
+def _iso_ms(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,150 @@
+"""Due retries of a shard gathered into few ranges, and the records of each run picked out of a range's pages. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kinesis_trident.spout.errors import SpoutError
+from kinesis_trident.spout.kinesis.record_batches import compact, count_from, count_through, position_at
+from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, Position
+from kinesis_trident.tracker.records import RecordPosition, Run
+
+__all__ = ["DeaggregateChangedError", "Picker", "check_runs", "check_whole", "gather", "start_of"]
+
+
+def start_of(run: Run) -> Position:
+    """Where the reading of a run begins: at its first record, or right after the one before it."""
+    if run.first:
+        return At(RecordPosition.parse(run.first))
+    return After(RecordPosition.parse(run.prev)) if run.prev else TRIM_HORIZON
+
+
+def gather(runs: Sequence[Run], ranges: int) -> list[range]:
+    """Gather runs (sorted, disjoint) into at most `ranges` ranges of indexes, cut at the largest sequence gaps.
+
+    A gap in sequence numbers is a gap in time, so the fewest foreign records are read.
+
+    Raises:
+        ValueError: `ranges` is below 1.
+    """
+    if ranges < 1:
+        msg = f"cannot gather into {ranges} ranges"
+        raise ValueError(msg)
+    gaps = [_begins(after) - before.last_position.sequence for before, after in pairwise(runs)]
+    widest = sorted(range(len(gaps)), key=lambda index: (-gaps[index], index))[: ranges - 1]
+    cuts = [0, *(index + 1 for index in sorted(widest)), len(runs)]
+    return [range(start, stop) for start, stop in pairwise(cuts) if start < stop]
+
+
+def _begins(run: Run) -> int:
+    known = run.first or run.prev or run.last
+    return RecordPosition.parse(known).sequence
+
+
+@dataclass(slots=True)
+class Picker:
+    """Picks the records of runs (sorted, disjoint) out of pages that come in shard order.
+
+    Attributes:
+        segments: the records of each run that was reached so far, one list of batches a run.
+        served: how many records each of these has.
+        through: the last record looked at, or what is known to be past it.
+    """
+
+    runs: Sequence[Run]
+    segments: list[list[pa.RecordBatch]] = field(default_factory=list)
+    served: list[int] = field(default_factory=list)
+    through: RecordPosition | None = None
+    _next: int = 0
+
+    def offer(self, batch: pa.RecordBatch) -> None:
+        """Take what belongs to the runs out of the next records of the shard."""
+        if batch.num_rows == 0:
+            return
+        last = position_at(batch, -1)
+        while self._next < len(self.runs):
+            run = self.runs[self._next]
+            start, stop = self._start(run, batch), count_through(batch, run.last_position)
+            if start < stop:
+                self._reach(self._next)
+                self.segments[self._next].append(compact(batch, start, stop))
+                self.served[self._next] += stop - start
+            if run.last_position > last:
+                break
+            self._reach(self._next)
+            self._next += 1
+        self.through = last
+
+    def passed(self, position: RecordPosition) -> None:
+        """Everything offered so far and up to `position` was looked at: runs up to it that were not found are gone."""
+        while self._next < len(self.runs) and self.runs[self._next].last_position <= position:
+            self._reach(self._next)
+            self._next += 1
+        self.through = position
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The runs that were read to their end without finding all their records."""
+        return tuple(index for index in range(self._next) if self.served[index] < self.runs[index].count)
+
+    def _reach(self, index: int) -> None:
+        if index == len(self.segments):
+            self.segments.append([])
+            self.served.append(0)
+
+    def _start(self, run: Run, batch: pa.RecordBatch) -> int:
+        if run.first:
+            return count_from(batch, RecordPosition.parse(run.first))
+        if run.prev:
+            return count_through(batch, RecordPosition.parse(run.prev))
+        return count_through(batch, self.runs[self._next - 1].last_position) if self._next else 0
+
+
+class DeaggregateChangedError(SpoutError):
+    """What is to be read again was delivered under the other value of the option `deaggregate`."""
+
+
+def check_runs(runs: Iterable[Run], where: str) -> None:
+    """See that runs can be read again without splitting aggregates.
+
+    Raises:
+        DeaggregateChangedError: one begins, or ends, with a user record of an aggregate.
+    """
+    for run in runs:
+        for text in (run.first, run.last, run.prev):
+            if text and RecordPosition.parse(text).sub >= 0:
+                _refuse(where, text, was="true", now="false")
+
+
+def check_whole(records: pa.RecordBatch, delivered: Iterable[RecordPosition], where: str) -> None:
+    """See that no record which was delivered whole is now split.
+
+    Args:
+        records: read again, in the columns of `spout.kinesis.record_batches.RECORD_SCHEMA`.
+        delivered: positions of records delivered before; those with a sub-sequence were split then, too.
+        where: stream and shard, for the error.
+
+    Raises:
+        DeaggregateChangedError: one is.
+    """
+    if not pc.any(pc.greater_equal(records.column("subSequenceNumber"), 0)).as_py():
+        return
+    for position in delivered:
+        user = RecordPosition(position.sequence, 0)
+        at = count_from(records, user)
+        if position.sub < 0 and at < records.num_rows and position_at(records, at) == user:
+            _refuse(where, str(position), was="false", now="true")
+
+
+def _refuse(where: str, record: str, *, was: str, now: str) -> None:
+    msg = (
+        f"{where}: record {record} was delivered with deaggregate={was}, and is to be delivered again with "
+        f"deaggregate={now}: they are not the same rows. Set deaggregate={was} until no failed record waits and no "
+        "batch is unfinished, then change it"
+    )
+    raise DeaggregateChangedError(msg)

@@ -1,0 +1,217 @@
+"""The payloads of failed records, kept in a folder: what is retried is not fetched from Kinesis again.
+
+An operator of `bolt` keeps the records that fail in it before it reports. Records that something else fails
+are kept by
+the task that delivers them again for the first time, before its pin. Later deliveries, replays of a batch and the dead
+letter take them from there. A file is named by what it holds, so tasks that do the same write the
+same file, and nothing but the folder says what is in it:
+
+    <application>/<home>/<shard>/<txid>-<first>-<last>-<digest>.arrow
+
+with the names that the source's home in ZooKeeper has, and its shards there.
+
+The folder is a copy. What is missing there is read from the stream, as it is without a folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from pyarrow import fs
+
+from kinesis_trident.checkpoint.model.layout import Layout, ShardKey, escape, unescape
+from kinesis_trident.spout.errors import SpoolError
+from kinesis_trident.spout.failed_records.folders import filesystem, replace
+from kinesis_trident.spout.failed_records.retry_ranges import Picker
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, position_at, with_own_keys
+from kinesis_trident.spout.options.redaction import shown
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.tracker.records import RecordPosition, Run
+
+__all__ = ["RetrySpool", "spool_of"]
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"(\d+)-([\d.]+)-([\d.]+)-[0-9a-f]{16}\.arrow")
+_TROUBLE = (OSError, ValueError, pa.ArrowException)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: str
+    txid: int
+    first: RecordPosition
+    last: RecordPosition
+
+    def holds_some_of(self, runs: Sequence[Run]) -> bool:
+        return any(_begins(run) <= self.last and self.first <= run.last_position for run in runs)
+
+
+class RetrySpool:
+    """The files of one source. Safe for several tasks at once; it travels to them.
+
+    Args:
+        target: an absolute local path that all executors share, or a URI that pyarrow knows.
+        layout: of the source's home: shards have the names that it gives them.
+        created: when the streams were created, by name, in epoch milliseconds: for rows, which do not say it.
+    """
+
+    def __init__(self, target: str, layout: Layout, created: Mapping[str, int] | None = None) -> None:
+        self._target = target
+        self._layout = layout
+        self._created = dict(created or {})
+        self._base = f"{escape(layout.application)}/{layout.base.rpartition('/')[2]}"
+        self._where = f"{shown(target)} (option retrySpool)"
+
+    def put(self, shard: str, txid: int, batches: Sequence[pa.RecordBatch]) -> None:
+        """Keep records of one shard (in `RECORD_SCHEMA`) that batch `txid` has delivered; durable on return.
+
+        Raises:
+            SpoolError: the file cannot be written.
+        """
+        records = _in_order([with_own_keys(batch) for batch in batches])
+        if records is None:
+            return
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, RECORD_SCHEMA) as writer:
+            writer.write_batch(records)
+        data = sink.getvalue().to_pybytes()
+        first, last = position_at(records, 0), position_at(records, -1)
+        name = f"{txid:012d}-{_dotted(first)}-{_dotted(last)}-{xxhash.xxh3_64_hexdigest(data)}.arrow"
+        try:
+            replace(self._target, f"{self._base}/{escape(shard)}/{name}", data)
+        except _TROUBLE as error:
+            msg = (
+                f"cannot keep failed records of shard {shard}, txid {txid} in {self._where}: {error}. Check that every "
+                "executor reaches the folder, its permissions and its space; the batch is tried again"
+            )
+            raise SpoolError(msg) from error
+
+    def put_rows(self, txid: int, rows: Sequence[pa.RecordBatch]) -> None:
+        """Keep rows of the source, of any shards, in its columns; durable on return.
+
+        Raises:
+            SpoolError: a file cannot be written.
+        """
+        if not rows:
+            return
+        table = pa.Table.from_batches(rows)
+        for found in table.group_by(["stream", "shardId"]).aggregate([]).to_pylist():
+            stream, shard = found["stream"], found["shardId"]
+            mine = pc.and_(pc.equal(table["stream"], stream), pc.equal(table["shardId"], shard))
+            own = table.filter(mine).select(RECORD_SCHEMA.names).cast(RECORD_SCHEMA)
+            name = self._layout.name_of(ShardKey(stream, self._created[stream], shard))
+            self.put(name, txid, own.to_batches())
+
+    def get(self, shard: str, runs: Sequence[Run]) -> dict[int, list[pa.RecordBatch]]:
+        """The records of those of the runs (sorted, disjoint) that some were kept of, by the runs' indexes."""
+        found: list[pa.RecordBatch] = []
+        for file in self._files(shard):
+            if file.holds_some_of(runs):
+                found += self._read(file)
+        records = _in_order(found)
+        if records is None:
+            return {}
+        picker = Picker(runs)
+        picker.offer(records)
+        return {index: batches for index, batches in enumerate(picker.segments) if batches}
+
+    def clean(self, settled: int, left: Mapping[str, Sequence[Run]]) -> int:
+        """Remove what no run that is left, by shard, needs any more; files of batches after `settled` stay.
+
+        Returns:
+            How many files were removed.
+
+        Raises:
+            SpoolError: the folder cannot be listed or written.
+        """
+        removed = 0
+        try:
+            for shard, file in self._listed(""):
+                if file.txid <= settled and not file.holds_some_of(left.get(shard, ())):
+                    filesystem(self._target)[0].delete_file(file.path)
+                    removed += 1
+        except FileNotFoundError:
+            # An older run that ends is cleaning, too; the rest has time.
+            return removed
+        except _TROUBLE as error:
+            msg = f"cannot clean up {self._where}: {error}"
+            raise SpoolError(msg) from error
+        return removed
+
+    def _files(self, shard: str) -> list[_File]:
+        try:
+            return [file for _, file in self._listed(escape(shard))]
+        except _TROUBLE as error:
+            log.warning("cannot list %s: %s; reading from the stream instead", self._where, error)
+            return []
+
+    def _listed(self, below: str) -> Iterator[tuple[str, _File]]:
+        system, root = filesystem(self._target)
+        folder = "/".join(part for part in (root.rstrip("/"), self._base, below) if part)
+        for info in system.get_file_info(fs.FileSelector(folder, recursive=True, allow_not_found=True)):
+            name = _NAME.fullmatch(info.base_name)
+            if info.is_file and name is not None:
+                txid, first, last = name.groups()
+                shard = unescape(info.path.rsplit("/", 2)[1])
+                yield shard, _File(info.path, int(txid), _position(first), _position(last))
+
+    def _read(self, file: _File) -> list[pa.RecordBatch]:
+        try:
+            with filesystem(self._target)[0].open_input_file(file.path) as source:
+                batches: list[pa.RecordBatch] = pa.ipc.open_stream(source).read_all().to_batches()
+        except FileNotFoundError:
+            return []
+        except _TROUBLE as error:
+            log.warning(
+                "cannot read %s of %s: %s; reading from the stream instead", file.path, self._where, error
+            )
+            return []
+        if any(batch.schema != RECORD_SCHEMA for batch in batches):
+            log.warning("%s has other columns than ours; reading from the stream instead", file.path)
+            return []
+        return batches
+
+
+def spool_of(options: Options, layout: Layout, created: Mapping[str, int] | None = None) -> RetrySpool | None:
+    """The spool that the options name; None where they name none."""
+    return None if options.retry_spool is None else RetrySpool(options.retry_spool, layout, created)
+
+
+def _in_order(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
+    """The records of all batches in shard order, each once; None for none."""
+    table = pa.Table.from_batches(batches, RECORD_SCHEMA)
+    if not table.num_rows:
+        return None
+    # Numbers of any length in text form compare by their length first.
+    keys = pa.table(
+        [pc.utf8_length(table["sequenceNumber"]), *table.select([2, 3]).columns], ["n", "seq", "sub"]
+    )
+    order = pc.sort_indices(keys, [("n", "ascending"), ("seq", "ascending"), ("sub", "ascending")])
+    places = keys.take(order)
+    same = np.ones(max(0, len(order) - 1), dtype=bool)
+    for column in (places["seq"], places["sub"]):
+        same &= pc.equal(column.slice(1), column.slice(0, len(column) - 1)).to_numpy()
+    first = np.concatenate([[True], ~same])
+    [records] = table.take(order.filter(pa.array(first))).combine_chunks().to_batches()
+    return records
+
+
+def _begins(run: Run) -> RecordPosition:
+    return RecordPosition.parse(run.first or run.prev or "0")
+
+
+def _dotted(position: RecordPosition) -> str:
+    # A colon is no character for a file name everywhere.
+    return str(position).replace(":", ".")
+
+
+def _position(text: str) -> RecordPosition:
+    return RecordPosition.parse(text.replace(".", ":"))

@@ -1,0 +1,197 @@
+"""Ends a query after the batch in hand, with everything settled and nothing of it left running."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.utils import is_remote
+
+from kinesis_trident.checkpoint.model.nodes import Plan, StopNode
+from kinesis_trident.checkpoint.store.source_home import find_home
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.spout.errors import OffsetError, StopTimeoutError
+from kinesis_trident.spout.kinesis.client import kinesis_client
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.offsets import plan_from_offset
+from kinesis_trident.spout.planner.run import SourceRun
+from kinesis_trident.spout.planner.streams import describe_streams
+from kinesis_trident.spout.spark_plan import options_of, options_of_query
+
+__all__ = ["stop"]
+
+_POLL = 0.1
+_BEGIN_SECONDS = 60.0
+_BETWEEN_TRIGGERS = "Waiting for next trigger"
+
+
+def stop(query: StreamingQuery, timeout: float | None = None, *, stream: DataFrame | None = None) -> None:
+    """Stop a query gracefully: the batch in hand ends, is settled, and the source's planning process ends.
+
+    `query.stop()` alone is safe as well: it interrupts the batch in hand, which is replayed at the next start, and
+    leaves the planning process to itself.
+
+    Args:
+        query: reads `kinesis-trident`, beside other sources if it likes.
+        timeout: seconds to wait for the batch in hand; None for as long as it takes. A query that has just been
+            started is given a minute to begin.
+        stream: the DataFrame that `load()` returned; needed under Spark Connect, where a query does not tell what it
+            reads. There the newest run of the application is asked, and this process settles what is finished: it
+            must reach ZooKeeper and Kinesis.
+
+    Raises:
+        NotOurSourceError: the query does not read `kinesis-trident`, or `stream` is missing under Spark Connect.
+        StopTimeoutError: the batch did not end in time; the query runs on as before.
+        StreamingQueryException: the batch in hand failed.
+    """
+    begin = _BEGIN_SECONDS if timeout is None else min(timeout, _BEGIN_SECONDS)
+    sources = options_of_query(query, begin) if stream is None else [options_of(stream)]
+    if query.isActive:
+        _stop_gently(query, sources, timeout)
+    error = query.exception()
+    if error is not None:
+        raise error
+
+
+def _stop_gently(query: StreamingQuery, sources: Sequence[Options], timeout: float | None) -> None:
+    """Ask each run to plan nothing more; stop once all say so, or Spark waits between two triggers."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    with ExitStack() as stack:
+        requests = [_request(query, options, stack) for options in sources]
+        if not _until(query, requests, deadline):
+            msg = f"the batch in hand did not end within {timeout} s; the query runs on. Ask again, or query.stop()"
+            raise StopTimeoutError(msg)
+        query.stop()
+        if query.exception() is None:
+            for options, request in zip(sources, requests, strict=True):
+                # The request still stands: the planning process ends when it sees the epoch that this raises.
+                if request.concerns_newest():
+                    _settle(options, _last_plan(query, options))
+
+
+def _request(query: StreamingQuery, options: Options, stack: ExitStack) -> _Request:
+    streams = _streams(options, _last_plan(query, options))
+    client = connect(options.zookeeper)
+    # The request is ephemeral: it goes with this session.
+    stack.callback(client.close)
+    stack.callback(client.stop)
+    home = find_home(client, options.zookeeper_root, options.application_name, streams)
+    return _Request(SourceStore(client, home))
+
+
+class _Request:
+    """The request to this query's run; a query that has just started may have none yet."""
+
+    def __init__(self, store: SourceStore) -> None:
+        self._store = store
+        self._answers = 0
+        self._heard = threading.Condition()
+        self._asked: int | None = None
+        store.watch_stop(self._look)
+
+    def ask(self) -> None:
+        """Ask, if there is somebody new to ask."""
+        epoch = _own_epoch(self._store)
+        if epoch is not None and epoch != self._asked:
+            self._store.ask_to_stop(epoch)
+            self._asked = epoch
+
+    def answered(self, seconds: float, times: int) -> bool:
+        """Wait a little until the run has answered so many times; whether it has."""
+        with self._heard:
+            return self._heard.wait_for(lambda: self._answers >= times, seconds)
+
+    def concerns_newest(self) -> bool:
+        """Whether nobody has taken over from the run that was asked."""
+        newest = self._store.newest_run()
+        return newest is not None and newest[0] == self._asked
+
+    def _look(self, request: StopNode | None) -> None:
+        if request is not None and request.settled is not None:
+            with self._heard:
+                self._answers += 1
+                self._heard.notify()
+
+
+def _until(query: StreamingQuery, requests: Sequence[_Request], deadline: float | None) -> bool:
+    was_between = False
+    while query.isActive:
+        between = query.status["message"] == _BETWEEN_TRIGGERS
+        # A run answers whenever Spark asks it for an offset. Before its first batch Spark may still make an empty one,
+        # and stopped meanwhile it leaves a checkpoint that it cannot start from: so there a second answer is awaited.
+        times = 1 if query.lastProgress is not None else 2
+        for request in requests:
+            request.ask()
+        # Seen twice, because a query without an interval passes through this state, too.
+        if all(request.answered(_POLL, times) for request in requests) or (between and was_between):
+            return True
+        was_between = between
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
+    return True
+
+
+def _own_epoch(store: SourceStore) -> int | None:
+    """The epoch of the newest run if that is planned below this JVM, if there is one; another's is left alone."""
+    newest = store.newest_run()
+    if newest is None:
+        return None
+    epoch, run = newest
+    if is_remote():
+        # The query runs in the server's JVM, of which this process sees nothing.
+        return epoch
+    return epoch if run.host == socket.gethostname() and _is_below_jvm(run.pid) else None
+
+
+def _is_below_jvm(pid: int) -> bool:
+    handles = SparkContext._jvm.java.lang.ProcessHandle  # type: ignore[union-attr]
+    own = handles.current().pid()
+    found = handles.of(pid)
+    while found.isPresent():
+        handle = found.get()
+        if handle.pid() == own:
+            return True
+        found = handle.parent()
+    return False
+
+
+def _settle(options: Options, last: Plan | None) -> None:
+    """Settle what Spark has finished; the new epoch ends the planning process that was left behind."""
+    run = SourceRun.open(options)
+    try:
+        if last is not None and run.settled < last.txid:
+            run.settle_finished(last)
+        run.purge()
+    finally:
+        run.close()
+
+
+def _last_plan(query: StreamingQuery, options: Options) -> Plan | None:
+    """The plan of one source in the last batch that Spark has finished; None before the first."""
+    progress = query.lastProgress
+    for source in progress["sources"] if progress is not None else ():
+        offset = source["endOffset"]
+        try:
+            found = json.loads(offset) if isinstance(offset, str) else dict(offset or {})
+            plan = plan_from_offset(found)
+        except (OffsetError, TypeError, ValueError, AttributeError):
+            # Of another format.
+            continue
+        if set(plan.streams) == set(options.streams):
+            return plan
+    return None
+
+
+def _streams(options: Options, last: Plan | None) -> dict[str, int]:
+    if last is not None:
+        return last.streams
+    infos = describe_streams(kinesis_client(options), options.streams)
+    return {name: info.created for name, info in infos.items()}

@@ -1,0 +1,153 @@
+"""A botocore session as the options ask for it: credentials, role, region, endpoint, and our parser of GetRecords."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+from botocore.config import Config
+from botocore.credentials import (
+    AssumeRoleCredentialFetcher,
+    AssumeRoleWithWebIdentityCredentialFetcher,
+    CredentialProvider,
+    CredentialResolver,
+    DeferredRefreshableCredentials,
+)
+from botocore.exceptions import InvalidConfigError, NoCredentialsError
+
+from kinesis_trident.spout.kinesis.decoding import PageParserFactory, parsed_page
+from kinesis_trident.spout.kinesis.transport import read_at_once
+from kinesis_trident.spout.options.connection import ConnectionOptions
+
+__all__ = ["create_clients"]
+
+_LOCALSTACK = "localstack"
+_LOCALSTACK_REGION = "us-east-1"
+_CONNECT_SECONDS = 5
+_READ_SECONDS = 30
+"""An answer has up to 10 MiB."""
+
+
+def create_clients(options: ConnectionOptions, *retries: int, connections: int = 64) -> list[Any]:
+    """Boto clients of Kinesis over one session, one for each of `retries`: how often botocore repeats a failed call.
+
+    Raises:
+        botocore.exceptions.BotoCoreError: no such profile, no region, no credentials to assume a role with.
+    """
+    session = _session(options)
+    if options.role_arn is not None:
+        session = _with_role(session, options.role_arn, options)
+    session.register_component("response_parser_factory", PageParserFactory())
+    clients = [
+        session.create_client(
+            "kinesis",
+            region_name=_region(options),
+            endpoint_url=_endpoint("kinesis", options.endpoint_url),
+            config=Config(
+                retries={"total_max_attempts": times + 1, "mode": "standard"},
+                max_pool_connections=connections,
+                connect_timeout=_CONNECT_SECONDS,
+                read_timeout=_READ_SECONDS,
+                tcp_keepalive=True,
+                user_agent_extra="lib/kinesis-trident",
+            ),
+        )
+        for times in retries
+    ]
+    for client in clients:
+        if _protocol(client) == "json":
+            read_at_once(client, parsed_page)
+    return clients
+
+
+def _protocol(client: Any) -> str:
+    """The protocol that botocore has chosen for a client."""
+    model = client.meta.service_model
+    # Versions of botocore that know of one protocol a service do not say which they have chosen.
+    return str(getattr(model, "resolved_protocol", None) or model.metadata["protocol"])
+
+
+def _session(options: ConnectionOptions) -> botocore.session.Session:
+    session = botocore.session.Session(profile=options.profile)
+    if options.aws_access_key_id is not None and options.aws_secret_access_key is not None:
+        session.set_credentials(
+            options.aws_access_key_id, options.aws_secret_access_key, options.session_token
+        )
+    elif options.endpoint_url == _LOCALSTACK and session.get_credentials() is None:
+        # LocalStack takes any credentials, but botocore sends nothing without.
+        session.set_credentials("test", "test")
+    return session
+
+
+def _region(options: ConnectionOptions) -> str | None:
+    if options.region is None and options.endpoint_url == _LOCALSTACK:
+        return _LOCALSTACK_REGION
+    return options.region
+
+
+def _endpoint(service: str, given: str | None) -> str | None:
+    if given != _LOCALSTACK:
+        return given
+    from localstack_client.config import get_service_endpoint
+
+    url: str = get_service_endpoint(service)
+    return url
+
+
+def _with_role(
+    source: botocore.session.Session, role: str, options: ConnectionOptions
+) -> botocore.session.Session:
+    """A session with the role's credentials, asked for again before they expire.
+
+    With those of `source`, or, where there is a token file, with the token that stands in it then.
+    """
+    at = options.sts_endpoint or (_LOCALSTACK if options.endpoint_url == _LOCALSTACK else None)
+
+    def create(service: str, **settings: Any) -> Any:
+        return source.create_client(
+            service, region_name=_region(options), endpoint_url=_endpoint(service, at), **settings
+        )
+
+    extra = {"RoleSessionName": options.role_session_name, "ExternalId": options.role_external_id}
+    given = {name: value for name, value in extra.items() if value is not None}
+    fetcher: AssumeRoleCredentialFetcher | AssumeRoleWithWebIdentityCredentialFetcher
+    if options.web_identity_token_file is not None:
+        token = _TokenFile(options.web_identity_token_file)
+        fetcher = AssumeRoleWithWebIdentityCredentialFetcher(create, token, role, extra_args=given)
+    else:
+        credentials = source.get_credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        fetcher = AssumeRoleCredentialFetcher(create, credentials, role, extra_args=given)
+    session = botocore.session.Session(profile=options.profile)
+    session.register_component("credential_provider", CredentialResolver([_RoleProvider(fetcher)]))
+    return session
+
+
+class _TokenFile:
+    """Reads the token anew each time: whoever put it there replaces it before it expires."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __call__(self) -> str:
+        try:
+            return Path(self._path).read_text().strip()
+        except OSError as error:
+            msg = f"{error} (option webIdentityTokenFile)"
+            raise InvalidConfigError(error_msg=msg) from error
+
+
+class _RoleProvider(CredentialProvider):
+    METHOD = "assume-role"
+    CANONICAL_NAME = "custom-assume-role"
+
+    def __init__(
+        self, fetcher: AssumeRoleCredentialFetcher | AssumeRoleWithWebIdentityCredentialFetcher
+    ) -> None:
+        super().__init__()
+        self._fetcher = fetcher
+
+    def load(self) -> DeferredRefreshableCredentials:
+        return DeferredRefreshableCredentials(self._fetcher.fetch_credentials, self.METHOD)

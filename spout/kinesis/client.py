@@ -1,0 +1,363 @@
+"""Kinesis through botocore: the one implementation of `spout.kinesis.Kinesis` that talks to AWS."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+from botocore.parsers import ResponseParserError
+
+from kinesis_trident.spout.kinesis import (
+    AfterShard,
+    ConsumerMissingError,
+    KinesisError,
+    Page,
+    RequestTooLargeError,
+    Shard,
+    Since,
+    StreamInfo,
+    StreamMissingError,
+    Unavailable,
+)
+from kinesis_trident.spout.kinesis.aws_errors import translated
+from kinesis_trident.spout.kinesis.aws_session import create_clients
+from kinesis_trident.spout.kinesis.consumers import Consumer
+from kinesis_trident.spout.kinesis.decoding import EVENTS, PAGE, page_from_response, server_time
+from kinesis_trident.spout.kinesis.event_stream import EventStream
+from kinesis_trident.spout.kinesis.put_records import SMALLER_REQUEST_BYTES, Entry, put_all, size_of
+from kinesis_trident.spout.kinesis.rate_limit import full_jitter
+from kinesis_trident.spout.options.connection import ConnectionOptions
+from kinesis_trident.spout.positions import (
+    After,
+    At,
+    AtTimestamp,
+    Position,
+    ShardEnd,
+    TrimHorizon,
+    parse_position,
+)
+
+__all__ = ["BotoKinesis", "kinesis_client"]
+
+_OF = "|"
+"""Stands between a stream and its iterator where there are several ARNs: only the ARN reaches another account."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_CREATIONS = 4
+"""Tries to make a client while what gives the credentials does not answer."""
+
+_LISTINGS = 3
+"""Tries to list shards whose next page was asked for too late."""
+
+_INVALID = {"InvalidArgumentException", "SerializationException", "ValidationException"}
+
+
+class BotoKinesis:
+    """All calls the source makes, for several threads at once. Errors name the stream, region and endpoint.
+
+    Reads of records are never repeated by botocore: `spout.reader.fetch` decides what a throttle or a fault means for
+    the shard's turn. All other calls are, `clientNumRetries` times.
+
+    Raises:
+        KinesisError: the options name no usable region, profile or endpoint.
+    """
+
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._rng = rng or random.Random()
+        self._options = options
+        self._sleep = sleep
+        self._arns = options.arns
+        self._calls, self._reads = self._created()
+        self._where = f"{self._calls.meta.region_name} ({self._calls.meta.endpoint_url})"
+
+    def _created(self) -> tuple[Any, Any]:
+        """The clients; what gives the credentials is asked for some seconds, where it does not answer."""
+        options = self._options
+        for failures in range(1, _CREATIONS + 1):
+            try:
+                calls, reads = create_clients(options, options.client_num_retries, 0)
+            except (BotoCoreError, ValueError) as error:
+                where = f"{options.region or 'no region'} ({options.endpoint_url or 'default endpoint'})"
+                said = translated(error, f"stream {options.stream_name!r}", where)
+                if failures == _CREATIONS or not isinstance(said, Unavailable):
+                    raise said from error
+                self._sleep(full_jitter(failures, self._rng, base=1.0))
+            else:
+                return calls, reads
+        raise AssertionError
+
+    def __repr__(self) -> str:
+        return f"BotoKinesis({self._where})"
+
+    def describe(self, stream: str) -> StreamInfo:
+        """See `Kinesis.describe`."""
+        answer = self._call(f"stream {stream!r}", self._calls.describe_stream_summary, **self._stream(stream))
+        found = answer["StreamDescriptionSummary"]
+        largest = found.get("MaxRecordSizeInKiB")
+        return StreamInfo(
+            name=found["StreamName"],
+            arn=found["StreamARN"],
+            created=_milliseconds(found["StreamCreationTimestamp"]),
+            retention_hours=found["RetentionPeriodHours"],
+            status=found["StreamStatus"],
+            server_time=server_time(answer["ResponseMetadata"]["HTTPHeaders"]) or int(time.time() * 1000),
+            max_record_bytes=largest * 1024 if largest else None,
+        )
+
+    def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
+        """See `Kinesis.list_shards`."""
+        if since is not None:
+            try:
+                return self._list_shards(stream, {"ShardFilter": _filter(since)})
+            except KinesisError as error:
+                # AWS takes no time before the trim horizon, and other servers perhaps no filter at all.
+                if not _is_invalid(error):
+                    raise
+        return self._list_shards(stream, {})
+
+    def _list_shards(self, stream: str, which: dict[str, Any]) -> list[Shard]:
+        for _ in range(_LISTINGS):
+            try:
+                return self._list_once(stream, which)
+            except Unavailable as error:
+                if _code(error) != "ExpiredNextTokenException":
+                    raise
+                expired = error
+        raise expired
+
+    def _list_once(self, stream: str, which: dict[str, Any]) -> list[Shard]:
+        shards: list[Shard] = []
+        page = self._stream(stream) | which
+        while page:
+            answer = self._call(f"stream {stream!r}", self._calls.list_shards, **page)
+            shards.extend(map(_shard, answer["Shards"]))
+            token = answer.get("NextToken")
+            # The token stands for the stream; Kinesis refuses both together.
+            page = {"NextToken": token} if token else {}
+        return shards
+
+    def iterator(self, stream: str, shard: str, position: str) -> str:
+        """See `Kinesis.iterator`; a position inside an aggregate gives an iterator at its record.
+
+        An AT_TIMESTAMP iterator may start up to a second early, because some versions of botocore send whole
+        seconds.
+        """
+        answer = self._call(
+            f"stream {stream!r}, shard {shard}, position {position}",
+            self._reads.get_shard_iterator,
+            **self._stream(stream),
+            ShardId=shard,
+            **_start(parse_position(position)),
+        )
+        iterator: str = answer["ShardIterator"]
+        return f"{stream}{_OF}{iterator}" if len(self._arns) > 1 else iterator
+
+    def get_records(self, iterator: str, limit: int) -> Page:
+        """See `Kinesis.get_records`."""
+        several = len(self._arns) > 1
+        stream, of, token = iterator.partition(_OF) if several else (next(iter(self._arns), ""), "", iterator)
+        which = {"StreamARN": self._arns[stream]} if stream else {}
+        answer = self._call("GetRecords", self._reads.get_records, ShardIterator=token, Limit=limit, **which)
+        page: Page | None = answer.get(PAGE)
+        if page is None:
+            answered = server_time(answer["ResponseMetadata"]["HTTPHeaders"])
+            try:
+                page = page_from_response(answer, answered)
+            except ResponseParserError as error:
+                raise translated(error, "GetRecords", self._where) from error
+        if of and page.next_iterator is not None:
+            return replace(page, next_iterator=f"{stream}{of}{page.next_iterator}")
+        return page
+
+    def describe_consumer(self, stream_arn: str, name: str) -> Consumer:
+        """See `spout.kinesis.consumers.ConsumerCalls`."""
+        try:
+            answer = self._call(
+                f"consumer {name!r} of {stream_arn}",
+                self._calls.describe_stream_consumer,
+                StreamARN=stream_arn,
+                ConsumerName=name,
+            )
+        except StreamMissingError as error:
+            raise ConsumerMissingError(str(error)) from error
+        found = answer["ConsumerDescription"]
+        return Consumer(found["ConsumerARN"], found["ConsumerStatus"])
+
+    def register_consumer(self, stream_arn: str, name: str) -> None:
+        """See `spout.kinesis.consumers.ConsumerCalls`."""
+        self._call(
+            f"consumer {name!r} of {stream_arn}",
+            self._calls.register_stream_consumer,
+            StreamARN=stream_arn,
+            ConsumerName=name,
+        )
+
+    def subscribe(self, consumer: str, shard: str, position: str) -> EventStream:
+        """See `spout.reader.fan_out.Subscriber`.
+
+        Raises:
+            InUseError: the consumer has a subscription to the shard, begun less than 5 seconds ago.
+            ConsumerMissingError: there is no such consumer, or no such shard.
+            KinesisError: whatever else Kinesis refuses it for.
+        """
+        what = f"consumer {consumer}, shard {shard}, position {position}"
+        try:
+            answer = self._call(
+                what,
+                self._reads.subscribe_to_shard,
+                ConsumerARN=consumer,
+                ShardId=shard,
+                StartingPosition=_starting(parse_position(position)),
+            )
+        except StreamMissingError as error:
+            msg = f"{error}. Was the consumer deregistered? consumerLifecycle=managed registers it at the next start"
+            raise ConsumerMissingError(msg) from error
+        if EVENTS not in answer:
+            msg = f"{what} in {self._where}: events come in a protocol that is not JSON: set consumerMode=polling"
+            raise KinesisError(msg)
+        began = server_time(answer["ResponseMetadata"]["HTTPHeaders"])
+        return EventStream(answer[EVENTS], what, self._where, began)
+
+    def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
+        """See `Kinesis.put_records`; after a cut connection a request may have been written twice.
+
+        Raises:
+            ThrottledError, Unavailable: Kinesis took nothing for two minutes.
+            KinesisError: a record is larger than Kinesis takes.
+        """
+        put_all(
+            lambda entries: self.put_entries(stream, entries),
+            records,
+            sleep=self._sleep,
+            where=f"stream {stream!r}",
+        )
+
+    def put_entries(self, stream: str, entries: list[Entry]) -> list[dict[str, Any]]:
+        """One PutRecords call: its results, one an entry, those that were refused with an `ErrorCode`.
+
+        Raises:
+            RequestTooLargeError: it has more than 5 MiB, and was refused for what it is.
+            KinesisError: naming stream, region and endpoint.
+        """
+        try:
+            answer = self._call(
+                f"stream {stream!r}", self._calls.put_records, Records=entries, **self._stream(stream)
+            )
+        except KinesisError as error:
+            # Servers say it in different words: a smaller request tells whether it was the size.
+            if _is_invalid(error) and size_of(entries) > SMALLER_REQUEST_BYTES:
+                raise RequestTooLargeError(str(error)) from error
+            raise
+        results: list[dict[str, Any]] = answer["Records"]
+        return results
+
+    def _stream(self, name: str) -> dict[str, str]:
+        # Only the ARN reaches a stream of another account.
+        return {"StreamARN": self._arns[name]} if name in self._arns else {"StreamName": name}
+
+    def _call(self, what: str, method: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = method(**arguments)
+        except (BotoCoreError, ClientError, ResponseParserError) as error:
+            if isinstance(error, NoCredentialsError):
+                # A client made while nothing gave credentials keeps to that: the next call has another one.
+                self._calls, self._reads = self._created()
+            raise translated(error, what, self._where) from error
+        return answer
+
+
+def _shard(found: dict[str, Any]) -> Shard:
+    parents = (found.get("ParentShardId"), found.get("AdjacentParentShardId"))
+    return Shard(
+        id=found["ShardId"],
+        parents=tuple(parent for parent in parents if parent),
+        closed="EndingSequenceNumber" in found["SequenceNumberRange"],
+    )
+
+
+def _filter(since: Since) -> dict[str, Any]:
+    match since:
+        case TrimHorizon():
+            return {"Type": "FROM_TRIM_HORIZON"}
+        case AtTimestamp(time):
+            return {"Type": "FROM_TIMESTAMP", "Timestamp": _EPOCH + timedelta(milliseconds=time)}
+        case AfterShard(shard):
+            return {"Type": "AFTER_SHARD_ID", "ShardId": shard}
+
+
+def _is_invalid(error: KinesisError) -> bool:
+    """Whether Kinesis refused a call for what it asks."""
+    return _code(error) in _INVALID
+
+
+def _code(error: KinesisError) -> str:
+    """What Kinesis called the refusal; empty where it was none."""
+    cause = error.__cause__
+    return str(cause.response.get("Error", {}).get("Code", "")) if isinstance(cause, ClientError) else ""
+
+
+def _start(position: Position) -> dict[str, Any]:
+    match position:
+        case TrimHorizon():
+            return {"ShardIteratorType": "TRIM_HORIZON"}
+        case AtTimestamp(time):
+            return {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": _EPOCH + timedelta(milliseconds=time)}
+        case After(record):
+            kind = "AFTER_SEQUENCE_NUMBER" if record.sub < 0 else "AT_SEQUENCE_NUMBER"
+            return {"ShardIteratorType": kind, "StartingSequenceNumber": str(record.sequence)}
+        case At(record):
+            return {
+                "ShardIteratorType": "AT_SEQUENCE_NUMBER",
+                "StartingSequenceNumber": str(record.sequence),
+            }
+        case ShardEnd():
+            msg = "a shard that is read to its end has no iterator"
+            raise KinesisError(msg)
+
+
+def _starting(position: Position) -> dict[str, Any]:
+    """A position as SubscribeToShard takes it: as GetShardIterator does, under other names."""
+    found = _start(position)
+    names = {"ShardIteratorType": "Type", "StartingSequenceNumber": "SequenceNumber"}
+    return {names.get(name, name): value for name, value in found.items()}
+
+
+def _milliseconds(time: datetime) -> int:
+    return (time - _EPOCH) // timedelta(milliseconds=1)
+
+
+@dataclass(slots=True)
+class _Shared:
+    clients: dict[ConnectionOptions, BotoKinesis] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+# By process: a lock inherited over a fork may be held by a thread that is not there, and sockets are shared.
+_shared: dict[int, _Shared] = {}
+
+
+def kinesis_client(options: ConnectionOptions) -> BotoKinesis:
+    """This process's client for `options`; it lives as long as the process does.
+
+    Raises:
+        KinesisError: as `BotoKinesis`.
+    """
+    shared = _shared.setdefault(os.getpid(), _Shared())
+    with shared.lock:
+        if options not in shared.clients:
+            shared.clients[options] = BotoKinesis(options)
+        return shared.clients[options]

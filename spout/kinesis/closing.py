@@ -1,0 +1,48 @@
+"""Whether a shard is closed, and where its end is.
+
+A shard is read to its end when it is closed *and* an answer has no next iterator. Both are needed: servers answer an
+open shard without an iterator, and behind the last record of a closed one they give empty answers, "0 behind", with an
+iterator. So for a closed shard "0 behind" tells nothing, and an open one without an iterator gets a new one.
+"""
+
+from __future__ import annotations
+
+from kinesis_trident.spout.kinesis import Kinesis, Page
+
+__all__ = ["Closing"]
+
+
+class Closing:
+    """What is known of the closing of one shard.
+
+    Args:
+        kinesis: lists the shards.
+        stream: its name.
+        shard: its id.
+        known: it was listed as closed.
+
+    Attributes:
+        known: the shard is closed for all that is known.
+    """
+
+    def __init__(self, kinesis: Kinesis, stream: str, shard: str, *, known: bool = False) -> None:
+        self._kinesis = kinesis
+        self._stream = stream
+        self._shard = shard
+        self.known = known
+
+    def is_end(self, page: Page) -> bool:
+        """Whether an answer is the shard's last one; the listing is asked where the answer names no children.
+
+        A shard that is no longer listed is past retention, and at its end.
+
+        Raises:
+            KinesisError: the shards cannot be listed now.
+        """
+        self.known = self.known or page.closed
+        if page.next_iterator is not None:
+            return False
+        if not self.known:
+            listed = self._kinesis.list_shards(self._stream)
+            self.known = all(one.closed for one in listed if one.id == self._shard)
+        return self.known

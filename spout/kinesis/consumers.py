@@ -1,0 +1,129 @@
+"""The consumers with enhanced fan-out that a query reads as: found, or registered, and waited for."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from kinesis_trident.spout.kinesis import (
+    ConsumerMissingError,
+    InUseError,
+    KinesisError,
+    StreamInfo,
+    ThrottledError,
+)
+from kinesis_trident.spout.options.source import Options
+
+__all__ = ["Consumer", "ConsumerCalls", "ready_consumers"]
+
+log = logging.getLogger(__name__)
+
+_PATIENCE = 300.0
+"""Seconds that a consumer may take to become active; registering takes the service up to a minute or so."""
+
+_PERIOD = 1.0
+"""Seconds between two looks, with as much jitter: a stream answers 20 DescribeStreamConsumer calls a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A registered consumer; `status` is CREATING, ACTIVE or DELETING."""
+
+    arn: str
+    status: str
+
+
+class ConsumerCalls(Protocol):
+    """The calls about consumers. Every method may raise any KinesisError."""
+
+    def describe(self, stream: str) -> StreamInfo:
+        """See `spout.kinesis.Kinesis`."""
+        ...
+
+    def describe_consumer(self, stream_arn: str, name: str) -> Consumer:
+        """A stream's consumer by its name; raises ConsumerMissingError where there is none."""
+        ...
+
+    def register_consumer(self, stream_arn: str, name: str) -> None:
+        """Begin to register a consumer; raises InUseError where there is one of that name."""
+        ...
+
+
+def ready_consumers(
+    calls: ConsumerCalls,
+    options: Options,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+    rng: random.Random | None = None,
+) -> dict[str, str]:
+    """The ARNs, by stream in the options' order, of the consumers that `options` name, all active.
+
+    With `consumerLifecycle=managed` one that is missing is registered. None is ever deregistered here: a newer run
+    may read through it already, and the next one will want it.
+
+    Raises:
+        ConsumerMissingError: `consumerLifecycle=external`, and there is none of that name.
+        KinesisError: one cannot be registered, or was not active within 5 minutes.
+    """
+    name = options.consumer_name or options.application_name
+    jitter = rng or random.Random()
+    given_up = clock() + _PATIENCE
+    arns = {stream: calls.describe(stream).arn for stream in options.streams}
+    ready: dict[str, str] = {}
+    while True:
+        waiting = {}
+        for stream in [stream for stream in arns if stream not in ready]:
+            found = _find(calls, arns[stream], name, register=options.consumer_lifecycle == "managed")
+            if found is not None and found.status == "ACTIVE":
+                ready[stream] = found.arn
+            else:
+                waiting[stream] = found.status if found else "CREATING"
+        if not waiting:
+            return {stream: ready[stream] for stream in arns}
+        if clock() > given_up:
+            states = ", ".join(f"{status} on {stream!r}" for stream, status in sorted(waiting.items()))
+            msg = f"consumer {name!r} is {states}, and was not ACTIVE within {_PATIENCE:g} s: try again later"
+            raise KinesisError(msg)
+        sleep(_PERIOD * (1 + jitter.random()))
+
+
+def _find(calls: ConsumerCalls, stream: str, name: str, *, register: bool) -> Consumer | None:
+    """A stream's consumer; None where its registration has just begun."""
+    try:
+        return calls.describe_consumer(stream, name)
+    except ConsumerMissingError as error:
+        if not register:
+            msg = (
+                f"{error}. Register it (aws kinesis register-stream-consumer --stream-arn {stream} "
+                f"--consumer-name {name}), or set consumerLifecycle=managed"
+            )
+            raise ConsumerMissingError(msg) from error
+    _register(calls, stream, name)
+    return None
+
+
+def _register(calls: ConsumerCalls, stream: str, name: str) -> None:
+    try:
+        calls.register_consumer(stream, name)
+    except InUseError:
+        # Another process was faster: the consumer is found at the next look.
+        return
+    except ThrottledError as error:
+        msg = (
+            f"consumer {name!r} cannot be registered: {error}. A stream has at most 20 consumers, 5 of them being "
+            "registered: deregister one, name another one by consumerName, or set consumerMode=polling"
+        )
+        raise KinesisError(msg) from error
+    log.warning(
+        "consumer %r is registered with %s for enhanced fan-out, which AWS bills by the hour and shard until it is "
+        "deregistered: aws kinesis deregister-stream-consumer --stream-arn %s --consumer-name %s",
+        name,
+        stream,
+        stream,
+        name,
+    )

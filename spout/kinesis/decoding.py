@@ -1,0 +1,251 @@
+"""GetRecords answers straight to Arrow: the one hot spot of the client, where botocore's parser is bypassed.
+
+It is many times as fast as boto3 (docs/benchmarks.md). `spout.kinesis.transport` has the bodies of successful
+GetRecords calls
+parsed by `parsed_page`, and the `response_parser_factory` of the botocore session takes what comes of it for the
+response; signing, endpoints, credentials, retries and errors stay botocore's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from botocore.exceptions import IncompleteReadError
+from botocore.parsers import JSONParser, ResponseParser, ResponseParserError, ResponseParserFactory
+
+from kinesis_trident.spout.kinesis import Page
+
+__all__ = [
+    "EVENTS",
+    "PAGE",
+    "PAGE_SCHEMA",
+    "PageParserFactory",
+    "page_from_response",
+    "page_of",
+    "page_of_event",
+    "parsed_page",
+    "server_time",
+]
+
+log = logging.getLogger(__name__)
+
+PAGE = "KinesisTridentPage"
+"""The key under which a parsed GetRecords response holds its `Page`."""
+
+EVENTS = "KinesisTridentEvents"
+"""The key under which a SubscribeToShard response holds its body, which is still to come."""
+
+PAGE_SCHEMA = pa.schema(
+    [
+        pa.field("partitionKey", pa.string(), nullable=False),
+        pa.field("data", pa.binary(), nullable=False),
+        pa.field("sequenceNumber", pa.string(), nullable=False),
+        pa.field("approximateArrivalTimestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+    ]
+)
+
+
+class _Record(
+    msgspec.Struct,
+    gc=False,
+    rename={
+        "data": "Data",
+        "key": "PartitionKey",
+        "sequence": "SequenceNumber",
+        "arrival": "ApproximateArrivalTimestamp",
+    },
+):
+    """`data` comes as base64, `arrival` in seconds since 1970 with three decimals."""
+
+    data: bytes
+    key: str
+    sequence: str
+    arrival: float = 0.0
+
+
+class _Answer(
+    msgspec.Struct,
+    rename={
+        "records": "Records",
+        "next": "NextShardIterator",
+        "behind": "MillisBehindLatest",
+        "children": "ChildShards",
+    },
+):
+    records: list[_Record]
+    next: str | None = None
+    behind: int | None = None
+    children: list[msgspec.Raw] | None = None
+
+
+class _Event(
+    msgspec.Struct,
+    rename={
+        "records": "Records",
+        "next": "ContinuationSequenceNumber",
+        "behind": "MillisBehindLatest",
+        "children": "ChildShards",
+    },
+):
+    records: list[_Record]
+    next: str | None = None
+    behind: int | None = None
+    children: list[msgspec.Raw] | None = None
+
+
+_TOGETHER = 256
+"""Small payloads that are joined at a time: few enough to be copied from the processor's cache."""
+
+_SMALL = 4096
+"""Mean bytes of payloads that are worth joining; joined, larger ones would stand in memory once more."""
+
+_decoder = msgspec.json.Decoder(_Answer)
+_event_decoder = msgspec.json.Decoder(_Event)
+
+
+def page_of(body: bytes | memoryview, answered: int | None = None) -> Page:
+    """The page in a GetRecords body; `answered` is the server's time.
+
+    Raises:
+        msgspec.MsgspecError: the body is not the JSON of a GetRecords answer.
+    """
+    return _page(_decoder.decode(body), answered)
+
+
+def parsed_page(body: memoryview) -> Page | bytes:
+    """As `page_of`; a body that it refuses is given back as it is, for botocore's parser to read."""
+    try:
+        return page_of(body)
+    except msgspec.MsgspecError as error:
+        log.debug("an answer to GetRecords is read by botocore's parser (%d bytes): %s", len(body), error)
+        return bytes(body)
+
+
+def page_of_event(payload: bytes, answered: int | None = None) -> Page:
+    """The page in a SubscribeToShardEvent; its `next_iterator` is the sequence number to go on after, None at the end.
+
+    Raises:
+        msgspec.MsgspecError: the payload is not the JSON of such an event.
+    """
+    return _page(_event_decoder.decode(payload), answered)
+
+
+def page_from_response(response: Mapping[str, Any], answered: int | None = None) -> Page:
+    """The page in a response that botocore has parsed: slow, for what the decoder refuses, and other protocols.
+
+    Raises:
+        ResponseParserError: the response is not that of GetRecords.
+    """
+    try:
+        records = [_record_from_response(record) for record in response["Records"]]
+        behind = response.get("MillisBehindLatest")
+        answer = _Answer(
+            records,
+            response.get("NextShardIterator"),
+            None if behind is None else int(behind),
+            response.get("ChildShards"),
+        )
+        return _page(answer, answered)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        msg = f"it is not that of GetRecords: {error!r}"
+        raise ResponseParserError(msg) from error
+
+
+def _record_from_response(record: Mapping[str, Any]) -> _Record:
+    arrival = record.get("ApproximateArrivalTimestamp")
+    # Half a surrogate pair is no text that Arrow takes.
+    key = record["PartitionKey"].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return _Record(
+        record["Data"], key, record["SequenceNumber"], arrival.timestamp() if arrival is not None else 0.0
+    )
+
+
+def _page(answer: _Answer | _Event, answered: int | None) -> Page:
+    records = answer.records
+    data = _payloads([record.data for record in records])
+    columns = [
+        pa.array([record.key for record in records], pa.string()),
+        data,
+        pa.array([record.sequence for record in records], pa.string()),
+        _timestamps(np.array([record.arrival for record in records], dtype=np.float64)),
+    ]
+    batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
+    size = data.buffers()[2].size
+    return Page(batch, answer.next or None, answer.behind, size, answered, closed=bool(answer.children))
+
+
+def _payloads(data: list[bytes]) -> pa.Array:
+    """The payloads as a column of exactly their size: Arrow's own builder grows by doubling, and copies each time."""
+    ends = np.zeros(len(data) + 1, dtype=np.int32)
+    np.cumsum(np.fromiter(map(len, data), np.int32, len(data)), out=ends[1:])
+    joined = pa.allocate_buffer(int(ends[-1]))
+    if joined.size:
+        into = memoryview(joined).cast("B")
+        together = _TOGETHER if joined.size < _SMALL * len(data) else 1
+        for first in range(0, len(data), together):
+            last = min(first + together, len(data))
+            into[ends[first] : ends[last]] = b"".join(data[first:last])
+    return pa.Array.from_buffers(pa.binary(), len(data), [None, pa.py_buffer(ends), joined])
+
+
+def _timestamps(arrivals: np.ndarray[Any, np.dtype[np.float64]]) -> pa.Array:
+    # Rounded to the milliseconds that Kinesis has: as seconds in a float they are not exact.
+    micros = np.rint(arrivals * 1000).astype(np.int64) * 1000
+    return pa.array(micros).view(pa.timestamp("us", tz="UTC"))
+
+
+def server_time(headers: Mapping[str, str]) -> int | None:
+    """The `Date` of an answer (lower-case headers) in epoch milliseconds, None where it has none that is valid."""
+    try:
+        return int(parsedate_to_datetime(headers["date"]).timestamp()) * 1000
+    except (KeyError, ValueError):
+        return None
+
+
+class _PageParser(JSONParser):
+    """botocore's JSON parser, but for pages, SubscribeToShard, and answers that were cut.
+
+    It takes those for empty ones, and it would wait for the first event of a subscription without a bound of ours.
+    """
+
+    def parse(self, response: Any, shape: Any) -> Any:
+        headers = {name.lower(): value for name, value in response["headers"].items()}
+        metadata = {
+            "HTTPStatusCode": response["status_code"],
+            "HTTPHeaders": headers,
+            "RequestId": headers.get("x-amzn-requestid"),
+        }
+        if shape is not None and shape.name == "SubscribeToShardOutput" and response["status_code"] == 200:
+            return {EVENTS: response["body"], "ResponseMetadata": metadata}
+        if isinstance(response["body"], Page):
+            page = replace(response["body"], server_time=server_time(headers))
+            return {PAGE: page, "ResponseMetadata": metadata}
+        wanted = headers.get("content-length", "")
+        if wanted.isdigit() and len(response["body"]) < int(wanted):
+            raise IncompleteReadError(actual_bytes=len(response["body"]), expected_bytes=int(wanted))
+        if shape is not None and shape.name == "GetRecordsOutput" and response["status_code"] == 200:
+            return {PAGE: self._refused(response, shape, headers), "ResponseMetadata": metadata}
+        return super().parse(response, shape)
+
+    def _refused(self, response: Any, shape: Any, headers: Mapping[str, str]) -> Page:
+        """The page in a body that the decoder has refused."""
+        try:
+            return page_from_response(super().parse(response, shape), server_time(headers))
+        except (AttributeError, ResponseParserError, TypeError, ValueError) as error:
+            msg = f"the answer to GetRecords cannot be read ({len(response['body'])} bytes): {error}"
+            raise ResponseParserError(msg) from error
+
+
+class PageParserFactory(ResponseParserFactory):
+    """The component `response_parser_factory` of a botocore session that talks to Kinesis."""
+
+    def create_parser(self, protocol_name: str) -> ResponseParser:
+        """The parser of a protocol: ours for JSON, botocore's for all others."""
+        return _PageParser() if protocol_name == "json" else super().create_parser(protocol_name)

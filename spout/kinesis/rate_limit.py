@@ -1,0 +1,142 @@
+"""How often and how much one shard may be read: a token bucket of calls and bytes, and full jitter after a throttle.
+
+Kinesis allows a shard 5 GetRecords calls and 2 MB a second over all its readers; an answer of 10 MiB blocks the
+shard for the next 5 seconds ("Quotas and limits" of Kinesis Data Streams). Delays after a throttle are drawn with full
+jitter ("Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from kinesis_trident.spout.options.source import Options
+
+__all__ = ["ShardBudget", "ShardLimiter", "full_jitter", "shard_limiter"]
+
+
+def full_jitter(failures: int, rng: random.Random, *, base: float = 0.2, cap: float = 10.0) -> float:
+    """Seconds to wait after the `failures`-th failure in a row (from 1): anything up to base * 2^(failures - 1)."""
+    return rng.random() * min(cap, base * 2.0 ** min(failures - 1, 32))
+
+
+class ShardBudget:
+    """What a shard still allows; pure, times are seconds of any one clock.
+
+    In any window of a second there are at most `1 / period` calls (5 with 0.2 s), so a few short reads need not
+    wait for each other. Bytes are paid for afterwards: an answer of n bytes blocks for n / `rate` seconds. Nothing is
+    saved up for later, because the service refuses what it sees as a burst.
+
+    Args:
+        period: seconds a call on average; 0 for no limit.
+        rate: bytes a second.
+        first, longest: seconds, the bound of the wait after a first refusal, and what it grows to.
+    """
+
+    def __init__(self, period: float, rate: float, first: float = 0.2, longest: float = 10.0) -> None:
+        calls = max(1, math.floor(1 / period + 1e-9)) if period > 0 else 0
+        self._window = calls * period
+        self._calls: deque[float] = deque(maxlen=calls)
+        self._rate = rate
+        self._free = -math.inf
+        self._failures = 0
+        self._first, self._longest = first, longest
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next call may be made, 0 for at once."""
+        free = self._free
+        if self._calls and len(self._calls) == self._calls.maxlen:
+            free = max(free, self._calls[0] + self._window)
+        return max(0.0, free - now)
+
+    def called(self, now: float) -> None:
+        """A call is made."""
+        self._calls.append(now)
+
+    def answered(self, size: int, now: float) -> None:
+        """It brought `size` bytes."""
+        self._failures = 0
+        self._free = max(self._free, now) + size / self._rate
+
+    def refused(self, now: float, rng: random.Random) -> None:
+        """It was throttled, or failed in passing: the more in a row, the longer nothing is asked."""
+        self._failures += 1
+        self._free = max(
+            self._free, now + full_jitter(self._failures, rng, base=self._first, cap=self._longest)
+        )
+
+
+class ShardLimiter:
+    """A budget with a clock: waits until a call may be made. Safe for several threads."""
+
+    def __init__(
+        self,
+        budget: ShardBudget,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._budget = budget
+        self.sleep = sleep
+        self._rng = rng or random.Random()
+        self._lock = threading.Lock()
+        self.clock = clock
+
+    def acquire(self, patience: float = math.inf) -> bool:
+        """Wait for the next call's turn; False, at once, when that would take longer than `patience` seconds."""
+        deadline = self.clock() + patience
+        while True:
+            with self._lock:
+                now = self.clock()
+                wait = self._budget.wait(now)
+                if wait <= 0:
+                    self._budget.called(now)
+                    return True
+            if now + wait > deadline:
+                return False
+            self.sleep(wait)
+
+    def answered(self, size: int) -> None:
+        """See `ShardBudget.answered`."""
+        with self._lock:
+            self._budget.answered(size, self.clock())
+
+    def refused(self) -> None:
+        """See `ShardBudget.refused`."""
+        with self._lock:
+            self._budget.refused(self.clock(), self._rng)
+
+
+_limiters: dict[tuple[object, ...], ShardLimiter] = {}
+
+
+def shard_limiter(options: Options, stream: str, shard: str) -> ShardLimiter:
+    """This process's limiter for a shard: what one turn used up the next one waits for."""
+    # The process is part of the key because a lock inherited over a fork may be held for ever.
+    key = (
+        os.getpid(),
+        options.endpoint_url,
+        options.region,
+        stream,
+        shard,
+        options.min_fetch_period,
+        options.max_fetch_rate,
+        options.client_retry_interval,
+        options.client_max_retry_interval,
+    )
+    found = _limiters.get(key)
+    if found is None:
+        budget = ShardBudget(
+            options.min_fetch_period,
+            options.max_fetch_rate,
+            options.client_retry_interval,
+            options.client_max_retry_interval,
+        )
+        found = _limiters.setdefault(key, ShardLimiter(budget))
+    return found

@@ -1,0 +1,206 @@
+"""Finding and cutting records by position in Arrow batches of one shard. Pure.
+
+Batches are in shard order, so a position is found by bisection: a dozen sequence numbers become integers, not all of
+them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kinesis_trident.spout.positions import After, At, AtTimestamp, Position
+from kinesis_trident.tracker.records import RecordPosition
+
+__all__ = [
+    "RECORD_SCHEMA",
+    "SHARED_KEYS_SCHEMA",
+    "arrival_at",
+    "beyond",
+    "compact",
+    "count_from",
+    "count_through",
+    "fitting",
+    "memory_of",
+    "payload_size",
+    "portions",
+    "position_at",
+    "through",
+    "with_own_keys",
+    "with_sub_sequence",
+]
+
+RECORD_SCHEMA = pa.schema(
+    [
+        pa.field("partitionKey", pa.string(), nullable=False),
+        pa.field("data", pa.binary(), nullable=False),
+        pa.field("sequenceNumber", pa.string(), nullable=False),
+        pa.field("subSequenceNumber", pa.int64(), nullable=False),
+        pa.field("approximateArrivalTimestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+    ]
+)
+"""The columns of all batches of a turn; `subSequenceNumber` is -1 for a record that is not aggregated."""
+
+SHARED_KEYS_SCHEMA = RECORD_SCHEMA.set(
+    0, pa.field("partitionKey", pa.dictionary(pa.int32(), pa.string()), nullable=False)
+)
+"""The same for batches with user records of aggregates, many of which name one key."""
+
+_PORTION = 8 * 2**20
+"""Bytes of text that are made for rows at a time."""
+
+_TEXT = 256
+"""Bytes of a row's own text besides its key: a sequence number, and the messageId that holds it again."""
+
+_SEQUENCE, _SUB, _ARRIVAL = 2, 3, 4
+
+_ALL = 2**63 - 1
+
+
+def with_sub_sequence(page: pa.RecordBatch) -> pa.RecordBatch:
+    """A page's records in the columns of `RECORD_SCHEMA`."""
+    key, data, sequence, arrival = page.columns
+    sub = pa.array(np.full(page.num_rows, -1, dtype=np.int64))
+    return pa.RecordBatch.from_arrays([key, data, sequence, sub, arrival], schema=RECORD_SCHEMA)
+
+
+def position_at(batch: pa.RecordBatch, index: int) -> RecordPosition:
+    """The position of one record; negative indexes count from the end."""
+    return RecordPosition(int(batch.column(_SEQUENCE)[index].as_py()), batch.column(_SUB)[index].as_py())
+
+
+def arrival_at(batch: pa.RecordBatch, index: int) -> int:
+    """The arrival of one record in epoch milliseconds."""
+    return int(batch.column(_ARRIVAL)[index].value) // 1000
+
+
+def count_through(batch: pa.RecordBatch, last: RecordPosition) -> int:
+    """How many records of the batch are at `last` or before."""
+    return bisect_right(range(batch.num_rows), last, key=lambda index: position_at(batch, index))
+
+
+def count_from(batch: pa.RecordBatch, first: RecordPosition) -> int:
+    """How many records of the batch are before `first`."""
+    return bisect_left(range(batch.num_rows), first, key=lambda index: position_at(batch, index))
+
+
+def beyond(records: pa.RecordBatch, position: Position) -> pa.RecordBatch:
+    """The records that are not before a position: its iterator may start at its record, or a second early."""
+    if records.num_rows == 0:
+        return records
+    match position:
+        case After(record) if position_at(records, 0) <= record:
+            return records.slice(count_through(records, record))
+        case At(record) if position_at(records, 0) < record:
+            return records.slice(count_from(records, record))
+        case AtTimestamp(time):
+            early = pc.less(pc.cast(records.column(_ARRIVAL), pa.int64()), time * 1000)
+            first = pc.index(early, False).as_py()
+            return records.slice(first if first >= 0 else records.num_rows)
+    return records
+
+
+def through(batches: Iterable[pa.RecordBatch], last: RecordPosition) -> list[pa.RecordBatch]:
+    """The records of all batches up to `last`, which is included."""
+    kept = []
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        if position_at(batch, -1) <= last:
+            kept.append(batch)
+            continue
+        count = count_through(batch, last)
+        if count:
+            kept.append(batch.slice(0, count))
+        break
+    return kept
+
+
+def payload_size(batch: pa.RecordBatch) -> int:
+    """The payloads of all records, in bytes."""
+    ends = _ends(batch)
+    return int(ends[-1] - ends[0])
+
+
+def memory_of(batch: pa.RecordBatch) -> int:
+    """The bytes of all columns; of keys that are shared with records elsewhere, a part."""
+    key = batch.column(0)
+    if not pa.types.is_dictionary(key.type) or not len(key.dictionary):
+        return int(batch.nbytes)
+    keys = key.dictionary.nbytes
+    return int(batch.nbytes - keys + min(keys, keys * len(key) // len(key.dictionary)))
+
+
+def with_own_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch in `RECORD_SCHEMA`: each record with a key of its own."""
+    key = batch.column(0)
+    if not pa.types.is_dictionary(key.type):
+        return batch
+    return pa.RecordBatch.from_arrays([key.dictionary_decode(), *batch.columns[1:]], schema=RECORD_SCHEMA)
+
+
+def portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in `RECORD_SCHEMA`, in parts where its keys are shared: own keys for all would be very large."""
+    key = batch.column(0)
+    if not pa.types.is_dictionary(key.type) or not batch.num_rows:
+        yield batch
+        return
+    size = pc.max(pc.binary_length(key.dictionary)).as_py() + _TEXT
+    step = max(1, _PORTION // size)
+    for start in range(0, batch.num_rows, step):
+        yield with_own_keys(batch.slice(start, step))
+
+
+def fitting(batch: pa.RecordBatch, records: int, size: int, memory: int = _ALL, least: int = 1) -> int:
+    """How many of the first records are within all bounds: whole aggregates only, and at least `least` records.
+
+    Args:
+        batch: in the columns of `RECORD_SCHEMA`, or with shared keys.
+        records: how many at most.
+        size: bytes of payload at most.
+        memory: bytes of all columns at most; what is beside the payload is taken as the same for each record.
+        least: how many are taken whatever the bounds.
+    """
+    payloads = _ends(batch).astype(np.int64)
+    payloads -= payloads[0]
+    within = np.searchsorted(payloads, size, side="right")
+    held = memory_of(batch)
+    if held > memory:
+        beside = (held - payloads[-1]) / batch.num_rows
+        columns = payloads + beside * np.arange(len(payloads))
+        within = min(within, np.searchsorted(columns, memory, side="right"))
+    count = max(least, min(records, int(within) - 1))
+    if not 0 < count < batch.num_rows:
+        return int(min(count, batch.num_rows))
+    sequence = batch.column(_SEQUENCE)
+    if sequence[count] != sequence[count - 1]:
+        return count
+    cut = int(sequence[count].as_py())
+    whole = count_from(batch, RecordPosition(cut))
+    return whole if whole >= least else count_from(batch, RecordPosition(cut + 1))
+
+
+def compact(batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
+    """The records from `start` to before `stop`, without holding on to the memory of the rest."""
+    if stop - start == batch.num_rows:
+        return batch
+    taken = batch.take(pa.array(np.arange(start, stop)))
+    key = taken.column(0)
+    if not pa.types.is_dictionary(key.type):
+        return taken
+    used, indices = np.unique(key.indices.to_numpy(), return_inverse=True)
+    own = pa.DictionaryArray.from_arrays(
+        pa.array(indices.astype(np.int32)), key.dictionary.take(pa.array(used))
+    )
+    return pa.RecordBatch.from_arrays([own, *taken.columns[1:]], schema=SHARED_KEYS_SCHEMA)
+
+
+def _ends(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """Where the payloads begin, and the last one ends, in their buffer."""
+    data = batch.column(1)
+    offsets = np.frombuffer(data.buffers()[1], dtype=np.int32)
+    return offsets[data.offset : data.offset + len(data) + 1]

@@ -1,0 +1,172 @@
+"""The options that say which stream, where, and with whose credentials: reading and writing share them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+
+from kinesis_trident.spout.errors import OptionsError
+from kinesis_trident.spout.options import parsers
+from kinesis_trident.spout.options.redaction import shown
+from kinesis_trident.spout.options.rules import Option, find
+
+__all__ = ["ConnectionOptions", "by_field", "option", "options_of", "read_options"]
+
+
+def option(
+    key: str, parser: parsers.Parser, default: str | None, sentence: str, *aliases: str, secret: bool = False
+) -> Any:
+    """A dataclass field that is an option: one line of the table."""
+    line = Option(key, parser, default, sentence, aliases, secret)
+    return field(default=None if default is None else parser(default), metadata={"option": line})
+
+
+def options_of(cls: type) -> dict[str, Option]:
+    """The options that the fields of a dataclass are, by the fields' names, in their order."""
+    found: dict[str, Option] = {}
+    for item in fields(cls):
+        assert item.default is not MISSING
+        found[item.name] = item.metadata["option"]
+    return found
+
+
+def by_field(cls: type, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by option key as values by the name of the dataclass's field."""
+    names = {line.key: name for name, line in options_of(cls).items()}
+    return {names[key]: value for key, value in found.items()}
+
+
+def read_options(
+    known: Mapping[str, Option], given: Mapping[str, str], page: str = "docs/options.md"
+) -> dict[str, Any]:
+    """The values that a user gave, by option key; `known` has all names and aliases in lower case.
+
+    `page` of the documentation lists them.
+
+    Raises:
+        OptionsError: an unknown option, a value that is not accepted, or one option given twice.
+    """
+    found: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for name, value in given.items():
+        line = find(known, name, page)
+        parsed = line.parse(name, str(value))
+        if line.key in found and found[line.key] != parsed:
+            msg = f"{names[line.key]} and {line.called(name)} are one option, given two values: give one"
+            raise OptionsError(msg)
+        found[line.key], names[line.key] = parsed, line.called(name)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ConnectionOptions:
+    """Which stream and how to reach it. Picklable and hashable; `endpoint_url` may be `localstack`."""
+
+    stream_name: str = option(
+        "streamName",
+        parsers.single_name,
+        None,
+        "The stream; this or `streamARN` is required.",
+    )
+    stream_arn: str | None = option(
+        "streamARN",
+        parsers.arn,
+        None,
+        "The stream by its ARN, which names its region too; needed for a stream of another account.",
+    )
+    region: str | None = option(
+        "region",
+        parsers.text,
+        None,
+        "The stream's region; by default what boto3 finds.",
+    )
+    endpoint_url: str | None = option(
+        "endpointUrl",
+        parsers.endpoint,
+        None,
+        "Another endpoint than the region's; `localstack` asks the package localstack-client for it.",
+        "endpoint",
+    )
+    profile: str | None = option("profile", parsers.text, None, "A profile of the AWS configuration files.")
+    role_arn: str | None = option(
+        "roleArn",
+        parsers.text,
+        None,
+        "A role to assume; its credentials are refreshed before they expire.",
+        "stsRoleArn",
+        "awsSTSRoleARN",
+    )
+    role_session_name: str | None = option(
+        "roleSessionName",
+        parsers.text,
+        None,
+        "The name of the role's session; by default botocore makes one.",
+        "stsSessionName",
+        "awsSTSSessionName",
+    )
+    role_external_id: str | None = option(
+        "roleExternalId", parsers.text, None, "The external id that the role's trust policy asks for."
+    )
+    web_identity_token_file: str | None = option(
+        "webIdentityTokenFile",
+        parsers.text,
+        None,
+        "A file with an OIDC token, as Kubernetes keeps it up to date: `roleArn` is assumed with it, without other "
+        "credentials.",
+    )
+    sts_endpoint: str | None = option(
+        "stsEndpoint", parsers.endpoint, None, "Another endpoint of STS than the region's.", "stsEndpointUrl"
+    )
+    aws_access_key_id: str | None = option(
+        "awsAccessKeyId",
+        parsers.text,
+        None,
+        "Credentials in the query itself; a profile or a role is the better way.",
+        "awsAccessKey",
+        secret=True,
+    )
+    aws_secret_access_key: str | None = option(
+        "awsSecretAccessKey",
+        parsers.text,
+        None,
+        "The secret of `awsAccessKeyId`.",
+        "awsSecretKey",
+        secret=True,
+    )
+    session_token: str | None = option(
+        "sessionToken",
+        parsers.text,
+        None,
+        "The session token of temporary credentials.",
+        "awsSessionToken",
+        secret=True,
+    )
+    client_num_retries: int = option(
+        "clientNumRetries",
+        parsers.count(0),
+        "5",
+        "How often botocore repeats a failed call; reads of records have their own rules.",
+        "client.numRetries",
+    )
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of the streams."""
+        return tuple(self.stream_name.split(","))
+
+    @property
+    def arns(self) -> dict[str, str]:
+        """The streams' ARNs by their names, where the options name them so."""
+        return dict(zip(self.streams, self.stream_arn.split(","), strict=True)) if self.stream_arn else {}
+
+    def __repr__(self) -> str:
+        """What differs from the defaults, without secrets."""
+        lines = options_of(type(self))
+        said = []
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value != item.default:
+                plain = shown(value) if isinstance(value, str) else value
+                said.append(f"{item.name}={'***' if lines[item.name].secret else repr(plain)}")
+        return f"{type(self).__name__}({', '.join(said)})"

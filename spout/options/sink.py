@@ -1,0 +1,83 @@
+"""The options of the sink: how to reach the stream, and the few that are about writing.
+
+The table is the fields of `WriteOptions`; the one in `docs/writing.md` is rendered from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kinesis_trident.spout.errors import OptionsError
+from kinesis_trident.spout.options import parsers, source
+from kinesis_trident.spout.options.connection import (
+    ConnectionOptions,
+    by_field,
+    option,
+    options_of,
+    read_options,
+)
+from kinesis_trident.spout.options.rules import by_name, check_connection, fold_stream, markdown
+
+__all__ = ["WriteOptions", "write_options_markdown"]
+
+_SPARKS = {"checkpointlocation", "queryname"}
+"""Spark's own options of a streaming write, which it hands to the sink with the sink's."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WriteOptions(ConnectionOptions):
+    """What a write asked for. Times are in seconds; picklable and hashable."""
+
+    max_requests_in_flight: int = option(
+        "maxRequestsInFlight",
+        parsers.count(1, 64),
+        "4",
+        "PutRecords requests that one task has under way; a partition key is never in two of them.",
+    )
+    write_timeout: float = option(
+        "writeTimeout",
+        parsers.timeout,
+        "2m",
+        "How long a task tries while Kinesis takes in nothing; then it fails, and Spark tries it again.",
+    )
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> WriteOptions:
+        """Read what a user gave; keys in any case, with or without the prefix `kinesis.`, or under an alias.
+
+        Raises:
+            OptionsError: an unknown option (with the nearest known one), one that only reading has, a missing
+                one, a value that is not accepted, or options that contradict each other.
+        """
+        ours = {name: value for name, value in given.items() if name.lower() not in _SPARKS}
+        for name in ours:
+            _refuse_others(name)
+        found = read_options(_BY_NAME, ours, "docs/writing.md")
+        fold_stream(found)
+        check_connection(found)
+        return cls(**by_field(cls, found))
+
+
+def _refuse_others(name: str) -> None:
+    key = name.lower().removeprefix("kinesis.")
+    if key in _BY_NAME:
+        return
+    if key in ("path", "paths"):
+        msg = f"unknown option {name}: a write takes no path here, the option streamName names the stream"
+        raise OptionsError(msg)
+    if line := _READ_ONLY.get(key):
+        of_state = line.key.startswith("zookeeper.") or line.key == "applicationName"
+        state = ": a write keeps no state in ZooKeeper" if of_state else ""
+        msg = f"option {line.called(name)} is for reading only{state}; leave it out of the write (see docs/writing.md)"
+        raise OptionsError(msg)
+
+
+_TABLE = tuple(options_of(WriteOptions).values())
+_BY_NAME = by_name(_TABLE)
+_READ_ONLY = {name: line for name, line in by_name(source.TABLE).items() if name not in _BY_NAME}
+
+
+def write_options_markdown() -> str:
+    """The table as Markdown, for the documentation."""
+    return markdown(_TABLE)

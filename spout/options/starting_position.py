@@ -1,0 +1,244 @@
+"""`startingPosition` and `endingPosition`: one place for all shards, or one for each, of each stream. Pure.
+
+Besides our own JSON, `{"orders": "TRIM_HORIZON", "payments": {"shardId-000000000000": "AFTER_SEQUENCE_NUMBER 49..."}}`,
+the checkpoints of the JVM connectors are read (`KinesisPosition.fromCheckpointJson` of qubole/kinesis-sql,
+`KinesisV2SourceOffset` of awslabs/spark-sql-kinesis-connector):
+
+    {"metadata": {"streamName": "orders", "batchId": "7"},
+     "shardId-000000000000": {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": "4959...",
+                              "subSequenceNumber": "1", "isLast": "false"}}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kinesis_trident.spout.errors import OptionsError
+from kinesis_trident.spout.kinesis import Shard
+from kinesis_trident.spout.options.times import timestamp
+from kinesis_trident.spout.planner.shards.lineage import ancestors
+from kinesis_trident.spout.positions import (
+    TRIM_HORIZON,
+    After,
+    At,
+    AtTimestamp,
+    Position,
+    ShardEnd,
+    parse_position,
+)
+from kinesis_trident.tracker.records import RecordPosition
+
+__all__ = ["LATEST", "REST", "Places", "places_text"]
+
+LATEST = "LATEST"
+"""Not a position yet: whoever needs one resolves it to a time."""
+
+REST = "*"
+"""Stands for every stream, or shard, that is not named."""
+
+_ACCEPTED = (
+    "LATEST, TRIM_HORIZON, EARLIEST, `AT_TIMESTAMP <ISO 8601 or epoch>`, or JSON with a place for each shard, or for "
+    "each stream (docs/positions.md)"
+)
+_OF_ONE_SHARD = {"AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER", "SHARD_END"}
+
+_SEQUENCE = re.compile(r"[0-9]{1,129}(:[0-9]{1,18})?")
+
+Texts = dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where to start, or to end, by stream and shard.
+
+    `texts` has by stream, `REST` for all of them, and by shard id, `REST` for those not named, LATEST or the text form
+    of a position.
+    """
+
+    texts: Mapping[str, Mapping[str, str]]
+
+    @classmethod
+    def parse(cls, text: str) -> Places:
+        """Read what `places_text` gave."""
+        if text.startswith("{"):
+            return cls(msgspec.json.decode(text, type=Texts))
+        return cls({REST: {REST: text}})
+
+    def check_streams(self, option: str, streams: Collection[str]) -> None:
+        """See that every stream has a place, and every place a stream; raises `OptionsError`."""
+        for stream in sorted(set(self.texts) - {REST, *streams}):
+            msg = f"option {option} names the stream {stream!r}, which streamName does not: {', '.join(streams)}"
+            raise OptionsError(msg)
+        if REST not in self.texts:
+            for stream in sorted(set(streams) - set(self.texts)):
+                msg = f'option {option} says nothing of the stream {stream!r}: add it, or "*" for all others'
+                raise OptionsError(msg)
+        elif len(streams) > 1 and set(self.texts[REST]) != {REST}:
+            msg = (
+                f"option {option} names shards, but there are several streams ({', '.join(streams)}): put those of "
+                'each stream below its name, as {"orders": {"shardId-000000000000": ...}, ...}'
+            )
+            raise OptionsError(msg)
+
+    def named(self, stream: str) -> list[str]:
+        """The shards of a stream that have a place of their own."""
+        return sorted(set(self._of(stream)) - {REST})
+
+    def text_of(self, stream: str, shard: str) -> str:
+        """What is said of a shard that is named."""
+        return self._of(stream)[shard]
+
+    def everywhere(self, stream: str, latest: Callable[[], Position]) -> Position | None:
+        """The place of all shards of a stream alike; None where some of them are named."""
+        texts = self._of(stream)
+        return _resolved(texts[REST], latest) if set(texts) == {REST} else None
+
+    def of(
+        self, stream: str, listed: Collection[Shard], latest: Callable[[], Position]
+    ) -> dict[str, Position]:
+        """The place of each listed shard, by its id.
+
+        Of a stream some of whose shards are named, what the named ones came from is behind them, and what is not named
+        otherwise is new: it begins at its oldest record, unless `*` says where.
+        """
+        texts = self._of(stream)
+        named = set(texts) - {REST}
+        behind = ancestors(listed, named)
+        rest = texts.get(REST, str(TRIM_HORIZON))
+        return {
+            shard: _resolved(texts[shard], latest)
+            if shard in named
+            else ShardEnd()
+            if shard in behind
+            else _resolved(rest, latest)
+            for shard in (held.id for held in listed)
+        }
+
+    def before(self, start: Places) -> str | None:
+        """Where this place, as an end, comes before the place `start`; None where it does not, or nothing says so.
+
+        Times are compared with times, sequence numbers with sequence numbers of the same shard.
+        """
+        for stream in sorted({*self.texts, *start.texts}):
+            ends, starts = self._of(stream), start._of(stream)
+            for shard in sorted({*ends, *starts}):
+                end, begin = (texts.get(shard, texts.get(REST, LATEST)) for texts in (ends, starts))
+                if _is_before(end, begin):
+                    where = "".join(f"{one} " for one in (stream, shard) if one != REST)
+                    return f"{where}{end} is before {begin}"
+        return None
+
+    def _of(self, stream: str) -> Mapping[str, str]:
+        return self.texts.get(stream, self.texts.get(REST, {}))
+
+
+def places_text(given: str) -> str:
+    """A place for all as LATEST, AT_TIMESTAMP alone, or the text form of a position; else `Places.texts` as JSON.
+
+    Raises:
+        ValueError: with what is accepted.
+    """
+    given = given.strip()
+    if not given.startswith("{"):
+        if given.upper() == "AT_TIMESTAMP":
+            return given.upper()
+        return _place(given, one_shard=False)
+    try:
+        said = msgspec.json.decode(given, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        msg = f"{_ACCEPTED}; this is no JSON object: {error}"
+        raise ValueError(msg) from None
+    metadata = said.pop("metadata", {})
+    if any(key.startswith("shardId-") for key in said):
+        name = metadata.get("streamName", REST) if isinstance(metadata, dict) else REST
+        said = {str(name): said}
+    texts = {stream: _places_of(stream, value) for stream, value in said.items()}
+    if not texts:
+        msg = f"{_ACCEPTED}; this JSON names nothing"
+        raise ValueError(msg)
+    return msgspec.json.encode(texts, order="sorted").decode()
+
+
+def _places_of(stream: str, said: object) -> dict[str, str]:
+    if isinstance(said, str):
+        return {REST: _place(said, one_shard=False)}
+    if not isinstance(said, dict) or not said:
+        msg = f"{_ACCEPTED}; of {stream!r} it says {said!r}"
+        raise ValueError(msg)
+    said.pop("metadata", None)
+    return {
+        shard: _place(_written(shard, value), one_shard=shard != REST)
+        for shard, value in sorted(said.items())
+    }
+
+
+def _written(shard: str, said: object) -> str:
+    """A connector's object as one text."""
+    if isinstance(said, str):
+        return said
+    if not isinstance(said, dict) or not isinstance(said.get("iteratorType"), str):
+        msg = (
+            'of each shard a position, or {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": "4959..."}; of '
+            f"{shard} it says {said!r}"
+        )
+        raise ValueError(msg)
+    text = f"{said['iteratorType']} {said.get('iteratorPosition') or ''}".strip()
+    sub = str(said.get("subSequenceNumber", "-1"))
+    # The last of an aggregate has all of it behind.
+    last = str(said.get("isLast", "false")).lower() == "true"
+    return text if sub.startswith("-") or last else f"{text}:{sub}"
+
+
+def _place(text: str, *, one_shard: bool) -> str:
+    kind, _, rest = text.strip().partition(" ")
+    kind, rest = kind.upper(), rest.strip()
+    try:
+        match kind:
+            case "LATEST" if not rest:
+                return LATEST
+            case "TRIM_HORIZON" | "EARLIEST" if not rest:
+                return str(TRIM_HORIZON)
+            case "AT_TIMESTAMP" if rest:
+                return str(AtTimestamp(timestamp(rest)))
+            case "SHARD_END" if one_shard and not rest:
+                return str(ShardEnd())
+            case "AT_SEQUENCE_NUMBER" if one_shard:
+                return str(At(_sequence(rest)))
+            case "AFTER_SEQUENCE_NUMBER" if one_shard:
+                return str(After(_sequence(rest)))
+    except ValueError as error:
+        msg = f"{_ACCEPTED}; of {text!r}: {error}"
+        raise ValueError(msg) from None
+    if kind in _OF_ONE_SHARD and not one_shard:
+        msg = f"{_ACCEPTED}; {kind} is the place of one shard: give it below the shard's id"
+        raise ValueError(msg)
+    msg = f"{_ACCEPTED}; not {text!r}"
+    raise ValueError(msg)
+
+
+def _is_before(end: str, start: str) -> bool:
+    if LATEST in (end, start):
+        return False
+    match parse_position(end), parse_position(start):
+        case AtTimestamp(last), AtTimestamp(first):
+            return last < first
+        case ((At(last) | After(last)), (At(first) | After(first))):
+            return last < first
+    return False
+
+
+def _sequence(text: str) -> RecordPosition:
+    """A sequence number, or `<sequence number>:<sub-sequence number>`."""
+    if not _SEQUENCE.fullmatch(text):
+        msg = "a sequence number is up to 129 digits, with :<sub> behind it within an aggregate"
+        raise ValueError(msg)
+    return RecordPosition.parse(text)
+
+
+def _resolved(text: str, latest: Callable[[], Position]) -> Position:
+    return latest() if text == LATEST else parse_position(text)

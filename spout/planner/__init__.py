@@ -1,0 +1,1 @@
+"""The planning process of the source: lineage, plans, settling, reconciliation with Spark."""

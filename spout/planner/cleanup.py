@@ -1,0 +1,69 @@
+"""Removes what settled batches leave in ZooKeeper and in the spool, beside what Spark does next."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+
+from kinesis_trident.checkpoint.errors import CheckpointError
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.errors import SpoolError
+from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
+from kinesis_trident.spout.planner.state import SourceState
+from kinesis_trident.tracker.records import Run
+
+__all__ = ["Purger"]
+
+log = logging.getLogger(__name__)
+
+_EVERY = 20
+"""Batches between two purges of what settling did not remove."""
+
+
+class Purger:
+    """Purges beside the run; nothing depends on it.
+
+    Args:
+        store: of the source.
+        state: what is settled, and what of it is still needed.
+        spool: of the source; None without.
+        epoch: of this run.
+        executor: does the work, and is shut down at the end; a thread of its own if None.
+    """
+
+    def __init__(
+        self,
+        store: SourceStore,
+        state: SourceState,
+        spool: RetrySpool | None,
+        epoch: int,
+        executor: Executor | None = None,
+    ) -> None:
+        self._store = store
+        self._state = state
+        self._spool = spool
+        self._epoch = epoch
+        self._purged = -_EVERY
+        self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="purge")
+
+    def purge(self) -> None:
+        """Begin to remove what is settled: most batches are removed when they are settled, what is not has time."""
+        state = self._state
+        if state.untidy or state.settled >= self._purged + _EVERY:
+            self._purged, state.untidy = state.settled, False
+            left = {shard: (*at.waiting, *at.dead) for shard, at in state.shards.items()}
+            self._executor.submit(self._remove, self._purged, left, state.turns_in_use)
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._executor.shutdown(wait=True)
+
+    def _remove(self, settled: int, left: Mapping[str, Sequence[Run]], keep: frozenset[int]) -> None:
+        try:
+            self._store.purge(settled, self._epoch, keep)
+            if self._spool is not None:
+                self._spool.clean(settled, left)
+        except (CheckpointError, SpoolError) as error:
+            # A later one removes what this one did not.
+            log.warning("settled batches are not purged yet: %s", error)

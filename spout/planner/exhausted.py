@@ -1,0 +1,57 @@
+"""Runs of records that failed too often: counted where they are dead-lettered, else the end of the query. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode
+from kinesis_trident.spout.errors import ExhaustedError
+from kinesis_trident.spout.options.redaction import shown
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.tracker.records import Run
+
+__all__ = ["added_up", "counted", "refuse_exhausted"]
+
+_LAST_LETTERS = 20
+"""Dead letters kept in ZooKeeper a shard, to look at; the records themselves are in the dead letter."""
+
+
+def counted(
+    before: DeadLettersNode | None, letters: Sequence[DeadLetterRecord], options: Options
+) -> DeadLettersNode:
+    """What ZooKeeper says of a shard's dead letters after these more."""
+    return DeadLettersNode(
+        count=(before.count if before else 0) + sum(letter.count for letter in letters),
+        target=shown(options.dead_letter or options.on_exhausted),
+        last=(*(before.last if before else ()), *letters)[-_LAST_LETTERS:],
+    )
+
+
+def added_up(nodes: Sequence[DeadLettersNode]) -> DeadLettersNode:
+    """What ZooKeeper says of the dead letters of several shards together; there is at least one."""
+    last = sorted((letter for node in nodes for letter in node.last), key=lambda letter: letter.time)
+    return DeadLettersNode(
+        count=sum(node.count for node in nodes), target=nodes[-1].target, last=tuple(last[-_LAST_LETTERS:])
+    )
+
+
+def refuse_exhausted(dead: Mapping[str, tuple[Run, ...]], layout: Layout, options: Options) -> None:
+    """With `onExhausted=fail` nothing goes on beyond an exhausted run; `dead` is by shard.
+
+    Raises:
+        ExhaustedError: there is one.
+    """
+    if options.on_exhausted != "fail":
+        return
+    for shard, runs in sorted(dead.items()):
+        run = runs[0]
+        reason = run.failures[-1].reason if run.failures else "unknown"
+        key = layout.key_of(shard)
+        msg = (
+            f"stream {key.stream!r}, shard {key.shard}, record {run.first or run.last}: failed {run.attempt} times "
+            f"(retryLimit {options.retry_limit}), last: {reason}. onExhausted=fail stops the query here: set "
+            "deadLetter, or onExhausted=skip, or mend the cause and put the record back with "
+            f"`kinesis-trident dead-letters {options.application_name} replay`"
+        )
+        raise ExhaustedError(msg)

@@ -1,0 +1,207 @@
+"""What moves a shard's nodes between two batches: acks, fails and replays of other processes, and time-outs."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.model.codec import naming
+from kinesis_trident.checkpoint.model.nodes import ExternalNode
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.settlement import Explicit, inflight_of, tracker_of
+from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.inflight.explicit import TIMEOUT, ExplicitTracker
+from kinesis_trident.tracker.position_keys import unpack
+from kinesis_trident.tracker.records import RecordPosition
+from kinesis_trident.tracker.retry import RetryPolicy
+
+__all__ = ["Amender", "Tally", "take_in"]
+
+log = logging.getLogger(__name__)
+
+_REQUESTS_AT_A_TIME = 1_000
+"""Nodes of other processes that are taken in, and removed, in one multi: more would not fit."""
+
+
+class Amender:
+    """Amends the shards of a source, in ZooKeeper first.
+
+    Args:
+        store: of the source.
+        epoch: of this run.
+        policy: of retries.
+        rng: for their jitter.
+        explicit: how long records wait for their acks.
+        max_retrying: `maxRetryingRecords`.
+        shards: what is known of each shard, kept up to date here.
+
+    Attributes:
+        tally: what was taken in so far.
+    """
+
+    def __init__(
+        self,
+        store: SourceStore,
+        epoch: int,
+        policy: RetryPolicy,
+        rng: random.Random,
+        explicit: Explicit,
+        max_retrying: int,
+        shards: dict[str, ShardState],
+    ) -> None:
+        self._store = store
+        self._epoch = epoch
+        self._policy = policy
+        self._rng = rng
+        self._explicit = explicit
+        self._max_retrying = max_retrying
+        self._shards = shards
+        self.tally = Tally()
+        self._ignored: set[str] = set()
+
+    def take_in_requests(self, now: int) -> None:
+        """Take in what other processes ask for: replays, acks and fails."""
+        requests = self._store.external()
+        for path, why in requests.unreadable.items():
+            self._put_aside(path, why)
+        for shard, asked in requests.asked.items():
+            state = self._shards.get(shard)
+            if state is None or state.checkpoint is None:
+                log.warning("shard %s was never read: what was asked of its records is dropped", shard)
+                self._store.amend(shard, self._epoch, consumed=list(asked))
+                continue
+            names = list(asked)
+            for start in range(0, len(names), _REQUESTS_AT_A_TIME):
+                some = {name: asked[name] for name in names[start : start + _REQUESTS_AT_A_TIME]}
+                tracker = self._tracker(shard)
+                tally, unreadable = take_in(shard, tracker, some, now, self._rng, self._explicit.timeout)
+                for name, why in unreadable.items():
+                    del some[name]
+                    path = f"{self._store.layout.external_of(shard)}/{name}"
+                    self._put_aside(path, f"{path}: {why}")
+                self._amend(shard, tracker, consumed=list(some))
+                self.tally = self.tally.plus(tally)
+
+    def _put_aside(self, path: str, why: str) -> None:
+        """Take a request that cannot be read out of the way: nobody but who made it can mend it."""
+        if path in self._ignored:
+            return
+        try:
+            place = self._store.reject(path, self._epoch)
+        except CorruptNodeError as error:
+            self._ignored.add(path)
+            log.error(
+                "a request of another process cannot be read, and is left where it is: %s; %s", why, error
+            )
+            return
+        where = f"it is now at {place}" if place else f"it was removed: {self._store.layout.rejected} is full"
+        log.error(
+            "a request of another process cannot be read, and nothing was done of it: %s; %s", why, where
+        )
+
+    def _tracker(self, shard: str) -> ExplicitTracker:
+        with naming(self._store.layout.inflight_of(shard)):
+            return tracker_of(self._shards[shard], self._policy)
+
+    def time_out(self, shards: Collection[str], now: int) -> None:
+        """Fail the records of these shards that nobody has acked in time."""
+        for shard in shards:
+            state = self._shards[shard]
+            if not any(run.due <= now for run in state.pending):
+                continue
+            tracker = self._tracker(shard)
+            late = tracker.time_out(now, self._rng)
+            log.warning("shard %s: %d records were not acked in time and fail (%s)", shard, late, TIMEOUT)
+            self._amend(shard, tracker)
+            self.tally = self.tally.plus(Tally(timed_out=late))
+
+    def _amend(self, shard: str, tracker: ExplicitTracker, consumed: Sequence[str] = ()) -> None:
+        state = self._shards[shard]
+        assert state.checkpoint is not None, "a shard that was read has a checkpoint"
+        safe = tracker.checkpoint
+        checkpoint = msgspec.structs.replace(
+            state.checkpoint,
+            checkpoint=str(safe.sequence) if safe else None,
+            sub=safe.sub if safe else -1,
+        )
+        inflight = inflight_of(tracker, checkpoint.txid, self._max_retrying, self._explicit)
+        self._store.amend(shard, self._epoch, checkpoint=checkpoint, inflight=inflight, consumed=consumed)
+        self._shards[shard] = ShardState(state.start, checkpoint, inflight, tracker.turns_in_use)
+
+
+log = logging.getLogger(__name__)
+
+
+class Tally(NamedTuple):
+    """What became of the records that were acked and failed by name, and of those that were not, in records.
+
+    `late`: acked while they waited for a retry, which they then do not get. `done`: acked or failed although they were
+    done, or had failed, before. `unknown`: beyond all that was ever read. `timed_out`: neither acked nor failed in
+    time.
+    """
+
+    acked: int = 0
+    failed: int = 0
+    late: int = 0
+    done: int = 0
+    unknown: int = 0
+    timed_out: int = 0
+
+    def plus(self, other: Tally) -> Tally:
+        """Both together."""
+        return Tally(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def take_in(
+    shard: str,
+    tracker: ExplicitTracker,
+    asked: Mapping[str, ExternalNode],
+    now: int,
+    rng: random.Random,
+    timeout: int = 0,
+) -> tuple[Tally, dict[str, str]]:
+    """Do what was asked, in order. `now` is in epoch milliseconds, `timeout` what a reset gives from now on.
+
+    Returns:
+        What became of the records; and of the requests whose positions cannot be read, by name, what is wrong. Of
+        those nothing was done.
+    """
+    tally = Tally()
+    unreadable: dict[str, str] = {}
+    for name, node in asked.items():
+        if node.op == "replay":
+            refused = tracker.replay([RecordPosition.parse(text) for text in node.records], now)
+            if refused:
+                log.warning(
+                    "shard %s: no such records were delivered: %s", shard, ", ".join(map(str, refused))
+                )
+            continue
+        try:
+            keys = unpack(node.positions)
+        except OrderError as error:
+            unreadable[name] = str(error)
+            continue
+        if node.op == "ack":
+            told = tracker.ack_keys(keys)
+            tally = tally.plus(Tally(told.changed, 0, told.late, told.known, told.unknown))
+        elif node.op == "reset":
+            told = tracker.reset_keys(keys, now + timeout)
+            tally = tally.plus(Tally(done=told.known, unknown=told.unknown))
+        else:
+            told = tracker.fail_keys(keys, now, node.reason, rng)
+            tally = tally.plus(Tally(0, told.changed, told.late, told.known, told.unknown))
+        if told.unknown:
+            log.warning(
+                "shard %s: %d of the records to %s were never read: their positions are beyond %s",
+                shard,
+                told.unknown,
+                node.op,
+                tracker.high,
+            )
+    return tally, unreadable

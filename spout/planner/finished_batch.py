@@ -1,0 +1,68 @@
+"""What a batch that Spark has committed left in ZooKeeper: the pin of each of its turns, and its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kinesis_trident.checkpoint.errors import BatchMissingError
+from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.errors import OutcomeMissingError
+from kinesis_trident.spout.reader.replay import empty_turn
+
+__all__ = ["Finished"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished batch; absent never means done.
+
+    Attributes:
+        pins: of its turns, by shard; none at all where Spark has left the scan out.
+        not_done: the outcome, by shard.
+        judged: whether there is an outcome.
+        pinned: the shards with a pin of any plan, to be removed.
+    """
+
+    pins: Mapping[str, Pin]
+    not_done: Mapping[str, Sequence[NotDone]]
+    judged: bool
+    pinned: tuple[str, ...]
+
+    @classmethod
+    def of(cls, store: SourceStore, plan: Plan, epoch: int) -> Finished:
+        """Read it, and pin as empty the turns that nobody has pinned: a task that comes late then gives no rows.
+
+        Where somebody has pinned a turn meanwhile, that pin holds.
+
+        Raises:
+            OutcomeMissingError: its records were judged, and the outcome is not there; nothing was changed.
+            FencedError: a newer run has taken over.
+        """
+        found, acks = store.finished(plan.txid, plan.shards)
+        ours = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
+        if acks is not None and acks.plan == plan.plan:
+            not_done = acks.not_done
+        elif store.owes_outcome(plan.txid, {pin.epoch for pin in ours.values()}):
+            raise _outcome_missing(store, plan)
+        else:
+            not_done = {}
+        missing = [shard for shard in plan.shards if shard not in ours]
+        try:
+            found |= store.create_pins({shard: empty_turn(plan, shard, epoch) for shard in missing}, epoch)
+        except BatchMissingError:
+            # Spark has left the scan out, so the plan was never stored: nobody can pin anything.
+            found = {}
+        pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
+        return cls(pins, not_done, acks is not None, tuple(found))
+
+
+def _outcome_missing(store: SourceStore, plan: Plan) -> OutcomeMissingError:
+    layout = store.layout
+    return OutcomeMissingError(
+        f"Spark has committed txid {plan.txid}, whose records were judged ({layout.judging}), but "
+        f"{layout.acks_of(plan.txid)} does not exist: ZooKeeper was restored from a copy made before the outcome was "
+        "published, or the batch function was not called for this batch. Which records failed is not known, and none "
+        "is taken for done"
+    )

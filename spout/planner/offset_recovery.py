@@ -1,0 +1,92 @@
+"""Going on from an offset alone, where ZooKeeper has lost its data or is older. Pure but for what it logs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Plan
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.positions import After, At, Position, ShardEnd, parse_position
+from kinesis_trident.tracker.records import RecordPosition, Run
+
+__all__ = ["adopted_nodes", "is_beyond"]
+
+log = logging.getLogger(__name__)
+
+
+def adopted_nodes(
+    plan: Plan, states: Mapping[str, ShardState], settled: int
+) -> dict[str, tuple[CheckpointNode, InflightNode | None]]:
+    """The nodes of each shard of an offset, stamped with `settled`: at least once from here.
+
+    Positions are those the offset's batch started from; what it would have retried and what waited is not done. Where
+    records waited for their acks, the first of them is where reading starts again.
+    """
+    updates: dict[str, tuple[CheckpointNode, InflightNode | None]] = {}
+    for shard, text in plan.positions.items():
+        position, known = parse_position(text), states.get(shard)
+        if known is not None and known.checkpoint is not None and is_beyond(known, position):
+            # What is done is never undone: reading would meet records that are counted already.
+            log.error(
+                "shard %s: ZooKeeper stands at %s, Spark's offset at %s: nothing in between is read again",
+                shard,
+                known.position,
+                position,
+            )
+            kept = msgspec.structs.replace(known.checkpoint, txid=settled)
+            updates[shard] = (kept, known.inflight)
+            continue
+        if shard in plan.resume and known is not None and known.checkpoint is not None:
+            # An older copy of ZooKeeper's data: it knows what was in flight at its position, and is read on from there.
+            updates[shard] = (msgspec.structs.replace(known.checkpoint, txid=settled), known.inflight)
+            continue
+        if shard in plan.resume:
+            log.error(
+                "shard %s: more was not done than Spark's offset holds: everything from %s on is READ AGAIN (at least "
+                "once), not from %s on",
+                shard,
+                plan.resume[shard],
+                position,
+            )
+            position = parse_position(plan.resume[shard])
+        waiting = sorted(
+            (*plan.retries.get(shard, ()), *(plan.notDone.get(shard, ()))),
+            key=lambda run: run.last_position,
+        )
+        dead = plan.dead.get(shard, ())
+        if shard in plan.resume and isinstance(position, At):
+            # From here on everything is read again.
+            waiting = [run for run in waiting if run.last_position < position.record]
+            dead = tuple(run for run in dead if run.last_position < position.record)
+        safe = _safe_below(position, [*waiting, *dead], known)
+        updates[shard] = (
+            CheckpointNode(
+                checkpoint=str(safe.sequence) if safe else None,
+                sub=safe.sub if safe else -1,
+                txid=settled,
+                position=str(position),
+            ),
+            InflightNode(txid=settled, waiting=tuple(waiting), dead=dead),
+        )
+    return updates
+
+
+def _safe_below(position: Position, runs: Sequence[Run], known: ShardState | None) -> RecordPosition | None:
+    """The safe checkpoint of a shard that stands at `position` with these runs not done; never below a known one."""
+    safe = position.record if isinstance(position, After | ShardEnd) else None
+    if runs:
+        first = min(runs, key=lambda run: run.last_position)
+        safe = RecordPosition.parse(first.prev) if first.prev else None
+    before = known.safe if known else None
+    return max(safe, before) if safe and before else safe or before
+
+
+def is_beyond(known: ShardState, position: Position) -> bool:
+    """Whether a shard has been read, or done, beyond a position."""
+    here = position.record if isinstance(position, After | ShardEnd) else None
+    there = known.position.record if isinstance(known.position, After | ShardEnd) else None
+    read = max((at for at in (there, known.safe) if at is not None), default=None)
+    return read is not None and (here is None or read > here) and not isinstance(position, ShardEnd)

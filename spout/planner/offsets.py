@@ -1,0 +1,64 @@
+"""The offset that Spark logs is a plan; here it is read back strictly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
+from kinesis_trident.checkpoint.model.nodes import VERSION, Plan
+from kinesis_trident.checkpoint.model.packed_nodes import PACKED_VERSION, PackedPlan, packed, unpacked
+from kinesis_trident.spout.errors import OffsetError
+from kinesis_trident.tracker.errors import OrderError
+
+__all__ = ["in_home", "offset_from_plan", "plan_from_offset"]
+
+
+def offset_from_plan(plan: Plan) -> dict[str, Any]:
+    """The plan as the JSON object that Spark logs; very many runs are packed."""
+    offset: dict[str, Any] = msgspec.to_builtins(packed(plan))
+    return offset
+
+
+def plan_from_offset(offset: dict[str, Any]) -> Plan:
+    """Read an offset from Spark's log.
+
+    Raises:
+        OffsetError: another version, or not an offset of this source.
+    """
+    version = offset.get("v")
+    if version not in (VERSION, PACKED_VERSION):
+        msg = (
+            f"Spark's checkpoint holds an offset of version {version!r}, this release reads versions {VERSION} and "
+            f"{PACKED_VERSION}: use the release that wrote it, or start with a new checkpointLocation"
+        )
+        raise OffsetError(msg)
+    try:
+        plan = unpacked(msgspec.convert(offset, Plan if version == VERSION else PackedPlan))
+        assert isinstance(plan, Plan)
+        return plan
+    except (msgspec.ValidationError, OrderError) as error:
+        msg = f"Spark's checkpoint holds an offset that is not ours ({error}): start with a new checkpointLocation"
+        raise OffsetError(msg) from error
+
+
+def in_home(plan: Plan, layout: Layout) -> Plan:
+    """The plan with its shards named as in a home: one made while a stream was read alone has their ids only."""
+    if not layout.several or len(plan.streams) != 1:
+        return plan
+    ((stream, created),) = plan.streams.items()
+
+    def name(shard: str) -> str:
+        return shard if "/" in shard else layout.name_of(ShardKey(stream, created, shard))
+
+    return msgspec.structs.replace(
+        plan,
+        positions={name(shard): position for shard, position in plan.positions.items()},
+        read=tuple(map(name, plan.read)),
+        retries={name(shard): runs for shard, runs in plan.retries.items()},
+        dead={name(shard): runs for shard, runs in plan.dead.items()},
+        notDone={name(shard): runs for shard, runs in plan.notDone.items()},
+        room={name(shard): room for shard, room in plan.room.items()},
+        resume={name(shard): position for shard, position in plan.resume.items()},
+    )

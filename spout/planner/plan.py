@@ -1,0 +1,243 @@
+"""What one batch does: which shards are read, and which failed records come back with it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Plan
+from kinesis_trident.spout.planner.named_runs import (
+    beginning_of,
+    due_bytes,
+    fitting,
+    remembered,
+    waiting_bytes,
+)
+from kinesis_trident.spout.positions import At, Position, parse_position
+from kinesis_trident.tracker.position_keys import Keys, position_of
+from kinesis_trident.tracker.records import PendingRun, RecordPosition, Run
+
+__all__ = [
+    "MAX_DUE_RUNS",
+    "RUNS_A_SHARD",
+    "ShardState",
+    "make_plan",
+    "merged_due",
+    "per_shard_limit",
+    "starting_plan",
+    "waiting_besides",
+]
+
+MAX_DUE_RUNS = 1000
+"""How many runs of one shard a plan takes up at most; what is left is due in the next plan."""
+
+RUNS_A_SHARD = 65_536
+"""How many failed runs of one shard there may be, however `maxRetryingRecords` is set: 64 bytes each, 4 MiB in all.
+
+It holds within one turn, too: of new records every second one can be a run of its own.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardState:
+    """What settling left behind for one shard: the two nodes, and where it starts when it has none yet.
+
+    `turns`: the positions of the rows of the batches that `inflight` names, by txid. `position`: where the next turn
+    starts.
+    """
+
+    start: Position
+    checkpoint: CheckpointNode | None = None
+    inflight: InflightNode | None = None
+    turns: Mapping[int, Keys] = field(default_factory=dict, compare=False)
+    position: Position = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Asked for several times a plan, of very many shards.
+        at = parse_position(self.checkpoint.position) if self.checkpoint else self.start
+        object.__setattr__(self, "position", at)
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was read; else the checkpoint, if there is one, only notes that there was nothing."""
+        node = self.checkpoint
+        return node is not None and (node.txid > 0 or node.checkpoint is not None)
+
+    @property
+    def safe(self) -> RecordPosition | None:
+        """The safe checkpoint: everything up to this record is done; None before the first."""
+        node = self.checkpoint
+        return RecordPosition(int(node.checkpoint), node.sub) if node and node.checkpoint else None
+
+    @property
+    def waiting(self) -> tuple[Run, ...]:
+        """The failed runs that come back."""
+        return self.inflight.waiting if self.inflight else ()
+
+    @property
+    def dead(self) -> tuple[Run, ...]:
+        """The runs that go to the dead letter."""
+        return self.inflight.dead if self.inflight else ()
+
+    @property
+    def pending(self) -> tuple[PendingRun, ...]:
+        """The records that nobody has acked yet."""
+        return self.inflight.pending if self.inflight else ()
+
+    @property
+    def unacked(self) -> int:
+        """How many records nobody has acked yet."""
+        return sum(run.count for run in self.pending)
+
+    @property
+    def held(self) -> int:
+        """How many records are read and not done."""
+        return self.unacked + sum(run.count for run in _all(self))
+
+    @property
+    def resume(self) -> RecordPosition | None:
+        """The first record that nobody has acked yet; None when there is none."""
+        return min(
+            (
+                position_of(self.turns[run.txid][run.open[0]])
+                for run in self.pending
+                if run.txid in self.turns
+            ),
+            default=None,
+        )
+
+    @property
+    def blocked(self) -> str:
+        """Why the shard reads nothing new, or the empty string."""
+        return self.inflight.blocked if self.inflight else ""
+
+
+def starting_plan(txid: int, streams: Mapping[str, int], states: Mapping[str, ShardState]) -> Plan:
+    """The offset before the first batch of a Spark checkpoint: positions and what is not done, no work."""
+    plan = Plan(
+        txid=txid,
+        plan="",
+        streams=dict(streams),
+        positions={shard: str(state.position) for shard, state in sorted(states.items())},
+    )
+    return waiting_besides(plan, states)
+
+
+def make_plan(
+    *,
+    txid: int,
+    plan: str,
+    streams: Mapping[str, int],
+    states: Mapping[str, ShardState],
+    read: Collection[str],
+    now: int,
+    max_records: int | None,
+    max_bytes: int | None = None,
+    max_inflight: int | None = None,
+    max_turn: int = 0,
+    deaggregate: bool | None = None,
+) -> Plan | None:
+    """The plan of the next batch, or None when there is nothing to do.
+
+    `plan` is the random mark of this plan; `read` names the shards that have new records to read; `now` is in epoch
+    milliseconds; `max_records` bounds the new records of all shards together, `max_bytes` their payload,
+    `max_inflight`
+    the records of a shard that are read and not done. `max_turn`: the new records of a shard that its turn reads
+    anyhow at most. `deaggregate`: whether aggregates are split.
+    """
+    ordered = sorted(states.items())
+    due = {(shard, False): some for shard, state in ordered if (some := _due(state, now))}
+    due |= {(shard, True): state.dead[:MAX_DUE_RUNS] for shard, state in ordered if state.dead}
+    taken = fitting(due, due_bytes(len(ordered)), txid)
+    retries, dead = (
+        {shard: runs for (shard, exhausted), runs in sorted(taken.items()) if exhausted is kind}
+        for kind in (False, True)
+    )
+    wanted = sorted(shard for shard in read if not states[shard].blocked)
+    # Every second record can fail, and be a run of its own.
+    room = {
+        shard: fit
+        for shard in wanted
+        if (fit := 2 * (RUNS_A_SHARD - len(states[shard].waiting) - len(states[shard].dead))) < max_turn
+    }
+    if max_inflight is not None:
+        room = {
+            shard: min(max_inflight - states[shard].held, room.get(shard, max_inflight)) for shard in wanted
+        }
+    wanted = [shard for shard in wanted if room.get(shard, 1) > 0]
+    limit, chosen = per_shard_limit(wanted, max_records, txid)
+    limit_bytes, chosen = per_shard_limit(chosen, max_bytes, txid)
+    if not (chosen or retries or dead):
+        return None
+    made = Plan(
+        txid=txid,
+        plan=plan,
+        streams=dict(streams),
+        positions={shard: str(state.position) for shard, state in ordered},
+        read=tuple(chosen),
+        retries=retries,
+        dead=dead,
+        limit=limit,
+        limitBytes=limit_bytes,
+        room={shard: room[shard] for shard in chosen if shard in room},
+        deaggregate=deaggregate,
+    )
+    return waiting_besides(made, states)
+
+
+def waiting_besides(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
+    """The plan with what waits besides: for a later batch, all runs that it does not take up, and for acks.
+
+    Where these are too many to be named, `resume` is the first record of the shard that is not done.
+    """
+    left = {}
+    for shard, state in states.items():
+        taken = {run.last for run in (*plan.retries.get(shard, ()), *plan.dead.get(shard, ()))}
+        rest = tuple(run for run in _all(state) if run.last not in taken)
+        if rest:
+            left[shard] = rest
+    named = remembered(left, waiting_bytes(len(states)))
+    resume = {shard: At(at) for shard, state in states.items() if (at := state.resume) is not None}
+    for shard in left.keys() - named.keys():
+        first = min(map(beginning_of, (*states[shard].waiting[:1], *states[shard].dead[:1])))
+        resume[shard] = min(resume.get(shard, At(first)), At(first), key=lambda at: at.record)
+    return msgspec.structs.replace(
+        plan, notDone=named, resume={shard: str(at) for shard, at in sorted(resume.items())}
+    )
+
+
+def per_shard_limit(shards: list[str], most: int | None, txid: int) -> tuple[int | None, list[str]]:
+    """Share out so many records, or bytes: (how many a shard, the shards that are read).
+
+    With fewer than shards some shards take turns, by txid, so that none is left out for ever.
+    """
+    if most is None or not shards:
+        return None, shards
+    if most >= len(shards):
+        return math.floor(most / len(shards)), shards
+    first = (txid * most) % len(shards)
+    return 1, sorted((shards[first:] + shards[:first])[:most])
+
+
+def merged_due(plan: Plan, shard: str) -> list[tuple[Run, bool]]:
+    """The runs of one shard that a batch takes up again, in shard order, each with True where it is dead.
+
+    Pins count what was served by the index in this list.
+    """
+    runs: Iterable[tuple[Run, bool]] = (
+        *((run, False) for run in plan.retries.get(shard, ())),
+        *((run, True) for run in plan.dead.get(shard, ())),
+    )
+    return sorted(runs, key=lambda pair: pair[0].last_position)
+
+
+def _due(state: ShardState, now: int) -> tuple[Run, ...]:
+    waiting = state.waiting
+    return tuple(run for run in waiting if run.due <= now)[:MAX_DUE_RUNS] if waiting else ()
+
+
+def _all(state: ShardState) -> tuple[Run, ...]:
+    return (*state.waiting, *state.dead)

@@ -1,0 +1,294 @@
+"""What a finished batch means for one shard: the checkpoint moves, what failed is queued. Pure.
+
+Settling happens when Spark asks for the next offset, which it does only after it has committed the batch. It takes
+the plan, the turn's pin and the outcome, and gives the shard's two nodes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kinesis_trident.checkpoint.model.nodes import (
+    CheckpointNode,
+    DeadLetterRecord,
+    InflightNode,
+    NotDone,
+    Pin,
+    Plan,
+)
+from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState, merged_due
+from kinesis_trident.spout.positions import After, ShardEnd, parse_position
+from kinesis_trident.tracker.inflight.explicit import ExplicitTracker
+from kinesis_trident.tracker.position_keys import Keys, unpack
+from kinesis_trident.tracker.reasons import FewReasons
+from kinesis_trident.tracker.records import Failure, RecordPosition, Run
+from kinesis_trident.tracker.retry import RetryPolicy
+
+__all__ = ["Explicit", "SettledShard", "inflight_of", "settle_shard", "tracker_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Explicit:
+    """How long records that were read with `ackMode=explicit` wait for their acks, in milliseconds.
+
+    `max_inflight`: how many records of a shard may be read and not done; None for no bound, with `ackMode=batch`.
+    """
+
+    timeout: int
+    max_inflight: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SettledShard:
+    """One shard after a batch: its nodes, and the runs that were dead-lettered (or skipped) in it.
+
+    `turns`: the positions of the rows of the batches that `inflight` names, by txid.
+    """
+
+    checkpoint: CheckpointNode
+    inflight: InflightNode
+    dead_lettered: tuple[DeadLetterRecord, ...] = ()
+    drained: bool = False
+    turns: Mapping[int, Keys] = field(default_factory=dict)
+
+
+def settle_shard(
+    state: ShardState,
+    plan: Plan,
+    source: str,
+    shard: str,
+    pin: Pin | None,
+    not_done: Sequence[NotDone],
+    policy: RetryPolicy,
+    *,
+    max_retrying: int,
+    now: int,
+    rng: random.Random,
+    explicit: Explicit | None = None,
+) -> SettledShard:
+    """Settle one shard of a batch.
+
+    `state` is the shard before the batch; `source` is how its message ids begin, `shard` its name in the plan; `pin`
+    is None where nothing ran (an empty turn: position and due retries stay); `not_done` is the outcome; `now` is in
+    epoch milliseconds. With `explicit`, what is not in the outcome waits for its ack.
+
+    Raises:
+        ValueError: the outcome names records that the turn did not hold.
+    """
+    before = state.checkpoint
+    done = pin is not None and not not_done and _nothing_in_flight(state, plan, shard, pin, explicit)
+    if done and pin is not None and pin.last is not None:
+        node = _checkpoint_after(plan, shard, pin, before, RecordPosition.parse(pin.last))
+        return SettledShard(node, InflightNode(txid=plan.txid), drained=pin.closed)
+    tracker = tracker_of(state, policy)
+    letters: list[DeadLetterRecord] = []
+    if pin is not None:
+        given = _Given.of(plan.txid, pin, explicit, now)
+        due = merged_due(plan, shard)
+        fresh_failed, buried = _settle_due(tracker, due, pin, not_done, given, now=now, rng=rng)
+        failures = {run.last: run.failures for run in state.dead}
+        letters = [
+            _letter(run, failures.get(run.last, ()), source, count, reached, txid=plan.txid, now=now)
+            for run, count, reached in buried
+        ]
+        if given is not None:
+            tracker.give(given.txid, given.keys, given.row, given.deadline)
+            # What a replay no longer found cannot come again.
+            tracker.fail_given(given.txid, not_done, now, rng)
+        elif pin.last is not None:
+            # What a replay no longer found was delivered once, and the outcome may name it.
+            count = max(pin.fresh + pin.lost, 1)
+            tracker.delivered(RecordPosition.parse(pin.last), count, fresh_failed, now, rng)
+    return SettledShard(
+        checkpoint=_checkpoint_after(plan, shard, pin, before, tracker.checkpoint),
+        inflight=inflight_of(tracker, plan.txid, max_retrying, explicit),
+        dead_lettered=tuple(letters),
+        drained=pin is not None and pin.closed,
+        turns=tracker.turns_in_use,
+    )
+
+
+def _nothing_in_flight(
+    state: ShardState, plan: Plan, shard: str, pin: Pin, explicit: Explicit | None
+) -> bool:
+    """Whether a turn with nothing failed leaves nothing to be tracked: most do, and shards may be very many."""
+    return (
+        not (state.waiting or state.dead or state.pending)
+        and shard not in plan.retries
+        and shard not in plan.dead
+        and (explicit is None or not pin.positions)
+    )
+
+
+def _checkpoint_after(
+    plan: Plan, shard: str, pin: Pin | None, before: CheckpointNode | None, done: RecordPosition | None
+) -> CheckpointNode:
+    """The node of a shard after a batch, `done` its safe checkpoint."""
+    looked = pin if pin is not None and plan.reads(shard) and _saw_something(pin) else before
+    return CheckpointNode(
+        checkpoint=str(done.sequence) if done else None,
+        sub=done.sub if done else -1,
+        txid=plan.txid,
+        position=_position_after(plan, shard, pin),
+        arrival=(pin.arrival if pin else None) or (before.arrival if before else None),
+        seen=looked.seen if looked else None,
+        behind_ms=looked.behind_ms if looked else 0,
+        read=(before.read if before else 0) + (pin.fresh if pin else 0),
+    )
+
+
+def inflight_of(
+    tracker: ExplicitTracker, txid: int, max_retrying: int, explicit: Explicit | None
+) -> InflightNode:
+    """What is not done, as it is stored, and whether the shard may read on."""
+    blocked = ""
+    max_retrying = min(max_retrying, RUNS_A_SHARD)
+    if tracker.retrying >= max_retrying:
+        blocked = (
+            f"{tracker.retrying} failed runs of records wait for a retry, the bound maxRetryingRecords is "
+            f"{max_retrying}: the shard reads nothing new until some are done"
+        )
+    elif explicit is not None and explicit.max_inflight is not None and tracker.held >= explicit.max_inflight:
+        blocked = (
+            f"{tracker.held} records are read and not done, the bound maxInflightRecords is "
+            f"{explicit.max_inflight}: the shard reads nothing new until some are acked"
+        )
+    # What is exhausted is about to be written where somebody reads it.
+    few = FewReasons("shard")
+    dead, waiting = few.of(tracker.dead), few.of(tracker.waiting)
+    return InflightNode(
+        txid=txid,
+        waiting=waiting,
+        dead=dead,
+        blocked=blocked,
+        pending=tracker.unacked,
+        turns=tuple(sorted(tracker.turns_in_use)),
+    )
+
+
+def tracker_of(state: ShardState, policy: RetryPolicy) -> ExplicitTracker:
+    """The tracker of a shard as its nodes describe it."""
+    position = state.position
+    return ExplicitTracker.of(
+        state.safe,
+        state.waiting,
+        state.dead,
+        state.pending,
+        state.turns,
+        policy,
+        through=position.record if isinstance(position, After | ShardEnd) else None,
+    )
+
+
+@dataclass(slots=True)
+class _Given:
+    """The rows of a turn on their way into the tracker: `row` is the next one."""
+
+    txid: int
+    keys: Keys
+    deadline: int
+    row: int = 0
+
+    @classmethod
+    def of(cls, txid: int, pin: Pin, explicit: Explicit | None, now: int) -> _Given | None:
+        """None where records are done with their batch: what counts is the `ackMode` that they were read with."""
+        if explicit is None or not pin.positions:
+            return None
+        return cls(txid, unpack(*pin.positions), now + explicit.timeout)
+
+
+def _saw_something(pin: Pin) -> bool:
+    """Whether a turn learned where the shard's tip is: one that was throttled at once did not."""
+    return pin.seen is not None or pin.last is not None or pin.end != pin.start or pin.closed
+
+
+def _settle_due(
+    tracker: ExplicitTracker,
+    due: Sequence[tuple[Run, bool]],
+    pin: Pin,
+    not_done: Sequence[NotDone],
+    given: _Given | None,
+    *,
+    now: int,
+    rng: random.Random,
+) -> tuple[list[NotDone], list[tuple[Run, int, RecordPosition]]]:
+    """Settle the runs taken up again.
+
+    Returns what is left of the outcome, which belongs to the new records, and of each run that was dead-lettered how
+    many records up to where.
+    """
+    buried = []
+    through = RecordPosition.parse(pin.through) if pin.through else None
+    if not due:
+        return list(not_done), []
+    rest = sorted(not_done, key=lambda piece: RecordPosition.parse(piece.last))
+    for index, (run, dead) in enumerate(due):
+        served = pin.served[index] if index < len(pin.served) else -1
+        mine = []
+        while rest and RecordPosition.parse(rest[0].last) <= run.last_position:
+            mine.append(rest.pop(0))
+        if served < 0:
+            continue
+        gone = index in pin.missing
+        reached = run.last_position
+        if through is not None and not gone and served < run.count:
+            reached = min(through, reached)
+        if dead:
+            count = run.count if gone else served
+            tracker.dead_lettered(run, count, reached)
+            if count:
+                buried.append((run, count, reached))
+            continue
+        found: Run | None = run
+        if gone:
+            found = tracker.expired(run, served, now)
+        if found is not None and given is not None:
+            tracker.give_again(
+                found,
+                served,
+                reached,
+                txid=given.txid,
+                keys=given.keys,
+                start=given.row,
+                deadline=given.deadline,
+            )
+            given.row += served
+        elif found is not None:
+            tracker.redelivered(found, served, reached, mine, now, rng)
+    return rest, buried
+
+
+def _position_after(plan: Plan, shard: str, pin: Pin | None) -> str:
+    if pin is None:
+        return plan.positions[shard]
+    if not pin.closed:
+        return pin.end
+    before = parse_position(pin.start)
+    last = (
+        RecordPosition.parse(pin.last) if pin.last else before.record if isinstance(before, After) else None
+    )
+    return str(ShardEnd(last))
+
+
+def _letter(
+    run: Run,
+    failures: Sequence[Failure],
+    source: str,
+    count: int,
+    reached: RecordPosition,
+    *,
+    txid: int,
+    now: int,
+) -> DeadLetterRecord:
+    where = run.first or f"after {run.prev}"
+    last = run.last if count == run.count else str(reached)
+    return DeadLetterRecord(
+        message_id=f"{source}:{where}" if count == 1 else f"{source}:{where}..{last}",
+        attempts=run.attempt,
+        reason=failures[-1].reason if failures else "",
+        time=now,
+        txid=txid,
+        count=count,
+    )

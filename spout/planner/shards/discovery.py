@@ -1,0 +1,139 @@
+"""When the shards of a source are listed: new ones often, all of them now and then, and when a read finds one gone."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Callable
+
+from kinesis_trident.spout.kinesis import KinesisError, ThrottledError, Unavailable
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
+from kinesis_trident.spout.planner.shards.tips import TipWatch
+from kinesis_trident.spout.planner.state import SourceState
+
+__all__ = ["Listings"]
+
+log = logging.getLogger(__name__)
+
+_AGAIN = 1.0
+"""Seconds until a listing is tried again that somebody waits for."""
+
+_ALL_EVERY = 60.0
+"""Seconds between two listings of all shards; those in between ask only for new ones."""
+
+
+class Listings:
+    """Keeps the shards of a state those of its streams.
+
+    Args:
+        state: of the source.
+        probe: what was seen at the shards' tips is noted before their retention is checked.
+        options: `describeShardInterval`.
+        clock: seconds that never step back; the streams have just been described.
+        rng: for the jitter: queries that were started together do not list together for ever.
+
+    Attributes:
+        is_current: the shards were listed since that was asked for.
+    """
+
+    def __init__(
+        self,
+        state: SourceState,
+        probe: TipProbe,
+        options: Options,
+        clock: Callable[[], float],
+        rng: random.Random,
+    ) -> None:
+        self._state = state
+        self._probe = probe
+        self._interval = options.describe_shard_interval
+        self._clock = clock
+        self._rng = rng
+        self._next = self._all_next = -math.inf
+        self._begun = clock()
+        self.is_current = True
+
+    def arrived_by(self) -> int:
+        """A time, in epoch milliseconds by the server's clock, by which all that is there now had arrived.
+
+        Raises:
+            StreamRecreatedError: a stream was deleted and created again.
+        """
+        passed = 0.0
+        try:
+            self._state.describe_streams()
+        except (ThrottledError, Unavailable) as error:
+            log.warning("cannot ask for the server's time now, going on by this machine's clock: %s", error)
+            passed = self._clock() - self._begun
+        return self._state.streams.by_now + int(passed * 1000)
+
+    def list_at_once(self) -> None:
+        """Have the next `refresh` list the shards."""
+        self._next = -math.inf
+        self.is_current = False
+
+    def refresh(self) -> None:
+        """List the shards where that is due; what Kinesis cannot answer now is asked another time.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`, records have expired unread.
+            StreamRecreatedError: a stream was deleted and created again.
+        """
+        # What comes after a shard that has ended is listed at once: from then on it is known what of it expires.
+        if self._clock() < self._next and not (self._state.children_due or self._probe.ended_open):
+            return
+        self._state.children_due = self._probe.ended_open = False
+        interval = self._interval if self.is_current else min(self._interval, _AGAIN)
+        self._next = self._clock() + interval * self._rng.uniform(0.8, 1.2)
+        try:
+            self._state.describe_streams()
+            # Who only asks for what is new costs little; what retention took away has time.
+            everything = self._clock() >= self._all_next
+            self._state.list_shards(everything=everything)
+        except (ThrottledError, Unavailable) as error:
+            log.warning("cannot list the shards now, going on with those known: %s", error)
+            return
+        self.is_current = True
+        if everything:
+            self._all_next = self._clock() + _ALL_EVERY * self._rng.uniform(0.8, 1.2)
+        self._state.seen_at_tip(self._probe.looks)
+        self._state.check_retention()
+
+    def shards_to_read(self, tip: TipWatch, now: int) -> list[str]:
+        """The shards with something new, as `TipWatch.shards_to_read`.
+
+        Raises:
+            StreamRecreatedError: a stream was deleted and created again.
+            KinesisError: a shard cannot be looked at.
+        """
+        try:
+            self._look_at_blocked()
+            return tip.shards_to_read(self._state.positions(), now)
+        except (ThrottledError, Unavailable):
+            raise
+        except KinesisError:
+            before = self._state.lineage
+            try:
+                # Perhaps the stream is another one by now: its describing says so, and what to do.
+                self._state.describe_streams()
+                # Retention removes shards between two listings: whether that is a loss, listing them decides.
+                self._state.list_shards(everything=True)
+            except (ThrottledError, Unavailable) as error:
+                log.warning("cannot see now why a shard cannot be read, trying again: %s", error)
+                return []
+            if self._state.lineage == before:
+                raise
+            return tip.shards_to_read(self._state.positions(), now)
+
+    def _look_at_blocked(self) -> None:
+        """Look once at what waits in shards that may read nothing new: how old it is shows how far they lag."""
+        waiting = {}
+        for shard, position in self._state.positions().items():
+            if self._state.shards[shard].blocked:
+                look = self._probe.looks.get(shard)
+                if look is None or look.position != position or look.more is None:
+                    waiting[shard] = position
+        if waiting:
+            self._probe.look(waiting)

@@ -1,0 +1,131 @@
+"""The lineage of a stream's shards: which may be read now, and from where. Pure.
+
+A shard is *drained* only when GetRecords gave no next iterator; that ListShards shows it closed is not enough.
+Children are read after all their parents; a parent that is no longer listed counts as done. Shards found after the
+first start come from resharding, so they are read from TRIM_HORIZON (as Flink's enumerator does). But what a known
+shard came from was left out on purpose, as closed before the place where reading started: it stays left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from kinesis_trident.checkpoint.model.nodes import ShardLineage
+from kinesis_trident.spout.kinesis import Shard
+from kinesis_trident.spout.positions import TRIM_HORIZON, Position, ShardEnd, parse_position
+
+__all__ = [
+    "Lineage",
+    "adopted",
+    "ancestors",
+    "drained",
+    "first_listing",
+    "joined",
+    "listed_again",
+    "readable",
+]
+
+Lineage = Mapping[str, ShardLineage]
+
+
+def first_listing(
+    listed: Sequence[Shard], start: Position | Mapping[str, Position]
+) -> dict[str, ShardLineage]:
+    """The lineage at the very first start: every shard begins where the user asked for, all alike or each by its id."""
+    starts = start if isinstance(start, Mapping) else {shard.id: start for shard in listed}
+    lineage = {shard.id: _lineage(shard, starts[shard.id]) for shard in listed}
+    return drained(lineage, [shard for shard, at in starts.items() if isinstance(at, ShardEnd)])
+
+
+def listed_again(lineage: Lineage, listed: Sequence[Shard]) -> dict[str, ShardLineage]:
+    """The lineage after a later listing: new shards start at TRIM_HORIZON, what retention removed is forgotten.
+
+    A shard that is gone from the listing is forgotten even if it was not drained: nothing is left to read.
+    """
+    names = {shard.id for shard in listed}
+    return {shard: node for shard, node in joined(lineage, listed).items() if shard in names}
+
+
+def joined(lineage: Lineage, listed: Sequence[Shard]) -> dict[str, ShardLineage]:
+    """The lineage after a listing of what is new: it joins, at TRIM_HORIZON, and what it came from is closed.
+
+    The listing may name known shards too, for a server that has no filter.
+    """
+    behind = ancestors(listed, lineage)
+    new = {
+        shard.id: _lineage(shard, TRIM_HORIZON)
+        for shard in listed
+        if shard.id not in lineage and shard.id not in behind
+    }
+    closed = {shard.id for shard in listed if shard.closed}
+    closed.update(parent for node in new.values() for parent in node.parents)
+    result = {
+        shard: msgspec.structs.replace(node, state="closed")
+        if shard in closed and node.state == "open"
+        else node
+        for shard, node in {**lineage, **new}.items()
+    }
+    return dict(sorted(result.items()))
+
+
+def drained(lineage: Lineage, shards: Sequence[str]) -> dict[str, ShardLineage]:
+    """The lineage once these shards have been read to their end."""
+    gone = set(shards)
+    return {
+        shard: msgspec.structs.replace(node, state="drained") if shard in gone else node
+        for shard, node in lineage.items()
+    }
+
+
+def adopted(
+    lineage: Lineage, listed: Sequence[Shard], positions: Mapping[str, str]
+) -> dict[str, ShardLineage]:
+    """The lineage after a listing of everything, where an offset tells how far its shards were read.
+
+    Shards that the offset does not know came of resharding after it, so they are read from TRIM_HORIZON, not from
+    where the user asked to start; but those that its shards came from were done before it. Those it has at their end
+    are drained, else their children would wait for ever.
+    """
+    behind = ancestors(listed, positions)
+    result = {}
+    for shard in listed:
+        at = positions.get(shard.id)
+        node = lineage.get(shard.id) or _lineage(shard, TRIM_HORIZON)
+        if (at is None and shard.id in behind) or (at and isinstance(parse_position(at), ShardEnd)):
+            node = msgspec.structs.replace(node, state="drained")
+        elif at is None:
+            node = msgspec.structs.replace(node, start=str(TRIM_HORIZON))
+        result[shard.id] = node
+    return result
+
+
+def readable(lineage: Lineage, ordering: str) -> list[str]:
+    """The shards whose new records may be read now, sorted; `ordering` is parentFirst or none."""
+
+    def done(shard: str) -> bool:
+        return shard not in lineage or lineage[shard].state == "drained"
+
+    return sorted(
+        shard
+        for shard, node in lineage.items()
+        if node.state != "drained" and (ordering == "none" or all(done(parent) for parent in node.parents))
+    )
+
+
+def ancestors(listed: Iterable[Shard], of: Iterable[str]) -> set[str]:
+    """The shards, as far as they are listed, that others came from."""
+    parents = {shard.id: shard.parents for shard in listed}
+    found: set[str] = set()
+    ask = [parent for shard in of for parent in parents.get(shard, ())]
+    while ask:
+        shard = ask.pop()
+        if shard not in found:
+            found.add(shard)
+            ask += parents.get(shard, ())
+    return found
+
+
+def _lineage(shard: Shard, start: Position) -> ShardLineage:
+    return ShardLineage(parents=shard.parents, state="closed" if shard.closed else "open", start=str(start))

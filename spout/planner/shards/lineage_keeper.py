@@ -1,0 +1,223 @@
+"""Keeps a source's shard lineage: what was listed first, what joins it, what retention takes away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from kinesis_trident.checkpoint.model.nodes import ShardLineage, ShardsNode, StartNode
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.data_loss import (
+    Losses,
+    expired_foreign,
+    expired_unread,
+    gone_unread,
+    last_known,
+    not_listed,
+)
+from kinesis_trident.spout.kinesis import Shard, Since, StreamInfo
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.starting_position import Places
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.shards.lineage import Lineage, adopted, first_listing, joined, listed_again
+from kinesis_trident.spout.planner.streams import Streams
+from kinesis_trident.spout.positions import (
+    TRIM_HORIZON,
+    After,
+    At,
+    AtTimestamp,
+    Position,
+    ShardEnd,
+    TrimHorizon,
+)
+
+__all__ = ["LineageKeeper"]
+
+
+class LineageKeeper:
+    """Lists shards and says what has become of the lineage; every change is in ZooKeeper before it counts.
+
+    Args:
+        options: `startingPosition`.
+        store: where the lineage is.
+        streams: lists the shards.
+        epoch: of this run.
+        losses: told what went unread.
+
+    Attributes:
+        lineage: all shards, of streams that are not read now too.
+    """
+
+    def __init__(
+        self, options: Options, store: SourceStore, streams: Streams, epoch: int, losses: Losses
+    ) -> None:
+        self._options = options
+        self._store = store
+        self._streams = streams
+        self._epoch = epoch
+        self._losses = losses
+        self._there: dict[str, int] = {}
+        self.lineage: dict[str, ShardLineage] = {}
+
+    def load(self) -> None:
+        """Read the lineage; a stream that was never read is listed, from where it starts.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`, `startingPosition` names a shard that is not there.
+        """
+        known = self._store.lineage()
+        self.lineage = stored = dict(known.shards) if known else {}
+        begun = {self._stream_of(shard) for shard in self.lineage}
+        for stream, created in self._streams.created.items():
+            if (stream, created) not in begun:
+                self.lineage = self.lineage | self._first(stream, created)
+        if known is None or len(self.lineage) > len(stored):
+            self._store.put_lineage(ShardsNode(shards=self.lineage), self._epoch)
+
+    def list_new(self) -> None:
+        """List what was made since the newest known shard."""
+        lineage = dict(self.lineage)
+        for stream, known in self._active():
+            lineage |= joined(known, self._streams.list_new_shards(stream, known))
+        self._put(self._dated(lineage))
+
+    def list_all(self, states: Mapping[str, ShardState]) -> None:
+        """List all shards: new ones join, what retention removed goes; `states` says how far each was read.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`, a shard went that was not read to its end.
+        """
+        lineage = dict(self.lineage)
+        for stream, known in self._active():
+            lineage = {shard: node for shard, node in lineage.items() if shard not in known}
+            lineage |= listed_again(known, self._streams.list_shards(stream))
+        for shard in self.lineage.keys() - lineage.keys():
+            info = self._streams.info_of(shard)
+            if self.lineage[shard].state != "drained" and info is not None:
+                state = states[shard]
+                name = self._store.layout.key_of(shard).shard
+                self._losses.lost(
+                    gone_unread(info, name, state.position, state.checkpoint), f"{shard} {state.position}"
+                )
+        self._put(self._dated(lineage))
+
+    def check_retention(self, states: Mapping[str, ShardState]) -> None:
+        """See that no shard's position has fallen out of the stream.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`, records may have expired before they were read.
+        """
+        self._check_foreign(states)
+        for shard, state in sorted(states.items()):
+            info = self._streams.info_of(shard)
+            # Of a shard that is no longer listed nothing new is read: what it lost was said when it went.
+            if info is None or not self._is_to_be_read(shard) or isinstance(state.position, ShardEnd):
+                continue
+            name = self._store.layout.key_of(shard).shard
+            known = max(self.lineage[shard].listed, self._there.get(shard, 0))
+            what = expired_unread(info, name, state.position, state.checkpoint, known)
+            if what is not None:
+                self._losses.lost(what, f"{shard} {state.position}")
+
+    def _check_foreign(self, states: Mapping[str, ShardState]) -> None:
+        """See, once a shard, that a record is there from which to go on, where nothing tells when it arrived."""
+        ask = {
+            shard: state.position.record
+            for shard, state in states.items()
+            if isinstance(state.position, After | At)
+            and self._is_to_be_read(shard)
+            and shard not in self._there
+            and last_known(state.position, state.checkpoint, 0) == 0
+            and self._streams.info_of(shard) is not None
+        }
+        for shard, there in sorted(self._streams.still_there(ask).items()):
+            info = self._streams.info_of(shard)
+            if there is None or info is None:
+                continue
+            if not there:
+                position = states[shard].position
+                name = self._store.layout.key_of(shard).shard
+                self._losses.lost(expired_foreign(info, name, position), f"{shard} {position}")
+            self._there[shard] = info.server_time
+
+    def _is_to_be_read(self, shard: str) -> bool:
+        return shard in self.lineage and self.lineage[shard].state != "drained"
+
+    def adopted(self, streams: Mapping[str, int], positions: Mapping[str, str]) -> Lineage:
+        """The lineage to go on with from an offset alone: its positions, and its streams, name to creation time."""
+        result = dict(self.lineage)
+        for stream, created in streams.items():
+            known = self._of(stream, created)
+            if self._streams.created.get(stream) == created:
+                listed = self._streams.list_shards(stream)
+            else:
+                listed = [Shard(shard, node.parents, node.state != "open") for shard, node in known.items()]
+            result |= adopted(known, listed, positions)
+        return self._dated(result)
+
+    def _dated(self, lineage: dict[str, ShardLineage]) -> dict[str, ShardLineage]:
+        """The lineage with the time at which shards were listed that are new in it."""
+        for shard in lineage.keys() - self.lineage.keys():
+            info = self._streams.info_of(shard)
+            if info is not None:
+                lineage[shard] = msgspec.structs.replace(lineage[shard], listed=info.server_time)
+        return lineage
+
+    def _put(self, lineage: dict[str, ShardLineage]) -> None:
+        if lineage != self.lineage:
+            self._store.put_lineage(ShardsNode(shards=lineage), self._epoch)
+            self.lineage = lineage
+
+    def _active(self) -> Iterator[tuple[str, dict[str, ShardLineage]]]:
+        for stream, created in self._streams.created.items():
+            yield stream, self._of(stream, created)
+
+    def _of(self, stream: str, created: int) -> dict[str, ShardLineage]:
+        return {
+            shard: node for shard, node in self.lineage.items() if self._stream_of(shard) == (stream, created)
+        }
+
+    def _stream_of(self, shard: str) -> tuple[str, int]:
+        key = self._store.layout.key_of(shard)
+        return key.stream, key.created
+
+    def _first(self, stream: str, created: int) -> dict[str, ShardLineage]:
+        """The lineage of a stream that was never read."""
+        # Of a stream that was recreated everything is new.
+        again = any(self._store.layout.key_of(shard).stream == stream for shard in self.lineage)
+        places = Places.parse(str(TRIM_HORIZON) if again else self._options.starting_position)
+        info = self._streams.infos[stream]
+
+        def latest() -> Position:
+            node = StartNode(timestamp=info.server_time)
+            return AtTimestamp(self._store.put_start(stream, created, node, self._epoch).timestamp)
+
+        everywhere = places.everywhere(stream, latest)
+        listed = self._streams.list_shards(stream, _since(everywhere, info))
+        names = {self._store.layout.key_of(shard.id).shard: shard.id for shard in listed}
+        for shard in sorted(set(places.named(stream)) - set(names)):
+            self._losses.lost(
+                not_listed(info, "startingPosition", shard, places.text_of(stream, shard)),
+                f"{stream}/{shard}",
+            )
+        plain = [
+            Shard(
+                shard, tuple(self._store.layout.key_of(parent).shard for parent in held.parents), held.closed
+            )
+            for shard, held in zip(names, listed, strict=True)
+        ]
+        found = places.of(stream, plain, latest)
+        return self._dated(
+            first_listing(listed, {names[shard]: position for shard, position in found.items()})
+        )
+
+
+def _since(start: Position | None, info: StreamInfo) -> Since | None:
+    """What a first listing may leave out, where all shards start alike: what was closed before."""
+    match start:
+        case TrimHorizon():
+            return start
+        case AtTimestamp(time) if time <= info.server_time:
+            return start
+    return None

@@ -1,0 +1,181 @@
+"""Which shards have something new: known from their last turn, else looked up, at most once a second a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import msgspec
+
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Plan
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.data_loss import last_known
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.shards.lineage import Lineage
+from kinesis_trident.spout.planner.shards.tip_probe import Look
+from kinesis_trident.spout.positions import Position
+
+__all__ = ["LOOK_PERIOD_MS", "Looker", "TipNotes", "TipWatch"]
+
+LOOK_PERIOD_MS = 1_000
+"""Each look costs one of the five calls a second that Kinesis allows for a shard."""
+
+_TRUST_MS = 10_000
+"""How long a look that found something holds.
+
+It reads a record, and one of 10 MiB blocks the shard for 5 seconds. Where the turn after it is refused for that,
+another look would have the next turn refused too, for ever.
+"""
+
+
+class Looker(Protocol):
+    """Looks for records beyond positions, many shards side by side."""
+
+    def look(self, positions: Mapping[str, Position]) -> Mapping[str, bool | None]:
+        """For each shard whether there is something to read at its position; None where that is not known now.
+
+        Shards may be left out, the last ones first: they are looked at another time.
+        """
+        ...
+
+
+class TipWatch:
+    """What is known of each shard's tip.
+
+    Times are milliseconds, given by the caller, of a clock that never steps back.
+
+    Args:
+        looker: looks.
+        is_closed: whether a shard was listed as closed: it has an end, and no tip.
+        period_ms: between two looks at one shard.
+    """
+
+    def __init__(
+        self,
+        looker: Looker,
+        is_closed: Callable[[str], bool] = lambda _: False,
+        period_ms: int = LOOK_PERIOD_MS,
+    ) -> None:
+        self._looker = looker
+        self._is_closed = is_closed
+        self._period = period_ms
+        self._more: dict[str, bool | None] = {}
+        self._looked: dict[str, int] = {}
+        self._found: dict[str, int] = {}
+        self._draining = False
+        self._at_tip: set[str] = set()
+        self._beyond: set[str] = set()
+        self._until = 0
+
+    def only_until_tip(self, until: int) -> None:
+        """From here on a shard is not read again that is found at its tip, or was read beyond `until`.
+
+        That is epoch milliseconds by the server's clock. A shard that takes records as fast as they are read never is
+        at its tip. One that is closed is read to its end: its children may hold what arrived before.
+        """
+        self._draining = True
+        self._until = until
+
+    def shards_to_read(self, positions: Mapping[str, Position], now: int) -> list[str]:
+        """The shards with something new at their positions, as far as is known; looks where a look is due."""
+        open_ = {shard: at for shard, at in positions.items() if not self._has_ended(shard)}
+        ask = {
+            shard: at
+            for shard, at in open_.items()
+            if not self._more.get(shard) and now - self._looked.get(shard, -self._period) >= self._period
+        }
+        for shard in [shard for shard in ask if now - self._found.get(shard, -_TRUST_MS) < _TRUST_MS]:
+            del ask[shard]
+            self._learn(shard, True, now)
+        if ask:
+            # Those left out the last time come first.
+            ask = dict(sorted(ask.items(), key=lambda pair: self._looked.get(pair[0], 0)))
+            for shard, found in self._looker.look(ask).items():
+                self._learn(shard, found, now)
+                if found:
+                    self._found[shard] = now
+        return sorted(shard for shard in open_ if self._more.get(shard))
+
+    def settled(
+        self, plan: Plan, states: Mapping[str, ShardState], now: int, *, replayed: bool = False
+    ) -> None:
+        """Learn from a settled batch: at the tip, more to come, or (nothing read, say throttled) not known.
+
+        Where reading has not moved on, `seen` is perhaps that of an earlier turn: another look must tell. So it must
+        where the batch was `replayed`: its turns saw the tip as it was before a crash, or before draining began.
+        """
+        if self._draining:
+            nodes = {shard: states[shard].checkpoint for shard in plan.read}
+            self._beyond |= {s for s, node in nodes.items() if node and (node.arrival or 0) > self._until}
+        if replayed:
+            for shard in plan.read:
+                self._more.pop(shard, None)
+                self._found.pop(shard, None)
+            return
+        for shard in plan.read:
+            node = states[shard].checkpoint
+            if node is not None:
+                moved = node.position != plan.positions[shard]
+                if moved:
+                    self._found.pop(shard, None)
+                self._learn(shard, node.seen is None if moved else None, now)
+
+    def next_look(self, positions: Mapping[str, Position], now: int) -> int:
+        """When the next look is due; none is at a shard that is known to have more, even if it may not be read."""
+        due = [
+            self._looked.get(shard, now - self._period) + self._period
+            for shard in positions
+            if not self._has_ended(shard) and not self._more.get(shard)
+        ]
+        return min(due, default=now + self._period)
+
+    def all_ended(self, positions: Mapping[str, Position]) -> bool:
+        """Whether, after `only_until_tip`, all these shards have been read so far."""
+        return self._draining and all(map(self._has_ended, positions))
+
+    def _has_ended(self, shard: str) -> bool:
+        return shard in self._beyond or (shard in self._at_tip and not self._is_closed(shard))
+
+    def _learn(self, shard: str, more: bool | None, now: int) -> None:
+        self._more[shard] = more
+        self._looked[shard] = now
+        if more is False and self._draining:
+            self._at_tip.add(shard)
+
+
+_PERIOD_MS = 10 * 60 * 1000
+"""Between two notes in ZooKeeper of one shard."""
+
+
+class TipNotes:
+    """Keeps `CheckpointNode.seen` of idle shards, in ZooKeeper only now and then.
+
+    Args:
+        store: where the nodes are.
+        epoch: of this run.
+        shards: what is known of each shard; changed here.
+    """
+
+    def __init__(self, store: SourceStore, epoch: int, shards: dict[str, ShardState]) -> None:
+        self._store = store
+        self._epoch = epoch
+        self._shards = shards
+        self._stored: dict[str, int] = {}
+
+    def note(self, looks: Mapping[str, Look], lineage: Lineage) -> None:
+        """Note what looks at the tip of shards have seen; one that was never read gets its first node, with txid 0."""
+        for shard, look in looks.items():
+            state = self._shards.get(shard)
+            if state is None or look.more is not False or state.position != look.position:
+                continue
+            node = state.checkpoint or CheckpointNode(checkpoint=None, txid=0, position=str(state.position))
+            if look.at <= (node.seen or 0):
+                continue
+            listed = lineage[shard].listed if shard in lineage else 0
+            known = self._stored.get(shard, last_known(state.position, state.checkpoint, listed))
+            seen = msgspec.structs.replace(node, seen=look.at, behind_ms=0)
+            if look.at - known >= _PERIOD_MS:
+                self._store.amend(shard, self._epoch, checkpoint=seen)
+                self._stored[shard] = look.at
+            self._shards[shard] = replace(state, checkpoint=seen)

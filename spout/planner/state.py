@@ -1,0 +1,330 @@
+"""What the planning process knows of each shard, loaded from ZooKeeper and moved on by settling."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from kinesis_trident.checkpoint.errors import StateMissingError
+from kinesis_trident.checkpoint.model.codec import naming
+from kinesis_trident.checkpoint.model.layout import ShardKey
+from kinesis_trident.checkpoint.model.nodes import (
+    DeadLettersNode,
+    Plan,
+    SettledNode,
+    ShardsNode,
+)
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.data_loss import Losses, deleted, gone_before, replayed_without
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.clocks import due_in_time
+from kinesis_trident.spout.planner.exhausted import counted
+from kinesis_trident.spout.planner.external_requests import Amender
+from kinesis_trident.spout.planner.finished_batch import Finished
+from kinesis_trident.spout.planner.offset_recovery import adopted_nodes, is_beyond
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.settlement import Explicit, SettledShard, settle_shard
+from kinesis_trident.spout.planner.shards.forgetting import Forgetting
+from kinesis_trident.spout.planner.shards.lineage import Lineage, drained, readable
+from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
+from kinesis_trident.spout.planner.shards.tip_probe import Look
+from kinesis_trident.spout.planner.shards.tips import TipNotes
+from kinesis_trident.spout.planner.streams import Streams
+from kinesis_trident.spout.positions import TRIM_HORIZON, Position, ShardEnd, parse_position
+from kinesis_trident.tracker.position_keys import Keys, unpack
+from kinesis_trident.tracker.records import Run
+from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
+
+__all__ = ["SourceState"]
+
+_FEW_SHARDS = 500
+"""Up to here a plan is one node, and what a settled batch leaves is removed in the multi that settles it."""
+
+
+class SourceState:
+    """The shards of a source: lineage, positions, what is in flight, and the newest settled txid.
+
+    Every write goes through the store under this run's epoch. Shards of a stream that is not read any more are kept
+    as they are: a batch of theirs may still have to be settled, and the stream may be read again.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        store: SourceStore,
+        streams: Streams,
+        epoch: int,
+        rng: random.Random,
+        now: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        self._options = options
+        self._now = now
+        self._store = store
+        self._epoch = epoch
+        self._rng = rng
+        self._policy = RetryPolicy(options.retry_limit, Backoff.parse(options.retry_backoff))
+        self._layout = store.layout
+        self._parked: frozenset[str] = frozenset()
+        self.streams = streams
+        self.settled = 0
+        self.settled_plan = ""
+        self.untidy = True
+        self.children_due = False
+        self.losses = Losses(options.fail_on_data_loss)
+        self._forgetting = Forgetting(store, epoch)
+        self._keeper = LineageKeeper(options, store, streams, epoch, self.losses)
+        self.shards: dict[str, ShardState] = {}
+        self.dead_letters: dict[str, DeadLettersNode] = {}
+        self._tips = TipNotes(store, epoch, self.shards)
+        bound = options.max_inflight_records if options.ack_mode == "explicit" else None
+        self._explicit = Explicit(round(options.message_timeout * 1000), bound)
+        self.amender = Amender(
+            store, epoch, self._policy, rng, self._explicit, options.max_retrying_records, self.shards
+        )
+
+    def load(self) -> None:
+        """Read everything from ZooKeeper; the very first time, list the shards and settle where they start."""
+        settled = self._store.settled()
+        if settled is not None:
+            self.settled, self.settled_plan = settled.txid, settled.plan
+        self._keeper.load()
+        checkpoints, stored, now = self._store.checkpoints(), self._store.inflight(), self._now()
+        longest = self._policy.backoff.cap_ms + DUE_GRAIN_MS
+        inflight = {
+            shard: due_in_time(node, now, longest, self._explicit.timeout) for shard, node in stored.items()
+        }
+        self.dead_letters = self._store.dead_letters()
+        held = {shard for shard, node in inflight.items() if node.waiting or node.dead or node.pending}
+        known = {*self.lineage, *held}
+        self._forgetting.note_stored({*checkpoints, *inflight, *self.dead_letters} - known)
+        for shard in sorted(known):
+            start = parse_position(self.lineage[shard].start) if shard in self.lineage else TRIM_HORIZON
+            turns = self._positions(shard, inflight[shard].turns) if shard in inflight else {}
+            self.shards[shard] = ShardState(start, checkpoints.get(shard), inflight.get(shard), turns)
+        self._parked = frozenset(shard for shard in self.shards if self.streams.info_of(shard) is None)
+
+    @property
+    def lineage(self) -> Lineage:
+        """All shards and where they came from."""
+        return self._keeper.lineage
+
+    def describe_streams(self) -> None:
+        """Learn what has changed of the streams, as `Streams.describe_again`."""
+        self.streams.describe_again(self._stood)
+
+    def _stood(self, stream: str) -> dict[str, str]:
+        """Where the shards of a stream stand, by id."""
+        keys = {shard: self.key_of(shard) for shard in self.active}
+        return {
+            key.shard: str(self.shards[shard].position) for shard, key in keys.items() if key.stream == stream
+        }
+
+    def list_shards(self, *, everything: bool) -> None:
+        """Ask for the shards again; new ones join. Only of `everything` is told what retention removed: it goes.
+
+        No batch is in hand: none of them is about to be settled.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`, a shard went that was not read to its end.
+        """
+        if everything:
+            self._keeper.list_all(self.shards)
+        else:
+            self._keeper.list_new()
+        for shard in sorted(self.lineage.keys() - self.shards.keys()):
+            self.shards[shard] = ShardState(parse_position(self.lineage[shard].start))
+        if everything:
+            for shard in sorted(self.shards.keys() - self.lineage.keys()):
+                if not self.shards[shard].held:
+                    at = self.shards.pop(shard).position
+                    self._forgetting.note(shard, drained=isinstance(at, ShardEnd))
+            self.dead_letters = self._forgetting.forget({*self.lineage, *self.shards}, self.dead_letters)
+
+    def check_retention(self) -> None:
+        """See that no shard's position has fallen out of the stream.
+
+        Raises:
+            DataLossError: with `failOnDataLoss`, records may have expired before they were read.
+        """
+        self._keeper.check_retention(self.shards)
+
+    def seen_at_tip(self, looks: Mapping[str, Look]) -> None:
+        """Note that idle shards were seen to hold nothing more; in ZooKeeper only now and then.
+
+        Otherwise a shard that is idle for longer than the retention would look as if its records had expired unread.
+        """
+        self._tips.note(looks, self.lineage)
+
+    def settle(self, plan: Plan, now: int) -> None:
+        """Settle a batch that Spark has committed: move checkpoints, queue what failed, in ZooKeeper first.
+
+        Shards that carry the batch's stamp were moved on by an earlier settling that a crash has cut short.
+
+        Raises:
+            OutcomeMissingError: its records were judged, and the outcome is not there; nothing was changed.
+        """
+        finished = Finished.of(self._store, plan, self._epoch)
+        pins, not_done = finished.pins, finished.not_done
+        done: dict[str, SettledShard] = {}
+        for shard in plan.shards:
+            before = self._of(plan, shard)
+            if before.checkpoint is not None and before.checkpoint.txid >= plan.txid:
+                continue
+            # An outcome, a pin and what is in flight name records that only together can be right.
+            with naming(self._layout.pin_of(plan.txid, shard)):
+                done[shard] = settle_shard(
+                    before,
+                    plan,
+                    self.key_of(shard).source,
+                    shard,
+                    pins.get(shard),
+                    not_done.get(shard, ()),
+                    self._policy,
+                    max_retrying=self._options.max_retrying_records,
+                    now=now,
+                    rng=self._rng,
+                    explicit=self._explicit,
+                )
+        for shard, pin in pins.items():
+            key, info = self.key_of(shard), self.streams.info_of(shard)
+            if pin.gone:
+                what = (
+                    gone_before(info, key.shard, pin.start, plan.txid)
+                    if info is not None
+                    else deleted(key.stream, {key.shard: pin.start})
+                )
+                self.losses.noted(what, f"{shard} {pin.start}")
+            elif pin.lost:
+                self.losses.noted(replayed_without(key, pin), f"{shard} txid {plan.txid}")
+        ended = [shard for shard, pin in pins.items() if pin.closed]
+        self.children_due |= bool(ended)
+        lineage = drained(self.lineage, ended)
+        letters = {
+            shard: counted(self.dead_letters.get(shard), result.dead_lettered, self._options)
+            for shard, result in done.items()
+            if result.dead_lettered
+        }
+        # A plan or an outcome of many nodes is left to a purge; and pins that know where records in flight are, stay.
+        known = plan.txid in self.turns_in_use or any(plan.txid in result.turns for result in done.values())
+        small = not (plan.retries or plan.dead or not_done or known) and len(plan.positions) < _FEW_SHARDS
+        self.untidy |= not small
+        self._store.settle(
+            {shard: (result.checkpoint, result.inflight) for shard, result in done.items()},
+            letters,
+            ShardsNode(shards=lineage) if ended else None,
+            SettledNode(txid=plan.txid, plan=plan.plan),
+            self._epoch,
+            leftover=self._store.nodes_of(plan.txid, finished.pinned, outcome=finished.judged)
+            if small
+            else (),
+        )
+        self._keeper.lineage = lineage
+        self.dead_letters |= letters
+        for shard, result in done.items():
+            start = self._of(plan, shard).start
+            self.shards[shard] = ShardState(start, result.checkpoint, result.inflight, result.turns)
+        self.settled, self.settled_plan = plan.txid, plan.plan
+
+    def _of(self, plan: Plan, shard: str) -> ShardState:
+        """A shard of a plan; retention may have removed it from the listing since it was planned."""
+        return self.shards.get(shard) or ShardState(parse_position(plan.positions[shard]))
+
+    def stands_further(self, plan: Plan) -> bool:
+        """Whether ZooKeeper has a shard read beyond where a plan starts: its batch can no longer be settled."""
+        return any(
+            shard in self.shards and is_beyond(self.shards[shard], parse_position(text))
+            for shard, text in plan.positions.items()
+        )
+
+    def adopt(self, plan: Plan, settled: int) -> None:
+        """Go on from an offset alone, because ZooKeeper lost its data: at least once from here.
+
+        Positions are those the offset's batch started from; what it would have retried and what waited is not done.
+        """
+        updates = adopted_nodes(plan, self.shards, settled)
+        mark = plan.plan if settled == plan.txid else ""
+        lineage = self._keeper.adopted(plan.streams, {**plan.positions, **plan.resume})
+        self._store.settle(
+            updates, {}, ShardsNode(shards=dict(lineage)), SettledNode(txid=settled, plan=mark), self._epoch
+        )
+        self.shards.clear()
+        self.load()
+
+    def _positions(self, shard: str, txids: Sequence[int]) -> dict[int, Keys]:
+        """The positions of the rows of settled batches, from their pins.
+
+        Raises:
+            StateMissingError: a pin is gone.
+        """
+        found = {txid: self._store.get_pin(txid, shard) for txid in txids}
+        for txid, pin in found.items():
+            if pin is None:
+                layout = self._store.layout
+                msg = (
+                    f"{layout.pin_of(txid, shard)} does not exist, but {layout.inflight_of(shard)} names records of "
+                    "that batch which nobody has acked yet: only it knows their positions. Nothing was changed. "
+                    "Restore the node from a backup"
+                )
+                raise StateMissingError(msg)
+        known = {}
+        for txid, pin in found.items():
+            with naming(self._layout.pin_of(txid, shard)):
+                known[txid] = unpack(*pin.positions if pin is not None else ())
+        return known
+
+    def positions(self) -> dict[str, Position]:
+        """Where each shard that may be read for new records now stands."""
+        return {
+            shard: self.shards[shard].position
+            for shard in readable(self.lineage, self._options.shard_ordering)
+            if shard not in self._parked
+        }
+
+    def is_closed(self, shard: str) -> bool:
+        """Whether a shard was listed as closed: no new records come, and its end is where an answer says so."""
+        node = self.lineage.get(shard)
+        return node is not None and node.state != "open"
+
+    def key_of(self, shard: str) -> ShardKey:
+        """Which shard of which stream a name stands for."""
+        return self._layout.key_of(shard)
+
+    @property
+    def active(self) -> Mapping[str, ShardState]:
+        """The shards of the streams that are read now."""
+        if not self._parked:
+            return self.shards
+        return {shard: state for shard, state in self.shards.items() if shard not in self._parked}
+
+    @property
+    def waiting(self) -> list[Run]:
+        """All runs that wait for a retry."""
+        return [run for state in self.active.values() for run in state.waiting]
+
+    @property
+    def unacked(self) -> int:
+        """How many records nobody has acked yet."""
+        return sum(state.unacked for state in self.active.values())
+
+    @property
+    def next_timeout(self) -> int | None:
+        """When the first record times out that nobody has acked yet; None when there is none."""
+        return min((run.due for state in self.active.values() for run in state.pending), default=None)
+
+    @property
+    def dues(self) -> list[int]:
+        """When something is due of what is in flight: a retry, or the time of a record that nobody has acked yet."""
+        states = self.active.values()
+        acks = [run.due for state in states for run in state.pending]
+        return [run.due for state in states for run in state.waiting] + acks
+
+    @property
+    def turns_in_use(self) -> frozenset[int]:
+        """The settled batches whose pins know the positions of what is in flight."""
+        return frozenset(txid for state in self.shards.values() for txid in state.turns)
+
+    @property
+    def dead(self) -> Mapping[str, tuple[Run, ...]]:
+        """The exhausted runs, by shard."""
+        return {shard: state.dead for shard, state in self.active.items() if state.dead}

@@ -1,0 +1,161 @@
+"""The streams of one source: what identifies them, and their shards by the names that plans and nodes use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
+from kinesis_trident.spout.data_loss import recreated
+from kinesis_trident.spout.errors import StreamRecreatedError
+from kinesis_trident.spout.kinesis import (
+    AfterShard,
+    IteratorExpiredError,
+    Kinesis,
+    Shard,
+    ShardMissingError,
+    Since,
+    StreamInfo,
+    StreamMissingError,
+    ThrottledError,
+    Unavailable,
+)
+from kinesis_trident.spout.positions import At
+from kinesis_trident.tracker.records import RecordPosition
+
+__all__ = ["Streams", "another_stream", "describe_streams", "still_there"]
+
+_SERVER_SECOND_MS = 1_000
+"""The server tells its time to the second, rounded down."""
+
+
+def describe_streams(kinesis: Kinesis, names: Iterable[str]) -> dict[str, StreamInfo]:
+    """Describe streams, by name.
+
+    Raises:
+        KinesisError: one of them is not there, or cannot be described.
+    """
+    return {name: kinesis.describe(name) for name in names}
+
+
+def another_stream(what: str, layout: Layout) -> StreamRecreatedError:
+    """The error to raise where a stream was deleted and created again, as `what` says."""
+    return StreamRecreatedError(
+        f"{what}. The positions in ZooKeeper ({layout.base}) mean nothing in it: start with a new checkpointLocation, "
+        "or go on with the new stream by failOnDataLoss=false"
+    )
+
+
+class Streams:
+    """The streams that a run reads now.
+
+    Args:
+        kinesis: describes and lists.
+        layout: of the source's home.
+        infos: the streams as they were described at the start, by name.
+    """
+
+    def __init__(self, kinesis: Kinesis, layout: Layout, infos: Mapping[str, StreamInfo]) -> None:
+        self._kinesis = kinesis
+        self._layout = layout
+        self._infos = dict(infos)
+
+    @property
+    def infos(self) -> Mapping[str, StreamInfo]:
+        """The streams as they were last described, by name."""
+        return self._infos
+
+    @property
+    def created(self) -> dict[str, int]:
+        """When each was created, in epoch milliseconds: what identifies it besides its name."""
+        return {name: info.created for name, info in self._infos.items()}
+
+    @property
+    def by_now(self) -> int:
+        """A time in epoch milliseconds by which all that was there at their describing had arrived."""
+        return max((info.server_time for info in self._infos.values()), default=0) + _SERVER_SECOND_MS
+
+    def info_of(self, shard: str) -> StreamInfo | None:
+        """The stream of a shard, None where it is not read now, or was deleted and created again."""
+        key = self._layout.key_of(shard)
+        info = self._infos.get(key.stream)
+        return info if info is not None and info.created == key.created else None
+
+    def is_recreated(self, shard: str) -> bool:
+        """Whether a shard belongs to a stream that was deleted, and whose name now is that of another one."""
+        key = self._layout.key_of(shard)
+        info = self._infos.get(key.stream)
+        return info is not None and info.created != key.created
+
+    def describe_again(self, stood: Callable[[str], Mapping[str, str]]) -> None:
+        """Learn what has changed: the retention, and the time; `stood` tells where the shards of a stream stand.
+
+        Raises:
+            StreamRecreatedError: a stream was deleted and created again.
+            KinesisError: one cannot be described.
+        """
+        for name, found in describe_streams(self._kinesis, self._infos).items():
+            known = self._infos[name]
+            if found.created != known.created:
+                raise another_stream(recreated(name, known.created, found.created, stood(name)), self._layout)
+            self._infos[name] = found
+
+    def still_there(self, records: Mapping[str, RecordPosition]) -> dict[str, bool | None]:
+        """Whether shards, by name, still hold these records, as `spout.planner.streams.still_there`."""
+        keys = {self._layout.key_of(shard): shard for shard in records}
+        found = still_there(self._kinesis, {key: records[shard] for key, shard in keys.items()})
+        return {keys[key]: there for key, there in found.items()}
+
+    def list_new_shards(self, stream: str, known: Iterable[str]) -> list[Shard]:
+        """The shards of a stream that were made after all those known, under their names; perhaps others besides."""
+        newest = max((self._layout.key_of(shard).shard for shard in known), default=None)
+        return self.list_shards(stream, None if newest is None else AfterShard(newest))
+
+    def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
+        """The shards of a stream within retention, under their names, as `Kinesis.list_shards`."""
+        created = self._infos[stream].created
+
+        def named(shard: str) -> str:
+            return self._layout.name_of(ShardKey(stream, created, shard))
+
+        return [
+            Shard(named(shard.id), tuple(map(named, shard.parents)), shard.closed)
+            for shard in self._kinesis.list_shards(stream, since)
+        ]
+
+
+_STEPS = 4
+"""Calls to one shard, of the five a second that it allows."""
+
+_SIDE_BY_SIDE = 32
+
+
+def still_there(kinesis: Kinesis, records: Mapping[ShardKey, RecordPosition]) -> dict[ShardKey, bool | None]:
+    """Whether each shard still holds its record; None where that cannot be known now.
+
+    Raises:
+        KinesisError: what is not passing, as that a position is not of this stream.
+    """
+    if not records:
+        return {}
+    with ThreadPoolExecutor(min(_SIDE_BY_SIDE, len(records)), thread_name_prefix="foreign") as pool:
+        found = pool.map(lambda pair: _is_there(kinesis, *pair), records.items())
+        return dict(zip(records, found, strict=True))
+
+
+def _is_there(kinesis: Kinesis, key: ShardKey, record: RecordPosition) -> bool | None:
+    try:
+        iterator = kinesis.iterator(key.stream, key.shard, str(At(RecordPosition(record.sequence))))
+        for _ in range(_STEPS):
+            page = kinesis.get_records(iterator, 1)
+            if page.records.num_rows:
+                return int(page.records.column("sequenceNumber")[0].as_py()) == record.sequence
+            if page.next_iterator is None or page.behind_ms == 0:
+                return False
+            iterator = page.next_iterator
+    except (IteratorExpiredError, ThrottledError, Unavailable):
+        return None
+    except (ShardMissingError, StreamMissingError):
+        # What became of the shard, the next listing tells.
+        return None
+    return None

@@ -1,0 +1,325 @@
+"""One shard's turn in a batch: new records within bounds, a turn read again, due retries. No Spark, no ZooKeeper."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kinesis_trident.spout.failed_records.retry_ranges import (
+    Picker,
+    check_runs,
+    check_whole,
+    gather,
+    start_of,
+)
+from kinesis_trident.spout.kinesis import Kinesis, Page, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis.closing import Closing
+from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter, shard_limiter
+from kinesis_trident.spout.kinesis.record_batches import arrival_at, count_through, position_at, through
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.positions import After, AtTimestamp, Position, ShardEnd
+from kinesis_trident.spout.reader.fan_out import Subscriber, SubscriptionPager
+from kinesis_trident.spout.reader.polling import Pager, ShardPager
+from kinesis_trident.spout.reader.turn import Bounds, Held, Turn, cut
+from kinesis_trident.tracker.records import RecordPosition, Run
+
+__all__ = ["Bounds", "DueTurn", "FanOut", "ShardFetcher", "Turn", "cut"]
+
+_PATIENCE = 60.0
+"""Seconds without an answer after which a shard that must be read is given up."""
+
+_END_PATIENCE = 10.0
+"""Seconds for which a turn without records follows empty answers that tell neither of the tip nor of the end."""
+
+_SAFETY_MS = 5 * 60 * 1000
+"""How far an idle AT_TIMESTAMP position stays behind the clock: arrival times are approximate, and clocks differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class DueTurn:
+    """What was found of due retries.
+
+    Attributes:
+        segments: one list of batches for each run that was reached; runs not reached are not there.
+        served: how many records of each of these were found; of the last one perhaps not yet all.
+        missing: the runs that were read to their end and lack records: those have left the stream.
+        through: everything up to here was looked at, in the ranges that were read; None when nothing was.
+    """
+
+    segments: list[list[pa.RecordBatch]]
+    served: tuple[int, ...]
+    missing: tuple[int, ...]
+    through: RecordPosition | None
+
+
+@dataclass(frozen=True, slots=True)
+class FanOut:
+    """Where new records are pushed from: a consumer's ARN, and who subscribes it."""
+
+    subscriber: Subscriber
+    consumer: str
+
+
+class ShardFetcher:
+    """Reads one shard for one task.
+
+    New records are polled, or pushed where there is a `fan_out`. What was read before is always polled: its positions
+    are known, so the rows are the same, and it does not take the one subscription from who reads on.
+
+    Args:
+        kinesis: the calls.
+        stream: its name.
+        shard: its id.
+        options: `maxRecordsPerFetch`, `deaggregate`, and the limits of a shard.
+        closed: the shard was listed as closed.
+        fan_out: where new records are pushed from, None to poll for them.
+        limiter: what the shard allows to who polls; by default one that all turns of this process share.
+        wall: epoch milliseconds, for a server that does not tell the time.
+    """
+
+    def __init__(
+        self,
+        kinesis: Kinesis,
+        stream: str,
+        shard: str,
+        options: Options,
+        *,
+        closed: bool = False,
+        fan_out: FanOut | None = None,
+        limiter: ShardLimiter | None = None,
+        wall: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        self._kinesis = kinesis
+        self._stream = stream
+        self._shard = shard
+        self._limit = options.max_records_per_fetch
+        self._deaggregate = options.deaggregate
+        self._closed = closed
+        self._fan_out = fan_out
+        self._limiter = limiter or shard_limiter(options, stream, shard)
+        self._clock = self._limiter.clock
+        self._wall = wall
+
+    def fetch_new(self, position: Position, bounds: Bounds) -> Turn:
+        """Read from `position` until a bound, the tip, or the shard's end.
+
+        The first answer is waited for. Empty answers behind the tip are walked through, whatever time it takes: a
+        turn that stopped among them would start over at the same place. A closed shard is followed to its end: "0
+        behind" is no tip there. Throttling ends the turn with what it
+        holds; so does a fault that does not pass within the time bound, if anything is held.
+
+        Raises:
+            Unavailable: nothing is held, and nothing was answered for a minute.
+            KinesisError: naming stream, shard and position.
+        """
+        if isinstance(position, ShardEnd):
+            return Turn([], 0, 0, None, position, closed=True)
+        with closing(self._source(position)) as pager:
+            return self._turn(pager, position, bounds)
+
+    def _turn(self, pager: ShardPager, position: Position, bounds: Bounds) -> Turn:
+        held = Held(bounds)
+        deadline = self._clock() + bounds.seconds
+        given_up = self._clock() + max(bounds.seconds, _END_PATIENCE)
+        seen = None
+        while not (held.full or pager.drained or seen):
+            asked = min(self._limit, held.room)
+            records = self._next_or_end(pager, asked, deadline if held.batches else None)
+            page = pager.page
+            if records is None or page is None:
+                break
+            if held.take(records, page.records.num_rows) < records.num_rows:
+                return _cut_short(held, page, records)
+            if pager.at_tip:
+                seen = page.server_time or self._wall()
+            elif pager.undecided and self._clock() >= given_up:
+                break
+        behind = self._behind(pager.page, held) if pager.page else 0
+        end = _end(pager, position, seen)
+        return held.turn(end, closed=pager.drained, behind_ms=behind, seen=None if pager.drained else seen)
+
+    def _behind(self, page: Page, held: Held) -> int:
+        """The lag after a page; where no answer tells it, the age of the last record, which is no less."""
+        if page.behind_ms is not None or not held.batches:
+            return page.behind_ms or 0
+        return max(1, (page.server_time or self._wall()) - arrival_at(held.batches[-1], -1))
+
+    def fetch_until(self, position: Position, last: RecordPosition) -> Turn:
+        """Read exactly the records from `position` up to `last`, which is included, whatever it takes.
+
+        Records that have left the stream are not there: `count` tells.
+
+        Raises:
+            DeaggregateChangedError: `last` was read under the other value of `deaggregate`.
+            ThrottledError, Unavailable: nothing was answered for a minute.
+            KinesisError: naming stream, shard and position.
+        """
+        if not self._deaggregate:
+            check_runs([Run(first="", last=str(last))], self._where)
+        pager = self._pager(position)
+        batches: list[pa.RecordBatch] = []
+        given_up = self._clock() + _PATIENCE
+        while not self._is_finished(pager, last, given_up):
+            batches.append(self._next(pager, self._limit))
+            check_whole(batches[-1], [last], self._where)
+        held = Held(batches=through(batches, last))
+        return held.turn(After(last))
+
+    def fetch_due(self, runs: Sequence[Run], ranges: int, max_bytes: int | None) -> DueTurn:
+        """Read due runs (sorted, disjoint) again, gathered into at most `ranges` ranges.
+
+        A range is read until its last record, or until `max_bytes` of payload were read, whole answers at a time and
+        at least one with a record of its own; then, or when throttled, the rest waits for another turn. With
+        `max_bytes` None all of it is read, whatever it takes.
+
+        Raises:
+            DeaggregateChangedError: a run was read under the other value of `deaggregate`.
+            ThrottledError: with `max_bytes` None, and nothing was answered for a minute.
+            Unavailable: nothing was answered for a minute.
+            KinesisError: naming stream, shard and position.
+        """
+        if not self._deaggregate:
+            check_runs(runs, self._where)
+        picker = Picker(runs)
+        for indexes in gather(runs, ranges) if runs else ():
+            group = runs[indexes.start : indexes.stop]
+            if not self._read_range(picker, group, max_bytes):
+                break
+            picker.passed(group[-1].last_position)
+        return DueTurn(picker.segments, tuple(picker.served), picker.missing, picker.through)
+
+    def _read_range(self, picker: Picker, group: Sequence[Run], max_bytes: int | None) -> bool:
+        """Offer a range's records to the picker; whether it was read to its end."""
+        pager = self._pager(start_of(group[0]))
+        last = group[-1].last_position
+        count = size = 0
+        given_up = self._clock() + _PATIENCE
+        while not self._is_finished(pager, last, given_up):
+            # Where it begins behind an aggregate's end, that comes first, however large, and is none of its records.
+            if max_bytes is not None and size >= max_bytes and count:
+                return False
+            # One run says itself how many records there are to read, at most.
+            asked = min(self._limit, max(1, _span(group[0]) - count)) if len(group) == 1 else self._limit
+            try:
+                records = self._next(pager, asked, throttled=max_bytes is None)
+            except ThrottledError:
+                if max_bytes is None:
+                    raise
+                return False
+            check_whole(records, [run.last_position for run in group], self._where)
+            # What is beyond belongs to another range, which reads it itself.
+            picker.offer(records.slice(0, count_through(records, last)))
+            count += records.num_rows
+            size += pager.page.size if pager.page else 0
+        return True
+
+    def _source(self, position: Position) -> ShardPager:
+        """Where new records come from."""
+        if self._fan_out is None:
+            return self._pager(position)
+        return SubscriptionPager(
+            self._fan_out.subscriber,
+            self._fan_out.consumer,
+            self._stream,
+            self._shard,
+            position,
+            Closing(self._kinesis, self._stream, self._shard, known=self._closed),
+            deaggregate=self._deaggregate,
+            clock=self._clock,
+            sleep=self._limiter.sleep,
+        )
+
+    def _pager(self, position: Position) -> Pager:
+        return Pager(
+            self._kinesis,
+            self._stream,
+            self._shard,
+            position,
+            self._limiter,
+            deaggregate=self._deaggregate,
+            closed=self._closed,
+        )
+
+    @property
+    def _where(self) -> str:
+        return f"stream {self._stream!r}, shard {self._shard}"
+
+    def _is_finished(self, pager: ShardPager, last: RecordPosition, given_up: float) -> bool:
+        """Whether everything up to `last` was read, or there is nothing more to read.
+
+        Raises:
+            Unavailable: by `given_up` no answer has told.
+        """
+        if isinstance(pager.position, After) and pager.position.record >= last:
+            return True
+        page = pager.page
+        if page is None:
+            return False
+        if pager.drained or (page.records.num_rows == 0 and pager.at_tip):
+            return True
+        if not pager.undecided or self._clock() < given_up:
+            return False
+        if page.behind_ms == 0:
+            # A closed shard, at a server that never ends one.
+            return True
+        msg = (
+            f"{self._where}, position {pager.position}: the answers are empty, and without MillisBehindLatest, so "
+            "nothing tells whether more follows; check that the endpoint is one of Kinesis"
+        )
+        raise Unavailable(msg)
+
+    def _next_or_end(self, pager: ShardPager, limit: int, deadline: float | None) -> pa.RecordBatch | None:
+        """The next page for a turn, or None where it ends; without a deadline nothing is held yet."""
+        given_up = self._clock() + _PATIENCE
+        while deadline is None or self._clock() <= deadline:
+            try:
+                return pager.next(limit, math.inf if deadline is None else deadline - self._clock())
+            except ThrottledError:
+                # Nothing held but some empty pages: to end here would lose the walk through them.
+                if deadline is not None or pager.page is None or self._clock() >= given_up:
+                    return None
+            except Unavailable:
+                if deadline is None and self._clock() >= given_up:
+                    raise
+        return None
+
+    def _next(self, pager: Pager, limit: int, *, throttled: bool = True) -> pa.RecordBatch:
+        """The next page; faults, and with `throttled` throttles, are waited out for a minute."""
+        given_up = self._clock() + _PATIENCE
+        while True:
+            try:
+                records = pager.next(limit)
+            except (ThrottledError, Unavailable) as error:
+                if self._clock() >= given_up or (isinstance(error, ThrottledError) and not throttled):
+                    raise
+                continue
+            if records is not None:
+                return records
+
+
+def _cut_short(held: Held, page: Page, records: pa.RecordBatch) -> Turn:
+    """The turn of a page that did not fit: the rest is read again by the next one."""
+    last = held.batches[-1]
+    lag = max(1, arrival_at(records, -1) - arrival_at(last, -1))
+    return held.turn(After(position_at(last, -1)), behind_ms=(page.behind_ms or 0) + lag)
+
+
+def _end(pager: ShardPager, start: Position, seen: int | None) -> Position:
+    """Where the next turn starts."""
+    if pager.drained:
+        return ShardEnd(pager.position.record if isinstance(pager.position, After) else None)
+    if isinstance(pager.position, AtTimestamp) and isinstance(start, AtTimestamp) and seen is not None:
+        return AtTimestamp(max(start.time, seen - _SAFETY_MS))
+    return pager.position
+
+
+def _span(run: Run) -> int:
+    """How many records of Kinesis hold a run, at most."""
+    start = run.first or run.prev
+    inside = start is not None and RecordPosition.parse(start).sequence == run.last_position.sequence
+    return 1 if inside else run.count

@@ -1,0 +1,203 @@
+"""Page after page of one shard from a position on: iterators made, renewed and paced; every record once, in order."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from abc import ABC, abstractmethod
+from dataclasses import replace
+
+import pyarrow as pa
+
+from kinesis_trident.spout.kinesis import (
+    IteratorExpiredError,
+    Kinesis,
+    KinesisError,
+    Page,
+    ThrottledError,
+    Unavailable,
+)
+from kinesis_trident.spout.kinesis.aggregation import first_deaggregated
+from kinesis_trident.spout.kinesis.closing import Closing
+from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter
+from kinesis_trident.spout.kinesis.record_batches import beyond, payload_size, position_at, with_sub_sequence
+from kinesis_trident.spout.positions import After, Position
+
+__all__ = ["Pager", "ShardPager"]
+
+_PART = 8 * 2**20
+"""Bytes of user records, as rows, after which the other aggregates of a page wait until those are taken."""
+
+# One page at a time: what it takes on the way is more than what comes of it. By process, as a lock inherited over a
+# fork may be held by a thread that is not there.
+_opening: dict[int, threading.Lock] = {}
+
+_RENEWALS = 3
+"""Fresh iterators that may expire in a row before the shard is left alone for a while."""
+
+
+class ShardPager(ABC):
+    """What reads one shard forward, polled or pushed.
+
+    Args:
+        stream: its name.
+        shard: its id.
+        position: where to start.
+        closing: whether the shard is closed.
+        deaggregate: whether aggregates are split into their user records, else given as they are.
+
+    Attributes:
+        position: where the next record is: after the last one given, else where the reading started.
+        page: the last answer, or the part of it that was given last; None before the first.
+        drained: the shard is closed and read to its end.
+    """
+
+    def __init__(
+        self, stream: str, shard: str, position: Position, closing: Closing, *, deaggregate: bool
+    ) -> None:
+        self._stream = stream
+        self._shard = shard
+        self._closing = closing
+        self._deaggregate = deaggregate
+        self.position = position
+        self.page: Page | None = None
+        self.drained = False
+        self._rest: tuple[Page, bool] | None = None
+
+    @property
+    def at_tip(self) -> bool:
+        """Whether the last answer says that nothing was behind it; a closed shard has an end, not a tip."""
+        return self.page is not None and self.page.behind_ms == 0 and not self._closing.known
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the last answer is empty and tells neither of more, nor of the tip, nor of the end."""
+        return (
+            self.page is not None
+            and self.page.records.num_rows == 0
+            and not (self.page.behind_ms or self.drained or self.at_tip)
+        )
+
+    @abstractmethod
+    def next(self, limit: int, patience: float = math.inf) -> pa.RecordBatch | None:
+        """The records of the next page, perhaps none; None when that needs more than `patience` seconds.
+
+        Raises:
+            ThrottledError, Unavailable: the page may be asked for again.
+            KinesisError: naming stream, shard and position.
+        """
+
+    def close(self) -> None:
+        """Give back what is held."""
+        return
+
+    def _take(self, page: Page) -> pa.RecordBatch:
+        """The records of a page that are not before the position, which moves behind them.
+
+        Aggregates may hold much more than their page: they are opened in parts.
+
+        Raises:
+            KinesisError: nothing tells whether this is the shard's end. Nothing has changed: take the page again.
+        """
+        return self._give(page, self._closing.is_end(page))
+
+    def _next_part(self) -> pa.RecordBatch | None:
+        """The next part of a page that is given in parts, None where there is none."""
+        return self._give(*self._rest) if self._rest is not None else None
+
+    def _give(self, page: Page, ended: bool) -> pa.RecordBatch:
+        self._rest = None
+        records = with_sub_sequence(page.records)
+        if self._deaggregate:
+            with _opening.setdefault(os.getpid(), threading.Lock()):
+                records, taken = first_deaggregated(records, _PART)
+            if taken < page.records.num_rows:
+                self._rest = replace(page, records=page.records.slice(taken)), ended
+                # More of it follows, and a reading that breaks off goes on at the position.
+                part, lag = page.records.slice(0, taken), max(1, page.behind_ms or 0)
+                page, ended = replace(page, records=part, next_iterator=None, behind_ms=lag), False
+            page = replace(page, size=payload_size(page.records))
+        self.page, self.drained = page, ended
+        records = beyond(records, self.position)
+        if records.num_rows:
+            self.position = After(position_at(records, -1))
+        return records
+
+    def _said(self, error: KinesisError) -> KinesisError:
+        """The error, naming stream, shard and position."""
+        return type(error)(f"stream {self._stream!r}, shard {self._shard}, position {self.position}: {error}")
+
+
+class Pager(ShardPager):
+    """Reads one shard forward by GetRecords.
+
+    Args:
+        kinesis: the calls.
+        stream, shard, position, deaggregate: see `ShardPager`.
+        limiter: what the shard allows.
+        closed: the shard was listed as closed.
+    """
+
+    def __init__(
+        self,
+        kinesis: Kinesis,
+        stream: str,
+        shard: str,
+        position: Position,
+        limiter: ShardLimiter,
+        *,
+        deaggregate: bool = True,
+        closed: bool = False,
+    ) -> None:
+        closing = Closing(kinesis, stream, shard, known=closed)
+        super().__init__(stream, shard, position, closing, deaggregate=deaggregate)
+        self._kinesis = kinesis
+        self._limiter = limiter
+        self._iterator: str | None = None
+        self._full = False
+
+    @property
+    def at_tip(self) -> bool:
+        """Whether the last answer says that nothing was behind it.
+
+        A full one with nothing behind it may still have followers of the same millisecond.
+        """
+        return super().at_tip and not self._full
+
+    def next(self, limit: int, patience: float = math.inf) -> pa.RecordBatch | None:
+        """See `ShardPager.next`; what may take longer than `patience` are the shard's limits."""
+        part = self._next_part()
+        if part is not None:
+            return part
+        for renewal in range(_RENEWALS):
+            if not self._limiter.acquire(patience):
+                return None
+            try:
+                return self._read(limit)
+            except (ThrottledError, Unavailable):
+                self._limiter.refused()
+                raise
+            except IteratorExpiredError as error:
+                # From the last record given, never from where the reading started: that would give them again.
+                self._iterator = None
+                if renewal == _RENEWALS - 1:
+                    self._limiter.refused()
+                    msg = (
+                        f"{error}; {_RENEWALS} new iterators in a row were too old: was this process paused?"
+                    )
+                    raise Unavailable(msg) from error
+        raise AssertionError
+
+    def _read(self, limit: int) -> pa.RecordBatch:
+        if self._iterator is None:
+            self._iterator = self._kinesis.iterator(self._stream, self._shard, str(self.position))
+        try:
+            page = self._kinesis.get_records(self._iterator, limit)
+        except KinesisError as error:
+            raise self._said(error) from error
+        self._limiter.answered(page.size)
+        records = self._take(page)
+        self._full = page.records.num_rows >= limit
+        self._iterator = page.next_iterator
+        return records

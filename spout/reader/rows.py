@@ -1,0 +1,228 @@
+"""The rows of the source: their schema, and Arrow batches made from what a shard's turn fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kinesis_trident.spout.kinesis.record_batches import portions
+from kinesis_trident.tracker.ids import roots, tuple_ids
+from kinesis_trident.tracker.position_keys import Keys, keys_of
+
+__all__ = [
+    "ANCHORS",
+    "ARROW_SCHEMA",
+    "MESSAGE_ID",
+    "SCHEMA",
+    "Segment",
+    "TurnRows",
+    "digest_of",
+    "untracked_rows",
+]
+
+ANCHORS = "__anchors"
+MESSAGE_ID = "messageId"
+
+SCHEMA = StructType(
+    [
+        StructField("partitionKey", StringType(), nullable=False),
+        StructField("data", BinaryType(), nullable=False),
+        StructField("stream", StringType(), nullable=False),
+        StructField("shardId", StringType(), nullable=False),
+        StructField("sequenceNumber", StringType(), nullable=False),
+        StructField("subSequenceNumber", LongType(), nullable=False),
+        StructField("approximateArrivalTimestamp", TimestampType(), nullable=False),
+        StructField(MESSAGE_ID, StringType(), nullable=False),
+        StructField("attempt", IntegerType(), nullable=False),
+        StructField("txid", LongType(), nullable=False),
+        StructField(
+            ANCHORS,
+            ArrayType(
+                StructType(
+                    [
+                        StructField("root", LongType(), nullable=False),
+                        StructField("edge", LongType(), nullable=False),
+                    ]
+                ),
+                containsNull=False,
+            ),
+            nullable=False,
+        ),
+    ]
+)
+"""The columns, all always there; `messageId` is `stream/shardId:sequence[:sub]`."""
+
+_ANCHOR = pa.struct(
+    [pa.field("root", pa.int64(), nullable=False), pa.field("edge", pa.int64(), nullable=False)]
+)
+ARROW_SCHEMA = pa.schema(
+    [
+        pa.field("partitionKey", pa.string(), nullable=False),
+        pa.field("data", pa.binary(), nullable=False),
+        pa.field("stream", pa.string(), nullable=False),
+        pa.field("shardId", pa.string(), nullable=False),
+        pa.field("sequenceNumber", pa.string(), nullable=False),
+        pa.field("subSequenceNumber", pa.int64(), nullable=False),
+        pa.field("approximateArrivalTimestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field(MESSAGE_ID, pa.string(), nullable=False),
+        pa.field("attempt", pa.int32(), nullable=False),
+        pa.field("txid", pa.int64(), nullable=False),
+        pa.field(ANCHORS, pa.list_(pa.field("element", _ANCHOR, nullable=False)), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Neighbouring records of a shard that are delivered together for the same time.
+
+    `batches` have the columns of `spout.reader.fetch.Turn`; `attempt` is 1 for new records.
+    """
+
+    batches: list[pa.RecordBatch]
+    attempt: int
+
+    @property
+    def count(self) -> int:
+        """How many records the segment holds."""
+        return sum(batch.num_rows for batch in self.batches)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRows:
+    """The rows of one shard's turn: its segments in shard order, numbered.
+
+    Ordinals count up within a segment and skip one between two, so that they are consecutive exactly where records
+    are neighbours in the shard.
+    """
+
+    stream: str
+    shard: str
+    shard_index: int
+    txid: int
+    tag: int
+    segments: list[Segment]
+
+    @property
+    def count(self) -> int:
+        """All rows."""
+        return sum(segment.count for segment in self.segments)
+
+    def _numbered(self) -> Iterator[tuple[pa.RecordBatch, int, np.ndarray]]:
+        ordinal = 0
+        for segment in self.segments:
+            for batch in segment.batches:
+                yield batch, segment.attempt, np.arange(ordinal, ordinal + batch.num_rows, dtype=np.int64)
+                ordinal += batch.num_rows
+            ordinal += 1
+
+    def xor(self) -> int:
+        """The XOR of all tuple ids: what the acks of the whole turn must come to."""
+        value = np.int64(0)
+        for _, _, ordinals in self._numbered():
+            ids = tuple_ids(self.stream, self.txid, self.shard, ordinals)
+            value ^= np.bitwise_xor.reduce(ids, initial=np.int64(0))
+        return int(value)
+
+    def keys(self) -> Keys:
+        """The positions of all rows, in order."""
+        batches = [batch for batch, _, _ in self._numbered() if batch.num_rows]
+        return keys_of(
+            np.concatenate([np.empty(0, object), *(_numpy(batch, "sequenceNumber") for batch in batches)]),
+            np.concatenate(
+                [np.empty(0, np.int64), *(_numpy(batch, "subSequenceNumber") for batch in batches)]
+            ),
+        )
+
+    def digest(self) -> str:
+        """A digest of the positions of all rows, in order."""
+        return digest_of(batch for batch, _, _ in self._numbered())
+
+    def record_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as Spark takes them, in the columns of `ARROW_SCHEMA`."""
+        for batch, attempt, ordinals in self._numbered():
+            given = 0
+            for portion in portions(batch) if batch.num_rows else ():
+                yield self._rows(portion, attempt, ordinals[given : given + portion.num_rows])
+                given += portion.num_rows
+
+    def _rows(self, batch: pa.RecordBatch, attempt: int, ordinals: np.ndarray) -> pa.RecordBatch:
+        anchors = pa.StructArray.from_arrays(
+            [
+                pa.array(roots(self.tag, self.shard_index, ordinals)),
+                pa.array(tuple_ids(self.stream, self.txid, self.shard, ordinals)),
+            ],
+            fields=list(_ANCHOR),
+        )
+        each = pa.array(np.arange(batch.num_rows + 1, dtype=np.int32))
+        return _rows(
+            batch, self.stream, self.shard, attempt, self.txid, pa.ListArray.from_arrays(each, anchors)
+        )
+
+
+def untracked_rows(batch: pa.RecordBatch, stream: str, shard: str) -> pa.RecordBatch:
+    """Records, each with a key of its own, as rows that nothing tracks: attempt 1, txid 0, no anchors."""
+    none = pa.array(np.zeros(batch.num_rows + 1, dtype=np.int32))
+    return _rows(batch, stream, shard, 1, 0, pa.ListArray.from_arrays(none, pa.array([], _ANCHOR)))
+
+
+def _rows(
+    batch: pa.RecordBatch, stream: str, shard: str, attempt: int, txid: int, anchors: pa.ListArray
+) -> pa.RecordBatch:
+    n = batch.num_rows
+    sequence, sub = batch.column("sequenceNumber"), batch.column("subSequenceNumber")
+    position = sequence
+    if pc.any(pc.greater_equal(sub, 0)).as_py():
+        inside = pc.binary_join_element_wise(sequence, pc.cast(sub, pa.string()), ":")
+        position = pc.if_else(pc.greater_equal(sub, 0), inside, sequence)
+    columns = [
+        batch.column("partitionKey"),
+        batch.column("data"),
+        pa.repeat(stream, n),
+        pa.repeat(shard, n),
+        sequence,
+        sub,
+        batch.column("approximateArrivalTimestamp"),
+        pc.binary_join_element_wise(f"{stream}/{shard}", position, ":"),
+        pa.repeat(pa.scalar(attempt, pa.int32()), n),
+        pa.repeat(pa.scalar(txid, pa.int64()), n),
+        anchors.cast(ARROW_SCHEMA.field(ANCHORS).type),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+
+
+def _numpy(batch: pa.RecordBatch, column: str) -> np.ndarray:
+    found: np.ndarray = batch.column(column).to_numpy(zero_copy_only=False)
+    return found
+
+
+def digest_of(batches: Iterable[pa.RecordBatch]) -> str:
+    """xxh3 over the positions of records in order, whatever batches they come in, as 32 hexadecimal digits."""
+    texts, lengths = xxhash.xxh3_64(), xxhash.xxh3_64()
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        sequence = batch.column("sequenceNumber")
+        _, offsets, data = sequence.buffers()
+        at = np.frombuffer(offsets, dtype=np.int32)[sequence.offset : sequence.offset + len(sequence) + 1]
+        texts.update(memoryview(data)[at[0] : at[-1]])
+        pair = np.empty((len(sequence), 2), dtype=np.int64)
+        pair[:, 0] = np.diff(at)
+        pair[:, 1] = batch.column("subSequenceNumber").to_numpy(zero_copy_only=False)
+        lengths.update(pair.tobytes())
+    return texts.hexdigest() + lengths.hexdigest()

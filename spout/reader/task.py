@@ -1,0 +1,283 @@
+"""One task of a batch: reads its shards' turns, pins each before its first row, and yields the rows.
+
+Everything that reads the same batch again (a task retry, a speculative task, a second action, a replay after a
+crash) finds the pin and gives the same rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kinesis_trident.checkpoint.errors import BatchMissingError
+from kinesis_trident.checkpoint.model.nodes import Pin
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import shared_client
+from kinesis_trident.spout.data_loss import Losses, gone_before
+from kinesis_trident.spout.errors import (
+    ProtocolMismatchError,
+    SettledBatchError,
+    TurnChangedError,
+)
+from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, Letter
+from kinesis_trident.spout.kinesis import Kinesis, KinesisError
+from kinesis_trident.spout.kinesis.client import kinesis_client
+from kinesis_trident.spout.partition import PROTOCOL, ShardTurn, TurnsPartition
+from kinesis_trident.spout.positions import parse_position
+from kinesis_trident.spout.reader.fan_out import Subscriber
+from kinesis_trident.spout.reader.fetch import ShardFetcher
+from kinesis_trident.spout.reader.missing import Recreation, is_gone
+from kinesis_trident.spout.reader.replay import Replay, holds_all_of, reach
+from kinesis_trident.spout.reader.rows import Segment, TurnRows
+from kinesis_trident.spout.reader.turn_source import TurnSource
+from kinesis_trident.tracker.position_keys import pack_in_parts
+
+__all__ = ["TurnReader", "read_turns"]
+
+log = logging.getLogger(__name__)
+
+
+def read_turns(partition: TurnsPartition, *, first_attempt: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task, in the columns of `spout.reader.rows.ARROW_SCHEMA`.
+
+    Raises:
+        ProtocolMismatchError: the executor has another version of this package than the driver.
+        FencedError: a newer run of the application has taken over.
+        SettledBatchError: the batch is settled: its records are done, or come with another one.
+        StreamRecreatedError: with `failOnDataLoss`, the stream was deleted and created again since it was planned.
+        DataLossError: with `failOnDataLoss`, a shard to be read is past retention.
+        TurnChangedError: `spout=nontransactional`, and another task has read a turn differently meanwhile.
+        PinnedRecordsGoneError: `spout=transactional`, and records of a pinned turn are no longer in the stream.
+        KinesisError, CheckpointError, DeadLetterError, SpoolError: naming what could not be read or written.
+    """
+    if getattr(partition, "protocol", None) != PROTOCOL:
+        msg = (
+            f"this executor speaks version {PROTOCOL} of the kinesis-trident protocol, the driver version "
+            f"{getattr(partition, 'protocol', 'unknown')}: install the same kinesis-trident on both"
+        )
+        raise ProtocolMismatchError(msg)
+    options = partition.options
+    store = SourceStore(shared_client(options.zookeeper), partition.layout)
+    kinesis = kinesis_client(options)
+    reader = TurnReader(
+        partition,
+        kinesis,
+        store,
+        look_first=partition.replay or not first_attempt,
+        subscriber=kinesis,
+    )
+    yield from reader.rows()
+
+
+class TurnReader:
+    """Reads the turns of one partition side by side, holding each in memory until it is pinned."""
+
+    def __init__(
+        self,
+        partition: TurnsPartition,
+        kinesis: Kinesis,
+        store: SourceStore,
+        *,
+        look_first: bool,
+        subscriber: Subscriber | None = None,
+    ) -> None:
+        self._partition = partition
+        self._options = partition.options
+        self._kinesis = kinesis
+        self._store = store
+        self._source = TurnSource(partition, kinesis, subscriber)
+        self._replay = Replay(partition, self._source, store)
+        self._recreation = Recreation(partition, kinesis)
+        # Where the end is written after the last row, only who looks gives the rows of an action before it; and a look
+        # costs a millisecond, a subscription that ends in adopting a pin 5 seconds of waiting.
+        self._look_first = look_first or self._options.spout == "nontransactional" or self._source.pushed
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """The rows of all turns; the turns held at a time are bounded by `maxFetchBytesPerTask`."""
+        width = self._source.at_a_time
+        with ThreadPoolExecutor(max_workers=width, thread_name_prefix="turn") as pool:
+            queue = iter(self._partition.turns)
+            running: dict[Future[_Held], ShardTurn] = {}
+
+            def start_one() -> None:
+                turn = next(queue, None)
+                if turn is not None:
+                    running[pool.submit(self._hold, turn)] = turn
+
+            try:
+                for _ in range(width):
+                    start_one()
+                while running:
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for _ in range(len(done)):
+                        # No name keeps a turn when its rows are given: the next one takes its place in memory.
+                        future = done.pop()
+                        del running[future]
+                        yield from self._given(future.result())
+                        del future
+                        # What Arrow keeps of it for later would come on top of what the others hold.
+                        pa.default_memory_pool().release_unused()
+                        start_one()
+            finally:
+                for future in running:
+                    future.cancel()
+
+    def _given(self, held: _Held) -> Iterator[pa.RecordBatch]:
+        yield from held.rows.record_batches()
+        if held.unpinned is not None:
+            self._pin_last(held.shard, held.unpinned)
+
+    def _refuse_settled(self) -> None:
+        settled = self._store.settled()
+        part = self._partition
+        if settled is not None and settled.txid >= part.txid:
+            msg = (
+                f"txid {part.txid} of {part.layout.what} is settled ({part.layout.settled}: {settled.txid}): its "
+                "records are done, or come with a later batch, and no rows are given twice. Read a batch's DataFrame "
+                "only inside its foreachBatch; what is needed later must be persisted or written there"
+            )
+            raise SettledBatchError(msg)
+
+    def _pin_last(self, shard: str, pin: Pin) -> None:
+        """Pin a turn after its last row; one pinned meanwhile counts, which may hold less than this, but not more."""
+        stored, created = self._store.create_pin(shard, pin, self._partition.epoch)
+        if created or holds_all_of(pin, stored):
+            return
+        part = self._partition
+        msg = (
+            f"{self._source.where(shard)}, txid {part.txid}: another task has read {stored.count} records "
+            f"up to {stored.last}, this one {pin.count} up to {pin.last}. Try the task again: it then reads what the "
+            "other one did. spout=opaque has no such differences"
+        )
+        raise TurnChangedError(msg)
+
+    def _hold(self, turn: ShardTurn) -> _Held:
+        try:
+            return self._read(turn)
+        except KinesisError as error:
+            key = self._partition.layout.key_of(turn.shard)
+            if turn.shard in self._source.gone:
+                raise
+            if not self._recreation.explains(error, turn):
+                if not is_gone(self._kinesis, key.stream, key.shard, error):
+                    raise
+                log.warning(
+                    "stream %r: shard %s is past retention and no longer listed", key.stream, key.shard
+                )
+            self._source.gone.add(turn.shard)
+        return self._read(turn)
+
+    def _read(self, turn: ShardTurn) -> _Held:
+        part = self._partition
+        if self._look_first:
+            found = self._store.get_pin(part.txid, turn.shard)
+            if found is not None and found.plan == part.plan:
+                self._store.check_epoch(part.epoch)
+                self._refuse_settled()
+                return _Held(turn.shard, self._replay.rows(turn, found))
+        rows, pin = self._fetch(turn)
+        if self._options.spout == "nontransactional":
+            return _Held(turn.shard, rows, unpinned=pin)
+        try:
+            stored, created = self._store.create_pin(turn.shard, pin, part.epoch)
+        except BatchMissingError:
+            self._refuse_settled()
+            raise
+        if created:
+            return _Held(turn.shard, rows)
+        self._refuse_settled()
+        return _Held(turn.shard, rows if stored.digest == pin.digest else self._replay.rows(turn, stored))
+
+    def _fetch(self, turn: ShardTurn) -> tuple[TurnRows, Pin]:
+        """Read a turn for the first time: due records, then new ones; dead letters are written here."""
+        gone = turn.read and turn.shard in self._source.gone
+        if gone:
+            key = self._partition.layout.key_of(turn.shard)
+            what = self._recreation.said.get(turn.shard) or gone_before(
+                self._kinesis.describe(key.stream), key.shard, turn.start, self._partition.txid
+            )
+            Losses(self._options.fail_on_data_loss).lost(what, turn.shard)
+        fetcher = self._source.fetcher(turn)
+        served, through, missing, segments = self._take_up(turn, fetcher)
+        fresh = (
+            fetcher.fetch_new(parse_position(turn.start), self._source.bounds(turn)) if turn.read else None
+        )
+        if fresh is not None and not gone and self._recreation.shows(fresh, turn):
+            self._source.gone.add(turn.shard)
+            return self._fetch(turn)
+        if fresh is not None and fresh.count:
+            segments.append(Segment(fresh.batches, attempt=1))
+        rows = self._source.rows(turn, segments)
+        part, options = self._partition, self._options
+        pin = Pin(
+            txid=part.txid,
+            plan=part.plan,
+            epoch=part.epoch,
+            start=turn.start,
+            end=str(fresh.end) if fresh else turn.start,
+            last=str(fresh.last) if fresh and fresh.last else None,
+            count=rows.count,
+            fresh=fresh.count if fresh else 0,
+            digest=rows.digest(),
+            xor=rows.xor(),
+            closed=fresh.closed if fresh else False,
+            arrival=fresh.arrival if fresh else None,
+            seen=fresh.seen if fresh else None,
+            behind_ms=fresh.behind_ms if fresh else 0,
+            served=served,
+            missing=missing,
+            through=through,
+            positions=pack_in_parts(rows.keys()) if options.ack_mode == "explicit" else (),
+            gone=gone,
+        )
+        return rows, pin
+
+    def _take_up(
+        self, turn: ShardTurn, fetcher: ShardFetcher
+    ) -> tuple[tuple[int, ...], str | None, tuple[int, ...], list[Segment]]:
+        """Deliver due runs again and dead-letter the exhausted ones: (served, through, missing, segments)."""
+        options = self._options
+        keep_payload = options.on_exhausted == "deadLetter"
+        # With `fail` they stay, for the planning process to stop at: the option was another one when this was planned.
+        skipped = options.on_exhausted == "skip"
+        wanted = [i for i, (_, dead) in enumerate(turn.due) if keep_payload or not dead]
+        runs = [turn.due[i][0] for i in wanted]
+        found = self._source.due(turn, fetcher, runs)
+        served = [run.count if dead and skipped else -1 for run, dead in turn.due]
+        segments: list[Segment] = []
+        letters: list[Letter] = []
+        for position, batches in sorted(found.batches.items()):
+            run, dead = turn.due[wanted[position]]
+            served[wanted[position]] = found.served(position)
+            if dead:
+                letters.append((run, batches, position in found.missing))
+            elif found.served(position):
+                segments.append(Segment(batches, attempt=run.attempt + 1))
+        if letters and options.dead_letter:
+            key = self._partition.layout.key_of(turn.shard)
+            DeadLetterWriter(options, self._kinesis).write(
+                stream=key.stream,
+                shard=key.shard,
+                txid=self._partition.txid,
+                letters=letters,
+                plan=f"{self._partition.plan}-{reach(letters)}",
+            )
+        if self._source.spool is not None:
+            again = [i for i in found.fetched if not turn.due[wanted[i]][1]]
+            kept = [batch for i in again for batch in found.batches[i]]
+            self._source.spool.put(turn.shard, self._partition.txid, kept)
+        through = str(found.through) if found.through else None
+        return tuple(served), through, tuple(wanted[i] for i in found.missing), segments
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A turn in memory; `unpinned` is the pin that is still to be written after the last row."""
+
+    shard: str
+    rows: TurnRows
+    unpinned: Pin | None = None

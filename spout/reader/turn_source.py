@@ -1,0 +1,159 @@
+"""What the turns of a task are read with: a fetcher a shard, its bounds, the spool, and the rows they become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kinesis_trident.spout.failed_records.retry_spool import RetrySpool, spool_of
+from kinesis_trident.spout.kinesis import Kinesis
+from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
+from kinesis_trident.spout.reader.fan_out import RESUBSCRIBE_SECONDS, Subscriber
+from kinesis_trident.spout.reader.fetch import Bounds, DueTurn, FanOut, ShardFetcher
+from kinesis_trident.spout.reader.missing import GoneShard
+from kinesis_trident.spout.reader.rows import Segment, TurnRows
+from kinesis_trident.tracker.ids import tag
+from kinesis_trident.tracker.records import RecordPosition, Run
+
+__all__ = ["DueRecords", "TurnSource", "take_up"]
+
+
+class TurnSource:
+    """Where the records of one partition's turns come from.
+
+    Args:
+        partition: of the task.
+        kinesis: the calls.
+        subscriber: subscribes where the partition names consumers.
+
+    Attributes:
+        gone: the shards that retention has removed from the stream: they are empty, and at their end.
+        spool: what keeps the payload of failed records; None without.
+    """
+
+    def __init__(
+        self, partition: TurnsPartition, kinesis: Kinesis, subscriber: Subscriber | None = None
+    ) -> None:
+        self._partition = partition
+        self._options = partition.options
+        self._kinesis = kinesis
+        self._subscriber = subscriber if partition.consumers else None
+        self._tag = tag(partition.epoch, partition.plan)
+        self.gone: set[str] = set()
+        self.spool = spool_of(partition.options, partition.layout)
+
+    @property
+    def pushed(self) -> bool:
+        """Whether records are pushed, not polled for."""
+        return self._subscriber is not None
+
+    def fetcher(self, turn: ShardTurn) -> ShardFetcher:
+        """What reads a turn's shard."""
+        key = self._partition.layout.key_of(turn.shard)
+        if turn.shard in self.gone:
+            return ShardFetcher(GoneShard(self._kinesis), key.stream, key.shard, self._options)
+        fan_out = None
+        if self._subscriber is not None:
+            fan_out = FanOut(self._subscriber, self._partition.consumers[key.stream])
+        return ShardFetcher(
+            self._kinesis, key.stream, key.shard, self._options, closed=turn.closed, fan_out=fan_out
+        )
+
+    def due(
+        self, turn: ShardTurn, fetcher: ShardFetcher, runs: list[Run], *, everything: bool = False
+    ) -> DueRecords:
+        """Take runs up again, from the spool as far as it has them; `everything` where a pin says how much that was."""
+        options = self._options
+        most = None if everything else options.retry_bytes_per_shard
+        return take_up(
+            runs,
+            lambda rest: fetcher.fetch_due(rest, options.retry_ranges_per_shard, most),
+            self.spool,
+            turn.shard,
+        )
+
+    @property
+    def at_a_time(self) -> int:
+        """How many turns are held at a time, each with its share of `maxFetchBytesPerTask`."""
+        options = self._options
+        most = options.max_fetch_bytes_per_task // options.max_fetch_bytes_per_shard
+        return max(1, min(most, len(self._partition.turns)))
+
+    def bounds(self, turn: ShardTurn) -> Bounds:
+        """How far a turn reads."""
+        options = self._options
+        records = options.max_fetch_records_per_shard
+        size = min(options.max_fetch_bytes_per_shard, options.max_fetch_bytes_per_task)
+        if turn.limit is not None:
+            records = min(records, turn.limit)
+        if self._partition.limit_bytes is not None:
+            size = min(size, self._partition.limit_bytes)
+        return Bounds(
+            records=records,
+            bytes=size,
+            memory=options.max_fetch_bytes_per_task // self.at_a_time,
+            # The next subscription cannot begin sooner, so a turn that has more goes on until then.
+            seconds=max(options.max_fetch_time, RESUBSCRIBE_SECONDS if self._subscriber else 0.0),
+        )
+
+    def rows(self, turn: ShardTurn, segments: list[Segment]) -> TurnRows:
+        """What was read of a turn, as rows."""
+        part = self._partition
+        key = part.layout.key_of(turn.shard)
+        return TurnRows(key.stream, key.shard, turn.index, part.txid, self._tag, segments)
+
+    def where(self, shard: str) -> str:
+        """A shard and its stream, for errors."""
+        key = self._partition.layout.key_of(shard)
+        return f"stream {key.stream!r}, shard {key.shard}"
+
+
+@dataclass(frozen=True, slots=True)
+class DueRecords:
+    """What was found of due runs.
+
+    Attributes:
+        batches: the records of each run that was reached, by its index.
+        missing: the indexes of runs that lack records: those have left the stream.
+        through: everything up to here was looked at in the stream; None when it was not read.
+        fetched: the runs whose records came from the stream.
+    """
+
+    batches: dict[int, list[pa.RecordBatch]]
+    missing: tuple[int, ...]
+    through: RecordPosition | None
+    fetched: tuple[int, ...]
+
+    def served(self, index: int) -> int:
+        """How many records of a run were found; -1 where it was not reached."""
+        return _count(self.batches[index]) if index in self.batches else -1
+
+
+def take_up(
+    runs: Sequence[Run], fetch: Callable[[Sequence[Run]], DueTurn], spool: RetrySpool | None, shard: str
+) -> DueRecords:
+    """Find the records of runs (sorted, disjoint); `fetch` reads from the stream what the spool does not have whole.
+
+    Raises:
+        KinesisError, DeaggregateChangedError: as `ShardFetcher.fetch_due`.
+    """
+    kept = spool.get(shard, runs) if spool is not None and runs else {}
+    whole = {index for index, batches in kept.items() if _count(batches) == runs[index].count}
+    rest = [index for index in range(len(runs)) if index not in whole]
+    turn = fetch([runs[index] for index in rest])
+    batches = {index: kept[index] for index in whole}
+    fetched = []
+    for index, segment in zip(rest, turn.segments, strict=False):
+        # Of what has left the stream meanwhile the spool may have kept more.
+        if _count(kept.get(index, [])) > _count(segment):
+            batches[index] = kept[index]
+        else:
+            batches[index] = segment
+            fetched.append(index)
+    return DueRecords(batches, tuple(rest[index] for index in turn.missing), turn.through, tuple(fetched))
+
+
+def _count(batches: Sequence[pa.RecordBatch]) -> int:
+    return sum(batch.num_rows for batch in batches)

@@ -1,0 +1,1 @@
+"""The sink: writes a DataFrame to a stream."""

@@ -1,0 +1,135 @@
+"""The sink: `df.write` and `df.writeStream` to the format `kinesis-trident`. At least once.
+
+A task returns when Kinesis has acknowledged all of its rows. A task that is tried again, a batch that is replayed
+and a request whose answer was lost are written again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from kinesis_trident.spout.errors import WriteError
+from kinesis_trident.spout.kinesis import AccessDeniedError
+from kinesis_trident.spout.kinesis.client import kinesis_client
+from kinesis_trident.spout.kinesis.put_records import MAX_RECORD_BYTES, Patience
+from kinesis_trident.spout.options.sink import WriteOptions
+from kinesis_trident.spout.sink.columns import WriteColumns, entries_of
+from kinesis_trident.spout.sink.lanes import Sent, send_side_by_side
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["KinesisStreamWriter", "KinesisWriter", "Written"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What one task wrote."""
+
+    sent: Sent
+
+
+class KinesisWriter(DataSourceArrowWriter):
+    """Writes a DataFrame, whatever its size, to a stream.
+
+    Args:
+        options: of the write.
+        schema: of the frame.
+        overwrite: the save mode is `overwrite`.
+
+    Raises:
+        WriteError: the frame's columns are not what is written, or records should be replaced.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            msg = f'a stream keeps what is in it: write to {options.stream_name!r} with mode("append")'
+            raise WriteError(msg)
+        self._options = options
+        self._columns = WriteColumns.of(schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of one task, in order of each partition key.
+
+        Raises:
+            WriteError: a row that Kinesis would not take, by its partition key.
+            KinesisError: Kinesis refused, or took nothing for `writeTimeout`.
+        """
+        return _write(iterator, self._options, self._columns)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Say what the tasks that ended have written: it stays in the stream."""
+        _say_written(messages, self._options)
+
+
+class KinesisStreamWriter(DataSourceStreamArrowWriter):
+    """Writes each micro-batch to a stream; one that is replayed is written again.
+
+    With the output mode `complete` every batch writes all rows of the result, as Spark's Kafka sink does.
+
+    Args:
+        options: of the write.
+        schema: of the frame.
+
+    Raises:
+        WriteError: the frame's columns are not what is written.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = WriteColumns.of(schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """See `KinesisWriter.write`."""
+        return _write(iterator, self._options, self._columns)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """See `KinesisWriter.abort`."""
+        _say_written(messages, self._options)
+
+
+def _write(batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: WriteColumns) -> Written:
+    client = kinesis_client(options)
+    stream = options.stream_name
+
+    @cache
+    def limit() -> int:
+        try:
+            return client.describe(stream).max_record_bytes or MAX_RECORD_BYTES
+        except AccessDeniedError:
+            # Who may write may not be allowed to describe: then Kinesis itself says what is too large.
+            return MAX_RECORD_BYTES
+
+    rng = random.Random()
+    entries = (entry for batch in batches for entry in entries_of(batch, columns, limit=limit, rng=rng))
+    sent = send_side_by_side(
+        lambda request: client.put_entries(stream, request),
+        entries,
+        lanes=options.max_requests_in_flight,
+        patience=Patience(options.write_timeout, time.monotonic),
+        where=f"stream {stream!r}",
+    )
+    return Written(sent)
+
+
+def _say_written(messages: Sequence[WriterCommitMessage | None], options: WriteOptions) -> None:
+    done = [message.sent.records for message in messages if isinstance(message, Written)]
+    _log.warning(
+        "A write to stream %r failed; %d of its %d tasks ended and wrote %d records, which stay. Written again, "
+        "they come twice.",
+        options.stream_name,
+        len(done),
+        len(messages),
+        sum(done),
+    )

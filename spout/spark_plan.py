@@ -1,0 +1,161 @@
+"""Finds the source's options in a streaming DataFrame or a running query, so that nobody has to repeat them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from kinesis_trident.spout.errors import NotOurSourceError
+from kinesis_trident.spout.options.rules import by_name, find
+from kinesis_trident.spout.options.source import TABLE, Options
+
+__all__ = ["check_names", "is_bare", "options_of", "options_of_query"]
+
+_FORMAT = "kinesis-trident"
+_KEEPING_ROWS = {"SubqueryAlias", "StreamingRelationV2"}
+_KNOWN = by_name(TABLE)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """See that there are options of these names, as a user wrote them.
+
+    Raises:
+        OptionsError: an unknown option, with the nearest known one.
+    """
+    for name in names:
+        find(_KNOWN, name)
+
+
+def options_of(stream: DataFrame) -> Options:
+    """The options a streaming DataFrame was loaded with.
+
+    Raises:
+        NotOurSourceError: it does not read `kinesis-trident`, or more than one of it.
+    """
+    if not hasattr(stream, "_jdf"):
+        return Options.parse(_connect_options(stream))
+    found = [leaf for leaf in _leaves(_analyzed(stream)) if _is_ours(leaf)]
+    if len(found) != 1:
+        what = "does not read" if not found else f"reads {len(found)} sources of"
+        msg = f"the DataFrame {what} {_FORMAT!r}: give the one that readStream.format({_FORMAT!r}).load() returned"
+        raise NotOurSourceError(msg)
+    return Options.parse(_as_dict(found[0].extraOptions()))
+
+
+def is_bare(stream: DataFrame) -> bool:
+    """Whether a streaming DataFrame is the source itself, with all its rows and columns."""
+    if not hasattr(stream, "_jdf"):
+        return _connect_source(stream) is stream._plan
+    plan = _analyzed(stream)
+    while plan.nodeName() in _KEEPING_ROWS and plan.children().size() == 1:
+        plan = plan.children().apply(0)
+    return _is_ours(plan)
+
+
+def options_of_query(query: StreamingQuery, timeout: float = 60) -> list[Options]:
+    """The options of each source of `kinesis-trident` that a query reads, in the order of its plan.
+
+    Spark makes a query's plan in a thread of its own, after `start()` has returned: it is waited for.
+
+    Returns:
+        Those that differ; nothing where the query ended before it had a plan.
+
+    Raises:
+        NotOurSourceError: it does not read `kinesis-trident`, or has no plan within `timeout` seconds.
+    """
+    if not hasattr(query, "_jsq"):
+        msg = (
+            "a query under Spark Connect does not tell what it reads: give the DataFrame too, as in "
+            "stop(query, stream=stream), where stream is what load() returned"
+        )
+        raise NotOurSourceError(msg)
+    plan = _plan_of_query(query, timeout)
+    if plan is None:
+        return []
+    ours: list[Options] = []
+    for leaf in _leaves(plan):
+        relation = leaf.relation() if hasattr(leaf, "relation") else None
+        if "StreamingDataSourceV2" in leaf.getClass().getSimpleName() and relation is not None:
+            found = _as_dict(relation.options())
+            # A DataFrame that a query uses twice is one source.
+            if _has(found, "applicationName") and (options := Options.parse(found)) not in ours:
+                ours.append(options)
+    if not ours:
+        msg = f"the query reads 0 sources of {_FORMAT!r}; expected one"
+        raise NotOurSourceError(msg)
+    return ours
+
+
+def _plan_of_query(query: StreamingQuery, timeout: float) -> Any:
+    """The logical plan of a query; None where it ended without one."""
+    execution = query._jsq.streamingQuery()
+    deadline = time.monotonic() + timeout
+    try:
+        # It fails with what ended the query, which is for the caller to see in `query.exception()`.
+        execution.awaitInitialization(round(max(timeout, 0) * 1000))
+    except Py4JJavaError:
+        if query.isActive:
+            raise
+    # Asked for while the query's thread makes it, the plan would keep this one waiting without end.
+    if not query.isActive or time.monotonic() < deadline:
+        try:
+            return execution.logicalPlan()
+        except Py4JJavaError as error:
+            # Only the query's own thread may make the plan, so none has been made.
+            if "logicalPlan must be initialized" not in str(error.java_exception.getMessage()):
+                raise
+            if not query.isActive:
+                return None
+    msg = (
+        f"Spark has not begun the query within {timeout:g} s, so what it reads is not known: try again later"
+    )
+    raise NotOurSourceError(msg)
+
+
+def _analyzed(stream: DataFrame) -> Any:
+    return stream._jdf.queryExecution().analyzed()
+
+
+def _connect_source(stream: Any) -> Any:
+    """The source below a DataFrame of Spark Connect, whose plan is not analyzed yet; None where there is none.
+
+    Found below anything with one input: joins and unions are not looked into.
+    """
+    plan = stream._plan
+    while plan is not None and getattr(plan, "_format", None) != _FORMAT:
+        plan = getattr(plan, "_child", None)
+    return plan if getattr(plan, "_is_streaming", False) else None
+
+
+def _connect_options(stream: Any) -> dict[str, str]:
+    source = _connect_source(stream)
+    if source is None:
+        msg = (
+            f"the DataFrame does not read {_FORMAT!r}: give the one that readStream.format({_FORMAT!r}).load() "
+            "returned (under Spark Connect, joins and unions of it are not looked into)"
+        )
+        raise NotOurSourceError(msg)
+    return dict(source._options or {})
+
+
+def _leaves(plan: Any) -> list[Any]:
+    leaves = plan.collectLeaves()
+    return [leaves.apply(i) for i in range(leaves.size())]
+
+
+def _is_ours(leaf: Any) -> bool:
+    return bool(leaf.nodeName() == "StreamingRelationV2" and leaf.sourceName() == _FORMAT)
+
+
+def _as_dict(options: Any) -> dict[str, str]:
+    options = options.asCaseSensitiveMap()
+    return {str(key): str(options[key]) for key in options}
+
+
+def _has(options: dict[str, str], key: str) -> bool:
+    return any(name.lower().removeprefix("kinesis.") == key.lower() for name in options)

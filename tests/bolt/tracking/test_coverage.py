@@ -1,0 +1,99 @@
+"""Sums over reports: covered exactly when everything that was made was taken, in one run of each operator."""
+
+from __future__ import annotations
+
+from kinesis_trident.bolt.tracking.coverage import SOURCE, failures, intervals, uncovered
+from kinesis_trident.bolt.tracking.reports import FailedRun, ReportKey, Reports
+
+CHAIN = {"split": (SOURCE,), "count": ("split",)}
+TURNS = {0: (4, 0b1111)}
+
+
+def key(operator: str, rows: int, consumed: int, emitted: int = 0, produced: int = 0, **at: int) -> ReportKey:
+    return ReportKey(
+        7,
+        1,
+        operator,
+        at.get("shard", 0),
+        rows,
+        consumed,
+        emitted,
+        produced,
+        at.get("stage", 0),
+        at.get("partition", 0),
+    )
+
+
+SPLIT = key("split", 4, 0b1111, 9, 77)
+
+
+def heard(*keys: ReportKey) -> Reports:
+    return dict.fromkeys(keys, ())
+
+
+def test_a_chain_is_covered_over_a_shuffle() -> None:
+    halves = key("count", 5, 64, stage=1), key("count", 4, 13, stage=1, partition=1)
+    assert uncovered(CHAIN, heard(SPLIT, *halves), TURNS) == []
+    assert uncovered(CHAIN, heard(SPLIT, halves[0]), TURNS) == [("count", 0)]
+    assert uncovered(CHAIN, heard(*halves), TURNS) == [("split", 0), ("count", 0)]
+
+
+def test_a_lost_or_doubled_tuple_is_not_covered() -> None:
+    for wrong in (key("count", 8, 64 ^ 13), key("count", 10, 64 ^ 13), key("count", 9, 64)):
+        assert uncovered(CHAIN, heard(SPLIT, wrong), TURNS) == [("count", 0)]
+
+
+def test_a_run_in_one_stage_does_not_complete_that_of_another() -> None:
+    halves = key("count", 5, 64, stage=1), key("count", 4, 13, stage=2, partition=1)
+    assert uncovered(CHAIN, heard(SPLIT, *halves), TURNS) == [("count", 0)]
+
+
+def test_a_task_that_ran_twice_and_said_the_same_counts_once_else_its_stage_does_not() -> None:
+    one, other = key("count", 5, 64, stage=1), key("count", 4, 13, stage=1, partition=1)
+    assert uncovered(CHAIN, heard(SPLIT, one, other, one), TURNS) == []
+    differs = key("count", 4, 12, stage=1, partition=1)
+    assert uncovered(CHAIN, heard(SPLIT, one, other, differs), TURNS) == [("count", 0)]
+    again = key("count", 9, 77, stage=5)
+    assert uncovered(CHAIN, heard(SPLIT, one, other, differs, again), TURNS) == []
+
+
+def test_an_operator_whose_runs_made_different_things_covers_what_took_either() -> None:
+    second = key("split", 4, 0b1111, 8, 50, stage=3)
+    assert uncovered(CHAIN, heard(SPLIT, second, key("count", 8, 50, stage=4)), TURNS) == []
+    assert uncovered(CHAIN, heard(SPLIT, key("count", 8, 50, stage=4)), TURNS) == [("count", 0)]
+
+
+def test_inputs_are_added_up() -> None:
+    wiring = {"a": (SOURCE,), "b": (SOURCE,), "join": ("a", "b"), "twice": ("a", "a")}
+    reports = heard(
+        key("a", 4, 0b1111, 1, 3), key("b", 4, 0b1111, 2, 5), key("join", 3, 6), key("twice", 2, 0)
+    )
+    assert uncovered(wiring, reports, TURNS) == []
+
+
+def test_what_nothing_came_to_needs_no_report() -> None:
+    dropped = key("split", 4, 0b1111)
+    assert uncovered(CHAIN, heard(dropped), TURNS) == []
+    assert uncovered(CHAIN, {}, {0: (0, 0)}) == []
+
+
+def test_each_shard_is_summed_by_itself() -> None:
+    turns = {0: (4, 0b1111), 1: (2, 9)}
+    reports = heard(SPLIT, key("count", 9, 77), key("split", 2, 9, 2, 8, shard=1))
+    assert uncovered(CHAIN, reports, turns) == [("count", 1)]
+
+
+def run(first: int, last: int, reason: str = "A") -> FailedRun:
+    return FailedRun(first, last, "", "", None, reason)
+
+
+def test_failures_of_every_run_and_operator_count() -> None:
+    reports: Reports = {
+        SPLIT: (run(1, 1),),
+        key("split", 2, 3, stage=9): (run(0, 0),),
+        key("count", 1, 1, stage=2): (run(2, 3), run(3, 3, "B")),
+        key("elsewhere", 1, 1): (run(0, 0),),
+    }
+    found = failures(CHAIN, reports, TURNS)
+    assert sorted(found[0]) == [run(0, 0), run(1, 1), run(2, 3), run(3, 3, "B")]
+    assert intervals(found[0]) == [run(0, 0), run(1, 1), run(2, 3)]

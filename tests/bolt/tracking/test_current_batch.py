@@ -1,0 +1,264 @@
+"""A batch in the driver's hands, on a real ZooKeeper: what counts as seen, what failed, what is published."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from kinesis_trident.bolt.errors import NotCoveredError, StaleBatchError
+from kinesis_trident.bolt.tracking.anchors import anchors_of
+from kinesis_trident.bolt.tracking.coverage import SOURCE
+from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.tracking.reports import Ledger, Reports
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.errors import FencedError
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.settlement import settle_shard
+from kinesis_trident.spout.positions import TRIM_HORIZON
+from kinesis_trident.spout.reader.rows import MESSAGE_ID, Segment, TurnRows
+from kinesis_trident.tracker.ids import tag
+from kinesis_trident.tracker.records import Run
+from kinesis_trident.tracker.retry import RetryPolicy
+
+A, B = "shardId-000000000000", "shardId-000000000001"
+NOW = 1_700_000_000_000
+WIRING = {"map": (SOURCE,)}
+DUE = Run("10", "12", 3, "9")
+
+
+@pytest.fixture
+def store(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[SourceStore]:
+    client = connect(ZooKeeperConfig(zookeeper.hosts))
+    yield SourceStore(client, Layout("/kinesis-trident", app, "orders", 1))
+    client.stop()
+    client.close()
+
+
+def plan(txid: int = 7, mark: str = "p") -> Plan:
+    """Shard A takes up three records again and reads new ones, shard B only reads."""
+    return Plan(
+        txid=txid,
+        plan=mark,
+        streams={"orders": 1},
+        positions={A: "AFTER_SEQUENCE_NUMBER 20", B: "TRIM_HORIZON"},
+        read=(A, B),
+        retries={A: (DUE,)},
+    )
+
+
+def segment(first: int, last: int, attempt: int = 1) -> Segment:
+    numbers = range(first, last + 1)
+    n = len(numbers)
+    columns = [
+        pa.array(["k"] * n),
+        pa.array([b"d"] * n),
+        pa.array([str(number) for number in numbers]),
+        pa.array([-1] * n, pa.int64()),
+        pa.array([0] * n, pa.timestamp("us", tz="UTC")),
+    ]
+    return Segment([pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)], attempt)
+
+
+class Turns:
+    """What the executors did: turns read and pinned, operators run over them."""
+
+    def __init__(self, store: SourceStore, epoch: int, mark: str = "p") -> None:
+        self.store, self.epoch, self.mark = store, epoch, mark
+        self.rows = {
+            A: self.turn(A, 0, segment(10, 12, 2), segment(21, 25)),
+            B: self.turn(B, 1, segment(1, 4)),
+        }
+
+    def turn(self, shard: str, index: int, *segments: Segment) -> TurnRows:
+        return TurnRows("orders", shard, index, 7, tag(self.epoch, self.mark), list(segments))
+
+    def pin(self, shard: str) -> Pin:
+        rows = self.rows[shard]
+        retried = shard == A
+        last = "25" if retried else "4"
+        pin = Pin(
+            txid=7,
+            plan=self.mark,
+            epoch=self.epoch,
+            start=plan().positions[shard],
+            end=f"AFTER_SEQUENCE_NUMBER {last}",
+            last=last,
+            count=rows.count,
+            fresh=rows.segments[-1].count,
+            digest=rows.digest(),
+            xor=rows.xor(),
+            served=(3,) if retried else (),
+            through="12" if retried else None,
+        )
+        return self.store.create_pin(shard, pin, self.epoch)[0]
+
+    def judged(
+        self, shard: str, *failed: int, operator: str = "map", rows: TurnRows | None = None
+    ) -> Reports:
+        """One run of an operator to the end of a turn; `failed` are sequence numbers."""
+        ledger = Ledger(operator, 7)
+        for batch in (rows or self.rows[shard]).record_batches():
+            numbers = [int(text) for text in batch.column("sequenceNumber").to_pylist()]
+            bad = {row: "ValueError: bad" for row, number in enumerate(numbers) if number in failed}
+            ledger.consume_records(anchors_of(batch), batch.column(MESSAGE_ID), bad)
+        return ledger.reports()
+
+
+@pytest.fixture
+def turns(store: SourceStore) -> Turns:
+    epoch = store.raise_epoch("here", 1, NOW)
+    store.put_batch(plan(6, "before"), epoch)
+    store.put_batch(plan(), epoch)
+    return Turns(store, epoch)
+
+
+def test_the_batch_in_hand_is_the_newest_plan(store: SourceStore, turns: Turns) -> None:
+    batch = BatchInHand.newest(store)
+    assert batch.txid == 7
+    assert batch.verdict is None
+    assert batch.excluded_ids() == []
+
+
+def test_without_a_plan_there_is_no_batch_in_hand(store: SourceStore) -> None:
+    with pytest.raises(StaleBatchError, match="holds no plan"):
+        BatchInHand.newest(store)
+
+
+def test_a_batch_is_covered_when_every_pinned_row_was_seen(store: SourceStore, turns: Turns) -> None:
+    batch = BatchInHand.newest(store)
+    assert batch.uncovered(WIRING, {}, batch.pins()) == [("map", A), ("map", B)]
+    pins = {A: turns.pin(A)}
+    assert batch.pins() == pins
+    reports = turns.judged(A, 10)
+    assert batch.uncovered(WIRING, reports, pins) == [("map", B)]
+    with pytest.raises(
+        NotCoveredError, match=f"batch 7 is then read again.*Not every record of {B} was seen"
+    ):
+        batch.require_covered(WIRING, reports, pins)
+    pins = {A: turns.pin(A), B: turns.pin(B)}
+    assert batch.uncovered(WIRING, reports, pins) == [("map", B)]
+    batch.require_covered(WIRING, reports | turns.judged(B), pins)
+
+
+def test_a_report_of_fewer_or_other_rows_does_not_cover(store: SourceStore, turns: Turns) -> None:
+    batch = BatchInHand.newest(store)
+    pins = {A: turns.pin(A), B: turns.pin(B)}
+    fewer = turns.judged(B, rows=turns.turn(B, 1, segment(1, 3)))
+    other = turns.judged(B, rows=turns.turn(B, 1, Segment([], 1), segment(1, 4)))
+    elsewhere = turns.judged(B, rows=turns.turn(B, 0, segment(1, 4)))
+    assert batch.uncovered(WIRING, turns.judged(A) | fewer | other | elsewhere, pins) == [("map", B)]
+
+
+def test_an_empty_pinned_turn_needs_no_report(store: SourceStore, turns: Turns) -> None:
+    batch = BatchInHand.newest(store)
+    empty = msgspec.structs.replace(turns.pin(B), count=0, fresh=0, xor=0, last=None)
+    assert batch.uncovered(WIRING, turns.judged(A), {A: turns.pin(A), B: empty}) == []
+
+
+def test_reports_of_another_run_plan_batch_or_operator_are_not_heard(
+    store: SourceStore, turns: Turns
+) -> None:
+    batch = BatchInHand.newest(store)
+    mine = turns.judged(B, 2)
+    foreign = Turns(store, turns.epoch + 1).judged(B, 3)
+    foreign |= Turns(store, turns.epoch, "q").judged(B, 3)
+    foreign |= {key._replace(txid=6): runs for key, runs in mine.items()}
+    assert batch.reports(mine | foreign) == mine
+    assert len(foreign) == 3
+    other = turns.judged(B, 2, operator="other")
+    pins = {A: turns.pin(A), B: turns.pin(B)}
+    assert batch.uncovered(WIRING, other | turns.judged(A), pins) == [("map", B)]
+    assert batch.failed(WIRING, other, pins) == {}
+
+
+def test_a_pin_of_another_plan_does_not_count(store: SourceStore, turns: Turns) -> None:
+    turns.pin(A)
+    other = Turns(store, turns.epoch, "q")
+    other.pin(B)
+    assert list(BatchInHand.newest(store).pins()) == [A]
+
+
+def test_failures_of_all_readings_of_the_pinned_rows_count_and_no_others(
+    store: SourceStore, turns: Turns
+) -> None:
+    # With spout=nontransactional two readings of a turn may differ: ordinals of one mean nothing in the other.
+    batch = BatchInHand.newest(store)
+    pins = {A: turns.pin(A), B: turns.pin(B)}
+    longer = turns.judged(B, 9, rows=turns.turn(B, 1, segment(1, 9)))
+    reports = turns.judged(B, 2) | longer
+    failed = batch.failed(WIRING, reports, pins)
+    assert batch.outcome(failed, pins, {}) == {B: (NotDone("2", "2", 1, "ValueError: bad", "1"),)}
+    assert batch.failed(WIRING, longer, pins) == {}
+
+
+def test_published_is_adopted_by_who_comes_next(store: SourceStore, turns: Turns) -> None:
+    batch = BatchInHand.newest(store)
+    pins = {A: turns.pin(A), B: turns.pin(B)}
+    outcome = batch.outcome({}, pins, {f"orders/{B}:3": "full"})
+    batch.publish(outcome)
+    again = BatchInHand.newest(store)
+    assert again.verdict is not None
+    assert again.verdict.not_done == {B: (NotDone("3", "3", 1, "full"),)}
+    assert again.excluded_ids() == [f"orders/{B}:3"]
+    again.publish({})
+    assert again.verdict is not None
+    assert again.verdict.not_done == {B: (NotDone("3", "3", 1, "full"),)}
+
+
+def test_an_older_run_publishes_nothing(store: SourceStore, turns: Turns) -> None:
+    batch = BatchInHand.newest(store)
+    store.raise_epoch("there", 2, NOW)
+    with pytest.raises(FencedError):
+        batch.publish({})
+    assert store.get_acks(7) is None
+
+
+def test_what_operators_and_sink_refuse_comes_back_and_the_checkpoint_stands_just_before(
+    store: SourceStore, turns: Turns
+) -> None:
+    batch = BatchInHand.newest(store)
+    pins = {A: turns.pin(A), B: turns.pin(B)}
+    reports = turns.judged(A, 10, 21, 22) | turns.judged(B, 3)
+    batch.publish(batch.outcome(batch.failed(WIRING, reports, pins), pins, {f"orders/{A}:24": "full"}))
+    published = store.get_acks(7)
+    assert published is not None
+    before = {
+        A: ShardState(
+            TRIM_HORIZON,
+            CheckpointNode(checkpoint="9", txid=6, position="AFTER_SEQUENCE_NUMBER 20"),
+            InflightNode(txid=6, waiting=(DUE,)),
+        ),
+        B: ShardState(TRIM_HORIZON),
+    }
+    settled = {
+        shard: settle_shard(
+            before[shard],
+            plan(),
+            f"orders/{shard}",
+            shard,
+            pins[shard],
+            published.not_done[shard],
+            RetryPolicy(),
+            max_retrying=1000,
+            now=NOW,
+            rng=random.Random(1),
+        )
+        for shard in (A, B)
+    }
+    assert {shard: result.checkpoint.checkpoint for shard, result in settled.items()} == {A: "9", B: "2"}
+    assert {
+        shard: [(run.first, run.last, run.count, run.prev, run.attempt) for run in result.inflight.waiting]
+        for shard, result in settled.items()
+    } == {
+        A: [("10", "10", 1, "9", 2), ("21", "22", 2, "20", 1), ("24", "24", 1, None, 1)],
+        B: [("3", "3", 1, "2", 1)],
+    }

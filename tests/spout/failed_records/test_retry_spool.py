@@ -1,0 +1,206 @@
+"""Payloads of failed records kept in a folder: what is retried is not read from the stream again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pyarrow as pa
+import pytest
+from by_hand import Lives, Query
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
+from kinesis_trident.spout.errors import SpoolError
+from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
+from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
+from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.tracker.records import RecordPosition, Run
+
+SHARD = "shardId-000000000000"
+LAYOUT = Layout("/root", "app", "orders", 1)
+Start = Callable[..., Query]
+
+
+def records(positions: list[RecordPosition]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "partitionKey": "k",
+                "data": str(at).encode(),
+                "sequenceNumber": str(at.sequence),
+                "subSequenceNumber": at.sub,
+                "approximateArrivalTimestamp": 0,
+            }
+            for at in positions
+        ],
+        RECORD_SCHEMA,
+    )
+
+
+def payloads(batches: list[pa.RecordBatch]) -> list[str]:
+    return [data.decode() for batch in batches for data in batch.column("data").to_pylist()]
+
+
+# Numbers of one digit and of eleven, records that stand alone and aggregates.
+POSITIONS = st.builds(
+    RecordPosition, st.integers(1, 30).map(lambda n: n if n % 2 else n + 10**10), st.integers(-1, 2)
+)
+
+
+@given(st.sets(POSITIONS, min_size=1), st.data())
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_what_was_kept_is_found_by_its_runs_once_and_in_order(
+    tmp_path: Path, found: set[RecordPosition], data: st.DataObject
+) -> None:
+    # Of its own for each example: `random` is seeded anew before each, and what one left behind is not the next one's.
+    spool = RetrySpool(mkdtemp(dir=tmp_path), LAYOUT)
+    ordered = sorted(found)
+    kept: set[RecordPosition] = set()
+    for txid in range(1, data.draw(st.integers(1, 4)) + 1):
+        some = data.draw(st.permutations(sorted(data.draw(st.sets(st.sampled_from(ordered))))))
+        spool.put(SHARD, txid, [records([at]) for at in some])
+        kept |= set(some)
+    runs = [Run(first=str(at), last=str(at)) for at in ordered]
+    got = spool.get(SHARD, runs)
+    assert {ordered[index]: payloads(batches) for index, batches in got.items()} == {
+        at: [str(at)] for at in kept
+    }
+    left = data.draw(st.sets(st.sampled_from(ordered)))
+    spool.clean(9, {SHARD: [run for run, at in zip(runs, ordered, strict=True) if at in left]})
+    assert {ordered[index] for index in spool.get(SHARD, runs)} >= kept & left
+    spool.clean(9, {})
+    assert spool.get(SHARD, runs) == {}
+
+
+def test_files_of_a_batch_that_is_not_settled_stay(tmp_path: Path) -> None:
+    spool = RetrySpool(str(tmp_path), LAYOUT)
+    at = RecordPosition(7)
+    spool.put(SHARD, 3, [records([at])])
+    spool.put(SHARD, 3, [records([at])])
+    assert spool.clean(2, {}) == 0
+    assert spool.clean(3, {}) == 1
+
+
+@pytest.mark.parametrize("layout", [LAYOUT, Layout("/root", "app")])
+def test_rows_of_several_shards_are_kept_each_under_its_shard(tmp_path: Path, layout: Layout) -> None:
+    spool = RetrySpool(str(tmp_path), layout, {"orders": 1})
+    rows = []
+    for number, shard in enumerate(("a", "b", "a"), 1):
+        columns = records([RecordPosition(number)]).columns
+        found = dict(zip(RECORD_SCHEMA.names, columns, strict=True))
+        found |= {"stream": pa.array(["orders"]), "shardId": pa.array([shard])}
+        rows.append(pa.RecordBatch.from_pydict(found))
+    spool.put_rows(1, rows)
+    every = [Run(first=str(number), last=str(number)) for number in (1, 2, 3)]
+    names = [layout.name_of(ShardKey("orders", 1, shard)) for shard in "ab"]
+    assert [sorted(spool.get(name, every)) for name in names] == [[0, 2], [1]]
+    assert spool.clean(1, {names[0]: every}) == 1
+
+
+def test_a_file_that_cannot_be_read_counts_as_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = RetrySpool(str(tmp_path), LAYOUT)
+    spool.put(SHARD, 1, [records([RecordPosition(7)])])
+    [file] = tmp_path.rglob("*.arrow")
+    file.write_bytes(b"torn")
+    assert spool.get(SHARD, [Run(first="7", last="7")]) == {}
+    assert "reading from the stream instead" in caplog.text
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_that_names_the_option(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    spool = RetrySpool(str(tmp_path / "file"), LAYOUT)
+    with pytest.raises(SpoolError, match=rf"shard {SHARD}, txid 1 in .*file \(option retrySpool\)"):
+        spool.put(SHARD, 1, [records([RecordPosition(7)])])
+
+
+@pytest.fixture
+def kinesis() -> MemoryKinesis:
+    return MemoryKinesis()
+
+
+@pytest.fixture
+def start(zookeeper: EmbeddedZooKeeper, kinesis: MemoryKinesis, app: str, tmp_path: Path) -> Iterator[Start]:
+    """`start(checkpoint=None, **options)`: a life of the query; a new checkpoint by default."""
+    folders = {"retrySpool": str(tmp_path / "spool"), "deadLetter": str(tmp_path / "letters")}
+    lives = Lives(zookeeper.hosts, app, retryLimit="3", onExhausted="deadLetter", **folders)
+    yield partial(lives.begin, kinesis)
+    lives.end()
+
+
+def put(kinesis: MemoryKinesis, count: int) -> int:
+    """The numbers from 0 on: the sequence number of the last one."""
+    return [kinesis.put(SHARD, str(number).encode()) for number in range(count)][-1]
+
+
+def test_a_record_that_left_the_stream_after_its_first_retry_is_retried_and_dead_lettered(
+    start: Start, kinesis: MemoryKinesis, tmp_path: Path
+) -> None:
+    last = put(kinesis, 10)
+    query = start(retryLimit="2")
+    query.batch(failing={3, 4, 8})
+    assert [row[0] for row in query.batch(failing={3, 8})] == [3, 4, 8]
+    kinesis.trim(SHARD, last)
+    reads = kinesis.calls["get_records", SHARD]
+    assert [row[:1] + row[2:3] for row in query.batch(failing={3})] == [(3, 3), (8, 3)]
+    assert query.drain() == []
+    # What the looks at the tip ask for apart, nothing was read.
+    assert kinesis.calls["get_records", SHARD] - reads < 10
+    [letter] = read_dead_letters(tmp_path / "letters")
+    assert (letter.data, letter.attempts) == (b"3", 3)
+    query.run.purge()
+    query.end()
+    assert list((tmp_path / "spool").rglob("*.arrow")) == []
+
+
+def test_a_replay_of_a_batch_takes_its_retries_from_the_folder(start: Start, kinesis: MemoryKinesis) -> None:
+    last = put(kinesis, 10)
+    life = start()
+    life.batch(failing={2, 7})
+    life.planned()
+    rows = life.rows()
+    life.end()
+    kinesis.trim(SHARD, last)
+    assert start(life.checkpoint).rows() == rows
+
+
+def test_without_its_file_a_retry_comes_from_the_stream(
+    start: Start, kinesis: MemoryKinesis, tmp_path: Path
+) -> None:
+    put(kinesis, 10)
+    query = start()
+    query.batch(failing={2, 7})
+    query.batch(failing={2, 7})
+    for file in (tmp_path / "spool").rglob("*.arrow"):
+        file.unlink()
+    assert [row[0] for row in query.batch()] == [2, 7]
+    assert query.drain() == []
+
+
+def test_no_files_are_left_by_a_second_life_either(
+    start: Start, kinesis: MemoryKinesis, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    put(kinesis, 10)
+    life = start()
+    life.batch(failing={1})
+    life.batch(failing={1})
+    life.end()
+    again = start(life.checkpoint)
+    assert [row[0] for row in again.drain()] == [1]
+    again.run.purge()
+    again.end()
+    assert list((tmp_path / "spool").rglob("*.arrow")) == []
+    assert caplog.text == ""

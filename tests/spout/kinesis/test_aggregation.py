@@ -1,0 +1,171 @@
+"""Splitting aggregates: those of a published aggregator, made by hand, damaged, and mixed with plain records."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+from aws_kinesis_agg.aggregator import RecordAggregator
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kinesis_trident.spout.kinesis.aggregation import MAGIC, AggregatedRecord, deaggregated
+from kinesis_trident.spout.kinesis.decoding import PAGE_SCHEMA
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, SHARED_KEYS_SCHEMA, with_sub_sequence
+from kinesis_trident.spout.testing import aggregate
+
+KEYS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+USERS = st.lists(st.tuples(st.binary(max_size=20), KEYS), min_size=1, max_size=6)
+HASH_KEYS = st.one_of(st.none(), st.integers(0, 2**128 - 1).map(str))
+
+Row = tuple[str, bytes, str, int, int]
+"""Partition key, payload, sequence number, sub-sequence number, arrival (microseconds)."""
+
+
+def page(payloads: Sequence[bytes]) -> pa.RecordBatch:
+    count = len(payloads)
+    columns = [
+        pa.array([f"key {n}" for n in range(count)], pa.string()),
+        pa.array(payloads, pa.binary()),
+        pa.array([str(10**55 + n) for n in range(count)], pa.string()),
+        pa.array([1_700_000_000_000_000 + n for n in range(count)], pa.timestamp("us", tz="UTC")),
+    ]
+    return with_sub_sequence(pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA))
+
+
+def rows(batch: pa.RecordBatch) -> list[Row]:
+    assert batch.schema in (RECORD_SCHEMA, SHARED_KEYS_SCHEMA)
+    batch.validate(full=True)
+    key, data, sequence, sub, arrival = batch.columns
+    columns = (key, data, sequence, sub, arrival.cast(pa.int64()))
+    return list(zip(*(column.to_pylist() for column in columns), strict=True))
+
+
+def split(records: pa.RecordBatch, users: dict[int, list[tuple[bytes, str]]]) -> list[Row]:
+    """What the records come to when those at the keys of `users` hold them."""
+    found: list[Row] = []
+    for index, row in enumerate(rows(records)):
+        if index in users:
+            found += [(key, data, row[2], sub, row[4]) for sub, (data, key) in enumerate(users[index])]
+        else:
+            found.append(row)
+    return found
+
+
+def sealed(message: bytes) -> bytes:
+    return MAGIC + message + hashlib.md5(message).digest()
+
+
+def of_a_published_aggregator(users: list[tuple[bytes, str]], hash_keys: Sequence[str | None]) -> bytes:
+    aggregator = RecordAggregator()
+    for number, (data, key) in enumerate(users):
+        assert aggregator.add_user_record(key, data, hash_keys[number % len(hash_keys)]) is None
+    data: bytes = aggregator.clear_and_get().get_contents()[2]
+    return data
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.one_of(st.binary(max_size=30), USERS), max_size=8),
+    st.lists(HASH_KEYS, min_size=1, max_size=3),
+    st.booleans(),
+    st.integers(0, 3),
+)
+@example([b""], [None], True, 0)
+@example([MAGIC, [(b"", "k")], MAGIC + b"\0" * 16, [(b"a", "k"), (b"b", "k")]], [None], False, 1)
+def test_aggregates_come_apart_where_they_stand(
+    items: list[bytes | list[tuple[bytes, str]]], hash_keys: list[str | None], ours: bool, skipped: int
+) -> None:
+    users = {n: item for n, item in enumerate(items) if isinstance(item, list)}
+    payloads = [
+        item
+        if isinstance(item, bytes)
+        else aggregate(item)
+        if ours
+        else of_a_published_aggregator(item, hash_keys)
+        for item in items
+    ]
+    records = page(payloads)
+    assert rows(deaggregated(records)) == split(records, users)
+    # A slice of a page is one too.
+    left = {n - skipped: item for n, item in users.items() if n >= skipped}
+    assert rows(deaggregated(records.slice(skipped))) == split(records.slice(skipped), left)
+
+
+def test_without_aggregates_nothing_is_copied() -> None:
+    records = page([b"a", b"", MAGIC[:3], MAGIC])
+    assert deaggregated(records) is records
+    assert deaggregated(records.slice(4)).num_rows == 0
+
+
+def test_all_of_the_published_format_is_read() -> None:
+    message = AggregatedRecord(
+        partition_key_table=[b"not used", "é".encode() * 256], explicit_hash_key_table=[b"0", b"not a number"]
+    )
+    message.records.add(partition_key_index=1, data=b"one", explicit_hash_key_index=1)
+    message.records.add(partition_key_index=1, data=b"", tags=[{"key": "k", "value": "v"}, {"key": "only"}])
+    message.records.add(partition_key_index=0, data=b"three", explicit_hash_key_index=0)
+    users = [(b"one", "é" * 256), (b"", "é" * 256), (b"three", "not used")]
+    # A later version of the format may have more fields.
+    for extra in (b"", b"\x22\x03new"):
+        records = page([sealed(message.SerializeToString() + extra)])
+        assert rows(deaggregated(records)) == split(records, {0: users})
+
+
+def one_field_short(**fields: object) -> bytes:
+    message = AggregatedRecord(partition_key_table=[b"k"])
+    message.records.add(partition_key_index=0, data=b"fine")
+    message.records.add(**fields)
+    packed: bytes = message.SerializePartialToString()
+    return packed
+
+
+def with_key(key: bytes) -> bytes:
+    message = AggregatedRecord(partition_key_table=[key])
+    message.records.add(partition_key_index=0, data=b"x")
+    packed: bytes = message.SerializeToString()
+    return packed
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        one_field_short(partition_key_index=0),
+        one_field_short(data=b"x"),
+        one_field_short(partition_key_index=1, data=b"x"),
+        one_field_short(partition_key_index=2**64 - 1, data=b"x"),
+        one_field_short(partition_key_index=0, data=b"x", explicit_hash_key_index=0),
+        with_key(b"\xff"),
+        with_key(b"k" * 257),
+        b"",
+        AggregatedRecord(partition_key_table=[b"k"]).SerializeToString(),
+        b"\x0a\x09k",
+        b"\x1a",
+        b"just text",
+    ],
+)
+def test_what_cannot_be_read_is_a_plain_record(message: bytes) -> None:
+    records = page([b"before", sealed(message), sealed(message), aggregate([(b"a", "k")])])
+    assert rows(deaggregated(records)) == split(records, {3: [(b"a", "k")]})
+
+
+@settings(deadline=None)
+@given(USERS, st.data())
+def test_a_damaged_aggregate_is_a_plain_record(users: list[tuple[bytes, str]], data: st.DataObject) -> None:
+    whole = aggregate(users)
+    short = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    at, bit = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 7))
+    flipped = whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :]
+    records = page([short, flipped, whole + b"\0"])
+    assert deaggregated(records) is records
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=40))
+def test_no_message_makes_it_fail(message: bytes) -> None:
+    records = page([sealed(message), b"after"])
+    found = rows(deaggregated(records))
+    assert found[-1] == rows(records)[-1]
+    assert found[0][3] in {-1, 0}

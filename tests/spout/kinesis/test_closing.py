@@ -1,0 +1,209 @@
+"""Where a shard ends: closed, and an answer without a next iterator; everything else is followed, or asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.spout.batch_read import ShardRange, read_range
+from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis.closing import Closing
+from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
+from kinesis_trident.spout.planner.shards.tips import TipWatch
+from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd
+from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn
+from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
+from kinesis_trident.tracker.records import RecordPosition
+
+SHARD = "shardId-000000000000"
+BATCH = Options.parse_batch({"streamName": "orders", "minFetchPeriod": "0ms"})
+
+
+class Shelf:
+    """A shard in memory, and a clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.time = FakeTime()
+        self.kinesis = MemoryKinesis(clock=self.time.milliseconds)
+
+    def put(self, count: int) -> list[RecordPosition]:
+        return [RecordPosition(self.kinesis.put(SHARD, b"%d" % n)) for n in range(count)]
+
+    def fetcher(self, *, closed: bool) -> ShardFetcher:
+        return ShardFetcher(
+            self.kinesis,
+            "orders",
+            SHARD,
+            Options(stream_name="orders"),
+            closed=closed,
+            limiter=ShardLimiter(ShardBudget(0.2, 1e15), clock=self.time, sleep=self.time.sleep),
+            wall=self.time.milliseconds,
+        )
+
+    def turn(self, *, closed: bool, position: Position = TRIM_HORIZON) -> Turn:
+        return self.fetcher(closed=closed).fetch_new(position, Bounds(1000, 10**9, 5))
+
+    def probe(self, is_closed: Callable[[str], bool]) -> TipProbe:
+        return TipProbe(self.kinesis, Layout("/", "app", "orders", 1), clock=self.time, is_closed=is_closed)
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+@settings(max_examples=30, deadline=None)
+@given(records=st.integers(0, 3), empty=st.integers(0, 4), start=st.integers(0, 3))
+def test_a_closed_shard_is_followed_to_its_end(records: int, empty: int, start: int) -> None:
+    shelf = Shelf()
+    put = shelf.put(records)
+    shelf.kinesis.linger(SHARD, empty)
+    shelf.kinesis.split(SHARD)
+    position = After(put[min(start, records) - 1]) if min(start, records) else TRIM_HORIZON
+    turn = shelf.turn(closed=True, position=position)
+    assert turn.count == records - min(start, records)
+    assert turn.closed
+    assert isinstance(turn.end, ShardEnd)
+
+
+def test_the_end_of_a_shard_is_found_by_who_looks(shelf: Shelf) -> None:
+    (last,) = shelf.put(1)
+    shelf.kinesis.linger(SHARD, 6)
+    shelf.kinesis.split(SHARD)
+    closed: set[str] = set()
+    probe = shelf.probe(closed.__contains__)
+    # Nobody knows yet that it is closed.
+    assert probe.look({SHARD: After(last)}) == {SHARD: False}
+    closed.add(SHARD)
+    # A look takes four answers, and the next one goes on behind them.
+    assert probe.look({SHARD: After(last)}) == {SHARD: None}
+    assert probe.look({SHARD: After(last)}) == {SHARD: True}
+    probe.close()
+
+
+def test_a_closed_shard_that_never_ends_is_said(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+    (last,) = shelf.put(1)
+    shelf.kinesis.linger(SHARD, 10**9)
+    shelf.kinesis.split(SHARD)
+    probe = shelf.probe(lambda _: True)
+    for _ in range(80):
+        assert probe.look({SHARD: After(last)}) == {SHARD: None}
+        shelf.time.sleep(1)
+    probe.close()
+    assert caplog.text.count("is listed as closed, but its end is not answered") == 1
+    turn = shelf.turn(closed=True, position=After(last))
+    assert (turn.count, turn.closed, turn.seen) == (0, False, None)
+
+
+def test_an_open_shard_without_an_iterator_gets_a_new_one(shelf: Shelf) -> None:
+    shelf.put(1)
+    shelf.kinesis.break_off(SHARD, 3)
+    turn = shelf.turn(closed=False)
+    assert (turn.count, turn.closed) == (1, False)
+    assert turn.seen is not None
+    shelf.put(1)
+    assert shelf.turn(closed=False, position=turn.end).count == 1
+
+
+def test_who_looks_at_an_open_shard_without_an_iterator_asks_for_a_listing(shelf: Shelf) -> None:
+    (last,) = shelf.put(1)
+    probe = shelf.probe(lambda _: False)
+    shelf.kinesis.break_off(SHARD, 1)
+    assert probe.look({SHARD: After(last)}) == {SHARD: None}
+    assert probe.ended_open
+    assert probe.look({SHARD: After(last)}) == {SHARD: False}
+    shelf.put(1)
+    assert probe.look({SHARD: After(last)}) == {SHARD: True}
+    probe.close()
+
+
+def test_the_listing_is_asked_where_an_answer_names_no_children(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = shelf.kinesis.get_records(shelf.kinesis.iterator("orders", SHARD, "TRIM_HORIZON"), 1)
+    shelf.kinesis.break_off(SHARD, 1)
+    ended = shelf.kinesis.get_records(str(page.next_iterator), 1)
+    assert ended.next_iterator is None
+    assert not Closing(shelf.kinesis, "orders", SHARD).is_end(ended)
+    assert not Closing(shelf.kinesis, "orders", SHARD, known=True).is_end(page)
+    assert Closing(shelf.kinesis, "orders", SHARD, known=True).is_end(ended)
+    shelf.kinesis.close(SHARD)
+    assert Closing(shelf.kinesis, "orders", SHARD).is_end(ended)
+    # Past retention.
+    shelf.kinesis.forget(SHARD)
+    assert Closing(shelf.kinesis, "orders", SHARD).is_end(ended)
+
+
+def test_an_answer_whose_end_cannot_be_confirmed_now_comes_again(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf.put(3)
+    shelf.kinesis.break_off(SHARD, 2)
+    listing, refusals = shelf.kinesis.list_shards, [ThrottledError("slow"), Unavailable("down")]
+
+    def list_shards(stream: str, since: object = None) -> object:
+        if refusals:
+            raise refusals.pop()
+        return listing(stream)
+
+    monkeypatch.setattr(shelf.kinesis, "list_shards", list_shards)
+    turn = shelf.turn(closed=False)
+    again = shelf.turn(closed=False, position=turn.end)
+    assert turn.count + again.count == 3
+    assert not again.closed
+
+
+def test_a_lag_that_is_not_told_is_no_tip(shelf: Shelf) -> None:
+    put = shelf.put(2)
+    shelf.kinesis.tells_lag = False
+    shelf.time.sleep(7)
+    turn = shelf.turn(closed=False)
+    assert (turn.count, turn.seen, turn.closed) == (2, None, False)
+    assert turn.behind_ms >= 7000
+    idle = shelf.turn(closed=False, position=turn.end)
+    assert (idle.count, idle.seen, idle.end) == (0, None, turn.end)
+    probe = shelf.probe(lambda _: False)
+    assert probe.look({SHARD: turn.end}) == {SHARD: None}
+    probe.close()
+    # What was read before is read again without the tip being known; what is gone cannot be known to be.
+    fetcher = shelf.fetcher(closed=False)
+    assert fetcher.fetch_until(TRIM_HORIZON, put[-1]).count == 2
+    shelf.kinesis.trim(SHARD, put[-1].sequence)
+    with pytest.raises(Unavailable, match="without MillisBehindLatest"):
+        fetcher.fetch_until(TRIM_HORIZON, put[-1])
+
+
+def test_a_closed_shard_is_not_at_its_tip_where_only_what_is_there_is_read() -> None:
+    class Looker:
+        def look(self, positions: object) -> dict[str, bool | None]:
+            return {"a": False, "b": False}
+
+    closed: set[str] = set()
+    watch = TipWatch(Looker(), closed.__contains__)
+    watch.only_until_tip(0)
+    positions: dict[str, Position] = {"a": TRIM_HORIZON, "b": TRIM_HORIZON}
+    watch.shards_to_read(positions, 0)
+    assert watch.all_ended(positions)
+    # A listing finds out only now, and its children may hold what came before.
+    closed.add("a")
+    assert not watch.all_ended(positions)
+    assert watch.all_ended({"b": TRIM_HORIZON})
+
+
+@pytest.mark.parametrize("end", [ShardEnd(), None])
+def test_a_batch_follows_a_closed_shard_to_its_end(shelf: Shelf, end: Position | None) -> None:
+    shelf.put(2)
+    shelf.kinesis.linger(SHARD, 3)
+    shelf.kinesis.split(SHARD)
+    part = ShardRange(
+        "orders", SHARD, TRIM_HORIZON, end or AtTimestamp(shelf.time.milliseconds() + 1), closed=True
+    )
+    assert sum(batch.num_rows for batch in read_range(shelf.kinesis, BATCH, part)) == 2
+    # Two records, three empty answers, the end.
+    assert shelf.kinesis.calls["get_records", SHARD] == 5

@@ -1,0 +1,210 @@
+"""Answers read at once: what goes right and what goes wrong is what it is with botocore's own reading."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from botocore.config import Config
+from botocore.session import get_session
+
+from kinesis_trident.spout.kinesis.transport import read_at_once
+
+BODY = b'{"Records":[],"MillisBehindLatest":3,"NextShardIterator":"next"}'
+LARGE = BODY.replace(b"[]", b"[" + b" " * 2**20 + b"]")
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.1\r\n"
+
+
+def whole(body: bytes) -> bytes:
+    """An answer with that body."""
+    return HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+WHOLE = whole(BODY)
+
+
+@contextmanager
+def many(behave: Callable[[socket.socket], object]) -> Iterator[str]:
+    """A server of many connections at a time, that answers each request as it is told."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            while requested(self.request):
+                behave(self.request)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def endpoint(behave: Callable[[socket.socket], object]) -> Iterator[str]:
+    """A server that reads a request and then does as it is told, connection after connection."""
+    ended = threading.Event()
+
+    def serve() -> None:
+        while not ended.is_set():
+            connection = listener.accept()[0]
+            with connection:
+                connection.settimeout(120)
+                while not ended.is_set() and requested(connection):
+                    behave(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        port = listener.getsockname()[1]
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            ended.set()
+            socket.create_connection(("127.0.0.1", port)).close()
+            thread.join()
+
+
+def requested(connection: socket.socket) -> bool:
+    """Read a request; whether there was one."""
+    received = b""
+    try:
+        while b"\r\n\r\n" not in received or not received.endswith(b"}"):
+            more = connection.recv(65536)
+            if not more:
+                return False
+            received += more
+    except OSError:
+        return False
+    return True
+
+
+def chunked(connection: socket.socket) -> None:
+    connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+    for piece in (BODY[:7], BODY[7:]):
+        connection.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
+    connection.sendall(b"0\r\n\r\n")
+
+
+def stall(connection: socket.socket) -> None:
+    connection.sendall(WHOLE[:-10])
+    # Until the client has had enough of it.
+    connection.recv(1)
+
+
+def stall_in_a_large_one(connection: socket.socket) -> None:
+    connection.sendall(whole(LARGE)[:-10])
+    connection.recv(1)
+
+
+def end(connection: socket.socket) -> None:
+    connection.sendall(WHOLE[:-10])
+    connection.shutdown(socket.SHUT_RDWR)
+
+
+def end_in_a_large_one(connection: socket.socket) -> None:
+    connection.sendall(whole(LARGE)[:-10])
+    connection.shutdown(socket.SHUT_RDWR)
+
+
+def reset(connection: socket.socket) -> None:
+    connection.sendall(WHOLE[:-10])
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def bad_chunk(connection: socket.socket) -> None:
+    connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n")
+    connection.close()
+
+
+def refused(connection: socket.socket) -> None:
+    body = b'{"__type":"ExpiredIteratorException","message":"old"}'
+    head = HEAD.replace(b"200 OK", b"400 Bad Request")
+    connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+
+def outcome(url: str, *, at_once: bool, times: int = 1, patience: float = 60) -> Any:
+    """What a call gives: its answer, or the kind of its error and what it says."""
+    client = get_session().create_client(
+        "kinesis",
+        endpoint_url=url,
+        config=Config(read_timeout=patience, retries={"total_max_attempts": 1}),
+    )
+    if at_once:
+        read_at_once(client)
+    try:
+        for _ in range(times):
+            answer = client.get_records(ShardIterator="i")
+    except Exception as error:
+        return type(error).__name__, str(error).partition("0x")[0]
+    finally:
+        client.close()
+    return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
+
+
+@pytest.mark.parametrize(
+    "behave", [lambda one: one.sendall(WHOLE), lambda one: one.sendall(whole(LARGE)), chunked]
+)
+def test_a_whole_answer(behave: Callable[[socket.socket], object]) -> None:
+    with endpoint(behave) as url:
+        # Twice: the connection is used again.
+        assert outcome(url, at_once=True, times=2) == {
+            "Records": [],
+            "MillisBehindLatest": 3,
+            "NextShardIterator": "next",
+        }
+
+
+@pytest.mark.parametrize(
+    ("behave", "patience"),
+    [(stall, 2), (stall_in_a_large_one, 2), (reset, 60), (bad_chunk, 60), (refused, 60)],
+)
+def test_errors_are_those_of_botocore(behave: Callable[[socket.socket], object], patience: float) -> None:
+    with endpoint(behave) as url:
+        at_once, plain = (outcome(url, at_once=how, patience=patience) for how in (True, False))
+
+    assert isinstance(plain, tuple)
+    assert at_once == plain
+
+
+@pytest.mark.parametrize("behave", [end, end_in_a_large_one])
+def test_an_answer_that_ends_early_is_an_error(behave: Callable[[socket.socket], object]) -> None:
+    with endpoint(behave) as url:
+        at_once, plain = outcome(url, at_once=True), outcome(url, at_once=False)
+
+    assert at_once[0] == "ConnectionClosedError"
+    # botocore takes it for an answer without anything in it.
+    assert plain == {}
+
+
+def test_each_of_many_large_answers_at_a_time_is_what_was_sent() -> None:
+    bodies = [
+        BODY.replace(b":3", b":%d" % lag).replace(b"[]", b"[" + b" " * 2**20 + b"]") for lag in range(40)
+    ]
+    asked = iter(bodies)
+    at_work: set[int] = set()
+
+    def parse(body: memoryview) -> bytes:
+        at_work.add(threading.get_ident())
+        return bytes(body)
+
+    with many(lambda connection: connection.sendall(whole(next(asked)))) as url:
+        client = get_session().create_client("kinesis", endpoint_url=url)
+        read_at_once(client, parse)
+        with ThreadPoolExecutor(8) as pool:
+            lags = pool.map(lambda _: client.get_records(ShardIterator="i")["MillisBehindLatest"], bodies)
+            assert sorted(lags) == list(range(40))
+        client.close()
+    # In a thread of their own: what malloc keeps for a thread is kept once.
+    assert len(at_work) == 1

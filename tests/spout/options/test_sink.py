@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from kinesis_trident.spout.errors import OptionsError
+from kinesis_trident.spout.options import source
+from kinesis_trident.spout.options.sink import WriteOptions, write_options_markdown
+
+
+def test_a_stream_is_all_that_a_write_needs() -> None:
+    found = WriteOptions.parse({"streamName": "orders"})
+    assert (found.stream_name, found.max_requests_in_flight, found.write_timeout) == ("orders", 4, 120.0)
+    arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders.v2"
+    found = WriteOptions.parse({"kinesis.STREAMARN": arn, "writetimeout": "5s"})
+    assert (found.stream_arn, found.stream_name, found.region) == (arn, "orders.v2", "eu-west-1")
+    assert found.write_timeout == 5.0
+
+
+def test_what_spark_hands_over_of_its_own_is_no_option() -> None:
+    given = {"streamName": "orders", "checkpointLocation": "/c", "queryName": "q"}
+    assert WriteOptions.parse(given) == WriteOptions.parse({"streamName": "orders"})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "option streamName (or streamARN) is required"),
+        (
+            {"applicationName": "app"},
+            "option applicationName is for reading only: a write keeps no state in ZooKeeper",
+        ),
+        ({"consumerGroup": "app"}, "for reading only: a write keeps no state in ZooKeeper"),
+        ({"kinesis.zookeeper.hosts": "zk:2181"}, "for reading only: a write keeps no state"),
+        ({"startingPosition": "LATEST"}, "option startingPosition is for reading only; leave it out"),
+        ({"kinesis.executor.maxFetchTimePerShardSec": "1"}, "is for reading only; leave it out"),
+        ({"maxRequestInFlight": "2"}, "did you mean maxRequestsInFlight?"),
+        ({"path": "/x"}, "a write takes no path here"),
+        ({"maxRequestsInFlight": "0"}, "at least 1 and at most 64"),
+        ({"writeTimeout": "0s"}, "longer than nothing"),
+        ({"awsAccessKeyId": "a"}, "awsAccessKeyId needs awsSecretAccessKey"),
+        ({"roleExternalId": "a"}, "roleExternalId needs roleArn"),
+        ({"streamARN": "arn:aws:kinesis:eu-west-1:1:stream/a", "streamName": "b"}, "give one"),
+    ],
+)
+def test_what_is_wrong_is_said(given: dict[str, str], said: str) -> None:
+    named = {} if not given or "streamARN" in given else {"streamName": "orders"}
+    with pytest.raises(OptionsError, match=re.escape(said)):
+        WriteOptions.parse({**named, **given})
+
+
+def test_every_option_of_the_source_is_taken_or_called_one_for_reading() -> None:
+    taken = {
+        "streamName",
+        "streamARN",
+        "region",
+        "endpointUrl",
+        "profile",
+        "roleArn",
+        "roleSessionName",
+        "roleExternalId",
+        "stsEndpoint",
+        "webIdentityTokenFile",
+        "awsAccessKeyId",
+        "awsSecretAccessKey",
+        "sessionToken",
+        "clientNumRetries",
+    }
+    for option in source.TABLE:
+        for name in (option.key, *option.aliases):
+            if option.key in taken:
+                assert option_is_taken(name)
+            else:
+                with pytest.raises(OptionsError, match=f"option {name} is for reading only"):
+                    WriteOptions.parse({"streamName": "orders", name: "1"})
+
+
+def option_is_taken(name: str) -> bool:
+    """Whether a write knows the option, if not every value of it."""
+    try:
+        WriteOptions.parse({name: "1"})
+    except OptionsError as error:
+        return "for reading only" not in str(error) and "unknown" not in str(error)
+    return True
+
+
+def test_secrets_are_shown_nowhere_and_they_travel() -> None:
+    given = {"awsAccessKeyId": "AKIDSECRET", "awsSecretAccessKey": "KEYSECRET", "sessionToken": "TOKENSECRET"}
+    found = WriteOptions.parse({"streamName": "orders", **given})
+    assert "SECRET" not in repr(found)
+    assert repr(found).startswith("WriteOptions(stream_name='orders'")
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert len({found, WriteOptions.parse({"streamName": "orders", **given})}) == 1
+
+
+def test_an_unknown_option_points_to_the_page_on_writing() -> None:
+    with pytest.raises(OptionsError, match=r"unknown option qwertz.*see docs/writing\.md"):
+        WriteOptions.parse({"streamName": "orders", "qwertz": "1"})
+
+
+def test_the_documentation_is_the_table() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "writing.md").read_text()
+    begin, end = "<!-- options: rendered from spout/write_options.py -->\n", "<!-- end of options -->"
+    assert text.split(begin)[1].split(end)[0] == write_options_markdown()

@@ -1,0 +1,156 @@
+"""Shards that retention has removed are forgotten: ZooKeeper keeps what is open, not history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from by_hand import Lives, Query, numbers
+
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
+from kinesis_trident.checkpoint.model.nodes import ExternalNode
+from kinesis_trident.spout.testing import MemoryKinesis
+
+A = "shardId-000000000000"
+Start = Callable[..., Query]
+
+
+@pytest.fixture
+def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
+    lives = Lives(zookeeper.hosts, app)
+    yield lives
+    lives.end()
+
+
+def resharded(query: Query, kinesis: MemoryKinesis, times: int) -> list[str]:
+    """Split and merge a stream of one shard, each shard read to its end: those that are closed now."""
+    closed = []
+    for time in range(times):
+        (shard,) = kinesis.open_shards
+        kinesis.put(shard, str(time).encode())
+        parts = kinesis.split(shard)
+        kinesis.merge(*parts)
+        closed += [shard, *parts]
+    query.drain()
+    return closed
+
+
+def stored(query: Query) -> set[str]:
+    """The shards that ZooKeeper has nodes of."""
+    store, client = query.store, query.store.client
+    return {
+        *store.checkpoints(),
+        *store.inflight(),
+        *store.dead_letters(),
+        *client.get_children(store.layout.external),
+    }
+
+
+def listed_again(query: Query) -> None:
+    query.run._state.list_shards(everything=True)
+
+
+def test_shards_past_retention_leave_nothing(lives: Lives) -> None:
+    kinesis = MemoryKinesis()
+    query = lives.begin(kinesis)
+    closed = resharded(query, kinesis, 10)
+    assert stored(query) >= set(closed)
+    for shard in closed:
+        kinesis.forget(shard)
+    listed_again(query)
+    assert stored(query) <= set(kinesis.open_shards)
+    # And the query goes on, here and after a restart.
+    (shard,) = kinesis.open_shards
+    kinesis.put(shard, b"99")
+    query.end()
+    again = lives.begin(kinesis, query.checkpoint)
+    assert numbers(again.drain()) == [99]
+
+
+def test_what_an_earlier_release_left_goes_at_the_first_listing(lives: Lives) -> None:
+    kinesis = MemoryKinesis()
+    query = lives.begin(kinesis)
+    closed = resharded(query, kinesis, 3)
+    checkpoints = {shard: query.store.checkpoints()[shard] for shard in closed}
+    for shard in closed:
+        kinesis.forget(shard)
+    listed_again(query)
+    for shard, node in checkpoints.items():
+        query.store.amend(shard, query.run.epoch, checkpoint=node)
+    query.end()
+    again = lives.begin(kinesis, query.checkpoint)
+    assert stored(again) >= set(closed)
+    assert again.plan() is None
+    assert stored(again) <= set(kinesis.open_shards)
+
+
+def test_dead_letters_of_forgotten_shards_are_counted_on(lives: Lives) -> None:
+    kinesis = MemoryKinesis()
+    query = lives.begin(kinesis, retryLimit="0")
+    for number in (1, 2, 3):
+        kinesis.put(A, str(number).encode())
+    query.batch(failing=[1, 3])
+    children = kinesis.split(A)
+    kinesis.put(children[0], b"4")
+    while query.run.settled < 3 or query.run._state.dead:
+        query.batch(failing=[4])
+    query.drain()
+    letters = query.store.dead_letters()
+    assert {shard: node.count for shard, node in letters.items()} == {A: 2, children[0]: 1}
+    for shard, left in ((A, 2), (children[0], 3)):
+        if shard != A:
+            kinesis.merge(*children)
+            query.drain()
+        kinesis.forget(shard)
+        listed_again(query)
+        assert query.store.dead_letters()[PAST_RETENTION].count == left
+        assert query.run.report()["deadLettered"] == 3
+    assert set(query.store.dead_letters()) == {PAST_RETENTION}
+    last = query.store.dead_letters()[PAST_RETENTION].last
+    assert [letter.message_id.rpartition("/")[2].partition(":")[0] for letter in last] == [A, A, children[0]]
+    query.end()
+    again = lives.begin(kinesis, query.checkpoint)
+    assert again.run.report()["deadLettered"] == 3
+
+
+def test_what_is_in_flight_keeps_its_shard(lives: Lives) -> None:
+    kinesis = MemoryKinesis()
+    query = lives.begin(kinesis, retryBackoff="1h..1h x1")
+    kinesis.put(A, b"1")
+    kinesis.split(A)
+    query.batch(failing=[1])
+    assert query.plan() is None
+    assert query.run._state.lineage[A].state == "drained"
+    kinesis.forget(A)
+    listed_again(query)
+    listed_again(query)
+    assert A in query.store.inflight()
+    query.end()
+    again = lives.begin(kinesis, query.checkpoint)
+    listed_again(again)
+    assert A in again.store.checkpoints()
+
+
+def test_a_shard_that_a_listing_lacks_by_mistake_is_not_started_over(lives: Lives) -> None:
+    kinesis = MemoryKinesis(shards=2)
+    query = lives.begin(kinesis, failOnDataLoss="false")
+    kinesis.put(A, b"1")
+    query.drain()
+    kinesis.forget(A)
+    listed_again(query)
+    assert A in query.store.checkpoints()
+    listed_again(query)
+    assert A not in query.store.checkpoints()
+
+
+def test_requests_for_a_forgotten_shard_stay_until_they_are_taken_in(lives: Lives) -> None:
+    kinesis = MemoryKinesis()
+    query = lives.begin(kinesis)
+    (first, *_) = resharded(query, kinesis, 1)
+    query.store.add_external(first, ExternalNode(op="replay", records=("1",)))
+    kinesis.forget(first)
+    listed_again(query)
+    asked, _ = query.store.external()
+    assert list(asked) == [first]
+    assert first not in query.store.checkpoints()

@@ -1,0 +1,180 @@
+"""The lineage of shards: nothing is read before its parents, nothing is left unread."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesis_trident.checkpoint.model.nodes import ShardLineage
+from kinesis_trident.spout.kinesis import Shard
+from kinesis_trident.spout.planner.shards.lineage import (
+    adopted,
+    drained,
+    first_listing,
+    joined,
+    listed_again,
+    readable,
+)
+from kinesis_trident.spout.positions import AtTimestamp
+
+START = AtTimestamp(1_700_000_000_000)
+
+
+def test_at_the_very_first_start_every_shard_begins_where_the_user_said() -> None:
+    lineage = first_listing([Shard("a", closed=True), Shard("b", ("a",))], START)
+    assert lineage == {
+        "a": ShardLineage((), "closed", str(START)),
+        "b": ShardLineage(("a",), "open", str(START)),
+    }
+
+
+def test_children_found_later_are_read_from_the_trim_horizon_after_all_their_parents() -> None:
+    lineage = first_listing([Shard("a"), Shard("b")], START)
+    listing = [Shard("a", closed=True), Shard("b", closed=True), Shard("c", ("a", "b"))]
+    lineage = listed_again(lineage, listing)
+    assert lineage["c"].start == "TRIM_HORIZON"
+    assert lineage["a"] == ShardLineage((), "closed", str(START))
+    assert readable(lineage, "parentFirst") == ["a", "b"]
+    lineage = drained(lineage, ["a"])
+    assert readable(lineage, "parentFirst") == ["b"]
+    lineage = drained(lineage, ["b"])
+    assert readable(lineage, "parentFirst") == ["c"]
+
+
+def test_a_closed_shard_is_not_drained_by_the_listing() -> None:
+    lineage = listed_again(first_listing([Shard("a")], START), [Shard("a", closed=True)])
+    assert lineage["a"].state == "closed"
+    assert readable(lineage, "parentFirst") == ["a"]
+
+
+def test_a_drained_shard_stays_drained_while_it_is_listed() -> None:
+    lineage = drained(first_listing([Shard("a", closed=True)], START), ["a"])
+    assert listed_again(lineage, [Shard("a", closed=True)])["a"].state == "drained"
+
+
+def test_a_parent_that_is_no_longer_listed_counts_as_done_and_is_forgotten() -> None:
+    lineage = first_listing([Shard("a", closed=True), Shard("b", ("a",)), Shard("c", ("never-seen",))], START)
+    assert readable(lineage, "parentFirst") == ["a", "c"]
+    lineage = listed_again(lineage, [Shard("b", ("a",)), Shard("c", ("never-seen",))])
+    assert sorted(lineage) == ["b", "c"]
+    assert readable(lineage, "parentFirst") == ["b", "c"]
+
+
+def test_a_listing_of_what_is_new_forgets_nothing_and_closes_what_it_came_from() -> None:
+    lineage = first_listing([Shard("a", closed=True), Shard("b", ("a",)), Shard("c", ("a",))], START)
+    new = [Shard("d", ("b",)), Shard("e", ("b",))]
+    after = joined(lineage, new)
+    assert sorted(after) == ["a", "b", "c", "d", "e"]
+    assert [after[shard].state for shard in "abcde"] == ["closed", "closed", "open", "open", "open"]
+    assert after["d"].start == "TRIM_HORIZON"
+    assert joined(after, []) == after
+
+
+def test_what_was_closed_before_the_start_is_not_read_although_it_is_listed_later() -> None:
+    """The first listing left out `a` and `b`, which a listing of everything names again."""
+    lineage = first_listing([Shard("c", ("b",))], START)
+    everything = [
+        Shard("a", closed=True),
+        Shard("b", ("a",), closed=True),
+        Shard("c", ("b",), closed=True),
+        Shard("d", ("c",)),
+    ]
+    for after in (joined(lineage, everything), listed_again(lineage, everything)):
+        assert sorted(after) == ["c", "d"]
+
+
+def test_an_adopted_offset_knows_what_was_before_it_and_what_came_after() -> None:
+    everything = [
+        Shard("a", closed=True),
+        Shard("b", ("a",), closed=True),
+        Shard("c", ("b",), closed=True),
+        Shard("d", ("b",), closed=True),
+        Shard("e", ("c", "d")),
+    ]
+    positions = {"c": "AFTER_SEQUENCE_NUMBER 5", "d": "SHARD_END"}
+    lineage = adopted({}, everything, positions)
+    assert {shard: node.state for shard, node in lineage.items()} == {
+        "a": "drained",
+        "b": "drained",
+        "c": "closed",
+        "d": "drained",
+        "e": "open",
+    }
+    assert lineage["e"].start == "TRIM_HORIZON"
+    assert readable(lineage, "parentFirst") == ["c"]
+
+
+def test_without_ordering_children_need_not_wait() -> None:
+    lineage = first_listing([Shard("a", closed=True), Shard("b", ("a",))], START)
+    assert readable(lineage, "none") == ["a", "b"]
+    assert readable(drained(lineage, ["a"]), "none") == ["b"]
+
+
+@settings(max_examples=200)
+@given(seed=st.integers(0, 2**32), ordering=st.sampled_from(["parentFirst", "none"]))
+def test_random_resharding(seed: int, ordering: str) -> None:
+    r = random.Random(seed)
+    stream = {f"s{i}": Shard(f"s{i}") for i in range(r.randint(1, 3))}
+    listed = dict(stream)
+    first = set(stream)
+    lineage = first_listing(list(listed.values()), START)
+    read_to_end: list[str] = []
+    unread_gone: set[str] = set()
+
+    def reshard() -> None:
+        open_ = [shard for shard in listed.values() if not shard.closed]
+        parents = r.sample(open_, min(len(open_), r.randint(1, 2)))
+        for parent in parents:
+            listed[parent.id] = stream[parent.id] = Shard(parent.id, parent.parents, True)
+        for _ in range(2 if len(parents) == 1 else 1):
+            name = f"s{len(stream)}"
+            listed[name] = stream[name] = Shard(name, tuple(parent.id for parent in parents))
+
+    def retention() -> None:
+        gone = [shard.id for shard in listed.values() if shard.closed]
+        if gone and r.random() < 0.3:
+            name = r.choice(gone)
+            del listed[name]
+            if name not in read_to_end:
+                unread_gone.add(name)
+
+    def read() -> None:
+        for name in readable(lineage, ordering):
+            assert name not in read_to_end
+            if ordering == "parentFirst":
+                waited = set(stream[name].parents) & lineage.keys()
+                assert waited <= set(read_to_end)
+        ended = [n for n in readable(lineage, ordering) if lineage[n].state == "closed" and r.random() < 0.7]
+        read_to_end.extend(ended)
+        lineage.update(drained(lineage, ended))
+
+    for _ in range(15):
+        r.choice([reshard, retention, read, read])()
+        if r.random() < 0.5:
+            before = set(lineage)
+            shards = r.sample(list(listed.values()), len(listed))
+            lineage = joined(
+                lineage, [shard for shard in shards if r.random() < 0.5 or shard.id not in before]
+            )
+            assert before | set(listed) == set(lineage)
+            lineage = listed_again(lineage, shards)
+            assert list(lineage) == sorted(listed)
+        for name, node in lineage.items():
+            assert node.start == (str(START) if name in first else "TRIM_HORIZON")
+            assert (node.state == "drained") == (name in read_to_end)
+    for name in list(listed):
+        listed[name] = Shard(name, listed[name].parents, True)
+    lineage = listed_again(lineage, list(listed.values()))
+    while names := readable(lineage, ordering):
+        read_to_end.extend(names)
+        lineage = drained(lineage, names)
+    assert set(read_to_end) | unread_gone == set(stream)
+    assert len(read_to_end) == len(set(read_to_end))
+
+
+@pytest.mark.parametrize("ordering", ["parentFirst", "none"])
+def test_nothing_is_readable_once_all_is_drained(ordering: str) -> None:
+    assert readable(drained(first_listing([Shard("a")], START), ["a"]), ordering) == []

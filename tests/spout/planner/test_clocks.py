@@ -1,0 +1,96 @@
+"""A wall clock that steps back: reading goes on, and what is due is due."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+
+import pytest
+from by_hand import Lives, SparkCheckpoint, numbers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.model.nodes import InflightNode
+from kinesis_trident.spout.planner.clocks import SteadyClock, due_in_time
+from kinesis_trident.spout.testing import MemoryKinesis
+from kinesis_trident.tracker.records import PendingRun, Run
+from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
+
+HOUR = 3600
+SHARD = "shardId-000000000000"
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(-5000, 5000)), max_size=20))
+def test_time_goes_on_at_least_as_fast_as_the_steady_clock(steps: list[tuple[float, float]]) -> None:
+    steady, offset = 0.0, 1e9
+    clock = SteadyClock(lambda: steady + offset, lambda: steady)
+    for passed, stepped in steps:
+        before = clock()
+        steady, offset = steady + passed, offset + stepped
+        now = clock()
+        assert now >= before + int(passed * 1000) - 1
+        assert now >= int((steady + offset) * 1000)
+
+
+@given(
+    st.integers(1, 5), st.integers(0, 10**6), st.sampled_from(["1s..60s x2", "0ms..0ms x1", "100ms..5m x3"])
+)
+def test_what_this_clock_has_made_due_keeps_its_time(attempt: int, seed: int, backoff: str) -> None:
+    now, policy = 1_700_000_000_123, RetryPolicy(9, Backoff.parse(backoff))
+    due = policy.due(attempt, now, random.Random(seed))
+    node = InflightNode(
+        txid=1,
+        waiting=(Run(first="1", last="1", due=due),),
+        pending=(PendingRun(txid=1, open=(0, 1), due=now + 30_000),),
+    )
+    assert due_in_time(node, now, policy.backoff.cap_ms + DUE_GRAIN_MS, 30_000) is node
+
+
+def test_what_was_made_due_by_a_clock_that_was_ahead_is_due() -> None:
+    now, ahead = 1_700_000_000_000, HOUR * 1000
+    node = InflightNode(
+        txid=1,
+        waiting=(
+            Run(first="1", last="1", due=now + ahead),
+            Run(first="2", last="2", due=now + 500),
+        ),
+        pending=(PendingRun(txid=1, open=(0, 1), due=now + ahead),),
+    )
+    found = due_in_time(node, now, 61_000, 30_000)
+    assert [run.due for run in found.waiting] == [now, now + 500]
+    assert [run.due for run in found.pending] == [now + 30_000]
+
+
+@pytest.fixture
+def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
+    found = Lives(zookeeper.hosts, app, retryLimit="3", retryBackoff="1s..1s x1")
+    yield found
+    found.end()
+
+
+def test_reading_goes_on_where_the_wall_clock_steps_back(lives: Lives) -> None:
+    stepped = 0
+    lives.clock = lambda: time.time() + stepped
+    kinesis, checkpoint = MemoryKinesis(), SparkCheckpoint()
+    query = lives.begin(kinesis, checkpoint)
+    for number in range(3):
+        kinesis.put(SHARD, b"%d" % number)
+    assert numbers(query.batch(failing=[1])) == [0, 1, 2]
+    # What failed is in ZooKeeper now, due within two seconds.
+    query.run.settle_finished(query.committed)
+    stepped = -HOUR
+    kinesis.put(SHARD, b"3")
+    assert query.run.report()["retrying"] == 1
+    found: set[int] = set()
+    while not found >= {1, 3}:
+        found |= set(numbers(query.batch(failing=[3])))
+    query.run.settle_finished(query.committed)
+    query.end()
+
+    # The next process has only the clock that is another hour behind.
+    stepped = -2 * HOUR
+    query = lives.begin(kinesis, checkpoint)
+    while 3 not in numbers(query.batch()):
+        pass

@@ -1,0 +1,135 @@
+"""What offsets name of failed records: within a bound, whatever fails; and what does not fit is not forgotten."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
+from kinesis_trident.spout.planner.named_runs import due_bytes, fitting, waiting_bytes, with_failures
+from kinesis_trident.spout.planner.offsets import offset_from_plan
+from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState, make_plan, starting_plan
+from kinesis_trident.spout.positions import TRIM_HORIZON, At, parse_position
+from kinesis_trident.tracker.records import Failure, RecordPosition, Run
+
+NOW = 1_700_000_000_000
+BEFORE = 49590338271490256608559692538361571095921575989136588898
+
+
+def failed(count: int, seed: int = 1, due: int = NOW, every: int = 1) -> tuple[Run, ...]:
+    """Runs of one record each, numbered as Kinesis does, with a reason each."""
+    rng, sequence, runs = random.Random(seed), BEFORE, []
+    for number in range(count):
+        prev = sequence
+        sequence += rng.randrange(1, 10**27)
+        failures = (Failure(NOW - 1, f"ValueError: {number}".ljust(200, ".")),)
+        runs.append(
+            Run(
+                str(sequence),
+                str(sequence),
+                1,
+                str(prev),
+                1,
+                due if number % every == 0 else NOW + 1,
+                failures,
+            )
+        )
+    return tuple(runs)
+
+
+def shard(*waiting: Run, dead: tuple[Run, ...] = ()) -> ShardState:
+    return ShardState(
+        TRIM_HORIZON,
+        CheckpointNode(checkpoint=str(BEFORE), txid=3, position=f"AFTER_SEQUENCE_NUMBER {10**56}"),
+        InflightNode(txid=3, waiting=waiting, dead=dead),
+    )
+
+
+def planned(states: dict[str, ShardState], txid: int = 4, max_turn: int = 0):  # type: ignore[no-untyped-def]
+    plan = make_plan(
+        txid=txid,
+        plan="p" * 32,
+        streams={"orders": 1},
+        states=states,
+        read=states,
+        now=NOW,
+        max_records=None,
+        max_turn=max_turn,
+    )
+    assert plan is not None
+    return plan
+
+
+@pytest.mark.parametrize(("shards", "runs"), [(1, 50_000), (10, 1_000), (300, 200), (300, 1)])
+@pytest.mark.parametrize("every", [1, 2])
+def test_an_offset_is_bounded_whatever_fails(shards: int, runs: int, every: int) -> None:
+    states = {f"shardId-{i:012d}": shard(*failed(runs, i, every=every)) for i in range(shards)}
+    plan = planned(states)
+    text = json.dumps(offset_from_plan(plan))
+    # Positions, of which there is one a shard at least, are beside.
+    assert len(text) <= due_bytes(shards) + waiting_bytes(shards) + 400 * shards + 1024
+    assert len(text) <= 256 * 1024
+    assert "ValueError" not in text
+    # Something of every shard that has something due comes with it, as far as that fits at all.
+    assert len(plan.retries) == shards
+    assert len(json.dumps(offset_from_plan(starting_plan(3, {"orders": 1}, states)))) <= 256 * 1024
+
+
+def test_what_is_not_named_is_read_again_from_its_first_record() -> None:
+    runs = failed(5_000, due=NOW + 1)
+    states = {
+        "a": shard(*runs),
+        "b": shard(*failed(3, 3, due=NOW + 1)),
+        "c": shard(*runs[1:], dead=(runs[0],)),
+    }
+    plan = planned(states)
+    assert set(plan.notDone) == {"b"}
+    assert set(plan.resume) == {"a", "c"}
+    for name in ("a", "c"):
+        resume = parse_position(plan.resume[name])
+        assert isinstance(resume, At)
+        assert resume.record == runs[0].last_position
+
+
+def test_a_shard_has_no_more_runs_than_its_bound_within_one_turn_either() -> None:
+    room = 100_000
+    assert planned({"a": shard()}, max_turn=room).room == {}
+    some = shard(*failed(RUNS_A_SHARD - 10, due=NOW + 1))
+    plan = planned({"a": some, "b": shard()}, max_turn=room)
+    # Every second one can fail, and be a run of its own.
+    assert plan.room == {"a": 20}
+    full = shard(*failed(RUNS_A_SHARD, due=NOW + 1))
+    assert planned({"a": full, "b": shard()}, max_turn=room).read == ("b",)
+
+
+@given(
+    st.dictionaries(st.integers(0, 30), st.integers(0, 40), max_size=30),
+    st.integers(200, 20_000),
+    st.integers(1, 10**6),
+)
+def test_what_fits_is_the_first_of_each_and_no_list_is_left_out_for_ever(
+    lists: dict[int, int], most: int, turn: int
+) -> None:
+    runs = {key: failed(count, key) for key, count in lists.items()}
+    for key, some in fitting(runs, most, turn).items():
+        assert [run.last for run in some] == [run.last for run in runs[key][: len(some)]]
+        assert all(run.first and run.failures == () for run in some)
+    wanted = {key for key, some in runs.items() if some}
+    seen: set[int] = set()
+    for number in range(2 * len(wanted)):
+        seen |= fitting(runs, most, turn + number).keys()
+    assert seen == wanted
+
+
+def test_exhausted_runs_are_given_their_reasons_back() -> None:
+    dead = failed(3)
+    plan = planned({"a": shard(dead=dead)})
+    assert not any(run.failures for run in plan.dead["a"])
+    again = with_failures(plan, {"a": dead})
+    assert [run.failures for run in again.dead["a"]] == [run.failures for run in dead]
+    assert with_failures(plan, {}).dead == plan.dead
+    assert RecordPosition.parse(again.dead["a"][0].last) == dead[0].last_position

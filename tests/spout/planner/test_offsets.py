@@ -1,0 +1,98 @@
+"""Plans as the offsets that Spark logs, and back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import Plan
+from kinesis_trident.spout.errors import OffsetError
+from kinesis_trident.spout.planner.offsets import in_home, offset_from_plan, plan_from_offset
+from kinesis_trident.tracker.records import Failure, Run
+
+SHARDS = st.sampled_from(["shardId-000000000000", "shardId-000000000001"])
+POSITIONS = st.integers(0, 10**128).map(str)
+RUNS = st.builds(
+    Run,
+    first=st.one_of(st.just(""), POSITIONS),
+    last=POSITIONS,
+    count=st.integers(1, 10**6),
+    prev=st.none() | POSITIONS,
+    attempt=st.integers(0, 100),
+    due=st.integers(0, 2**43),
+    failures=st.lists(st.builds(Failure, time=st.integers(0, 2**43), reason=st.text(max_size=20))).map(tuple),
+)
+BY_SHARD = st.dictionaries(SHARDS, st.lists(RUNS, max_size=3).map(tuple))
+PLANS = st.builds(
+    Plan,
+    txid=st.integers(0, 2**53),
+    plan=st.text("0123456789abcdef", max_size=32),
+    streams=st.dictionaries(st.text(max_size=5), st.integers(0, 2**43)),
+    positions=st.dictionaries(
+        SHARDS, st.just("TRIM_HORIZON") | POSITIONS.map("AFTER_SEQUENCE_NUMBER {}".format)
+    ),
+    read=st.lists(SHARDS).map(tuple),
+    retries=BY_SHARD,
+    dead=BY_SHARD,
+    notDone=BY_SHARD,
+    limit=st.none() | st.integers(1, 10**6),
+)
+
+
+@given(PLANS)
+def test_a_plan_comes_back_from_sparks_log_as_it_was(plan: Plan) -> None:
+    assert plan_from_offset(json.loads(json.dumps(offset_from_plan(plan)))) == plan
+
+
+def offset(**changes: Any) -> dict[str, Any]:
+    return {"v": 1, "txid": 3, "plan": "p", "streams": {"s": 1}, "positions": {}} | changes
+
+
+@pytest.mark.parametrize("version", [3, 0, "1", None])
+def test_another_version_is_refused_with_both_named(version: object) -> None:
+    with pytest.raises(OffsetError, match=rf"version {version!r}, this release reads versions 1 and 2"):
+        plan_from_offset(offset(v=version))
+
+
+def test_an_offset_of_another_source_is_refused() -> None:
+    with pytest.raises(OffsetError, match="version None"):
+        plan_from_offset({"shardId-0": "123"})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        offset(surprise=1),
+        offset(txid="3"),
+        {key: value for key, value in offset().items() if key != "positions"},
+        offset(retries={"s": [{"first": "1"}]}),
+        offset(retries={"s": [{"first": "1", "last": "1", "colour": "red"}]}),
+    ],
+)
+def test_what_is_not_exactly_an_offset_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(OffsetError, match="not ours"):
+        plan_from_offset(wrong)
+    assert plan_from_offset(offset()).txid == 3
+
+
+def test_a_plan_of_a_stream_read_alone_names_its_shards_as_the_home_of_several_does() -> None:
+    by_shard = [
+        field.name
+        for field in msgspec.structs.fields(Plan)
+        if field.name != "streams" and getattr(field.type, "__origin__", None) is dict
+    ]
+    assert {"positions", "retries"} < set(by_shard)
+    alone = Plan(txid=1, plan="p", streams={"orders": 7}, positions={})
+    filled = msgspec.structs.replace(alone, read=("s1",), **{name: {"s1": "x"} for name in by_shard})
+    home = Layout("/", "app")
+    moved = in_home(filled, home)
+    assert moved.read == ("orders@7/s1",)
+    assert {shard for name in by_shard for shard in getattr(moved, name)} == {"orders@7/s1"}
+    assert in_home(moved, home) == moved
+    assert in_home(filled, Layout("/", "app", "orders", 7)) == filled

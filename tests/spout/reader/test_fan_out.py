@@ -1,0 +1,439 @@
+"""A shard read by subscriptions: the source's client and fetcher against the scripted endpoint."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kinesis_trident.spout.kinesis import (
+    AccessDeniedError,
+    ConsumerMissingError,
+    InUseError,
+    KinesisError,
+    ThrottledError,
+    Unavailable,
+)
+from kinesis_trident.spout.kinesis.client import BotoKinesis
+from kinesis_trident.spout.kinesis.closing import Closing
+from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
+from kinesis_trident.spout.reader.fan_out import SubscriptionPager
+from kinesis_trident.spout.reader.fetch import Bounds, FanOut, ShardFetcher, Turn
+from kinesis_trident.spout.testing import Cut, FakeTime, Quotas, Refuse, ScriptedKinesis, aggregate
+from kinesis_trident.spout.testing.event_stream import event_message
+from kinesis_trident.spout.testing.server import LoopbackServer, Reply, Request
+from kinesis_trident.tracker.records import RecordPosition, Run
+
+SHARD = "shardId-000000000000"
+EVENT = "SubscribeToShardEvent"
+PLENTY = Bounds(records=10**9, bytes=10**12, seconds=60)
+
+
+@dataclass
+class Rig:
+    """A stream of one shard with a consumer, and a clock that stands still but for sleeping."""
+
+    server: ScriptedKinesis
+    client: BotoKinesis
+    consumer: str
+    time: FakeTime
+    options: Options
+
+    def put(self, *payloads: bytes) -> list[RecordPosition]:
+        return [RecordPosition(self.server.put("orders", SHARD, data)) for data in payloads]
+
+    def pager(self, position: Position = TRIM_HORIZON, *, deaggregate: bool = True) -> SubscriptionPager:
+        return SubscriptionPager(
+            self.client,
+            self.consumer,
+            "orders",
+            SHARD,
+            position,
+            Closing(self.client, "orders", SHARD),
+            deaggregate=deaggregate,
+            clock=self.time,
+            sleep=self.time.sleep,
+            rng=random.Random(3),
+        )
+
+    def fetcher(self, *, pushed: bool = True) -> ShardFetcher:
+        limiter = ShardLimiter(ShardBudget(0, 1e15), clock=self.time, sleep=self.time.sleep)
+        fan_out = FanOut(self.client, self.consumer) if pushed else None
+        return ShardFetcher(
+            self.client,
+            "orders",
+            SHARD,
+            self.options,
+            fan_out=fan_out,
+            limiter=limiter,
+            wall=self.time.milliseconds,
+        )
+
+    def turn(self, position: Position = TRIM_HORIZON, bounds: Bounds = PLENTY) -> Turn:
+        return self.fetcher().fetch_new(position, bounds)
+
+    def calls(self, name: str) -> int:
+        return self.server.calls[name, SHARD]
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[tuple[ScriptedKinesis, BotoKinesis, FakeTime, Options]]:
+    time = FakeTime()
+    with ScriptedKinesis(clock=time.milliseconds) as server:
+        given = {
+            "streamName": "orders",
+            "applicationName": "app",
+            "zookeeper.hosts": "zk:2181",
+            "clientNumRetries": "0",
+            "endpointUrl": server.endpoint_url,
+            "consumerMode": "efo",
+        }
+        options = Options.parse(given)
+        yield server, BotoKinesis(options), time, options
+
+
+@pytest.fixture
+def rig(endpoint: tuple[ScriptedKinesis, BotoKinesis, FakeTime, Options]) -> Rig:
+    """A new stream of the same name each time, on one endpoint."""
+    server, client, time, options = endpoint
+    return fresh(server, client, time, options)
+
+
+def fresh(server: ScriptedKinesis, client: BotoKinesis, time: FakeTime, options: Options) -> Rig:
+    try:
+        server.recreate("orders")
+    except KinesisError:
+        server.create_stream("orders")
+    server.clear()
+    server.calls.clear()
+    server.limit(Quotas())
+    time.sleeps.clear()
+    arn = client.describe("orders").arn
+    client.register_consumer(arn, "app")
+    return Rig(server, client, client.describe_consumer(arn, "app").arn, time, options)
+
+
+def payloads(batches: list[pa.RecordBatch]) -> list[bytes]:
+    return [data for batch in batches for data in batch.column("data").to_pylist()]
+
+
+def given_by(pager: SubscriptionPager, events: int) -> list[bytes]:
+    """The payloads of so many events."""
+    found: list[bytes] = []
+    for _ in range(events):
+        records = pager.next(60)
+        assert records is not None
+        found += records.column("data").to_pylist()
+    return found
+
+
+def test_a_turn_holds_what_polling_would_have_given(rig: Rig) -> None:
+    rig.put(b"a", b"", b"ccc")
+    rig.time.sleep(7)
+    rig.put(aggregate([(b"x", "k"), (b"y", "k")]), b"e")
+    pushed, polled = rig.turn(), rig.fetcher(pushed=False).fetch_new(TRIM_HORIZON, PLENTY)
+    assert payloads(pushed.batches) == [b"a", b"", b"ccc", b"x", b"y", b"e"]
+    table, expected = pa.Table.from_batches(pushed.batches), pa.Table.from_batches(polled.batches)
+    assert table.equals(expected)
+    for name in ("count", "size", "last", "end", "closed", "behind_ms", "arrival", "seen"):
+        assert getattr(pushed, name) == getattr(polled, name), name
+
+
+@pytest.mark.parametrize("start", ["horizon", "after", "at", "time", "inside"])
+def test_every_position_begins_a_subscription(rig: Rig, start: str) -> None:
+    (first,) = rig.put(b"a")
+    rig.time.sleep(2)
+    (second,) = rig.put(aggregate([(b"x", "k"), (b"y", "k")]))
+    rig.put(b"z")
+    positions: dict[str, tuple[Position, list[bytes]]] = {
+        "horizon": (TRIM_HORIZON, [b"a", b"x", b"y", b"z"]),
+        "after": (After(first), [b"x", b"y", b"z"]),
+        "at": (At(second), [b"x", b"y", b"z"]),
+        "time": (AtTimestamp(rig.time.milliseconds()), [b"x", b"y", b"z"]),
+        "inside": (After(RecordPosition(second.sequence, 0)), [b"y", b"z"]),
+    }
+    position, expected = positions[start]
+    assert payloads(rig.turn(position).batches) == expected
+
+
+def test_a_turn_is_one_subscription_and_no_polling(rig: Rig) -> None:
+    rig.put(b"a")
+    assert rig.turn().seen is not None
+    assert (rig.calls("SubscribeToShard"), rig.calls("GetRecords")) == (1, 0)
+
+
+def test_the_bounds_of_a_turn_hold_and_the_rest_comes_next(rig: Rig) -> None:
+    rig.put(*[b"%d" % n for n in range(10)])
+    first = rig.turn(bounds=Bounds(7, 10**9, 60))
+    assert payloads(first.batches) == [b"%d" % n for n in range(7)]
+    assert first.seen is None
+    second = rig.turn(first.end)
+    assert payloads(second.batches) == [b"7", b"8", b"9"]
+
+
+def test_an_idle_position_advances_with_time(rig: Rig) -> None:
+    began = rig.time.milliseconds()
+    rig.time.sleep(3600)
+    turn = rig.turn(AtTimestamp(began))
+    # When the subscription began, in whole seconds as the service tells the time.
+    seen = rig.time.milliseconds() // 1000 * 1000
+    assert (turn.count, turn.seen) == (0, seen)
+    assert turn.end == AtTimestamp(seen - 300_000)
+
+
+def test_a_subscription_is_renewed_where_it_ended(rig: Rig) -> None:
+    rig.put(b"a")
+    pager = rig.pager()
+    assert given_by(pager, 1) == [b"a"]
+    rig.put(b"b")
+    assert given_by(pager, 1) == [b"b"]
+    rig.server.advance(300)
+    rig.put(b"c")
+    assert given_by(pager, 1) == [b"c"]
+    assert rig.calls("SubscribeToShard") == 2
+    pager.close()
+
+
+def test_a_subscription_without_records_keeps_its_position_and_is_renewed_behind_it(rig: Rig) -> None:
+    rig.server.gap("orders", SHARD, 1)
+    pager = rig.pager()
+    assert given_by(pager, 2) == []
+    assert not pager.drained
+    continuation = pager.page.next_iterator if pager.page else None
+    assert continuation is not None
+    assert pager.position == TRIM_HORIZON
+    rig.server.advance(300)
+    rig.put(b"a")
+    assert given_by(pager, 1) == [b"a"]
+    # The renewed one was after the continuation: the walk through empty answers did not start over.
+    assert rig.calls(EVENT) == 3
+    pager.close()
+
+
+def test_a_subscription_of_another_one_is_waited_for_with_jitter(rig: Rig) -> None:
+    rig.put(b"a")
+    other = rig.client.subscribe(rig.consumer, SHARD, str(TRIM_HORIZON))
+    other.close()
+    began = rig.time.now
+    assert payloads(rig.turn().batches) == [b"a"]
+    # One call a second at most, and none longer apart than two; the sixth would be too many.
+    assert all(1 <= seconds <= 2 for seconds in rig.time.sleeps)
+    assert 5 <= rig.time.now - began < 7
+    assert rig.calls("SubscribeToShard") == 2 + len(rig.time.sleeps)
+
+
+def test_a_turn_ends_empty_where_the_subscription_stays_in_use(rig: Rig) -> None:
+    rig.put(b"a")
+    rig.server.limit(Quotas(resubscribe_ms=3_600_000))
+    rig.client.subscribe(rig.consumer, SHARD, str(TRIM_HORIZON)).close()
+    turn = rig.turn()
+    assert (turn.count, turn.end, turn.seen) == (0, TRIM_HORIZON, None)
+    with pytest.raises(InUseError, match=rf"stream 'orders', shard {SHARD}.*no other application"):
+        rig.pager().next(60)
+
+
+def test_who_is_taken_over_ends_the_turn_with_what_it_holds(rig: Rig) -> None:
+    rig.put(b"a")
+    pager = rig.pager()
+    assert given_by(pager, 1) == [b"a"]
+    rig.server.advance(5)
+    other = rig.client.subscribe(rig.consumer, SHARD, str(TRIM_HORIZON))
+    with pytest.raises(InUseError, match="taken over"):
+        # The five seconds may bring an empty event first, but no more than that one.
+        given_by(pager, 2)
+    assert other.next(60) is not None
+    other.close()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_stream_cut_in_an_event_gives_nothing_of_it_and_goes_on(rig: Rig, share: float) -> None:
+    rig.server.limit(Quotas(resubscribe_ms=None))
+    rig.put(b"a", b"b")
+    pager = rig.pager()
+    assert given_by(pager, 1) == [b"a", b"b"]
+    rig.server.script(EVENT, Cut(share))
+    rig.put(b"c", b"d")
+    with pytest.raises(Unavailable, match=f"shard {SHARD}"):
+        pager.next(60)
+    assert given_by(pager, 1) == [b"c", b"d"]
+    assert rig.server.faults_left == 0
+    pager.close()
+
+
+def test_a_connection_that_closes_before_the_first_event_is_no_end(rig: Rig) -> None:
+    rig.server.limit(Quotas(resubscribe_ms=None))
+    rig.put(b"a")
+    rig.server.script("SubscribeToShard", Cut(0.5))
+    rig.server.script("SubscribeToShard", Cut(0))
+    turn = rig.turn()
+    assert (payloads(turn.batches), turn.closed) == ([b"a"], False)
+    assert rig.server.faults_left == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("InternalFailureException", Unavailable),
+        ("KMSThrottlingException", ThrottledError),
+        ("KMSAccessDeniedException", AccessDeniedError),
+        ("KMSDisabledException", KinesisError),
+    ],
+)
+def test_errors_inside_the_stream_say_what_they_are(rig: Rig, code: str, kind: type[KinesisError]) -> None:
+    rig.server.script(EVENT, Refuse(code, "said in the stream"))
+    with pytest.raises(kind, match=f"position TRIM_HORIZON: .*{code}.*said in the stream"):
+        rig.pager().next(60)
+
+
+def test_a_fault_inside_the_stream_is_waited_out(rig: Rig) -> None:
+    rig.server.limit(Quotas(resubscribe_ms=None))
+    rig.put(b"a")
+    rig.server.script(EVENT, Refuse("InternalFailureException"), times=3)
+    rig.server.script("SubscribeToShard", Refuse.failed(), skip=1)
+    assert payloads(rig.turn().batches) == [b"a"]
+    assert rig.server.faults_left == 0
+    assert len(rig.time.sleeps) == 4
+
+
+def test_a_throttle_ends_the_turn_with_what_it_holds(rig: Rig) -> None:
+    rig.server.limit(Quotas(resubscribe_ms=None))
+    rig.put(b"a")
+    rig.server.gap("orders", SHARD, 1)
+    rig.server.script(EVENT, Refuse("KMSThrottlingException"), skip=1)
+    turn = rig.turn()
+    assert payloads(turn.batches) == [b"a"]
+    assert turn.seen is None
+
+
+def test_a_closed_parent_is_drained_by_its_last_event(rig: Rig) -> None:
+    (last,) = rig.put(b"a")
+    children = rig.server.split("orders", SHARD)
+    turn = rig.turn()
+    assert payloads(turn.batches) == [b"a"]
+    assert turn.closed
+    assert turn.end == ShardEnd(last)
+    rig.server.put("orders", children[0], b"child")
+    child = ShardFetcher(
+        rig.client, "orders", children[0], rig.options, fan_out=FanOut(rig.client, rig.consumer)
+    )
+    assert payloads(child.fetch_new(TRIM_HORIZON, PLENTY).batches) == [b"child"]
+
+
+def test_a_parent_that_closes_under_a_subscription_is_drained(rig: Rig) -> None:
+    rig.put(b"a")
+    pager = rig.pager()
+    assert given_by(pager, 1) == [b"a"]
+    rig.server.split("orders", SHARD)
+    assert given_by(pager, 1) == []
+    assert pager.drained
+    pager.close()
+
+
+def test_records_of_ten_mebibytes_come_whole(rig: Rig) -> None:
+    large = [bytes([n]) * (10 * 2**20) for n in range(2)]
+    rig.put(*large)
+    turn = rig.turn()
+    assert payloads(turn.batches) == large
+
+
+def test_a_turn_does_not_wait_longer_than_its_bound_for_the_next_event(rig: Rig) -> None:
+    stream = rig.client.subscribe(rig.consumer, SHARD, str(TRIM_HORIZON))
+    assert stream.next(60) is not None
+    # The shard is idle and the endpoint's clock stands still: no other event will come.
+    with pytest.raises(Unavailable, match="nothing for too long"):
+        stream.next(0.05)
+    stream.close()
+
+
+def test_a_consumer_that_is_gone_is_named(rig: Rig) -> None:
+    rig.server.client().deregister_stream_consumer(ConsumerARN=rig.consumer)
+    with pytest.raises(ConsumerMissingError, match=rf"{rig.consumer}.*consumerLifecycle=managed"):
+        rig.turn()
+
+
+def test_what_is_read_again_is_polled(rig: Rig) -> None:
+    _, second, third = rig.put(b"a", b"b", b"c")
+    fetcher = rig.fetcher()
+    assert payloads(fetcher.fetch_until(TRIM_HORIZON, second).batches) == [b"a", b"b"]
+    due = fetcher.fetch_due([Run(first=str(third), last=str(third))], 1, None)
+    assert payloads(due.segments[0]) == [b"c"]
+    assert (rig.calls("SubscribeToShard"), rig.calls("GetRecords")) == (0, 2)
+
+
+def test_an_event_that_cannot_be_read_is_a_fault(rig: Rig) -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        yield event_message(EVENT, b"<html>")
+
+    def answer(request: Request) -> Reply:
+        return Reply(200, {"Content-Type": "application/vnd.amazon.eventstream"}, parts=parts())
+
+    server = LoopbackServer(answer)
+    options = replace(rig.options, endpoint_url=f"http://127.0.0.1:{server.start()}")
+    try:
+        stream = BotoKinesis(options).subscribe(rig.consumer, SHARD, str(TRIM_HORIZON))
+        with pytest.raises(Unavailable, match=r"an event cannot be read \(6 bytes\)"):
+            stream.next(60)
+        stream.close()
+    finally:
+        server.stop()
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.integers(1, 30).map(lambda count: ("put", count)),
+            st.floats(0, 0.99).map(lambda share: ("fault", Cut(share))),
+            st.just(("fault", Refuse("InternalFailureException"))),
+            st.just(("end", None)),
+            st.just(("turn", None)),
+        ),
+        max_size=12,
+    )
+)
+def test_every_record_comes_once_in_order_whatever_happens(
+    endpoint: tuple[ScriptedKinesis, BotoKinesis, FakeTime, Options], steps: list[tuple[str, object]]
+) -> None:
+    rig = fresh(*endpoint)
+    rig.server.limit(Quotas(resubscribe_ms=None))
+    written: list[bytes] = []
+    found: list[bytes] = []
+    position: Position = TRIM_HORIZON
+    pager = rig.pager(position)
+
+    def read_on() -> None:
+        while len(found) < len(written):
+            try:
+                records = pager.next(60)
+            except Unavailable:
+                continue
+            assert records is not None
+            found.extend(records.column("data").to_pylist())
+
+    for what, given_ in steps:
+        if what == "put":
+            assert isinstance(given_, int)
+            for _ in range(given_):
+                written.append(b"%d" % len(written))
+                rig.put(written[-1])
+        elif what == "fault":
+            assert isinstance(given_, Cut | Refuse)
+            rig.server.script(EVENT, given_)
+        elif what == "end":
+            rig.server.advance(300)
+        else:
+            read_on()
+    read_on()
+    pager.close()
+    assert found == written

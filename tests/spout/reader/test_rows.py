@@ -1,0 +1,134 @@
+"""Rows: their schema, their numbering, and what identifies a turn."""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import pairwise
+from operator import xor
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
+from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, SCHEMA, Segment, TurnRows, digest_of
+from kinesis_trident.tracker.ids import ordinal_of, shard_of, tag_of, tuple_ids
+
+TAG = 0xABCDEF
+POSITIONS = st.lists(st.tuples(st.integers(0, 10**56), st.integers(-1, 3)), max_size=12)
+
+
+def batch(positions: list[tuple[int, int]]) -> pa.RecordBatch:
+    n = len(positions)
+    columns = [
+        pa.array([f"key {i}" for i in range(n)], pa.string()),
+        pa.array([b"" if i % 3 == 0 else bytes([i]) for i in range(n)], pa.binary()),
+        pa.array([str(sequence) for sequence, _ in positions], pa.string()),
+        pa.array([sub for _, sub in positions], pa.int64()),
+        pa.array([1_700_000_000_000_000 + i for i in range(n)], pa.timestamp("us", tz="UTC")),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+def in_parts(whole: pa.RecordBatch, cuts: list[int]) -> list[pa.RecordBatch]:
+    bounds = [0, *sorted(cut % (whole.num_rows + 1) for cut in cuts), whole.num_rows]
+    return [whole.slice(start, stop - start) for start, stop in pairwise(bounds)]
+
+
+def turn(*segments: Segment) -> TurnRows:
+    return TurnRows("orders", "shardId-000000000001", 3, 17, TAG, list(segments))
+
+
+def anchors(rows: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+    root, edge = rows.column(ANCHORS).flatten().flatten()
+    return root.to_numpy(), edge.to_numpy()
+
+
+def test_the_schema_is_the_one_that_spark_expects() -> None:
+    assert to_arrow_schema(SCHEMA, timezone="UTC").equals(ARROW_SCHEMA)
+
+
+def test_rows_have_all_columns() -> None:
+    held = batch([(5, -1), (6, 0), (6, 1)])
+    (rows,) = turn(Segment([held], 2)).record_batches()
+    assert rows.schema.equals(ARROW_SCHEMA)
+    rows.validate(full=True)
+    for name in (
+        "partitionKey",
+        "data",
+        "sequenceNumber",
+        "subSequenceNumber",
+        "approximateArrivalTimestamp",
+    ):
+        assert rows.column(name).equals(held.column(name))
+    assert rows.column("messageId").to_pylist() == [
+        "orders/shardId-000000000001:5",
+        "orders/shardId-000000000001:6:0",
+        "orders/shardId-000000000001:6:1",
+    ]
+    for name, value in (
+        ("stream", "orders"),
+        ("shardId", "shardId-000000000001"),
+        ("attempt", 2),
+        ("txid", 17),
+    ):
+        assert rows.column(name).to_pylist() == [value] * 3
+    root, edge = anchors(rows)
+    assert (tag_of(root) == TAG).all()
+    assert (shard_of(root) == 3).all()
+    assert edge.tolist() == tuple_ids("orders", 17, "shardId-000000000001", ordinal_of(root)).tolist()
+    assert [len(row) for row in rows.column(ANCHORS).to_pylist()] == [1, 1, 1]
+
+
+def test_ordinals_are_consecutive_only_where_records_are_neighbours() -> None:
+    rows = turn(
+        Segment([batch([(1, -1), (2, -1)])], 2),
+        Segment([batch([(7, -1)])], 3),
+        Segment([batch([(20, -1)]), batch([]), batch([(21, -1), (22, -1)])], 1),
+    )
+    batches = list(rows.record_batches())
+    assert [b.column("attempt").to_pylist() for b in batches] == [[2, 2], [3], [1], [1, 1]]
+    assert [ordinal_of(anchors(b)[0]).tolist() for b in batches] == [[0, 1], [3], [5], [6, 7]]
+    assert rows.count == 6
+
+
+def test_an_empty_turn_yields_nothing() -> None:
+    rows = turn(Segment([batch([])], 1))
+    assert list(rows.record_batches()) == []
+    assert (rows.count, rows.xor(), rows.digest()) == (0, 0, digest_of([]))
+
+
+@given(POSITIONS, POSITIONS, st.lists(st.integers(0, 100), max_size=4))
+def test_xor_and_digest_are_the_same_whatever_batches_the_rows_come_in(
+    retried: list[tuple[int, int]], new: list[tuple[int, int]], cuts: list[int]
+) -> None:
+    whole = turn(Segment([batch(retried)], 2), Segment([batch(new)], 1))
+    parts = turn(Segment(in_parts(batch(retried), cuts), 2), Segment(in_parts(batch(new), cuts), 1))
+    assert whole.digest() == parts.digest()
+    ids = [int(edge) for rows in parts.record_batches() for edge in anchors(rows)[1]]
+    assert whole.xor() == parts.xor() == reduce(xor, ids, 0)
+    assert whole.count == parts.count == len(ids)
+    assert -(2**63) <= whole.xor() < 2**63
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([(1, -1), (23, -1)], [(12, -1), (3, -1)]),
+        ([(1, -1), (2, -1)], [(2, -1), (1, -1)]),
+        ([(1, -1)], [(1, 0)]),
+        ([(1, 0), (1, 1)], [(1, 0), (1, 0)]),
+        ([(1, -1)], []),
+        ([(1, -1), (1, -1)], [(1, -1)]),
+    ],
+)
+def test_other_records_give_another_digest(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
+    assert digest_of([batch(one)]) != digest_of([batch(other)])
+
+
+@given(POSITIONS, POSITIONS)
+def test_equal_digests_mean_equal_positions(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
+    assert (digest_of([batch(one)]) == digest_of([batch(other)])) == (one == other)

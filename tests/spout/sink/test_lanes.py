@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesis_trident.spout.kinesis import AccessDeniedError, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis.put_records import REQUEST_BYTES, REQUEST_RECORDS, Entry, Patience
+from kinesis_trident.spout.sink.lanes import Sent, send_side_by_side
+from kinesis_trident.spout.testing import FakeTime
+
+THROTTLED = {"ErrorCode": "ProvisionedThroughputExceededException", "ErrorMessage": "slow"}
+TAKEN = {"SequenceNumber": "1"}
+
+
+def rows(count: int, keys: int, size: int = 10) -> Iterator[tuple[Entry, int]]:
+    for n in range(count):
+        yield {"Data": b"%d" % n, "PartitionKey": f"key-{n % keys}"}, size
+
+
+class Kinesis:
+    """Takes what `refuse` does not want refused; sees whether a key is ever in two requests at once."""
+
+    def __init__(self, rng: random.Random | None = None, share: float = 0.0) -> None:
+        self._rng, self._share = rng or random.Random(0), share
+        self._lock = threading.Lock()
+        self._busy: set[str] = set()
+        self.under_way = 0
+        self.most = 0
+        self.refused = 0
+        self.arrived: dict[str, list[int]] = defaultdict(list)
+        self.requests: list[list[Entry]] = []
+
+    def __call__(self, entries: list[Entry]) -> list[dict[str, Any]]:
+        keys = {entry["PartitionKey"] for entry in entries}
+        with self._lock:
+            assert not keys & self._busy, "a partition key is in two requests at once"
+            self._busy |= keys
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            self.requests.append(entries)
+        try:
+            return self.answer(entries)
+        finally:
+            with self._lock:
+                self._busy -= keys
+                self.under_way -= 1
+
+    def answer(self, entries: list[Entry]) -> list[dict[str, Any]]:
+        results = []
+        with self._lock:
+            for entry in entries:
+                if self._rng.random() < self._share:
+                    self.refused += 1
+                    results.append(THROTTLED)
+                else:
+                    self.arrived[entry["PartitionKey"]].append(int(entry["Data"]))
+                    results.append(TAKEN)
+        return results
+
+
+def forever() -> Patience:
+    return Patience(1.0, lambda: 0.0)
+
+
+def at_once(_stop: threading.Event, _seconds: float) -> None:
+    pass
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.integers(0, 2500),
+    st.sampled_from([1, 3, 200]),
+    st.integers(1, 5),
+    st.sampled_from([0.0, 0.4]),
+    st.sampled_from([10, 100_000]),
+    st.randoms(use_true_random=False),
+)
+def test_everything_arrives_once_and_all_refusals_are_counted(
+    count: int, keys: int, lanes: int, share: float, size: int, rng: random.Random
+) -> None:
+    kinesis = Kinesis(rng, share)
+    sent = send_side_by_side(kinesis, rows(count, keys, size), lanes=lanes, patience=forever(), wait=at_once)
+    assert sorted(n for numbers in kinesis.arrived.values() for n in numbers) == list(range(count))
+    assert sent == Sent(count, count * size, kinesis.refused)
+    assert kinesis.most <= lanes
+    for request in kinesis.requests:
+        assert 0 < len(request) <= REQUEST_RECORDS
+        assert len(request) * size <= REQUEST_BYTES
+    if not share:
+        assert all(numbers == sorted(numbers) for numbers in kinesis.arrived.values())
+
+
+def test_a_key_is_refused_as_often_as_it_may_be_nothing_later_overtakes_its_request() -> None:
+    kinesis = Kinesis(random.Random(7), 0.5)
+    send_side_by_side(kinesis, rows(3000, 1), lanes=4, patience=forever(), wait=at_once)
+    [arrived] = kinesis.arrived.values()
+    assert [n // REQUEST_RECORDS for n in arrived] == sorted(n // REQUEST_RECORDS for n in arrived)
+
+
+def test_requests_are_under_way_side_by_side() -> None:
+    meeting = threading.Barrier(3, timeout=300)
+
+    class Meeting(Kinesis):
+        def answer(self, entries: list[Entry]) -> list[dict[str, Any]]:
+            meeting.wait()
+            return super().answer(entries)
+
+    kinesis = Meeting()
+    # Each lane has a key, so one request of each can only meet the others if all three are under way.
+    sent = send_side_by_side(kinesis, rows(300, 50), lanes=3, patience=forever())
+    assert (sent.records, kinesis.most) == (300, 3)
+
+
+def test_rows_are_taken_as_lanes_have_room_not_all_at_once() -> None:
+    taken = 0
+
+    def counted() -> Iterator[tuple[Entry, int]]:
+        nonlocal taken
+        for row in rows(20_000, 97):
+            taken += 1
+            yield row
+
+    class Slow(Kinesis):
+        ahead = 0
+
+        def answer(self, entries: list[Entry]) -> list[dict[str, Any]]:
+            results = super().answer(entries)
+            with self._lock:
+                arrived = sum(len(numbers) for numbers in self.arrived.values())
+            self.ahead = max(self.ahead, taken - arrived)
+            return results
+
+    kinesis = Slow()
+    send_side_by_side(kinesis, counted(), lanes=2, patience=forever())
+    # Of each lane: what is under way, what is filled, and the row that found both full.
+    assert kinesis.ahead <= 2 * (2 * REQUEST_RECORDS + 1)
+
+
+def test_what_fails_for_good_ends_the_waits_of_the_others() -> None:
+    waiting = threading.Event()
+
+    def send(entries: list[Entry]) -> list[dict[str, Any]]:
+        if entries[0]["PartitionKey"] == "key-0":
+            waiting.wait(300)
+            raise AccessDeniedError("no")
+        return [THROTTLED] * len(entries)
+
+    def wait(stop: threading.Event, _seconds: float) -> None:
+        waiting.set()
+        assert stop.wait(300), "the wait was not ended"
+
+    with pytest.raises(AccessDeniedError, match="no"):
+        send_side_by_side(send, rows(4, 2), lanes=8, patience=forever(), wait=wait)
+
+
+def test_no_more_rows_are_taken_after_a_failure_of_another_lane() -> None:
+    failing = threading.Event()
+
+    def rows_of_two_lanes() -> Iterator[tuple[Entry, int]]:
+        for _ in range(REQUEST_RECORDS + 1):
+            yield {"Data": b"1", "PartitionKey": "key-0"}, 1
+        assert failing.wait(300)
+        for _ in range(2_000 * REQUEST_RECORDS):
+            yield {"Data": b"1", "PartitionKey": "key-1"}, 1
+        raise AssertionError("all rows were taken")
+
+    def send(entries: list[Entry]) -> list[dict[str, Any]]:
+        if entries[0]["PartitionKey"] == "key-0":
+            failing.set()
+            raise AccessDeniedError("no")
+        return [TAKEN] * len(entries)
+
+    with pytest.raises(AccessDeniedError, match="no"):
+        send_side_by_side(send, rows_of_two_lanes(), lanes=8, patience=forever())
+
+
+def test_a_row_that_is_refused_here_ends_the_write_with_its_own_error() -> None:
+    def broken() -> Iterator[tuple[Entry, int]]:
+        yield from rows(2000, 1)
+        raise ValueError("row 2000")
+
+    kinesis = Kinesis()
+    with pytest.raises(ValueError, match="row 2000"):
+        send_side_by_side(kinesis, broken(), lanes=2, patience=forever())
+    assert kinesis.under_way == 0
+
+
+def test_a_stream_that_takes_nothing_is_given_up_when_patience_ends() -> None:
+    time = FakeTime()
+    calls = []
+
+    def send(entries: list[Entry]) -> list[dict[str, Any]]:
+        calls.append(time())
+        if len(calls) % 2:
+            raise Unavailable("503")
+        return [THROTTLED] * len(entries)
+
+    with pytest.raises((ThrottledError, Unavailable)):
+        send_side_by_side(
+            send,
+            rows(3, 1),
+            lanes=1,
+            patience=Patience(60.0, time),
+            wait=lambda _stop, seconds: time.sleep(seconds),
+            where="stream 'orders'",
+        )
+    assert 60.0 <= calls[-1] - calls[0] <= 65.0
+
+
+def test_a_stream_that_takes_one_record_at_a_time_is_not_given_up() -> None:
+    time = FakeTime()
+
+    def send(entries: list[Entry]) -> list[dict[str, Any]]:
+        time.sleep(9.0)
+        return [TAKEN] + [THROTTLED] * (len(entries) - 1)
+
+    sent = send_side_by_side(send, rows(50, 1), lanes=1, patience=Patience(10.0, time), wait=at_once)
+    assert (sent.records, sent.refusals) == (50, 49 * 50 // 2)
+    assert time() - 1_700_000_000.0 >= 50 * 9.0
+
+
+def test_rows_that_are_long_in_coming_cost_no_patience() -> None:
+    time = FakeTime()
+    answers = iter([[THROTTLED], [TAKEN]])
+
+    def late() -> Iterator[tuple[Entry, int]]:
+        time.sleep(3600.0)
+        yield from rows(1, 1)
+
+    sent = send_side_by_side(
+        lambda _: next(answers), late(), lanes=1, patience=Patience(10.0, time), wait=at_once
+    )
+    assert sent.refusals == 1
+
+
+def test_nothing_to_write_sends_nothing() -> None:
+    kinesis = Kinesis()
+    assert send_side_by_side(kinesis, iter(()), lanes=4, patience=forever()) == Sent()
+    assert kinesis.requests == []

@@ -1,0 +1,62 @@
+"""Finding numbers among many, wherever they stand, against a dict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesis_trident.tracker.acker.arrays import Runs
+
+LOW, HIGH = -(2**63), 2**63 - 1
+ENDS = st.sampled_from([LOW, LOW + 1, -1, 0, 1, HIGH - 1, HIGH])
+
+
+@st.composite
+def scattered(draw: st.DrawFn) -> list[int]:
+    """Numbers in runs of any length, near each other or anywhere."""
+    near = st.integers(-300, 300) | st.integers(2**40, 2**40 + 300)
+    firsts = draw(st.lists(near | ENDS | st.integers(LOW, HIGH), min_size=1, max_size=60))
+    lengths = draw(st.lists(st.integers(1, 5), min_size=len(firsts), max_size=len(firsts)))
+    spread = (first + n for first, length in zip(firsts, lengths, strict=True) for n in range(length))
+    return sorted({number for number in spread if number <= HIGH})
+
+
+@given(
+    scattered(), st.lists(ENDS | st.integers(LOW, HIGH) | st.integers(-310, 310), max_size=40), st.randoms()
+)
+def test_every_number_is_found_and_no_other(numbers: list[int], others: list[int], order) -> None:  # type: ignore[no-untyped-def]
+    runs = Runs(np.array(numbers, dtype=np.int64))
+    wanted = {number: place for place, number in enumerate(numbers)}
+    asked = [*numbers, *others]
+    order.shuffle(asked)
+    places, inside = runs.find(np.array(asked, dtype=np.int64))
+    found = [True] * len(asked) if inside is None else inside.tolist()
+    assert found == [number in wanted for number in asked]
+    assert [p for p, here in zip(places.tolist(), found, strict=True) if here] == [
+        wanted[number] for number in asked if number in wanted
+    ]
+    assert [runs.place(number) for number in asked] == [wanted.get(number) for number in asked]
+    assert runs.numbers(np.arange(len(numbers))).tolist() == numbers
+    assert (runs.first, runs.last) == (numbers[0], numbers[-1])
+
+
+@pytest.mark.parametrize("spread", ["even", "random", "crowded"])
+def test_many_numbers_in_any_order(spread: str) -> None:
+    rng, count = np.random.default_rng(7), 200_000
+    numbers = {
+        "even": np.arange(count) * 3 - count,
+        "random": np.unique(rng.integers(LOW, HIGH, count)),
+        # All but one in the first slot of a directory.
+        "crowded": np.append(np.arange(count) * 2, HIGH),
+    }[spread]
+    runs = Runs(numbers)
+    order = rng.permutation(len(numbers))
+    places, inside = runs.find(numbers[order])
+    assert inside is None
+    assert np.array_equal(places, order)
+    between = numbers[:-1] + 1
+    _, inside = runs.find(between)
+    assert inside is not None
+    assert np.array_equal(inside, np.isin(between, numbers))

@@ -1,0 +1,313 @@
+"""Acks and fails by name after the batch, against a model that holds every record by itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from naive_shard import shard_positions
+
+from kinesis_trident.checkpoint.model.codec import decode, encode
+from kinesis_trident.checkpoint.model.nodes import InflightNode
+from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.inflight.ack_counts import Told
+from kinesis_trident.tracker.inflight.explicit import TIMEOUT, ExplicitTracker
+from kinesis_trident.tracker.position_keys import Keys, keys_of, pack_in_parts, unpack
+from kinesis_trident.tracker.records import NotDone, PendingRun, RecordPosition, Run
+from kinesis_trident.tracker.retry import Backoff, RetryPolicy
+
+NOW = 1_700_000_000_000
+AT_ONCE = Backoff(0, 0, 1)
+NEVER = 10**15
+
+
+def made(positions: Sequence[RecordPosition]) -> Keys:
+    return keys_of(
+        [str(position.sequence) for position in positions], [position.sub for position in positions]
+    )
+
+
+@dataclass
+class Held:
+    """One record that was delivered."""
+
+    position: RecordPosition
+    state: str = "pending"
+    attempt: int = 1
+    due: int = 0
+    reasons: list[str] = field(default_factory=list)
+    beside: bool = False
+
+
+class Life:
+    """A shard's tracker, stored and restored at will, beside the model."""
+
+    def __init__(self, r: random.Random, policy: RetryPolicy) -> None:
+        self.r, self.policy = r, policy
+        self.tracker = ExplicitTracker(policy)
+        self.records: list[Held] = []
+        self.numbers: Iterator[RecordPosition] = shard_positions(r)
+        self.now, self.txid = NOW, 0
+        self.replays = r.random() < 0.4
+
+    def step(self) -> None:
+        self.now += self.r.choice([0, 1, 900, 4_000])
+        told = [self.ack, self.ack, self.fail, self.reset]
+        steps = [self.batch, self.batch, *told, self.time_out, self.restart]
+        self.r.choice([*steps, self.replay] if self.replays else steps)()
+        self.check()
+
+    def some(self, *states: str) -> list[Held]:
+        share = self.r.choice([0.1, 0.5, 1])
+        return [each for each in self.records if each.state in states and self.r.random() < share]
+
+    def of(self, run: Run) -> list[Held]:
+        first = RecordPosition.parse(run.first) if run.first else None
+        prev = RecordPosition.parse(run.prev) if run.prev else None
+        held = [
+            each
+            for each in self.records
+            if each.position <= run.last_position
+            and (first is None or each.position >= first)
+            and (first is not None or prev is None or each.position > prev)
+        ]
+        assert len(held) == run.count
+        return held
+
+    def batch(self) -> None:
+        """Dead runs are dead-lettered, due ones come again, new ones besides; some fail in the batch."""
+        self.txid += 1
+        for run in self.tracker.dead:
+            self.tracker.dead_lettered(run, run.count, None)
+            for each in self.of(run):
+                each.state = "done"
+        deadline = self.now + self.r.choice([0, 5_000, 30_000])
+        due = [(run, self.of(run)) for run in self.tracker.due(self.now, 5)]
+        served = [self.r.choice([run.count, run.count, self.r.randint(0, run.count)]) for run, _ in due]
+        rows = [each for (_, held), count in zip(due, served, strict=True) for each in held[:count]]
+        fresh = [Held(next(self.numbers), attempt=0) for _ in range(self.r.choice([0, 1, 9]))]
+        keys = made([each.position for each in (*rows, *fresh)])
+        start = 0
+        for (run, held), count in zip(due, served, strict=True):
+            through = held[count - 1].position if count else None
+            self.tracker.give_again(
+                run, count, through, txid=self.txid, keys=keys, start=start, deadline=deadline
+            )
+            start += count
+        self.tracker.give(self.txid, keys, start, deadline)
+        self.records += fresh
+        for each in (*rows, *fresh):
+            each.state, each.attempt, each.due = "pending", each.attempt + 1, deadline
+        failed = [each for each in (*rows, *fresh) if self.r.random() < 0.2]
+        pieces = [NotDone(str(each.position), str(each.position), 1, "bad") for each in failed]
+        if len(keys):
+            assert self.tracker.fail_given(self.txid, pieces, self.now, self.r) == 0
+        self.failed(failed, "bad")
+
+    def failed(self, records: Sequence[Held], reason: str) -> None:
+        for each in records:
+            each.reasons.append(reason)
+            exhausted = self.policy.exhausted(each.attempt)
+            each.state, each.due = ("dead", 0) if exhausted else ("waiting", -(-self.now // 1000) * 1000)
+
+    def told(self) -> tuple[list[Held], list[RecordPosition]]:
+        """Records that somebody names, and positions that are none: beyond all, or between two records."""
+        named = self.some("pending", "waiting", "dead", "done")
+        last = self.records[-1].position if self.records else RecordPosition(0)
+        beyond = [RecordPosition(last.sequence + 10**6 + i) for i in range(self.r.choice([0, 0, 3]))]
+        return named, beyond
+
+    def ack(self) -> None:
+        named, beyond = self.told()
+        told = self.tracker.ack_keys(made(self.shuffled(named, beyond)))
+        states = [each.state for each in named]
+        late = sum(state in ("waiting", "dead") for state in states)
+        assert told == Told(states.count("pending"), late, states.count("done"), len(beyond))
+        for each in named:
+            each.state = "done"
+
+    def fail(self) -> None:
+        named, beyond = self.told()
+        told = self.tracker.fail_keys(made(self.shuffled(named, beyond)), self.now, "refused", self.r)
+        pending = [each for each in named if each.state == "pending"]
+        assert told == Told(len(pending), 0, len(named) - len(pending), len(beyond))
+        self.failed(pending, "refused")
+
+    def reset(self) -> None:
+        """Somebody needs longer."""
+        named, beyond = self.told()
+        deadline = self.now + self.r.choice([1, 5_000, 60_000])
+        told = self.tracker.reset_keys(made(self.shuffled(named, beyond)), deadline)
+        pending = [each for each in named if each.state == "pending"]
+        assert told == Told(len(pending), 0, len(named) - len(pending), len(beyond))
+        for each in pending:
+            each.due = deadline
+
+    def shuffled(self, named: Sequence[Held], beyond: Sequence[RecordPosition]) -> list[RecordPosition]:
+        """In any order, some twice."""
+        positions = [each.position for each in named] + list(beyond)
+        positions += self.r.sample(positions, len(positions) // 3)
+        self.r.shuffle(positions)
+        return positions
+
+    def time_out(self) -> None:
+        late = [each for each in self.records if each.state == "pending" and each.due <= self.now]
+        assert self.tracker.time_out(self.now, self.r) == len(late)
+        self.failed(late, TIMEOUT)
+
+    def replay(self) -> None:
+        """Somebody asks for records again that are done."""
+        asked = [each for each in self.some("done") if self.r.random() < 0.3]
+        assert not self.tracker.replay([each.position for each in asked], self.now)
+        for each in asked:
+            each.beside = self.tracker.checkpoint is not None and each.position <= self.tracker.checkpoint
+            each.state, each.attempt, each.due, each.reasons = "waiting", 0, self.now // 1000 * 1000, []
+
+    def restart(self) -> None:
+        """Everything through ZooKeeper's texts."""
+        node = InflightNode(
+            txid=self.txid,
+            waiting=self.tracker.waiting,
+            dead=self.tracker.dead,
+            pending=self.tracker.unacked,
+            turns=tuple(self.tracker.turns_in_use),
+        )
+        read = decode("/inflight", encode(node), InflightNode)
+        turns = {txid: unpack(*pack_in_parts(keys)) for txid, keys in self.tracker.turns_in_use.items()}
+        self.tracker = ExplicitTracker.of(
+            self.tracker.checkpoint,
+            read.waiting,
+            read.dead,
+            read.pending,
+            turns,
+            self.policy,
+            through=self.records[-1].position if self.records else None,
+        )
+
+    def check(self) -> None:
+        pending = {each.position: each for each in self.records if each.state == "pending"}
+        turns = self.tracker.turns_in_use
+        found = {}
+        for run in self.tracker.unacked:
+            positions = [
+                position
+                for start, until in zip(run.open[::2], run.open[1::2], strict=True)
+                for position in keys_positions(turns[run.txid][start:until])
+            ]
+            assert run.count == len(positions)
+            found |= dict.fromkeys(
+                positions, (run.attempt, run.due, [failure.reason for failure in run.failures])
+            )
+        assert found == {at: (each.attempt, each.due, each.reasons) for at, each in pending.items()}
+        for state, runs in (("waiting", self.tracker.waiting), ("dead", self.tracker.dead)):
+            said = {
+                each.position: (run.attempt, run.due, [failure.reason for failure in run.failures])
+                for run in runs
+                for each in self.of(run)
+            }
+            assert said == {
+                each.position: (each.attempt, each.due, each.reasons)
+                for each in self.records
+                if each.state == state
+            }
+        others = [each for each in self.records if each.state in ("waiting", "dead")]
+        assert (self.tracker.open, self.tracker.held) == (len(pending), len(pending) + len(others))
+        assert self.tracker.next_timeout == min((each.due for each in pending.values()), default=None)
+        self.check_checkpoint()
+
+    def check_checkpoint(self) -> None:
+        safe = None
+        for each in self.records:
+            if each.state != "done" and not each.beside:
+                break
+            safe = each.position
+        for each in self.records:
+            each.beside &= each.state != "done"
+        here = self.tracker.checkpoint
+        assert here is None or (safe is not None and here <= safe)
+        if not self.replays:
+            assert here == safe
+
+    def finish(self) -> None:
+        """Whatever happened, in the end each record is done by an ack, or dead-lettered."""
+        for _ in range(self.policy.limit + 2):
+            self.now += 60_000
+            self.batch()
+            self.tracker.time_out(NEVER, self.r)
+            self.failed([each for each in self.records if each.state == "pending"], TIMEOUT)
+        self.restart()
+        left = [each.position for each in self.records if each.state != "done"]
+        self.tracker.ack_keys(made(left))
+        for each in self.records:
+            each.state = "done"
+        self.check()
+        assert self.tracker.held == 0
+        assert self.tracker.checkpoint == (self.records[-1].position if self.records else None)
+
+
+def keys_positions(keys: Keys) -> list[RecordPosition]:
+    return [RecordPosition(int(key[:-10]), int(key[-10:]) - 1) for key in keys]
+
+
+@settings(max_examples=120, deadline=None)
+@given(seed=st.integers(0, 2**32), limit=st.integers(0, 3))
+def test_nothing_acked_comes_again_and_nothing_unacked_is_lost(*, seed: int, limit: int) -> None:
+    life = Life(random.Random(seed), RetryPolicy(limit, AT_ONCE))
+    for _ in range(25):
+        life.step()
+    life.finish()
+
+
+def numbered(count: int, first: int = 10**55) -> list[RecordPosition]:
+    return [RecordPosition(first + 7 * i) for i in range(count)]
+
+
+def test_many_records_are_acked_in_bulk_and_stored_in_little() -> None:
+    count = 200_000
+    keys = keys_of(np.arange(10**12, 10**12 + count).astype("S13"))
+    tracker = ExplicitTracker()
+    tracker.give(1, keys, 0, NOW)
+    odd = np.random.default_rng(7).permutation(np.arange(count // 2) * 2 + 1)
+    assert tracker.ack_keys(keys[odd]).changed == count // 2
+    assert tracker.ack_keys(keys[: count // 2]).changed == count // 4
+    assert str(tracker.checkpoint) == str(10**12 + count // 2 - 1)
+    assert tracker.ack_keys(keys).changed == count // 4
+    assert not len(tracker)
+
+
+def test_pending_records_of_a_turn_that_is_gone_are_an_error() -> None:
+    run = PendingRun(txid=3, open=(0, 2), due=NOW)
+    with pytest.raises(OrderError, match=r"txid 3, whose turn has unknown rows"):
+        ExplicitTracker.of(None, (), (), (run,), {})
+    with pytest.raises(OrderError, match="whose turn has 1 rows"):
+        ExplicitTracker.of(None, (), (), (run,), {3: made(numbered(1))})
+
+
+def test_rows_that_are_not_the_runs_are_an_error() -> None:
+    a, b, c = numbered(3)
+    tracker = ExplicitTracker(RetryPolicy(3, AT_ONCE))
+    tracker.give(1, made([a, b, c]), 0, NOW)
+    tracker.fail_keys(made([b]), NOW, "no", random.Random(7))
+    (run,) = tracker.waiting
+    with pytest.raises(OrderError, match="whose rows there end with"):
+        tracker.give_again(run, 1, None, txid=2, keys=made([c]), start=0, deadline=NOW)
+    with pytest.raises(OrderError, match="expected them after"):
+        tracker.give(3, made([c]), 0, NOW)
+
+
+def test_an_ack_of_what_waits_holds_until_it_is_delivered_again() -> None:
+    a, b = numbered(2)
+    tracker = ExplicitTracker(RetryPolicy(3, AT_ONCE))
+    tracker.give(1, made([a, b]), 0, NOW)
+    assert tracker.time_out(NOW, random.Random(7)) == 2
+    assert tracker.ack_keys(made([b])) == Told(late=1)
+    assert [(run.first, run.last) for run in tracker.waiting] == [(str(a), str(a))]
+    tracker.give_again(tracker.waiting[0], 1, None, txid=2, keys=made([a]), start=0, deadline=NOW + 9)
+    assert tracker.checkpoint is None
+    assert tracker.ack_keys(made([a])) == Told(changed=1)
+    assert tracker.checkpoint == b

@@ -1,0 +1,399 @@
+"""One record at a time: the tests of kinesis-storm-spout 1.1.1, its defects, and a plain model."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_turns import invariants
+
+from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.inflight.entries import State
+from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
+from kinesis_trident.tracker.records import RecordPosition, Run
+from kinesis_trident.tracker.retry import Backoff, RetryPolicy
+
+AT_ONCE = Backoff(0, 0, 1)
+SKIP = RetryPolicy(3, AT_ONCE, dead_letter=False)
+"""As the original: three retries without a delay, then the record counts as done."""
+
+
+class Shard:
+    """The original's fixture: a tracker at checkpoint 000, told by sequence number, at time 0."""
+
+    def __init__(self, policy: RetryPolicy = SKIP, emitted: int = 0) -> None:
+        self.tracker = InflightRecordTracker(policy, RecordPosition(0))
+        self.rng = random.Random(1)
+        for sequence in range(1, emitted + 1):
+            self.emit(sequence)
+
+    def emit(self, sequence: int, *, retry: bool = False) -> bool:
+        return self.tracker.emit(RecordPosition(sequence), retry=retry)
+
+    def ack(self, *sequences: int) -> None:
+        for sequence in sequences:
+            self.tracker.ack(RecordPosition(sequence))
+            invariants(self.tracker)
+
+    def fail(self, sequence: int) -> bool:
+        result = self.tracker.fail(RecordPosition(sequence), 0, "boom", self.rng)
+        invariants(self.tracker)
+        return result
+
+    @property
+    def checkpoint(self) -> int:
+        assert self.tracker.checkpoint is not None
+        return self.tracker.checkpoint.sequence
+
+    @property
+    def kept(self) -> list[int]:
+        return [entry.last.sequence for entry in self.tracker.entries()]
+
+    @property
+    def retry(self) -> int | None:
+        position = self.tracker.next_retry(0)
+        assert self.tracker.should_retry(0) == (position is not None)
+        return position.sequence if position else None
+
+    def attempts(self, sequence: int) -> int:
+        return next(e.attempt for e in self.tracker.entries() if e.last.sequence == sequence)
+
+
+def test_tracker_1_checkpoint() -> None:
+    shard = Shard(emitted=4)
+    assert shard.checkpoint == 0
+    shard.fail(1)
+    assert shard.checkpoint == 0
+    shard.ack(1)
+    assert shard.checkpoint == 1
+    shard.ack(3)
+    assert shard.checkpoint == 1
+    for _ in range(3):
+        assert shard.fail(2)
+        assert shard.emit(2, retry=True)
+        assert shard.checkpoint == 1
+    assert not shard.fail(2)
+    assert shard.checkpoint == 3
+    shard.ack(4)
+    assert shard.checkpoint == 4
+
+
+def test_tracker_2_emit() -> None:
+    shard = Shard(emitted=1)
+    assert (shard.kept, shard.attempts(1), shard.retry) == ([1], 1, None)
+
+
+def test_tracker_3_single_ack() -> None:
+    shard = Shard(emitted=1)
+    shard.ack(1)
+    assert (shard.kept, shard.retry) == ([], None)
+
+
+def test_tracker_4_single_fail() -> None:
+    shard = Shard(emitted=1)
+    assert shard.fail(1)
+    assert (shard.kept, shard.retry, shard.attempts(1)) == ([1], 1, 1)
+
+
+def test_tracker_5_poison_pill() -> None:
+    shard = Shard(emitted=1)
+    for retries in (1, 2, 3):
+        assert shard.fail(1)
+        assert shard.emit(1, retry=True)
+        assert shard.attempts(1) == retries + 1
+        assert shard.retry is None
+    assert not shard.fail(1)
+    assert (shard.kept, shard.checkpoint) == ([], 1)
+    assert not shard.emit(1, retry=True)
+    assert shard.kept == []
+
+
+def test_tracker_6_should_retry() -> None:
+    shard = Shard(emitted=2)
+    shard.fail(2)
+    assert shard.tracker.should_retry(0)
+    assert shard.tracker.next_retry(0) == RecordPosition(2)
+
+
+def test_tracker_7_record_to_retry_stays_until_emitted() -> None:
+    shard = Shard(emitted=2)
+    shard.fail(1)
+    shard.fail(2)
+    assert [shard.retry, shard.retry] == [1, 1]
+    shard.emit(1, retry=True)
+    assert shard.retry == 2
+
+
+@pytest.mark.parametrize(
+    ("emitted", "acked", "kept", "checkpoint"),
+    [
+        pytest.param(3, [2, 1], [3], 2, id="8 none/acked"),
+        pytest.param(2, [1], [2], 1, id="9 none/pending"),
+        pytest.param(1, [1], [], 1, id="10 none/none"),
+        pytest.param(3, [3, 2], [1, 3], 0, id="11 pending/acked"),
+        pytest.param(3, [2], [1, 2, 3], 0, id="12 pending/pending"),
+        pytest.param(2, [2], [1, 2], 0, id="13 pending/none"),
+        pytest.param(4, [2, 4, 3], [1, 4], 0, id="14 acked/acked"),
+        pytest.param(4, [2, 3], [1, 3, 4], 0, id="15 acked/pending"),
+        pytest.param(3, [2, 3], [1, 3], 0, id="16 acked/none"),
+    ],
+)
+def test_tracker_cells(emitted: int, acked: list[int], kept: list[int], checkpoint: int) -> None:
+    shard = Shard(emitted=emitted)
+    shard.ack(*acked)
+    assert (shard.kept, shard.checkpoint) == (kept, checkpoint)
+
+
+def test_state_1_ack_gives_no_retry() -> None:
+    shard = Shard(emitted=1)
+    shard.ack(1)
+    assert shard.retry is None
+
+
+def test_state_2_ack_of_an_unknown_record_changes_nothing() -> None:
+    shard = Shard(emitted=2)
+    assert not shard.tracker.ack(RecordPosition(7))
+    assert (shard.kept, shard.checkpoint) == ([1, 2], 0)
+
+
+def test_state_3_second_before_first() -> None:
+    shard = Shard(emitted=3)
+    shard.ack(2, 1)
+    assert shard.checkpoint == 2
+
+
+def test_state_4_dirty_after_an_ack() -> None:
+    shard = Shard(emitted=1)
+    committed = shard.tracker.checkpoint
+    shard.ack(1)
+    assert shard.tracker.checkpoint != committed
+
+
+def test_state_5_gap() -> None:
+    shard = Shard(emitted=4)
+    shard.ack(1)
+    shard.ack(3, 4)
+    assert shard.checkpoint == 1
+    shard.ack(2)
+    assert shard.checkpoint == 4
+
+
+def test_state_6_fail_then_emit_again_clears_the_retry() -> None:
+    shard = Shard(emitted=1)
+    shard.fail(1)
+    assert shard.retry == 1
+    shard.emit(1, retry=True)
+    assert shard.retry is None
+
+
+def test_state_7_fail_of_an_unknown_record_changes_nothing() -> None:
+    shard = Shard(emitted=1)
+    assert not shard.fail(9)
+    assert (shard.kept, shard.retry) == ([1], None)
+
+
+@pytest.mark.parametrize("dead_letter", [True, False])
+def test_defect_1_a_limit_of_zero_still_moves_the_checkpoint(dead_letter: bool) -> None:
+    shard = Shard(RetryPolicy(0, AT_ONCE, dead_letter), emitted=3)
+    shard.ack(1)
+    assert shard.checkpoint == 1
+    assert not shard.fail(2)
+    assert shard.retry is None
+    if dead_letter:
+        assert [run.last for run in shard.tracker.dead] == ["2"]
+        shard.ack(2)
+    assert shard.checkpoint == 2
+    shard.ack(3)
+    assert shard.checkpoint == 3
+
+
+def test_defect_2_an_ack_before_the_retry_does_not_wedge_the_shard() -> None:
+    shard = Shard(emitted=3)
+    shard.fail(1)
+    shard.fail(2)
+    shard.ack(1)
+    assert (shard.checkpoint, shard.retry) == (1, 2)
+    assert not shard.emit(1, retry=True)
+    assert shard.retry == 2
+    shard.ack(2)
+    assert (shard.checkpoint, shard.retry) == (2, None)
+
+
+def test_defect_2_a_handler_that_forgets_acks_does_not_wedge_the_shard() -> None:
+    class Forgetful:
+        def __init__(self) -> None:
+            self.queue: list[RecordPosition] = []
+
+        def failed(
+            self, position: RecordPosition, attempt: int, now_ms: int, rng: random.Random
+        ) -> int | None:
+            self.queue.append(position)
+            return now_ms
+
+        def acked(self, position: RecordPosition) -> None: ...
+
+        def next(self, now_ms: int) -> RecordPosition | None:
+            return self.queue[0] if self.queue else None
+
+        def emitted(self, position: RecordPosition) -> None:
+            self.queue.remove(position)
+
+    tracker = InflightRecordTracker(handler=Forgetful())
+    tracker.emit(RecordPosition(1))
+    assert tracker.fail(RecordPosition(1), 0, "boom", random.Random(1))
+    assert tracker.next_retry(0) == RecordPosition(1)
+    tracker.ack(RecordPosition(1))
+    assert tracker.next_retry(0) is None
+
+
+def test_defect_3_a_second_fail_costs_no_retry() -> None:
+    shard = Shard(emitted=3)
+    for retries in (1, 2, 3):
+        assert shard.fail(2)
+        assert not shard.fail(2)
+        assert shard.emit(2, retry=True)
+        assert shard.retry is None
+        assert shard.attempts(2) == retries + 1
+
+
+def test_defect_3_a_middle_record_acked_while_queued_does_not_come_again() -> None:
+    shard = Shard(emitted=3)
+    shard.fail(2)
+    shard.ack(2)
+    assert shard.retry is None
+    assert not shard.emit(2, retry=True)
+
+
+def test_defect_4_retries_wait_for_their_time() -> None:
+    tracker, rng = InflightRecordTracker(RetryPolicy(3, Backoff(10_000, 10_000, 1))), random.Random(1)
+    tracker.emit(RecordPosition(1))
+    tracker.fail(RecordPosition(1), 5_000, "boom", rng)
+    (run,) = tracker.waiting
+    assert run.due > 5_000
+    assert not tracker.should_retry(run.due - 1)
+    assert tracker.should_retry(run.due)
+
+
+def test_defect_6_memory_follows_what_is_not_done() -> None:
+    """A stuck head with everything after it acked keeps two entries, in any order of acks."""
+    shard = Shard(emitted=2_000)
+    sequences = list(range(2, 2_001))
+    random.Random(5).shuffle(sequences)
+    for sequence in sequences:
+        shard.tracker.ack(RecordPosition(sequence))
+    assert shard.kept == [1, 2_000]
+
+
+def test_defect_6_acked_entries_are_let_go() -> None:
+    tracemalloc.start()
+    shard = Shard(emitted=1)
+    before = tracemalloc.get_traced_memory()[0]
+    for sequence in range(2, 5_000):
+        shard.emit(sequence)
+        shard.tracker.ack(RecordPosition(sequence))
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 20_000
+
+
+def test_defect_13_the_checkpoint_does_not_move_back_for_an_older_record() -> None:
+    shard = Shard(emitted=5)
+    shard.ack(1, 2, 3, 4, 5)
+    assert not shard.emit(3)
+    shard.ack(3)
+    assert (shard.checkpoint, shard.kept) == (5, [])
+
+
+def test_defect_15_user_records_of_one_sequence_number_are_told_apart() -> None:
+    tracker = InflightRecordTracker()
+    first, second = RecordPosition(7, 0), RecordPosition(7, 1)
+    assert tracker.emit(first)
+    assert tracker.emit(second)
+    tracker.ack(second)
+    assert tracker.checkpoint is None
+    tracker.ack(first)
+    assert tracker.checkpoint == second
+
+
+def test_emitting_out_of_order_is_refused_and_a_repeat_ignored() -> None:
+    shard = Shard(emitted=3)
+    assert not shard.emit(2)
+    shard.emit(9)
+    with pytest.raises(OrderError, match="5 was emitted after 9"):
+        shard.emit(5)
+
+
+def test_acks_are_xored_and_fail_wins_over_zero() -> None:
+    tracker, position, rng = (
+        InflightRecordTracker(RetryPolicy(3, AT_ONCE)),
+        RecordPosition(1),
+        random.Random(1),
+    )
+    tracker.emit(position, 0b0111)
+    assert not tracker.ack(position, 0b0010)
+    assert tracker.fail(position, 0, "boom", rng)
+    assert not tracker.ack(position, 0b0101), "the tree has failed"
+    assert tracker.emit(position, -5, retry=True)
+    assert not tracker.ack(position, 3)
+    assert tracker.ack(position, -5 ^ 3)
+    assert tracker.checkpoint == position
+
+
+def test_a_stored_run_is_addressed_by_its_last_record() -> None:
+    run = Run("3", "6", 4, "2", 1, 5_000)
+    tracker = InflightRecordTracker.restore(RecordPosition(2), (run,), (), through=RecordPosition(9))
+    last = RecordPosition(6)
+    assert (tracker.next_retry(4_999), tracker.next_retry(5_000)) == (None, last)
+    tracker.emit(last, retry=True)
+    assert tracker.pending[0].attempt == 2
+    tracker.ack(last)
+    assert tracker.checkpoint == RecordPosition(9)
+
+
+STEP = st.tuples(st.sampled_from(["emit", "emit", "ack", "ack", "fail", "again", "late"]), st.integers(0, 30))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(STEP, max_size=120), st.integers(0, 2), st.booleans())
+def test_random_orders_agree_with_a_dict_of_all_records(
+    steps: list[tuple[str, int]], limit: int, dead_letter: bool
+) -> None:
+    shard = Shard(RetryPolicy(limit, AT_ONCE, dead_letter))
+    state: dict[int, str] = {}
+    attempts: dict[int, int] = {}
+    for what, pick in steps:
+        before = shard.checkpoint
+        if what == "emit":
+            new = len(state) + 1
+            assert shard.emit(new)
+            state[new], attempts[new] = "pending", 1
+        elif what == "again":
+            sequence = shard.retry
+            waiting = [s for s, how in state.items() if how == "waiting"]
+            assert sequence == (waiting[0] if waiting else None)
+            if sequence is not None:
+                assert shard.emit(sequence, retry=True)
+                state[sequence], attempts[sequence] = "pending", attempts[sequence] + 1
+        elif state:
+            sequence = pick % len(state) + 1
+            if what == "ack":
+                assert shard.tracker.ack(RecordPosition(sequence)) == (state[sequence] != "done")
+                state[sequence] = "done"
+            elif what == "fail" and state[sequence] == "pending":
+                again = attempts[sequence] <= limit
+                assert shard.fail(sequence) == again
+                state[sequence] = "waiting" if again else "dead" if dead_letter else "done"
+            elif what == "late" and state[sequence] != "waiting":
+                assert not shard.emit(sequence, retry=True)
+        invariants(shard.tracker)
+        done = next((s - 1 for s, how in state.items() if how != "done"), len(state))
+        assert before <= shard.checkpoint == done
+        kept = {e.last.sequence: e.state for e in shard.tracker.entries()}
+        assert {s: how.name.lower() for s, how in kept.items() if how is not State.ACKED} == {
+            s: how for s, how in state.items() if how != "done"
+        }
+        assert all(state[s] == "done" for s, how in kept.items() if how is State.ACKED)
+        assert len(kept) <= 2 * sum(how != "done" for how in state.values())

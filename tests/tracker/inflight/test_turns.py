@@ -1,0 +1,418 @@
+"""Tracking by turns, against a model that holds every record by itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from naive_shard import NaiveShard, Record, shard_positions
+
+from kinesis_trident.tracker.errors import OrderError, UnknownRunError
+from kinesis_trident.tracker.inflight.entries import State
+from kinesis_trident.tracker.inflight.ledger import EXPIRED
+from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
+from kinesis_trident.tracker.records import Failure, NotDone, RecordPosition, Run
+from kinesis_trident.tracker.retry import Backoff, RetryPolicy
+
+POLICIES = st.builds(
+    RetryPolicy,
+    limit=st.integers(0, 3),
+    backoff=st.sampled_from([Backoff(0, 0, 1), Backoff(1, 5_000, 3), Backoff(1_000, 60_000, 2)]),
+    dead_letter=st.booleans(),
+)
+
+
+def at(*sequences: int) -> list[RecordPosition]:
+    return [RecordPosition(sequence) for sequence in sequences]
+
+
+def rng() -> random.Random:
+    return random.Random(7)
+
+
+def invariants(tracker: InflightRecordTracker) -> None:
+    """The first entry is never acked, no two neighbours are, all is in order and above the checkpoint."""
+    entries = list(tracker.entries())
+    states = [entry.state for entry in entries]
+    assert not entries or states[0] is not State.ACKED
+    assert (State.ACKED, State.ACKED) not in pairwise(states)
+    lasts = [entry.last for entry in entries]
+    assert lasts == sorted(set(lasts))
+    assert all(tracker.checkpoint is None or last > tracker.checkpoint for last in lasts)
+    backwards, entry = [], entries[-1] if entries else None
+    while entry is not None:
+        backwards.append(entry)
+        entry = entry.before
+    assert backwards[::-1] == entries
+
+
+class Life:
+    """A tracker and the model through random turns."""
+
+    def __init__(self, policy: RetryPolicy, r: random.Random, *, tell_prev: bool) -> None:
+        self.r, self.policy, self.tell_prev = r, policy, tell_prev
+        self.exact = tell_prev
+        # Replays above the checkpoint and partly expired runs leave the record before a run unknown.
+        self.calm = r.random() < 0.5
+        self.tracker = InflightRecordTracker(policy)
+        self.model = NaiveShard(policy)
+        self.positions = shard_positions(r)
+        self.now = 1_700_000_000_000
+        self.seed = 0
+
+    def step(self) -> None:
+        before = self.tracker.checkpoint
+        self.now += self.r.choice([0, 1, 999, 70_000])
+        self.seed += 1
+        steps = [self.deliver, self.deliver, self.retry, self.retry, self.bury, self.restore]
+        self.r.choice(steps if self.calm else [*steps, self.replay])()
+        self.check(before)
+
+    def reasons(self, count: int) -> dict[int, str]:
+        share = self.r.choice([0, 0.2, 0.7, 1])
+        return {i: self.r.choice(["A", "B"]) for i in range(count) if self.r.random() < share}
+
+    def deliver(self) -> None:
+        records = self.model.deliver([next(self.positions) for _ in range(self.r.randint(1, 9))])
+        reasons = self.reasons(len(records))
+        failed = self.model.pieces(records, reasons, rng=self.r, tell_prev=self.tell_prev)
+        self.tracker.delivered(records[-1].position, len(records), failed, self.now, random.Random(self.seed))
+        self.model.settle(records, reasons, self.now, self.seed)
+
+    def retry(self) -> None:
+        waiting = self.tracker.waiting
+        due = self.tracker.due(self.now, 3)
+        assert due == tuple(run for run in waiting if run.due <= self.now)[:3]
+        assert self.tracker.next_due == min((run.due for run in waiting), default=None)
+        for run in due:
+            records = self.model.of(run)
+            fate = self.r.choice(["all", "all", "part", "none", "expired", "partly expired"])
+            if fate == "expired" or (fate == "partly expired" and (run.count == 1 or self.calm)):
+                assert self.tracker.expired(run, 0, self.now) is None
+                self.model.expire(records, self.now)
+            elif fate == "partly expired":
+                served = self.r.randint(1, run.count - 1)
+                rest = self.tracker.expired(run, served, self.now)
+                assert rest is not None
+                self.model.expire(records[:-served], self.now)
+                self.exact = False
+                self.redeliver(rest, records[-served:], self.r.randint(0, served))
+            else:
+                served = {"all": run.count, "none": 0}.get(fate, self.r.randint(0, run.count))
+                self.redeliver(run, records, served)
+
+    def redeliver(self, run: Run, records: Sequence[Record], served: int) -> None:
+        shown = records[:served]
+        reasons = self.reasons(served)
+        failed = self.model.pieces(shown, reasons, rng=self.r, tell_prev=self.tell_prev)
+        through = shown[-1].position if shown else None
+        self.tracker.redelivered(run, served, through, failed, self.now, random.Random(self.seed))
+        if shown:
+            self.model.settle(shown, reasons, self.now, self.seed)
+
+    def bury(self) -> None:
+        for run in self.tracker.dead:
+            records = self.model.of(run)
+            whole = run.failures[-1].reason == EXPIRED or self.r.random() < 0.5
+            served = run.count if whole else self.r.randint(0, run.count)
+            self.tracker.dead_lettered(run, served, records[served - 1].position if served else None)
+            for record in records[:served]:
+                record.done()
+
+    def replay(self) -> None:
+        known = [
+            record for record in self.model.records if EXPIRED not in [f.reason for f in record.failures]
+        ]
+        asked = self.r.sample(known, min(len(known), self.r.randint(0, 3)))
+        runs = {
+            record.position: self.model.of(run)
+            for run in self.tracker.waiting + self.tracker.dead
+            for record in self.model.of(run)
+        }
+        checkpoint = self.tracker.checkpoint
+        beyond = (
+            RecordPosition(self.model.records[-1].position.sequence + 1_000)
+            if self.model.records
+            else RecordPosition(9)
+        )
+        refused = self.tracker.replay([record.position for record in asked] + [beyond], self.now)
+        assert refused == (beyond,)
+        for record in asked:
+            if record.state == "done" and (checkpoint is None or record.position > checkpoint):
+                self.exact = False
+            self.model.replay(record, runs.get(record.position, []), checkpoint, self.now)
+
+    def restore(self) -> None:
+        old = self.tracker
+        self.tracker = InflightRecordTracker.restore(
+            old.checkpoint, old.waiting, old.dead, self.policy, through=old.high
+        )
+        assert (self.tracker.checkpoint, self.tracker.waiting, self.tracker.dead) == (
+            old.checkpoint,
+            old.waiting,
+            old.dead,
+        )
+        assert self.tracker.high == old.high
+
+    def check(self, before: RecordPosition | None) -> None:
+        invariants(self.tracker)
+        checkpoint, naive = self.tracker.checkpoint, self.model.checkpoint
+        assert before is None or (checkpoint is not None and checkpoint >= before), "moved back"
+        if self.exact:
+            assert checkpoint == naive
+        elif checkpoint is not None:
+            assert naive is not None
+            assert checkpoint <= naive
+        seen: list[RecordPosition] = []
+        for state, runs in (("waiting", self.tracker.waiting), ("dead", self.tracker.dead)):
+            for run in runs:
+                records = self.model.of(run)
+                assert len(records) == run.count
+                fates = {record.fate() for record in records}
+                assert fates == {(state, run.attempt, run.due, run.failures)}
+                if state == "waiting" or run.failures[-1].reason != EXPIRED:
+                    assert records[-1].position == run.last_position
+                if self.tell_prev and self.exact and not records[0].beside:
+                    index = self.model.index(records[0].position)
+                    assert run.prev == (str(self.model.records[index - 1].position) if index else None)
+                seen += [record.position for record in records]
+        lost = [record.position for record in self.model.records if record.state != "done"]
+        assert sorted(seen) == lost
+        assert self.tracker.retrying == len(self.tracker.waiting) + len(self.tracker.dead)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    policy=POLICIES, r=st.randoms(use_true_random=False), tell_prev=st.booleans(), steps=st.integers(1, 25)
+)
+def test_random_turns_agree_with_every_record_held_by_itself(
+    policy: RetryPolicy, r: random.Random, tell_prev: bool, steps: int
+) -> None:
+    life = Life(policy, r, tell_prev=tell_prev)
+    for _ in range(steps):
+        life.step()
+
+
+def delivered(policy: RetryPolicy, count: int, *failed: NotDone) -> InflightRecordTracker:
+    """A tracker after one turn, at time 0, of the records 1 to `count`."""
+    tracker = InflightRecordTracker(policy)
+    tracker.delivered(RecordPosition(count), count, failed, 0, rng())
+    return tracker
+
+
+AT_ONCE = RetryPolicy(3, Backoff(0, 0, 1))
+
+
+def test_all_done_moves_the_checkpoint_to_the_end_and_keeps_nothing() -> None:
+    tracker = delivered(AT_ONCE, 1_000_000)
+    assert (tracker.checkpoint, len(tracker), tracker.next_due) == (RecordPosition(1_000_000), 0, None)
+
+
+@pytest.mark.parametrize(("prev", "checkpoint"), [("4", RecordPosition(4)), (None, None)])
+def test_the_checkpoint_is_exact_where_the_record_before_is_known(
+    prev: str | None, checkpoint: RecordPosition | None
+) -> None:
+    tracker = delivered(AT_ONCE, 9, NotDone("5", "6", 2, "boom", prev))
+    assert tracker.checkpoint == checkpoint
+    assert tracker.waiting == (Run("5", "6", 2, prev, 1, 0, (Failure(0, "boom"),)),)
+    tracker.redelivered(tracker.waiting[0], 2, None, (), 0, rng())
+    assert tracker.checkpoint == RecordPosition(9)
+
+
+def test_when_all_failed_each_stands_right_after_the_one_before() -> None:
+    tracker = delivered(AT_ONCE, 3)
+    tracker.delivered(RecordPosition(9), 3, [NotDone("8", "9", 2, "B"), NotDone("5", "5", 1, "A")], 0, rng())
+    assert tracker.checkpoint == RecordPosition(3)
+    assert [(run.first, run.prev) for run in tracker.waiting] == [("5", "3"), ("8", "5")]
+
+
+def test_neighbours_with_one_fate_become_one_run() -> None:
+    failed = [NotDone(str(i), str(i), 1, "boom", str(i - 1)) for i in (2, 3, 4, 6)]
+    tracker = delivered(AT_ONCE, 9, *failed)
+    assert [(run.first, run.last, run.count, run.prev) for run in tracker.waiting] == [
+        ("2", "4", 3, "1"),
+        ("6", "6", 1, "5"),
+    ]
+    assert tracker.retrying == 2
+
+
+def test_what_was_not_reached_waits_on_unchanged() -> None:
+    tracker = delivered(RetryPolicy(3, Backoff.parse("1s..9s x2")), 9, NotDone("2", "8", 7, "boom", "1"))
+    (run,) = tracker.waiting
+    tracker.redelivered(run, 3, RecordPosition(4), [NotDone("3", "3", 1, "again", "2")], 50_000, rng())
+    again, rest = tracker.waiting
+    assert (again.first, again.last, again.attempt, again.prev) == ("3", "3", 2, "2")
+    assert [failure.reason for failure in again.failures] == ["boom", "again"]
+    assert rest == Run("", "8", 4, "4", 1, run.due, run.failures)
+    assert tracker.checkpoint == RecordPosition(2)
+    tracker.redelivered(rest, 0, None, (), 60_000, rng())
+    assert tracker.waiting == (again, rest)
+
+
+def test_four_deliveries_then_dead_then_done() -> None:
+    tracker = delivered(AT_ONCE, 3, NotDone("2", "2", 1, "boom", "1"))
+    for attempt in (1, 2, 3):
+        (run,) = tracker.due(0, 10)
+        assert run.attempt == attempt
+        tracker.redelivered(run, 1, None, [NotDone("2", "2", 1, "boom")], 0, rng())
+    assert tracker.waiting == ()
+    (dead,) = tracker.dead
+    assert (dead.attempt, len(dead.failures), tracker.retrying) == (4, 4, 1)
+    assert tracker.checkpoint == RecordPosition(1)
+    tracker.dead_lettered(dead, 1, None)
+    assert (tracker.checkpoint, tracker.dead, len(tracker)) == (RecordPosition(3), (), 0)
+
+
+def test_a_limit_of_zero_is_dead_at_once() -> None:
+    tracker = delivered(RetryPolicy(0), 3, NotDone("2", "2", 1, "boom", "1"))
+    assert (tracker.waiting, [run.last for run in tracker.dead]) == ((), ["2"])
+    tracker = delivered(RetryPolicy(0, dead_letter=False), 3, NotDone("2", "2", 1, "boom", "1"))
+    assert (tracker.checkpoint, len(tracker)) == (RecordPosition(3), 0)
+
+
+def test_expired_records_are_dead_and_the_served_ones_go_on() -> None:
+    tracker = delivered(AT_ONCE, 9, NotDone("2", "8", 7, "boom", "1"))
+    rest = tracker.expired(tracker.waiting[0], 3, 5_000)
+    assert rest is not None
+    assert (rest.count, rest.last, rest.attempt, rest.first, rest.prev) == (3, "8", 1, "", "2")
+    assert tracker.waiting == (rest,)
+    (dead,) = tracker.dead
+    assert (dead.first, dead.count, dead.failures[-1]) == ("2", 4, Failure(5_000, EXPIRED))
+    tracker.redelivered(rest, 3, None, (), 5_000, rng())
+    assert tracker.checkpoint == RecordPosition(1)
+    tracker.dead_lettered(dead, 4, None)
+    assert tracker.checkpoint == RecordPosition(9)
+
+
+def test_a_replay_below_the_checkpoint_leaves_it_alone() -> None:
+    tracker = delivered(AT_ONCE, 9)
+    assert tracker.replay(at(3, 4, 12), 5_999) == (RecordPosition(12),)
+    first, second = tracker.due(5_999, 10)
+    assert first == Run("3", "3", 1, None, 0, 5_000)
+    tracker.redelivered(first, 1, None, [NotDone("3", "3", 1, "boom", "2")], 6_000, rng())
+    tracker.redelivered(second, 1, None, (), 6_000, rng())
+    assert [(run.last, run.attempt) for run in tracker.waiting] == [("3", 1)]
+    assert tracker.checkpoint == RecordPosition(9)
+
+
+def test_a_replay_of_an_exhausted_record_takes_its_run_along() -> None:
+    tracker = delivered(RetryPolicy(0), 9, NotDone("4", "6", 3, "boom", "3"))
+    assert tracker.replay(at(5), 0) == ()
+    assert tracker.dead == ()
+    assert tracker.waiting == (Run("4", "6", 3, "3", 0, 0),)
+
+
+def test_a_replay_above_the_checkpoint_holds_it_until_done() -> None:
+    tracker = delivered(AT_ONCE, 9, NotDone("2", "2", 1, "boom", "1"))
+    assert tracker.replay(at(5, 9), 0) == ()
+    tracker.redelivered(tracker.waiting[0], 1, None, (), 0, rng())
+    assert tracker.checkpoint == RecordPosition(2)
+    for run in tracker.waiting:
+        tracker.redelivered(run, 1, None, (), 0, rng())
+    assert tracker.checkpoint == RecordPosition(9)
+
+
+def test_a_replay_of_what_is_no_record_is_refused() -> None:
+    tracker = delivered(AT_ONCE, 9, NotDone("4", "4", 1, "boom", "2"))
+    assert tracker.replay(at(3), 0) == tuple(at(3))
+    assert tracker.retrying == 1
+
+
+def test_restored_without_the_last_record_the_next_turn_catches_up() -> None:
+    old = delivered(AT_ONCE, 9, NotDone("2", "2", 1, "boom", "1"))
+    tracker = InflightRecordTracker.restore(old.checkpoint, old.waiting, old.dead, AT_ONCE)
+    tracker.redelivered(tracker.waiting[0], 1, None, (), 0, rng())
+    assert tracker.checkpoint == RecordPosition(2)
+    tracker.delivered(RecordPosition(12), 3, (), 0, rng())
+    assert tracker.checkpoint == RecordPosition(12)
+
+
+RUN = Run("4", "6", 3, "3", 1, 0, (Failure(0, "boom"),))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (
+            lambda t: t.delivered(RecordPosition(9), 1, (), 0, rng()),
+            OrderError,
+            "up to 9: expected some, after 9",
+        ),
+        (lambda t: t.delivered(RecordPosition(12), 0, (), 0, rng()), OrderError, "0 new records"),
+        (
+            lambda t: t.delivered(RecordPosition(12), 1, [NotDone("11", "12", 2, "x")], 0, rng()),
+            OrderError,
+            "2 records",
+        ),
+        (
+            lambda t: t.delivered(RecordPosition(12), 3, [NotDone("9", "11", 2, "x")], 0, rng()),
+            OrderError,
+            "9 to 11",
+        ),
+        (
+            lambda t: t.delivered(RecordPosition(12), 3, [NotDone("11", "13", 2, "x")], 0, rng()),
+            OrderError,
+            "11 to 13",
+        ),
+        (
+            lambda t: t.redelivered(
+                RUN, 3, None, [NotDone("4", "5", 2, "x"), NotDone("5", "5", 1, "x")], 0, rng()
+            ),
+            OrderError,
+            "5 to 5",
+        ),
+        (lambda t: t.redelivered(RUN, 2, None, (), 0, rng()), OrderError, "the last one is None"),
+        (lambda t: t.redelivered(RUN, 2, RecordPosition(6), (), 0, rng()), OrderError, "the last one is 6"),
+        (lambda t: t.redelivered(RUN, 2, RecordPosition(3), (), 0, rng()), OrderError, "the last one is 3"),
+        (lambda t: t.redelivered(RUN, 4, None, (), 0, rng()), OrderError, "4 records served"),
+        (
+            lambda t: t.redelivered(RUN, 0, None, [NotDone("4", "4", 1, "x")], 0, rng()),
+            OrderError,
+            "0 records served",
+        ),
+        (lambda t: t.redelivered(Run("7", "7"), 1, None, (), 0, rng()), UnknownRunError, "up to 7"),
+        (
+            lambda t: t.redelivered(Run("4", "6", 3, "3", 2), 3, None, (), 0, rng()),
+            UnknownRunError,
+            "delivery 2",
+        ),
+        (lambda t: t.dead_lettered(RUN, 3, None), UnknownRunError, "no dead run"),
+        (lambda t: t.expired(RUN, 3, 0), OrderError, "none are gone"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(call, error, says) -> None:  # type: ignore[no-untyped-def]
+    tracker = delivered(AT_ONCE, 9, NotDone("4", "6", 3, "boom", "3"))
+    assert tracker.waiting == (RUN,)
+    with pytest.raises(error, match=says):
+        call(tracker)
+    assert (tracker.checkpoint, tracker.waiting, tracker.high) == (
+        RecordPosition(3),
+        (RUN,),
+        RecordPosition(9),
+    )
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        (Run("4", "6", 3), Run("6", "8", 2)),
+        (Run("2", "4", 3),),
+        (Run("", "6", 3),),
+    ],
+)
+def test_stored_runs_that_overlap_or_have_no_beginning_are_refused(runs: tuple[Run, ...]) -> None:
+    with pytest.raises(OrderError, match="stored run"):
+        InflightRecordTracker.restore(RecordPosition(3), runs, ())
+
+
+def test_reasons_and_failures_are_bounded() -> None:
+    tracker = delivered(RetryPolicy(100, Backoff(0, 0, 1)), 1, NotDone("1", "1", 1, "x" * 1_000))
+    for _ in range(50):
+        tracker.redelivered(tracker.waiting[0], 1, None, [NotDone("1", "1", 1, "y" * 1_000)], 0, rng())
+    (run,) = tracker.waiting
+    assert run.attempt == 51
+    assert (len(run.failures), {len(failure.reason) for failure in run.failures}) == (16, {256})

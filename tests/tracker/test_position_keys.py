@@ -1,0 +1,106 @@
+"""Positions as keys: their order, looking them up, and as texts."""
+
+from __future__ import annotations
+
+import base64
+import tracemalloc
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.position_keys import (
+    KeyPositions,
+    Keys,
+    above,
+    find,
+    joined,
+    key_of,
+    keys_of,
+    pack,
+    pack_in_parts,
+    unpack,
+)
+from kinesis_trident.tracker.records import RecordPosition
+
+NUMBERS = st.one_of(st.integers(0, 30), st.integers(10**54, 10**56), st.integers(0, 10**129 - 1))
+POSITIONS = st.builds(RecordPosition, NUMBERS, st.one_of(st.just(-1), st.integers(0, 2**31 - 1)))
+SEVERAL = st.lists(POSITIONS, unique=True, max_size=20).map(sorted)
+
+
+def made(positions: list[RecordPosition]) -> Keys:
+    return keys_of(
+        [str(position.sequence) for position in positions], [position.sub for position in positions]
+    )
+
+
+@given(SEVERAL)
+def test_keys_stand_for_positions_and_compare_as_they_do(positions: list[RecordPosition]) -> None:
+    keys = made(positions)
+    assert list(KeyPositions(keys)) == positions
+    assert sorted(keys.tolist()) == keys.tolist()
+
+
+@given(SEVERAL, SEVERAL)
+def test_find_names_those_that_are_there_whatever_the_widths(
+    here: list[RecordPosition], wanted: list[RecordPosition]
+) -> None:
+    at, found = find(made(here), made(wanted))
+    assert [here[i] for i in at] == [position for position in wanted if position in here]
+    assert found.tolist() == [position in here for position in wanted]
+    both = joined([made(here), made(wanted)])
+    assert list(KeyPositions(both)) == sorted({*here, *wanted})
+    for position in wanted[:1]:
+        assert above(made(here), position) == sum(each > position for each in here)
+
+
+@given(SEVERAL, SEVERAL)
+def test_packed_keys_come_back(one: list[RecordPosition], other: list[RecordPosition]) -> None:
+    texts = [pack(made(one)), pack(made(other))]
+    assert list(KeyPositions(unpack(*texts))) == [*one, *other]
+
+
+def test_packed_parts_hold_all_and_fit_a_node() -> None:
+    r = np.random.default_rng(7)
+    digits = r.integers(0, 10, (45_000, 129), dtype=np.uint8) + ord("0")
+    worst = np.sort(np.ascontiguousarray(digits).view("S129").reshape(-1))
+    parts = pack_in_parts(keys_of(worst))
+    assert max(map(len, parts)) <= 512 * 1024
+    assert np.array_equal(unpack(*parts), keys_of(worst))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "3", "1x11:", "1x11:%%%", "2x11:eJwzMDSCAQAHLgGH", f"9{pack(key_of(RecordPosition(5)))}"]
+)
+def test_what_is_not_packed_keys_is_an_error(text: str) -> None:
+    with pytest.raises(OrderError, match="packed positions"):
+        unpack(text)
+
+
+@pytest.mark.parametrize(
+    "shape", ["20000x139", "1x11", "999999x999", "536870912x1", "1x536870912", "20000x10", "2x011"]
+)
+def test_what_unpacks_to_more_than_it_says_takes_no_memory(shape: str) -> None:
+    squeezer = zlib.compressobj(9)
+    squeezed = b"".join(squeezer.compress(b"0" * 2**20) for _ in range(512)) + squeezer.flush()
+    bomb = f"{shape}:{base64.b64encode(squeezed).decode()}"
+    assert 600_000 < len(bomb) < 800_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(OrderError, match="cannot be read"):
+            unpack(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@given(st.text("0123456789x:=+/eJw", max_size=80) | st.text(max_size=40))
+def test_any_text_is_unpacked_or_refused(text: str) -> None:
+    try:
+        keys = unpack(text)
+    except OrderError:
+        return
+    assert all(position.sequence >= 0 for position in KeyPositions(keys))

@@ -1,0 +1,124 @@
+"""The update of one partition of a batch: what it gives the state, and what it emits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from kinesis_trident.trident import CombinerAggregator, Count, Max
+from kinesis_trident.trident.errors import OperationError
+from kinesis_trident.trident.run.arrow_aggregation import Partials
+from kinesis_trident.trident.run.frames import arrow
+from kinesis_trident.trident.run.state_updates import Combined, StateUpdate
+from kinesis_trident.trident.state import Key, MapState, StateFactory, ValueUpdater
+
+FIELDS = StructType([StructField("word", StringType()), StructField("n", LongType())])
+
+
+class Counts(MapState[int]):
+    """The user's own state, which keeps what it was asked."""
+
+    def __init__(self, *, forgetful: bool = False) -> None:
+        self.values: dict[Key, int | None] = {}
+        self.asked: list[list[Key]] = []
+        self.batches: list[tuple[str, int | None]] = []
+        self._forgetful = forgetful
+
+    def begin_commit(self, txid: int | None) -> None:
+        """Remembered."""
+        self.batches.append(("begin", txid))
+
+    def commit(self, txid: int | None) -> None:
+        """Remembered."""
+        self.batches.append(("commit", txid))
+
+    def multi_get(self, keys: Sequence[Key]) -> list[int | None]:
+        """What was put."""
+        return [self.values.get(key) for key in keys]
+
+    def multi_put(self, keys: Sequence[Key], values: Sequence[int | None]) -> None:
+        """Keep it."""
+        self.values.update(zip(keys, values, strict=True))
+
+    def multi_update(self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[int]]) -> list[int | None]:
+        """One after the other."""
+        self.asked.append(list(keys))
+        self.multi_put(
+            keys, [one.update(old) for one, old in zip(updaters, self.multi_get(keys), strict=True)]
+        )
+        return self.multi_get(keys)[1 if self._forgetful else 0 :]
+
+
+@dataclass
+class Made(StateFactory):
+    """Gives the state that there is."""
+
+    state: Counts = field(default_factory=Counts)
+
+    def make_state(self, conf: Mapping[str, Any], partition_index: int, num_partitions: int) -> Counts:
+        """The same for all."""
+        return self.state
+
+
+def updated(state: Counts, aggregator: CombinerAggregator, schema: StructType = FIELDS) -> StateUpdate:
+    function = aggregator.in_spark
+    assert function is not None
+    return StateUpdate(
+        "counts",
+        Made(state),
+        Combined("counts", ("word",), "n", aggregator),
+        {},
+        7,
+        1,
+        arrow(schema),
+        Partials(("word",), None if function == "count" else "m", function, FIELDS),
+    )
+
+
+def given(*workers: Mapping[str | None, int | None]) -> list[pa.RecordBatch]:
+    """What workers give of each group."""
+    return [
+        pa.RecordBatch.from_arrays(
+            [pa.array(list(one), pa.string()), pa.array(list(one.values()), pa.int64())], schema=arrow(FIELDS)
+        )
+        for one in workers
+    ]
+
+
+@pytest.mark.parametrize(("aggregator", "fold"), [(Count(), sum), (Max(), max)])
+def test_a_state_sees_each_group_once_however_many_workers_gave_it(
+    aggregator: CombinerAggregator, fold: Callable[[Sequence[int]], int]
+) -> None:
+    state = Counts()
+    state.values = {("a",): 9}
+    emitted = list(updated(state, aggregator).run(given({"a": 1, "b": 2, None: 4}, {}, {"a": 6, None: 3}), 0))
+    assert sorted(state.asked[0], key=str) == [("a",), ("b",), (None,)]
+    assert len(state.asked) == 1
+    assert state.values == {("a",): fold([9, 1, 6]), ("b",): 2, (None,): fold([4, 3])}
+    assert state.batches == [("begin", 7), ("commit", 7)]
+    rows = pa.Table.from_batches(emitted).to_pylist()
+    assert {(row["word"],): row["n"] for row in rows} == state.values
+
+
+def test_a_partition_of_nothing_but_nulls_leaves_the_state_alone() -> None:
+    state = Counts()
+    assert list(updated(state, Max()).run(given({"a": None}, {"a": None}), 0)) == []
+    assert not state.batches
+
+
+def test_what_nobody_reads_is_not_emitted() -> None:
+    state = Counts()
+    assert list(updated(state, Count(), StructType()).run(given({"a": 1}), 0)) == []
+    assert state.values == {("a",): 1}
+
+
+def test_a_state_that_gives_fewer_values_than_groups_is_told_before_it_commits() -> None:
+    state = Counts(forgetful=True)
+    with pytest.raises(OperationError, match="counts: the state gave 1 values for 2 groups"):
+        list(updated(state, Count()).run(given({"a": 1, "b": 2}), 0))
+    assert state.batches == [("begin", 7)]

@@ -1,0 +1,1 @@
+"""Storm's acker: one 64-bit value for each tuple tree, one call or many at a time."""

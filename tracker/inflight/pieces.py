@@ -1,0 +1,92 @@
+"""Cutting a run of neighbouring records at those that failed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.records import NotDone, RecordPosition
+
+__all__ = ["Piece", "cut"]
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Part of a run of neighbours. `reason` is None where the records are done, and `last` the last of them.
+
+    `prev` is the record just before `first`, where known.
+    """
+
+    first: RecordPosition | None
+    last: RecordPosition
+    count: int
+    prev: RecordPosition | None
+    reason: str | None
+
+
+def cut(
+    failed: Sequence[NotDone],
+    *,
+    first: RecordPosition | None,
+    prev: RecordPosition | None,
+    last: RecordPosition,
+    count: int,
+) -> list[Piece]:
+    """Cut `count` delivered neighbours, ending with `last`, into done and failed pieces, in shard order.
+
+    `first` is the first of them, where known; `prev` is a record, known or done, that all of them come after:
+    with nothing between it and the first one that is neither delivered nor done. Done records whose last one
+    is unknown (the failed piece after them has no usable `prev`) give no piece.
+
+    A reporter sees rows, not the shard: the row before a run's first record may be of another run. So the
+    `prev` of a piece counts only inside the run; one before it says that the piece is the run's beginning.
+
+    Raises:
+        OrderError: the failed pieces overlap, lie outside of the run, or hold more records than it.
+    """
+    total = sum(piece.count for piece in failed)
+    if total > count:
+        msg = f"{total} records are reported as failed among {count} delivered up to {last}"
+        raise OrderError(msg)
+    bounds = [
+        (first_of, first_of if piece.last == piece.first else RecordPosition.parse(piece.last), piece)
+        for piece in failed
+        for first_of in (RecordPosition.parse(piece.first),)
+    ]
+    bounds.sort(key=lambda bound: bound[0])
+    pieces: list[Piece] = []
+    end = prev
+    for start, stop, piece in bounds:
+        if stop < start or piece.count < 1 or stop > last or _before(start, first, end):
+            msg = (
+                f"failed records {piece.first} to {piece.last} ({piece.count}) overlap others, or lie "
+                f"outside of the {count} delivered after {prev} from {first} to {last}"
+            )
+            raise OrderError(msg)
+        before = RecordPosition.parse(piece.prev) if piece.prev is not None else None
+        if total == count or start == first:
+            # Nothing is done in between, or it is the run's own first record.
+            before = end
+        elif before is not None and not _inside(before, start, first, end):
+            # Seen after a row of another run: so it is the first of this one.
+            before = None if pieces else end
+        if before is not None and before != end:
+            pieces.append(Piece(None, before, 0, None, None))
+        pieces.append(Piece(start, stop, piece.count, before, piece.reason))
+        end = stop
+    if end is None or end < last:
+        pieces.append(Piece(None, last, 0, None, None))
+    return pieces
+
+
+def _before(start: RecordPosition, first: RecordPosition | None, end: RecordPosition | None) -> bool:
+    return (first is not None and start < first) or (end is not None and start <= end)
+
+
+def _inside(
+    before: RecordPosition, start: RecordPosition, first: RecordPosition | None, end: RecordPosition | None
+) -> bool:
+    """Whether `before`, said to stand just before `start`, can be the last of the run's records so far."""
+    lowest = end if end is not None else first
+    return before < start and (lowest is None or before >= lowest)

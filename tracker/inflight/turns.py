@@ -1,0 +1,279 @@
+"""Tracking by turns: what a micro-batch read of one shard is settled in a few calls, each O(runs)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from kinesis_trident.tracker.errors import OrderError, UnknownRunError
+from kinesis_trident.tracker.inflight.entries import Entry, EntryList, State
+from kinesis_trident.tracker.inflight.ledger import EXPIRED, Ledger, with_failure
+from kinesis_trident.tracker.inflight.pieces import Piece, cut
+from kinesis_trident.tracker.records import Failure, NotDone, RecordPosition, Run
+
+__all__ = ["Turns"]
+
+
+class Turns(Ledger):
+    """The surface that the Spark source uses. A call applies as a whole, or raises and changes nothing."""
+
+    def delivered(
+        self,
+        last: RecordPosition,
+        count: int,
+        failed: Sequence[NotDone],
+        now_ms: int,
+        rng: random.Random,
+    ) -> None:
+        """New records of a turn ran, `count` of them up to `last`: all are done but the failed pieces.
+
+        The checkpoint becomes the record before the first one that is not done: exactly, where the piece
+        names it (`NotDone.prev`) or nothing is done in between, else the last record below it that is known
+        to be done.
+
+        Raises:
+            OrderError: `last` is not after all that was delivered before, or the pieces do not fit.
+        """
+        high = self.high
+        if count < 1 or (high is not None and last <= high):
+            msg = f"{count} new records up to {last}: expected some, after {high}"
+            raise OrderError(msg)
+        due = self._due_after(1, now_ms, rng)
+        failures: dict[str, tuple[Failure, ...]] = {}
+        for piece in cut(failed, first=None, prev=high, last=last, count=count):
+            entry = self._part(piece, 1, due, (), now_ms, failures)
+            self._entries.append(entry)
+            self._settle(self._entries, entry)
+
+    def redelivered(
+        self,
+        run: Run,
+        served: int,
+        through: RecordPosition | None,
+        failed: Sequence[NotDone],
+        now_ms: int,
+        rng: random.Random,
+    ) -> None:
+        """A waiting run was delivered again: `served` of its records, in shard order, up to `through`.
+
+        Failed pieces have failed once more: they wait again, or are dead when the retries are used up; the
+        rest of what was served is done; what was not reached waits on unchanged. `through` matters only when
+        not all records were served. Of a run whose records are partly gone from the stream, tell `expired`
+        first, and give what it returns here.
+
+        Raises:
+            UnknownRunError: no such run waits here.
+            OrderError: `served` or `through` do not fit the run, or the pieces do not fit what was served.
+        """
+        entries, entry = self._lookup(run, State.WAITING)
+        if self._unreached(run, served, through, failed):
+            return
+        last = entry.last if served == run.count or through is None else through
+        attempt = entry.attempt + 1
+        pieces = cut(failed, first=entry.first, prev=entry.prev, last=last, count=served)
+        due = self._due_after(attempt, now_ms, rng)
+        failures: dict[str, tuple[Failure, ...]] = {}
+        parts = [self._part(piece, attempt, due, entry.failures, now_ms, failures) for piece in pieces]
+        self._replace(entries, entry, parts, _rest(entry, served, last))
+
+    def dead_lettered(self, run: Run, served: int, through: RecordPosition | None) -> None:
+        """A dead run was dead-lettered: `served` records of it, in shard order, up to `through`: done.
+
+        Records written without their payload, because the stream no longer holds them, count as served.
+
+        Raises:
+            UnknownRunError: no such run is dead here.
+            OrderError: `served` or `through` do not fit the run.
+        """
+        entries, entry = self._lookup(run, State.DEAD)
+        if self._unreached(run, served, through, ()):
+            return
+        last = entry.last if served == run.count or through is None else through
+        self._replace(entries, entry, [Entry(last)], _rest(entry, served, last))
+
+    def expired(self, run: Run, served: int, now_ms: int) -> Run | None:
+        """All but `served` records of a waiting run are gone from the stream: dead, with no more retries.
+
+        A stream drops its oldest records, so those gone are the run's first ones, and the served ones its
+        last. Where the first served one stands is not known: the dead run then ends with the last position
+        that is known to be gone. Returns the run of the served ones, for `redelivered`; None when there are
+        none.
+
+        Raises:
+            UnknownRunError: no such run waits here.
+            OrderError: `served` is negative, or not below the run's count.
+        """
+        entries, entry = self._lookup(run, State.WAITING)
+        if not 0 <= served < run.count:
+            msg = f"{served} records found of {run.count} up to {run.last}: then none are gone"
+            raise OrderError(msg)
+        failures = with_failure(entry.failures, now_ms, EXPIRED)
+        if not served:
+            gone = Piece(entry.first, entry.last, entry.count, entry.prev, EXPIRED)
+            self._replace(entries, entry, [self._dead(gone, entry.attempt, failures)], None)
+            return None
+        gone_until = entry.first if entry.first is not None else _just_after(entry.prev)
+        assert gone_until is not None, "a run has a first record or one before it"
+        rest = Entry(
+            entry.last, None, served, gone_until, State.WAITING, entry.attempt, entry.due, entry.failures
+        )
+        gone = Piece(entry.first, gone_until, entry.count - served, entry.prev, EXPIRED)
+        self._replace(entries, entry, [self._dead(gone, entry.attempt, failures)], rest)
+        return rest.run()
+
+    def replay(self, positions: Sequence[RecordPosition], now_ms: int) -> tuple[RecordPosition, ...]:
+        """Somebody asks for records again: they are due now, with a fresh count (no delivery, no failure).
+
+        A record of a run that waits or is dead takes its whole run along, because a run shares one fate.
+        Records done before, at or below the checkpoint too, become runs of their own; the checkpoint does not
+        move back for them, and those above it hold it until they are done again. What is pending is being
+        delivered: nothing changes. Returns the positions that are refused: beyond what was ever delivered
+        here, or known to be none.
+        """
+        refused: list[RecordPosition] = []
+        for position in sorted(set(positions)):
+            high = self.high
+            if high is None or position > high:
+                refused.append(position)
+                continue
+            done = self._checkpoint is not None and position <= self._checkpoint
+            if not self._revive(self._beside if done else self._entries, position, now_ms):
+                refused.append(position)
+        return tuple(refused)
+
+    def due(self, now_ms: int, most: int) -> tuple[Run, ...]:
+        """Waiting runs that are due, in shard order: the first `most` of them."""
+        runs: list[Run] = []
+        for entry in self._all():
+            if len(runs) >= most:
+                break
+            if entry.state is State.WAITING and entry.due <= now_ms:
+                runs.append(entry.run())
+        return tuple(runs)
+
+    @property
+    def next_due(self) -> int | None:
+        """The earliest due time of all that waits, in epoch milliseconds; None when nothing does."""
+        return min((entry.due for entry in self._all() if entry.state is State.WAITING), default=None)
+
+    def _due_after(self, attempt: int, now_ms: int, rng: random.Random) -> int | None:
+        # One draw for all that fails together: neighbours stay one run, one range of the shard serves many.
+        return None if self._policy.exhausted(attempt) else self._policy.due(attempt, now_ms, rng)
+
+    def _lookup(self, run: Run, state: State) -> tuple[EntryList, Entry]:
+        for entries in (self._entries, self._beside):
+            entry = entries.find(run.last_position)
+            if entry is not None and (entry.state, entry.attempt, entry.count) == (
+                state,
+                run.attempt,
+                run.count,
+            ):
+                return entries, entry
+        msg = (
+            f"no {state.name.lower()} run of {run.count} records up to {run.last} after delivery "
+            f"{run.attempt} (checkpoint {self._checkpoint}): it was settled before, or planned elsewhere"
+        )
+        raise UnknownRunError(msg)
+
+    @staticmethod
+    def _unreached(run: Run, served: int, through: RecordPosition | None, failed: Sequence[NotDone]) -> bool:
+        """Whether nothing of the run was served; raises when the numbers do not fit it."""
+        if not 0 <= served <= run.count or (served == 0 and failed):
+            msg = f"{served} records served, {len(failed)} pieces failed of the {run.count} up to {run.last}"
+            raise OrderError(msg)
+        if 0 < served < run.count and not (through is not None and _inside(run, through)):
+            msg = (
+                f"{served} of {run.count} records up to {run.last} were served, but the last one is {through}"
+            )
+            raise OrderError(msg)
+        return served == 0
+
+    def _part(
+        self,
+        piece: Piece,
+        attempt: int,
+        due: int | None,
+        before: tuple[Failure, ...],
+        now_ms: int,
+        shared: dict[str, tuple[Failure, ...]],
+    ) -> Entry:
+        """The entry for a piece of what was delivered; it stays PENDING, for `_settle`, where it is done.
+
+        `before`: its failures so far; `shared`: with this one, by its reason, for all that have the same ones.
+        """
+        if piece.reason is None:
+            return Entry(piece.last)
+        failures = shared.get(piece.reason)
+        if failures is None:
+            failures = shared[piece.reason] = with_failure(before, now_ms, piece.reason)
+        if due is None:
+            return self._dead(piece, attempt, failures)
+        return Entry(piece.last, piece.first, piece.count, piece.prev, State.WAITING, attempt, due, failures)
+
+    def _dead(self, piece: Piece, attempt: int, failures: tuple[Failure, ...]) -> Entry:
+        state = State.DEAD if self._policy.dead_letter else State.PENDING
+        return Entry(piece.last, piece.first, piece.count, piece.prev, state, attempt, 0, failures)
+
+    def _replace(self, entries: EntryList, entry: Entry, parts: list[Entry], rest: Entry | None) -> None:
+        entries.replace(entry, parts if rest is None else [*parts, rest])
+        for part in parts:
+            self._settle(entries, part)
+
+    def _settle(self, entries: EntryList, part: Entry) -> None:
+        """What is PENDING here is done; the others are joined with equal neighbours."""
+        if part.state is not State.PENDING:
+            self._waits(entries.merge(part))
+        elif entries is self._entries:
+            self._done(part)
+        else:
+            entries.remove(part)
+
+    def _revive(self, entries: EntryList, position: RecordPosition, now_ms: int) -> bool:
+        """Make a record due now with a fresh count; False when there is no such record."""
+        at = entries.at_or_after(position)
+        due = now_ms // 1_000 * 1_000
+        if at is not None and at.state is not State.ACKED and at.covers(position):
+            if at.state is not State.PENDING:
+                at.state, at.attempt, at.due, at.failures = State.WAITING, 0, due, ()
+                self._waits(entries.merge(at))
+            return True
+        if at is not None and at.state is not State.ACKED and at.prev is not None and at.prev < position:
+            return False
+        entry = Entry(position, position, state=State.WAITING, attempt=0, due=due)
+        if at is not None and at.last == position:
+            entries.replace(at, [entry])
+        else:
+            entries.insert(entry, at)
+        self._waits(entries.merge(entry))
+        return True
+
+
+def _rest(entry: Entry, served: int, through: RecordPosition) -> Entry | None:
+    """What was not reached of a run: as it was, from after `through` on."""
+    if served == entry.count:
+        return None
+    return Entry(
+        entry.last,
+        None,
+        entry.count - served,
+        through,
+        entry.state,
+        entry.attempt,
+        entry.due,
+        entry.failures,
+    )
+
+
+def _just_after(position: RecordPosition | None) -> RecordPosition | None:
+    """The smallest position after one."""
+    return None if position is None else RecordPosition(position.sequence, position.sub + 1)
+
+
+def _inside(run: Run, through: RecordPosition) -> bool:
+    """Whether `through` can be a record of the run that is not its last one."""
+    after_start = (
+        through >= RecordPosition.parse(run.first)
+        if run.first
+        else run.prev is None or through > RecordPosition.parse(run.prev)
+    )
+    return after_start and through < run.last_position

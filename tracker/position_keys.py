@@ -1,0 +1,184 @@
+"""The positions of many records as one numpy array that compares: what acks by the thousand are found with.
+
+A key is the sequence number in decimal digits, filled up with zeros to the array's width, and ten digits of the
+sub-sequence plus one: keys of one width compare as bytes just as positions do as numbers. Sequence numbers have up
+to 129 digits, so no integer type holds them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.records import RecordPosition
+
+__all__ = [
+    "KeyPositions",
+    "Keys",
+    "above",
+    "find",
+    "joined",
+    "key_of",
+    "keys_of",
+    "pack",
+    "pack_in_parts",
+    "position_of",
+    "unpack",
+]
+
+Keys = npt.NDArray[np.bytes_]
+
+_SUB = 10
+_MOST_IN_A_PART = 20_000
+"""Keys of one packed text at most: of Kinesis' own numbers, which differ in some 27 digits, about 350 KB."""
+
+_MOST_BYTES = 512 * 1024
+
+_WIDEST = 129 + _SUB
+"""Digits of a key: a sequence number has up to 129."""
+
+_SHAPE = re.compile(r"([0-9]{1,6})x([0-9]{1,3})\Z")
+
+
+def keys_of(sequences: Sequence[str] | npt.NDArray[Any], subs: npt.ArrayLike = -1) -> Keys:
+    """The keys of records: decimal sequence numbers, and sub-sequence numbers (-1 where not aggregated)."""
+    digits = np.asarray(sequences).astype(np.bytes_)
+    if not len(digits):
+        return np.empty(0, f"S{_SUB + 1}")
+    inside = (np.broadcast_to(np.asarray(subs, np.int64), digits.shape) + 1).astype(f"S{_SUB}")
+    return np.char.add(np.char.zfill(digits, digits.dtype.itemsize), np.char.zfill(inside, _SUB))
+
+
+def key_of(position: RecordPosition) -> Keys:
+    """The key of one record, as an array of one."""
+    return keys_of([str(position.sequence)], position.sub)
+
+
+def position_of(key: bytes) -> RecordPosition:
+    """The position that a key stands for."""
+    return RecordPosition(int(key[:-_SUB]), int(key[-_SUB:]) - 1)
+
+
+def find(keys: Keys, wanted: Keys) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Look sorted `wanted` up in sorted `keys`: the indexes of those that are there, and which of `wanted` are."""
+    if not len(keys) or not len(wanted):
+        return np.empty(0, np.int64), np.zeros(len(wanted), np.bool_)
+    keys, wanted = _alike(keys, wanted)
+    at = np.searchsorted(keys, wanted)
+    found = keys[np.minimum(at, len(keys) - 1)] == wanted
+    return at[found], found
+
+
+def above(keys: Keys, position: RecordPosition | None) -> int:
+    """How many of sorted keys stand for records after a position."""
+    if position is None:
+        return len(keys)
+    keys, bound = _alike(keys, key_of(position))
+    return len(keys) - int(np.searchsorted(keys, bound[0], side="right"))
+
+
+def joined(parts: Sequence[Keys]) -> Keys:
+    """All keys of several arrays, sorted, each once."""
+    width = max((part.dtype.itemsize for part in parts), default=_SUB + 1)
+    return np.unique(np.concatenate([np.empty(0, f"S{width}"), *(_widened(part, width) for part in parts)]))
+
+
+def pack(keys: Keys) -> str:
+    """Keys as a text for JSON: `<count>x<width>:<base64>`.
+
+    Digit by digit, not record by record, because the first digits of neighbours are the same.
+    """
+    width = keys.dtype.itemsize
+    digits = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), width)
+    squeezed = zlib.compress(np.ascontiguousarray(digits.T).tobytes(), 1)
+    return f"{len(keys)}x{width}:{base64.b64encode(squeezed).decode()}"
+
+
+def pack_in_parts(keys: Keys) -> tuple[str, ...]:
+    """Keys as texts of at most 512 KiB, in order."""
+    parts: list[str] = []
+    for start in range(0, len(keys), _MOST_IN_A_PART):
+        some = keys[start : start + _MOST_IN_A_PART]
+        text = pack(some)
+        if len(text) > _MOST_BYTES:
+            # Digits without any order: at 139 of them in each key, the halves fit.
+            half = len(some) // 2
+            parts += [*pack_in_parts(some[:half]), *pack_in_parts(some[half:])]
+        else:
+            parts.append(text)
+    return tuple(parts)
+
+
+def unpack(*texts: str) -> Keys:
+    """The keys that were packed, of all texts in order.
+
+    Raises:
+        OrderError: a text is not what `pack` gives.
+    """
+    found = [_unpacked(text) for text in texts]
+    width = max((part.dtype.itemsize for part in found), default=_SUB + 1)
+    return np.concatenate([np.empty(0, f"S{width}"), *(_widened(part, width) for part in found)])
+
+
+class KeyPositions(Sequence[RecordPosition]):
+    """Keys as the positions they stand for, each made when it is asked for."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [position_of(key) for key in self._keys[index]]
+        return position_of(self._keys[index])
+
+
+def _unpacked(text: str) -> Keys:
+    shape, _, squeezed = text.partition(":")
+    try:
+        count, width = _shape(shape)
+        # Of what unpacks to more than it says no more than that is ever held.
+        unpacker = zlib.decompressobj()
+        raw = unpacker.decompress(base64.b64decode(squeezed, validate=True), count * width + 1)
+        digits = np.frombuffer(raw, np.uint8).reshape(width, count)
+    except (ValueError, binascii.Error, zlib.error) as error:
+        msg = f"packed positions {text[:40]!r}... cannot be read: {error}"
+        raise OrderError(msg) from error
+    if digits.size and not (digits.min() >= ord("0") and digits.max() <= ord("9")):
+        msg = f"packed positions {text[:40]!r}... cannot be read: they are not digits"
+        raise OrderError(msg)
+    return np.ascontiguousarray(digits.T).view(f"S{width}").reshape(count)
+
+
+def _shape(text: str) -> tuple[int, int]:
+    """How many keys a packed text holds, and how wide they are."""
+    found = _SHAPE.match(text)
+    if found is None:
+        msg = "it does not begin with <count>x<width>"
+        raise ValueError(msg)
+    count, width = int(found[1]), int(found[2])
+    if count > _MOST_IN_A_PART or not _SUB < width <= _WIDEST:
+        msg = f"expected at most {_MOST_IN_A_PART} positions of at most {_WIDEST} digits"
+        raise ValueError(msg)
+    return count, width
+
+
+def _alike(one: Keys, other: Keys) -> tuple[Keys, Keys]:
+    width = max(one.dtype.itemsize, other.dtype.itemsize)
+    return _widened(one, width), _widened(other, width)
+
+
+def _widened(keys: Keys, width: int) -> Keys:
+    if keys.dtype.itemsize == width or not len(keys):
+        return keys.astype(f"S{width}", copy=False)
+    return np.char.rjust(keys, width, b"0")

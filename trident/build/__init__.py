@@ -1,0 +1,1 @@
+"""Building a topology: the graph, its fields, its checks."""

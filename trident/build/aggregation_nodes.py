@@ -1,0 +1,161 @@
+"""Aggregations as nodes of a topology: their fields checked, what runs on single tuples put before them."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import StructType
+
+from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, FirstN, ReducerAggregator
+from kinesis_trident.trident.build.checks import check_factory, check_given, check_kind, with_storable_values
+from kinesis_trident.trident.build.fields import Fields, Names, appended, chosen, new_fields
+from kinesis_trident.trident.build.graph import (
+    AggregateNode,
+    AnyAggregator,
+    Node,
+    PersistentAggregateNode,
+    RowNode,
+)
+from kinesis_trident.trident.build.lambdas import name_of
+from kinesis_trident.trident.operations import ArrowFunction, Function
+from kinesis_trident.trident.run.frames import arrow
+from kinesis_trident.trident.state import StateFactory
+from kinesis_trident.trident.steps.emitting_steps import ArrowStep, FunctionStep
+from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
+
+__all__ = ["aggregate_node", "check_update", "function_node", "persistent_node"]
+
+
+def function_node(
+    parent: Node,
+    name: str,
+    operation: Function | ArrowFunction,
+    inputs: tuple[str, ...],
+    added: StructType,
+    kept: StructType,
+) -> RowNode:
+    """A function on single tuples: the fields kept, and those that it adds.
+
+    Raises:
+        TopologyError: it is no function, a new field is there already, or no fields remain.
+    """
+    if not isinstance(operation, ArrowFunction):
+        check_given(operation, Function, name, "plain functions go to map, flat_map, filter or transform")
+    schema = appended(kept, added, name)
+    if not schema.fields:
+        msg = f"{name}: no fields remain"
+        raise TopologyError(msg)
+    kind = ArrowStep if isinstance(operation, ArrowFunction) else FunctionStep
+    return RowNode(name, schema, (parent,), kind(name, operation, inputs, arrow(added), arrow(kept)))  # type: ignore[arg-type]
+
+
+def aggregate_node(
+    parent: Node,
+    keys: tuple[str, ...] | None,
+    aggregator: object,
+    new: Fields,
+    inputs: Names | None,
+    what: str,
+) -> AggregateNode:
+    """The values of groups of a batch; `keys` None: of each of its partitions.
+
+    Raises:
+        TopologyError: a field is unknown, or there are more or fewer new ones than the aggregator gives.
+    """
+    name = f"{what}({name_of(aggregator)})"
+    if not isinstance(aggregator, CombinerAggregator | ReducerAggregator | Aggregator):
+        msg = f"{name}: not a CombinerAggregator, ReducerAggregator or Aggregator"
+        raise TopologyError(msg)
+    node, read, added = _prepared(parent, keys, aggregator, new, inputs, name)
+    if not isinstance(aggregator, Aggregator) and len(added) != 1:
+        msg = f"{name}: gives one value, so it needs one new field, not {len(added)}"
+        raise TopologyError(msg)
+    if isinstance(aggregator, FirstN):
+        aggregator.check(read, added, name)
+    schema = appended(StructType([parent.schema[key] for key in keys or ()]), added, name)
+    return AggregateNode(name, schema, (node,), keys, read, aggregator, added)
+
+
+def persistent_node(
+    parent: Node,
+    keys: tuple[str, ...],
+    state: StateFactory,
+    aggregator: object,
+    new: Fields,
+    inputs: Names | None,
+) -> PersistentAggregateNode:
+    """The values of groups, or of all tuples, in a state.
+
+    Raises:
+        TopologyError: a field is unknown, there is not exactly one new one, or the state cannot store its type.
+    """
+    name = f"persistent_aggregate({name_of(aggregator)})"
+    if not isinstance(aggregator, CombinerAggregator | ReducerAggregator):
+        msg = f"{name}: not a CombinerAggregator or ReducerAggregator; what else updates states is partition_persist"
+        raise TopologyError(msg)
+    check_update(parent, state, name)
+    node, read, added = _prepared(parent, keys, aggregator, new, inputs, name)
+    if len(added) != 1:
+        msg = f"{name}: gives one value, so it needs one new field, not {len(added)}"
+        raise TopologyError(msg)
+    if isinstance(aggregator, CombinerAggregator):
+        kind = added.fields[0].dataType
+        check_kind(name, state, kind)
+        node = with_storable_values(name, state, kind, node, read)
+    schema = appended(StructType([parent.schema[key] for key in keys]), added, name)
+    return PersistentAggregateNode(name, schema, (node,), state, keys, read, aggregator, added)
+
+
+def check_update(parent: Node, state: object, name: str) -> None:
+    """Check that a state can be updated with these tuples.
+
+    Raises:
+        TopologyError: it is no factory of states, or the tuples belong to no batch of a stream.
+    """
+    check_factory(state, name)
+    if not any(spout.tracked for spout in parent.spouts):
+        msg = (
+            f"{name}: these tuples are of a batch DataFrame, which is outside of transactions, so no batch would ever "
+            "update the state. Update it from a stream of Kinesis; a batch DataFrame can query it (state_query)"
+        )
+        raise TopologyError(msg)
+
+
+def _prepared(
+    parent: Node,
+    keys: tuple[str, ...] | None,
+    aggregator: AnyAggregator,
+    new: Fields,
+    inputs: Names | None,
+    name: str,
+) -> tuple[Node, tuple[str, ...], StructType]:
+    """What an aggregation reads, which of its fields, and the new ones.
+
+    A combiner that Spark does not know reads what its `init` makes of each tuple: an operation of its own.
+    """
+    read = chosen(parent.schema.names if inputs is None else inputs, parent.schema, name)
+    given = StructType([parent.schema[field] for field in read])
+    if not isinstance(aggregator, CombinerAggregator):
+        return parent, read, new_fields(new, name)
+    if aggregator.in_spark not in (None, "count") and len(read) != 1:
+        msg = f"{name}: aggregates one field; name it with inputs=[...]"
+        raise TopologyError(msg)
+    kind = aggregator.result(given)
+    added = new_fields(new, name)
+    if kind is not None and len(added) == 1:
+        added = StructType().add(added.names[0], kind)
+    # A partition's own value is nothing that Spark can be asked for.
+    if (aggregator.in_spark is not None and keys is not None) or len(added) != 1:
+        return parent, read, added
+    kept = StructType([parent.schema[key] for key in keys or ()])
+    values = function_node(parent, name, _Init(aggregator), read, added, kept)
+    return values, tuple(added.names), added
+
+
+class _Init(Function):
+    """The first half of a combiner aggregator: each tuple becomes a value, or fails its record."""
+
+    def __init__(self, aggregator: CombinerAggregator) -> None:
+        self._aggregator = aggregator
+
+    def execute(self, tup: TridentTuple, collector: TridentCollector) -> None:
+        collector.emit([self._aggregator.init(tup)])

@@ -1,0 +1,123 @@
+"""Fields of tuples: names with Spark types, read from what a user writes and checked when a topology is built."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from pyspark.sql.types import ArrayType, AtomicType, DataType, NullType, StringType, StructField, StructType
+
+from kinesis_trident.bolt.errors import TopologyError
+
+__all__ = ["Fields", "Names", "appended", "chosen", "key_fields", "new_fields"]
+
+Fields = str | Sequence[str] | StructType
+"""Field names: `["word", "count"]`, or with types, `["word", "count bigint"]`; `"word, count bigint"` is the same."""
+
+Names = str | Sequence[str]
+"""Names of fields that there are: `["word", "count"]`, or `"word, count"`."""
+
+_NAME = re.compile(r"\w+")
+
+
+def new_fields(fields: Fields, operation: str, default: Sequence[StructField] = ()) -> StructType:
+    """The fields that an operation adds. A name without a type has that of `default` at its place, else string.
+
+    Raises:
+        TopologyError: a field cannot be read, is named twice (to Spark `Word` is `word`), or starts with `__`.
+    """
+    if isinstance(fields, StructType):
+        found = list(fields.fields)
+    else:
+        found = []
+        for at, item in enumerate(_split(fields)):
+            if _NAME.fullmatch(item):
+                kind = default[at].dataType if at < len(default) else StringType()
+                found.append(StructField(item, kind))
+                continue
+            try:
+                found += _parsed(item).fields
+            except Exception as error:
+                msg = f"{operation}: the field {item!r} cannot be read: write 'name' or 'name type', as 'count bigint'"
+                raise TopologyError(msg) from error
+    names = [field.name for field in found]
+    wrong = [*_alike(names), *(name for name in names if name.startswith("__"))]
+    if wrong:
+        msg = f"{operation}: the field {wrong[0]!r} is named twice, or starts with '__', which is ours"
+        raise TopologyError(msg)
+    return StructType(found)
+
+
+def chosen(fields: str | Sequence[str], schema: StructType, operation: str) -> tuple[str, ...]:
+    """Names that an operation reads, all of them in `schema`.
+
+    Raises:
+        TopologyError: one is not there; the nearest is named.
+    """
+    names = tuple(_split(fields))
+    for name in names:
+        if name not in schema.names:
+            near = difflib.get_close_matches(name, schema.names, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            msg = f"{operation}: there is no field {name!r}{hint} The stream has {', '.join(schema.names)}"
+            raise TopologyError(msg)
+    return names
+
+
+def key_fields(fields: Names, schema: StructType, operation: str) -> tuple[str, ...]:
+    """Names of fields that tell groups apart.
+
+    Raises:
+        TopologyError: one is not there, or holds maps or structs, which are no keys.
+    """
+    names = chosen(fields, schema, operation)
+    for name in names:
+        kind = schema[name].dataType
+        if not _is_key(kind):
+            msg = (
+                f"{operation}: the field {name!r} is {kind.simpleString()}, which is no key. Group by the fields "
+                "in it, or by a text of it, made with .transform() and to_json"
+            )
+            raise TopologyError(msg)
+    return names
+
+
+def appended(schema: StructType, added: StructType, operation: str) -> StructType:
+    """A schema with more fields at its end, as a function gives them.
+
+    Raises:
+        TopologyError: a field is there already; to Spark `Word` is `word`.
+    """
+    ours = {name.casefold() for name in schema.names}
+    twice = sorted(name for name in added.names if name.casefold() in ours)
+    if twice:
+        msg = f"{operation}: the stream has a field {twice[0]!r} already: name the new one otherwise, or project first"
+        raise TopologyError(msg)
+    return StructType([*schema.fields, *added.fields])
+
+
+def _is_key(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _is_key(kind.elementType)
+    return isinstance(kind, AtomicType | NullType)
+
+
+def _alike(names: Sequence[str]) -> list[str]:
+    """Those that another one equals, but for upper and lower case."""
+    folded = [name.casefold() for name in names]
+    return [name for name, fold in zip(names, folded, strict=True) if folded.count(fold) > 1]
+
+
+def _parsed(item: str) -> StructType:
+    parsed = StructType.fromDDL(item)
+    if not isinstance(parsed, StructType):
+        raise TypeError(item)
+    return parsed
+
+
+def _split(fields: str | Sequence[str]) -> list[str]:
+    """The items of a text with commas, those within brackets kept together: `decimal(10,2)`."""
+    if not isinstance(fields, str):
+        return [item.strip() for item in fields]
+    return [item.strip() for item in re.split(r",(?![^(<]*[)>])", fields) if item.strip()]

@@ -1,0 +1,185 @@
+"""A topology as a graph: what stands where, known when it is built; how it runs is said in `trident.run.attempt`.
+
+Nodes are *tracked* from the spout on while every tuple belongs to single records: there a record fails by itself, and
+what fails goes into the verdict of the batch. What combines tuples (aggregations, states, joins, plain DataFrame code)
+is not: it sees only what the verdict left, and where it fails the batch is replayed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, ReducerAggregator
+from kinesis_trident.trident.state import StateFactory, StateUpdater
+from kinesis_trident.trident.steps.tuple_steps import TridentStep
+
+if TYPE_CHECKING:
+    from kinesis_trident.spout.options.source import Options
+
+__all__ = [
+    "AggregateNode",
+    "AnyAggregator",
+    "Grouping",
+    "JoinNode",
+    "MergeNode",
+    "Node",
+    "PersistNode",
+    "PersistentAggregateNode",
+    "RepartitionNode",
+    "RowNode",
+    "SpoutNode",
+    "TransformNode",
+    "UpdateNode",
+]
+
+AnyAggregator = CombinerAggregator | ReducerAggregator | Aggregator
+
+
+class Grouping(Enum):
+    """How tuples come to partitions."""
+
+    SHUFFLE = "shuffle"
+    FIELDS = "partition_by"
+    GLOBAL = "global_"
+    BROADCAST = "broadcast"
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One place in a topology: `schema` is what comes out of it, `operation` its name in messages.
+
+    `order` rises with each node that is declared: parents come before their children.
+    """
+
+    operation: str
+    schema: StructType
+    parents: tuple[Node, ...]
+    children: list[Node] = field(default_factory=list, init=False, repr=False)
+    order: int = field(default_factory=itertools.count().__next__, init=False)
+
+    def __post_init__(self) -> None:
+        for parent in self.parents:
+            parent.children.append(self)
+
+    @property
+    def tracked(self) -> bool:
+        """Whether each tuple that comes out belongs to single records that can still fail."""
+        return False
+
+    @property
+    def spouts(self) -> frozenset[SpoutNode]:
+        """Where the tuples come from."""
+        return frozenset().union(*(parent.spouts for parent in self.parents))
+
+
+@dataclass(eq=False, slots=True)
+class SpoutNode(Node):
+    """A stream's source: the `kinesis-trident` DataFrame with its options, or, without options, a batch DataFrame."""
+
+    name: str
+    rows: DataFrame
+    options: Options | None
+
+    @property
+    def tracked(self) -> bool:
+        """Of Kinesis only."""
+        return self.options is not None
+
+    @property
+    def spouts(self) -> frozenset[SpoutNode]:
+        """This one."""
+        return frozenset((self,))
+
+
+@dataclass(eq=False, slots=True)
+class RowNode(Node):
+    """An operation on single tuples."""
+
+    step: TridentStep
+
+    @property
+    def tracked(self) -> bool:
+        """As what it works on."""
+        return self.parents[0].tracked
+
+
+@dataclass(eq=False, slots=True)
+class RepartitionNode(Node):
+    """Tuples move to other partitions."""
+
+    grouping: Grouping
+    fields: tuple[str, ...] = ()
+    partitions: int | None = None
+
+    @property
+    def tracked(self) -> bool:
+        """As what it works on."""
+        return self.parents[0].tracked
+
+
+@dataclass(eq=False, slots=True)
+class MergeNode(Node):
+    """Several streams as one."""
+
+    @property
+    def tracked(self) -> bool:
+        """If all of them are."""
+        return all(parent.tracked for parent in self.parents)
+
+
+@dataclass(eq=False, slots=True)
+class JoinNode(Node):
+    """Two streams of a batch, joined on fields."""
+
+    on: tuple[tuple[str, str], ...]
+    how: str
+
+
+@dataclass(eq=False, slots=True)
+class TransformNode(Node):
+    """The user's own DataFrame code."""
+
+    function: Callable[[DataFrame], DataFrame]
+
+
+@dataclass(eq=False, slots=True)
+class AggregateNode(Node):
+    """Tuples of a batch become one value a group (or whatever an `Aggregator` emits); `keys` None: a partition."""
+
+    keys: tuple[str, ...] | None
+    inputs: tuple[str, ...]
+    aggregator: AnyAggregator
+    added: StructType
+
+
+@dataclass(eq=False, slots=True)
+class UpdateNode(Node):
+    """A state is updated; what comes out is the new values stream."""
+
+    factory: StateFactory
+    partitions: int | None = field(default=None, init=False)
+
+
+@dataclass(eq=False, slots=True)
+class PersistNode(UpdateNode):
+    """`partition_persist`: the user's updater sees the tuples of each partition."""
+
+    inputs: tuple[str, ...]
+    updater: StateUpdater[Any]
+
+
+@dataclass(eq=False, slots=True)
+class PersistentAggregateNode(UpdateNode):
+    """`persistent_aggregate`: one value a group in a map state, or one in all where `keys` is empty."""
+
+    keys: tuple[str, ...]
+    inputs: tuple[str, ...]
+    aggregator: CombinerAggregator | ReducerAggregator
+    added: StructType

@@ -1,0 +1,51 @@
+"""Plain Python functions in the place of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kinesis_trident.trident.operations import Filter, Function
+from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
+
+__all__ = ["Keep", "Many", "One", "name_of"]
+
+
+class Keep(Filter):
+    """Keeps a tuple where a function says so."""
+
+    def __init__(self, condition: Callable[[TridentTuple], Any]) -> None:
+        self._condition = condition
+        self.__name__ = name_of(condition)
+
+    def is_keep(self, tup: TridentTuple) -> bool:
+        """Whether the tuple stays."""
+        return bool(self._condition(tup))
+
+
+class One(Function):
+    """Emits the one tuple, a list of values, that a function gives."""
+
+    def __init__(self, function: Callable[[TridentTuple], Sequence[Any]]) -> None:
+        self._function = function
+
+    def execute(self, tup: TridentTuple, collector: TridentCollector) -> None:
+        """Call the function."""
+        collector.emit(self._function(tup))
+
+
+class Many(Function):
+    """Emits each of the tuples that a function gives."""
+
+    def __init__(self, function: Callable[[TridentTuple], Sequence[Sequence[Any]]]) -> None:
+        self._function = function
+
+    def execute(self, tup: TridentTuple, collector: TridentCollector) -> None:
+        """Call the function."""
+        for values in self._function(tup):
+            collector.emit(values)
+
+
+def name_of(operation: object) -> str:
+    """What an operation is called in messages."""
+    return str(getattr(operation, "__name__", type(operation).__name__))

@@ -1,0 +1,66 @@
+"""How a stream's tuples come to partitions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Self
+
+from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.trident.build.fields import Names, chosen
+from kinesis_trident.trident.build.graph import Grouping, Node, RepartitionNode
+
+__all__ = ["Groupings"]
+
+
+class Groupings(ABC):
+    """The calls that move tuples: each gives a new stream."""
+
+    __slots__ = ()
+
+    node: Node
+
+    @abstractmethod
+    def _of(self, node: Node) -> Self:
+        """The stream of a node."""
+
+    def shuffle(self) -> Self:
+        """Spread the tuples evenly."""
+        return self._repartition(Grouping.SHUFFLE)
+
+    def partition_by(self, fields: Names) -> Self:
+        """Bring the tuples with the same values in these fields to one partition."""
+        names = chosen(fields, self.node.schema, "partition_by")
+        if not names:
+            msg = "partition_by: no fields; global_() brings all tuples together"
+            raise TopologyError(msg)
+        return self._repartition(Grouping.FIELDS, names)
+
+    def global_(self) -> Self:
+        """Bring all tuples to one partition."""
+        return self._repartition(Grouping.GLOBAL)
+
+    def broadcast(self) -> Self:
+        """Bring every tuple to every partition: `parallelism_hint` of them, or as many as Spark runs side by side."""
+        return self._repartition(Grouping.BROADCAST)
+
+    def parallelism_hint(self, partitions: int) -> Self:
+        """How many partitions the last grouping before here makes.
+
+        Raises:
+            TopologyError: there is none: the spout's own tasks run the stream, and its options say how many.
+        """
+        node = self.node
+        while len(node.parents) == 1 and not isinstance(node, RepartitionNode):
+            node = node.parents[0]
+        if not isinstance(node, RepartitionNode) or node.grouping is Grouping.GLOBAL or partitions < 1:
+            msg = (
+                f"parallelism_hint({partitions}): at least 1, and after a grouping. This stream runs in the spout's "
+                "own tasks (its options maxPartitions and shardsPerTask say how many): call shuffle() first"
+            )
+            raise TopologyError(msg)
+        node.partitions = partitions
+        return self
+
+    def _repartition(self, grouping: Grouping, fields: tuple[str, ...] = ()) -> Self:
+        schema = self.node.schema
+        return self._of(RepartitionNode(grouping.value, schema, (self.node,), grouping, fields))

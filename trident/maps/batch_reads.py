@@ -1,0 +1,165 @@
+"""A batch reads what it wrote itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from kinesis_trident.trident.errors import ConflictError
+from kinesis_trident.trident.maps.backing import (
+    LOST,
+    UNREAD,
+    BackingMap,
+    Version,
+    at_once,
+    lost_of,
+    versioned,
+)
+from kinesis_trident.trident.state import Key
+
+__all__ = ["CachedBatchReadsMap", "Reads"]
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Reads(Generic[V]):
+    """What was read: `cached` are the positions whose key this batch has written before."""
+
+    values: list[V | None]
+    cached: frozenset[int] = frozenset()
+
+
+class CachedBatchReadsMap(Generic[V]):
+    """Remembers what a batch has written, from its beginning to its end; those keys are not read again.
+
+    What counts as cached decides the truth tables: a value of this very txid that this attempt wrote is built upon, one
+    that an earlier attempt wrote is skipped (transactional) or gone back behind (opaque).
+    """
+
+    def __init__(self, backing: BackingMap[V]) -> None:
+        self._backing = versioned(backing)
+        self._written: dict[Key, tuple[V | None, Version]] = {}
+        # Most batches write each key once, and read none of them again.
+        self._unread: list[tuple[Sequence[Key], Sequence[V | None], Sequence[Version]]] = []
+
+    def begin_batch(self, txid: int | None) -> None:
+        """Forget everything, and tell the store."""
+        self._forget()
+        self._backing.begin_batch(txid)
+
+    def end_batch(self, txid: int | None) -> None:
+        """Tell the store, and forget everything."""
+        self._backing.end_batch(txid)
+        self._forget()
+
+    def multi_get(self, keys: Sequence[Key]) -> Reads[V]:
+        """What stands under each key: for this batch's own from memory, for the others from the store."""
+        cached = self._cached(keys)
+        if cached:
+            return Reads(self._mixed(keys, cached)[0], cached)
+        return Reads(self._backing.multi_get(keys))
+
+    def multi_exchange(
+        self, keys: Sequence[Key], change: Callable[[slice, Reads[V]], tuple[Sequence[Any], Collection[int]]]
+    ) -> list[int]:
+        """Read, change and write, and remember what was written: after the store has it, never before.
+
+        Args:
+            keys: each of them once.
+            change: see `trident.maps.backing.Change`.
+
+        Returns:
+            The positions that lost to another writer and are to be computed again.
+        """
+        cached = self._cached(keys)
+        values: list[Any] = [None] * len(keys)
+        left: dict[int, Collection[int]] = {}
+
+        def noted(part: slice, found: list[V | None]) -> tuple[Sequence[Any], Collection[int]]:
+            news, stay = change(part, Reads(found, cached))
+            values[part], left[part.start] = news, stay
+            return news, stay
+
+        if cached:
+            written = at_once(self._backing, keys, *self._mixed(keys, cached), noted)
+        else:
+            written = self._backing.multi_exchange(keys, noted)
+        lost = lost_of(written)
+        if not lost and not any(left.values()):
+            self._unread.append((keys, values, written))
+            return []
+        self._catch_up()
+        lost = self._settled(keys, values, written, lost)
+        stay = {start + i for start, some in left.items() for i in some}
+        self._written.update(
+            (key, (value, version))
+            for i, (key, value, version) in enumerate(zip(keys, values, written, strict=True))
+            if version is not LOST and i not in stay
+        )
+        return lost
+
+    def _cached(self, keys: Sequence[Key]) -> frozenset[int]:
+        self._catch_up()
+        if not self._written:
+            return frozenset()
+        return frozenset(i for i, key in enumerate(keys) if key in self._written)
+
+    def _mixed(self, keys: Sequence[Key], cached: frozenset[int]) -> tuple[list[V | None], list[Version]]:
+        known = {i for i in cached if self._written[keys[i]][1] is not UNREAD}
+        others = [i for i in range(len(keys)) if i not in known]
+        found = self._backing.multi_get_versioned([keys[i] for i in others]) if others else ([], [])
+        values: list[V | None] = [None] * len(keys)
+        versions: list[Version] = [None] * len(keys)
+        for i, value, version in zip(others, *found, strict=True):
+            if i in cached and value != self._written[keys[i]][0]:
+                raise _side_by_side(keys[i])
+            values[i], versions[i] = value, version
+        for i in known:
+            values[i], versions[i] = self._written[keys[i]]
+        return values, versions
+
+    def _catch_up(self) -> None:
+        for keys, values, versions in self._unread:
+            self._written.update(zip(keys, zip(values, versions, strict=True), strict=True))
+        self._unread.clear()
+
+    def _forget(self) -> None:
+        self._written.clear()
+        self._unread.clear()
+
+    def _settled(
+        self,
+        keys: Sequence[Key],
+        values: Sequence[V],
+        written: list[Version],
+        lost: list[int],
+    ) -> list[int]:
+        """Who lost may have lost to itself, its first try's answer having been lost: then it has won."""
+        found, now = self._backing.multi_get_versioned([keys[i] for i in lost])
+        still = []
+        for i, value, version in zip(lost, found, now, strict=True):
+            if value == values[i]:
+                written[i] = version
+            elif keys[i] in self._written:
+                raise _side_by_side(keys[i])
+            else:
+                still.append(i)
+        return still
+
+    def multi_forget(self, keys: Sequence[Key], stale: Callable[[list[V | None]], Sequence[bool]]) -> None:
+        """Remove the keys whose value is `stale`, unless another writer changes them meanwhile."""
+        values, versions = self._backing.multi_get_versioned(keys)
+        chosen = [i for i, old in enumerate(stale(values)) if old]
+        if chosen:
+            self._backing.multi_compare_and_set(
+                [keys[i] for i in chosen], [None] * len(chosen), [versions[i] for i in chosen]
+            )
+
+
+def _side_by_side(key: Key) -> ConflictError:
+    return ConflictError(
+        f"key {key!r} was changed by another writer after this batch had written it: two attempts at one batch run "
+        "side by side; the newer one begins again"
+    )

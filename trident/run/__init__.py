@@ -1,0 +1,1 @@
+"""Running a topology: a batch is judged, then applied to the states."""

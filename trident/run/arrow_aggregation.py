@@ -1,0 +1,189 @@
+"""Partial results of the aggregators that Spark knows, made where the tuples are.
+
+Tuples that come out of a Python worker are many, and each costs on its way through the JVM and its shuffle. Here they
+are put together in that same worker, in Arrow, so that what leaves it is one row a group, or few. For a state, the
+worker that updates it puts those of all workers together; for other aggregations Spark does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as T
+
+from kinesis_trident.trident.aggregators import CombinerAggregator
+from kinesis_trident.trident.build.graph import AggregateNode, PersistentAggregateNode
+from kinesis_trident.trident.errors import OperationError
+from kinesis_trident.trident.run.frames import arrow
+
+__all__ = ["Partials", "partials_of"]
+
+_TUPLES = 16 << 20
+"""Bytes of tuples that are aggregated at once."""
+
+_GROUPS = 32 << 20
+"""Bytes of groups that a task holds: with more, it gives what it has, and begins anew."""
+
+_WORTH = 0.8
+"""With more groups a tuple than this, putting them together costs more than it saves."""
+
+_WIDE = pa.decimal128(38, 0)
+"""Holds the sum of as many whole numbers as there can be."""
+
+_WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_KEYS = (*_WHOLE, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.DecimalType)
+_EXACT = {
+    "sum": (*_WHOLE, T.FloatType, T.DoubleType),
+    "min": (*_WHOLE, T.DateType),
+    "max": (*_WHOLE, T.DateType),
+}
+"""Of these types Arrow gives what Spark does. Of fractions it would not: Spark's greatest number is NaN."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partials:
+    """Puts tuples together: one row a group and `value` for a count, a sum, a least or a greatest one.
+
+    `reads` is the field that is aggregated, None for a count. `fields` are those of the group and the partial result.
+    """
+
+    keys: tuple[str, ...]
+    reads: str | None
+    function: str
+    fields: T.StructType
+
+    @property
+    def schema(self) -> pa.Schema:
+        """`fields` as Arrow has them."""
+        return arrow(self.fields)
+
+    @property
+    def wanted(self) -> set[str]:
+        """The fields that are read."""
+        return {*self.keys, *([] if self.reads is None else [self.reads])}
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The groups; one may come several times."""
+        groups: list[pa.Table] = []
+        taken = given = 0
+        chunks = _chunks(batches)
+        for chunk in chunks:
+            groups += self._together([self._single(chunk)])
+            taken += chunk.num_rows
+            if sum(table.nbytes for table in groups) > _GROUPS:
+                groups = self._together(groups)
+                if sum(table.nbytes for table in groups) > _GROUPS // 2:
+                    given += sum(table.num_rows for table in groups)
+                    yield from _batches(groups)
+                    groups = []
+                    if given > _WORTH * taken:
+                        break
+        yield from _batches(groups if len(groups) < 2 else self._together(groups))
+        for chunk in chunks:
+            yield from _batches([self._single(chunk)])
+
+    def merged(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row a group, of partial results that are all there are of it; nothing for a group of nothing but nulls.
+
+        Raises:
+            OperationError: a sum is greater than its type holds.
+        """
+        groups: list[pa.Table] = []
+        held = least = 0
+        for chunk in _chunks(batches):
+            groups.append(chunk)
+            held += chunk.nbytes
+            # Together when they have doubled: each row is put together a few times, however many workers gave it.
+            if held > max(_GROUPS, 2 * least):
+                groups = self._together(groups)
+                held = least = sum(table.nbytes for table in groups)
+        if groups:
+            whole = self._whole(groups)
+            yield from _batches([whole.filter(pc.is_valid(whole.column(-1)))])
+
+    def _whole(self, tables: list[pa.Table]) -> pa.Table:
+        """One row a group: exact also where a sum might not fit."""
+        table, kind = pa.concat_tables(tables), self.schema.types[-1]
+        if self._fits(table):
+            return self._grouped(table)
+        value = len(self.keys)
+        groups = self._grouped(
+            table.set_column(value, self.schema.names[value], table.column(value).cast(_WIDE))
+        )
+        try:
+            sums = groups.column(value).cast(kind)
+        except pa.ArrowInvalid as error:
+            msg = f"the sum of a group is greater than {kind} holds: {error}"
+            raise OperationError(msg) from error
+        return groups.set_column(value, self.schema.field(value), sums)
+
+    def _single(self, tuples: pa.Table) -> pa.Table:
+        """Each tuple as the partial result that it is by itself."""
+        columns = [tuples.column(key) for key in self.keys]
+        columns += [pa.repeat(1, tuples.num_rows) if self.reads is None else tuples.column(self.reads)]
+        return pa.table(
+            [column.cast(kind) for column, kind in zip(columns, self.schema.types, strict=True)],
+            schema=self.schema,
+        )
+
+    def _together(self, tables: list[pa.Table]) -> list[pa.Table]:
+        """The tables as one with one row a group; or as they are, where a sum might not fit."""
+        if not tables:
+            return []
+        table = pa.concat_tables(tables)
+        return [self._grouped(table)] if self._fits(table) else tables
+
+    def _fits(self, table: pa.Table) -> bool:
+        """Whether no sum of these can leave what its type holds."""
+        values = table.column(len(self.keys))
+        if self.function not in ("count", "sum") or not pa.types.is_integer(values.type):
+            return True
+        ends = pc.min_max(values).as_py()
+        return bool(len(values) * max(abs(ends["min"] or 0), abs(ends["max"] or 0)) < 1 << 63)
+
+    def _grouped(self, table: pa.Table) -> pa.Table:
+        function, value = "sum" if self.function == "count" else self.function, self.schema.names[-1]
+        # Nothing but nulls gives null. Another thread would only take a core from another task.
+        options = pc.ScalarAggregateOptions(min_count=1)
+        groups = table.group_by(list(self.keys), use_threads=False).aggregate([(value, function, options)])
+        return groups.select([*self.keys, f"{value}_{function}"]).rename_columns(self.schema.names)
+
+
+def partials_of(
+    node: AggregateNode | PersistentAggregateNode, keys: tuple[str, ...], aggregator: CombinerAggregator
+) -> Partials | None:
+    """What makes partial results; None where Spark does not know the aggregator, or Arrow does not do the same."""
+    function, given = aggregator.in_spark, node.parents[0].schema
+    if function is None:
+        return None
+    fields = [given[key] for key in keys]
+    if not all(type(field.dataType) in _KEYS for field in fields):
+        return None
+    if function != "count" and type(given[node.inputs[0]].dataType) not in _EXACT[function]:
+        return None
+    added = T.StructField(node.added.names[0], node.added.fields[0].dataType)
+    read = None if function == "count" else node.inputs[0]
+    return Partials(keys, read, function, T.StructType([*fields, added]))
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The same rows in fewer and larger tables."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            size += batch.nbytes
+        if size > _TUPLES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _batches(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    for table in tables:
+        yield from table.combine_chunks().to_batches()

@@ -1,0 +1,294 @@
+"""One attempt at a batch of a topology: decide, then apply.
+
+First all that is tracked runs, of all branches, to its end, and where tracking ends the rows are held: for an
+aggregation that Spark knows, already aggregated, or for a state as partial results of it. What failed is left out of
+all branches alike, so they run again without it until nothing more fails; then the verdict is published, once. Only
+then are states updated, in the order in which they were declared, and what consumes their new values runs last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from kinesis_trident.bolt.errors import BatchFailedError, TopologyError
+from kinesis_trident.trident.aggregators import CombinerAggregator
+from kinesis_trident.trident.build.graph import (
+    AggregateNode,
+    JoinNode,
+    MergeNode,
+    Node,
+    PersistentAggregateNode,
+    PersistNode,
+    RepartitionNode,
+    RowNode,
+    SpoutNode,
+    TransformNode,
+    UpdateNode,
+)
+from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
+from kinesis_trident.trident.run.frames import (
+    arrow,
+    as_declared,
+    by_key,
+    from_arrow,
+    held,
+    in_spark,
+    joined,
+    released,
+    repartitioned,
+    run,
+)
+from kinesis_trident.trident.run.python_aggregation import GroupAggregation
+from kinesis_trident.trident.run.state_updates import Combined, Persisted, Reduced, StateUpdate, Work
+from kinesis_trident.trident.run.tracked import Sections, operates
+from kinesis_trident.trident.steps.emitting_steps import QueryStep
+from kinesis_trident.trident.steps.replay import replayed
+from kinesis_trident.trident.steps.tuple_steps import TridentStep
+
+__all__ = ["Attempt", "BatchFacts"]
+
+_NOTHING = StructType().add("__nothing", "byte")
+"""Spark wants a column, also of a step that gives no rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """What an attempt knows of its batch: `txid` is None outside of transactions."""
+
+    txid: int | None
+    conf: Mapping[str, Any]
+    partitions: int
+
+
+@dataclass(slots=True)
+class Attempt:
+    """Turns the nodes of one spout's part of a topology into DataFrames over the rows of a batch."""
+
+    rows: Mapping[SpoutNode, DataFrame]
+    facts: BatchFacts
+    sections: Sections | None = None
+    _held: dict[Node, DataFrame] = field(default_factory=dict, init=False)
+    _updated: dict[Node, DataFrame] = field(default_factory=dict, init=False)
+
+    def judge(self, nodes: Sequence[Node]) -> None:
+        """Run what is tracked to its end, and hold what comes out of it."""
+        for node in nodes:
+            if node.tracked and not node.children and not isinstance(node, SpoutNode):
+                run(self._section(node, node.schema.names))
+            elif not node.tracked and any(parent.tracked for parent in node.parents):
+                self._held[node] = held(self._entry(node), adaptive=self._partials(node) is None)
+
+    def apply(self, nodes: Sequence[Node]) -> None:
+        """Update the states in their order, then run what consumes them and whatever else has no state."""
+        for node in nodes:
+            if isinstance(node, UpdateNode):
+                self._update(node)
+        for node in nodes:
+            if not node.tracked and not node.children and not isinstance(node, UpdateNode | SpoutNode):
+                run(self.frame(node))
+
+    def release(self) -> None:
+        """Free what is held."""
+        for frame in (*self._held.values(), *self._updated.values()):
+            released(frame)
+        self._held.clear()
+        self._updated.clear()
+
+    def frame(self, node: Node) -> DataFrame:
+        """The tuples of a node that is not tracked."""
+        if isinstance(node, SpoutNode):
+            return self.rows.get(node, node.rows)
+        if isinstance(node, UpdateNode):
+            return self._updated[node]
+        if node not in self._held:
+            return self._finished(node, self._entry(node))
+        return self._finished(node, self._held[node])
+
+    def _entry(self, node: Node) -> DataFrame:
+        """What a node starts from: its input, already aggregated where that makes it small."""
+        if isinstance(node, AggregateNode | PersistentAggregateNode):
+            return self._partial(node)
+        if isinstance(node, PersistNode):
+            return self._input(node.parents[0], node.inputs)
+        inputs = [self._input(parent, parent.schema.names) for parent in node.parents]
+        if isinstance(node, MergeNode):
+            return reduce(DataFrame.unionAll, [frame.select(*node.schema.names) for frame in inputs])
+        if isinstance(node, JoinNode):
+            return joined(node, *inputs)
+        return inputs[0]
+
+    def _partial(self, node: AggregateNode | PersistentAggregateNode) -> DataFrame:
+        aggregator = node.aggregator
+        if node.keys is not None and isinstance(aggregator, CombinerAggregator) and aggregator.in_spark:
+            return self._in_spark(node, node.keys, aggregator)
+        frame = self._input(node.parents[0], {*(node.keys or ()), *node.inputs})
+        return self._aggregated(node, frame) if isinstance(aggregator, CombinerAggregator) else frame
+
+    def _in_spark(
+        self,
+        node: AggregateNode | PersistentAggregateNode,
+        keys: tuple[str, ...],
+        aggregator: CombinerAggregator,
+    ) -> DataFrame:
+        """One row a group, or for a state few: in its partitions, so that they need not be moved any more."""
+        parent, partitions = node.parents[0], self._partitions(node)
+        partials = self._partials(node)
+        if partials is not None:
+            assert self.sections is not None
+            # There are no more rows than groups to speak of: moved first, they are moved once.
+            moved = by_key(self.sections.rows(parent, partials.wanted, partials), keys, partitions)
+            if isinstance(node, PersistentAggregateNode):
+                return moved
+            return in_spark(moved, keys, node.inputs, aggregator, node.added, partial=True)
+        counts = aggregator.in_spark == "count"
+        frame = self._input(parent, {*keys, *(() if counts else node.inputs)})
+        groups = in_spark(frame, keys, node.inputs, aggregator, node.added)
+        return by_key(groups, keys, partitions) if isinstance(node, PersistentAggregateNode) else groups
+
+    def _partials(self, node: Node) -> Partials | None:
+        """What puts the tuples of groups together where they are made; None where Spark has them first."""
+        if not isinstance(node, AggregateNode | PersistentAggregateNode) or node.keys is None:
+            return None
+        parent, aggregator = node.parents[0], node.aggregator
+        if not isinstance(aggregator, CombinerAggregator) or not (parent.tracked and operates(parent)):
+            return None
+        return partials_of(node, node.keys, aggregator)
+
+    def _partitions(self, node: AggregateNode | UpdateNode) -> int:
+        partitions = node.partitions if isinstance(node, UpdateNode) else None
+        return partitions or self.facts.partitions
+
+    def _input(self, parent: Node, wanted: Iterable[str]) -> DataFrame:
+        if not parent.tracked:
+            return self.frame(parent)
+        return self._section(parent, wanted)
+
+    def _section(self, node: Node, wanted: Iterable[str]) -> DataFrame:
+        assert self.sections is not None
+        return self.sections.rows(node, wanted)
+
+    def _finished(self, node: Node, frame: DataFrame) -> DataFrame:
+        """What comes out of a node that has started from `frame`."""
+        if isinstance(node, TransformNode):
+            with replayed(node.operation):
+                return as_declared(node.function(frame.select(*node.parents[0].schema.names)), node)
+        if isinstance(node, RowNode):
+            return self._operated(node, frame.select(*node.parents[0].schema.names))
+        if isinstance(node, RepartitionNode):
+            return repartitioned(node, frame, self.facts.partitions)
+        if isinstance(node, AggregateNode):
+            return self._aggregate(node, frame)
+        return frame
+
+    def _operated(self, node: RowNode, rows: DataFrame) -> DataFrame:
+        untracked = Untracked(node.operation, node.step, self.facts.conf)
+        if isinstance(node.step, QueryStep) and node.step.factory.driver_local:
+            return from_arrow(rows, untracked(iter(rows.toArrow().to_batches())), node.schema)
+        return rows.mapInArrow(untracked, node.schema)
+
+    def _aggregate(self, node: AggregateNode, frame: DataFrame) -> DataFrame:
+        aggregator = node.aggregator
+        if isinstance(aggregator, CombinerAggregator) and (node.keys is None or aggregator.in_spark):
+            return frame
+        return self._aggregated(
+            node, frame if node.keys is None else by_key(frame, node.keys, self.facts.partitions)
+        )
+
+    def _aggregated(self, node: AggregateNode | PersistentAggregateNode, frame: DataFrame) -> DataFrame:
+        keys = node.keys or ()
+        aggregation = GroupAggregation(
+            node.operation, keys, node.inputs, node.aggregator, arrow(node.schema), self.facts.txid
+        )
+        return frame.mapInArrow(aggregation, node.schema)
+
+    def _grouped(
+        self, node: PersistentAggregateNode, frame: DataFrame, partitions: int
+    ) -> tuple[DataFrame, Work]:
+        """Each group in one partition, and what its tuples do to the state."""
+        aggregator = node.aggregator
+        if not isinstance(aggregator, CombinerAggregator):
+            work = Reduced(node.operation, node.keys, node.inputs, aggregator)
+            return by_key(frame, node.keys, partitions), work
+        if aggregator.in_spark is None:
+            frame = self._aggregated(node, by_key(frame, node.keys, partitions))
+        return frame, Combined(node.operation, node.keys, node.added.names[0], aggregator)
+
+    def _update(self, node: UpdateNode) -> None:
+        """Update one state with the tuples of the batch."""
+        frame = self._held[node] if node in self._held else self._entry(node)
+        partitions = self._partitions(node)
+        if isinstance(node, PersistentAggregateNode):
+            partitions = partitions if node.keys else 1
+            work: Work
+            frame, work = self._grouped(node, frame, partitions)
+        elif isinstance(node, PersistNode):
+            if node.partitions is not None:
+                frame = frame.repartition(partitions)
+            else:
+                partitions = frame.rdd.getNumPartitions()
+            work = Persisted(node.operation, node.inputs, node.updater, self.facts.conf, len(node.schema))
+        else:
+            msg = f"{node.operation} updates no state"
+            raise TopologyError(msg)
+        # Nobody reads what a state without consumers emits.
+        schema = node.schema if node.children else StructType()
+        driver_local = node.factory.driver_local
+        update = StateUpdate(
+            node.operation,
+            node.factory,
+            work,
+            self.facts.conf,
+            self.facts.txid,
+            1 if driver_local else partitions,
+            arrow(schema),
+            self._partials(node),
+        )
+        if driver_local:
+            emitted = list(update.run(frame.toArrow().to_batches(), 0))
+            if node.children:
+                self._updated[node] = from_arrow(frame, emitted, node.schema)
+            return
+        result = frame.mapInArrow(update, schema if len(schema) else _NOTHING)
+        if node.children:
+            self._updated[node] = held(result)
+        else:
+            run(result)
+
+
+@dataclass(frozen=True, slots=True)
+class Untracked:
+    """An operation on tuples that belong to no single record: where it fails, the batch does."""
+
+    operation: str
+    step: TridentStep
+    conf: Mapping[str, Any]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows.
+
+        Raises:
+            BatchFailedError: the operation raised for a tuple, or asked for a replay.
+        """
+        with replayed(self.operation):
+            self.step.prepare(self.conf)
+        try:
+            for batch in batches:
+                if batch.num_rows:
+                    with replayed(self.operation):
+                        judged = self.step(batch)
+                    if judged.failed:
+                        reason = judged.failed[min(judged.failed)]
+                        msg = (
+                            f"{self.operation} failed ({reason}) for a tuple that belongs to no single record"
+                        )
+                        raise BatchFailedError(msg)
+                    yield judged.rows
+        finally:
+            self.step.cleanup()

@@ -1,0 +1,126 @@
+"""Aggregations in Python, as they run in the executors: groups of a partition, one value each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from kinesis_trident.bolt.steps.columns import batch_of
+from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, ReducerAggregator
+from kinesis_trident.trident.build.graph import AnyAggregator
+from kinesis_trident.trident.steps.replay import replayed
+from kinesis_trident.trident.tuples import TridentCollector, TridentTuple, tuples_of
+
+__all__ = ["GroupAggregation", "keys_of", "rows_by_key"]
+
+_CHUNK = 10_000
+
+Key = tuple[Any, ...]
+
+
+def keys_of(batch: pa.RecordBatch | pa.Table, names: Sequence[str]) -> list[Key]:
+    """The values of the group fields of each row, such that equal groups have equal keys.
+
+    Times with a zone are in UTC, as two of one zone can look the same when its clocks are set back; there is one NaN,
+    and lists are tuples.
+    """
+    if not names:
+        return [()] * int(batch.num_rows)
+    return list(zip(*(_comparable(batch.column(name)) for name in names), strict=True))
+
+
+def _comparable(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit, "UTC"))
+    values: list[Any] = column.to_pylist()
+    return list(map(_one, values)) if pa.types.is_floating(kind) or pa.types.is_nested(kind) else values
+
+
+def _one(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_one, value))
+    return math.nan if value != value else value  # noqa: PLR0124
+
+
+def rows_by_key(
+    batches: Iterable[pa.RecordBatch], keys: Sequence[str], inputs: Sequence[str]
+) -> dict[Key, list[TridentTuple]]:
+    """All tuples of a partition, by group, each group's in the order in which they came."""
+    found: dict[Key, list[TridentTuple]] = {}
+    for batch in batches:
+        columns = [batch.column(name).to_pylist() for name in inputs]
+        for key, tup in zip(keys_of(batch, keys), tuples_of(inputs, columns, batch.num_rows), strict=True):
+            found.setdefault(key, []).append(tup)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAggregation:
+    """Aggregates the groups of one partition: `schema` is the group fields and what the aggregator gives.
+
+    Of a combiner the input is what its `init` made of each tuple, or partial results of the same kind.
+    """
+
+    operation: str
+    keys: tuple[str, ...]
+    inputs: tuple[str, ...]
+    aggregator: AnyAggregator
+    schema: pa.Schema
+    txid: int | None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The aggregated groups; nothing for a partition without tuples.
+
+        Raises:
+            BatchFailedError: the aggregator raised a `FailedException`.
+        """
+        with replayed(self.operation):
+            rows = list(self._emitted(batches))
+        for at in range(0, len(rows), _CHUNK):
+            yield batch_of(rows[at : at + _CHUNK], self.schema)
+
+    def _emitted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+        if isinstance(self.aggregator, Aggregator):
+            return self._completed(self.aggregator, batches)
+        if isinstance(self.aggregator, ReducerAggregator):
+            return self._reduced(self.aggregator, batches)
+        return self._combined(self.aggregator, batches)
+
+    def _combined(
+        self, aggregator: CombinerAggregator, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[tuple[Any, ...]]:
+        values: dict[Key, Any] = {}
+        combine = aggregator.combine
+        for batch in batches:
+            for key, value in zip(
+                keys_of(batch, self.keys), batch.column(self.inputs[0]).to_pylist(), strict=True
+            ):
+                values[key] = combine(values[key], value) if key in values else value
+        return ((*key, value) for key, value in values.items())
+
+    def _reduced(
+        self, aggregator: ReducerAggregator, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[tuple[Any, ...]]:
+        for key, tuples in rows_by_key(batches, self.keys, self.inputs).items():
+            value = aggregator.init()
+            for tup in tuples:
+                value = aggregator.reduce(value, tup)
+            yield (*key, value)
+
+    def _completed(
+        self, aggregator: Aggregator, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[tuple[Any, ...]]:
+        width = len(self.schema) - len(self.keys)
+        for key, tuples in rows_by_key(batches, self.keys, self.inputs).items():
+            collector = TridentCollector(self.operation, width)
+            value = aggregator.init(self.txid, collector)
+            for tup in tuples:
+                value = aggregator.aggregate(value, tup, collector)
+            aggregator.complete(value, collector)
+            for values in collector.rows:
+                yield (*key, *values)

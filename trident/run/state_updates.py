@@ -1,0 +1,186 @@
+"""State updates as they run in the executors: one partition of a batch, in bulk."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from kinesis_trident.bolt.steps.columns import batch_of
+from kinesis_trident.trident.aggregators import CombinerAggregator, ReducerAggregator
+from kinesis_trident.trident.errors import OperationError
+from kinesis_trident.trident.run.arrow_aggregation import Partials
+from kinesis_trident.trident.run.python_aggregation import keys_of, rows_by_key
+from kinesis_trident.trident.state import (
+    CombinerValueUpdater,
+    MapState,
+    ReducerValueUpdater,
+    Snapshottable,
+    State,
+    StateFactory,
+    StateUpdater,
+)
+from kinesis_trident.trident.steps.replay import replayed
+from kinesis_trident.trident.tuples import TridentCollector, tuples_of
+
+__all__ = ["Combined", "Persisted", "Reduced", "StateUpdate", "Work"]
+
+_CHUNK = 10_000
+_IN_C: Mapping[str | None, Callable[[Any, Any], Any]] = {
+    "count": operator.add,
+    "sum": operator.add,
+    "min": min,
+    "max": max,
+}
+"""What combines two results of the Spark functions: those of C are the fastest that `multi_combine` can be given."""
+
+
+class Work(Protocol):
+    """What an update does to a state with the tuples of a partition."""
+
+    def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Iterable[tuple[Any, ...]]:
+        """Update the state: what it emits."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """Combines partial results, one a group, into a map state, or one in all into a snapshottable one."""
+
+    operation: str
+    keys: tuple[str, ...]
+    value: str
+    aggregator: CombinerAggregator
+
+    def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Iterable[tuple[Any, ...]]:
+        """Update the state: the group fields and the new value."""
+        table = pa.Table.from_batches(batches)
+        partials = table.column(self.value).to_pylist()
+        combine = _IN_C.get(self.aggregator.in_spark, self.aggregator.combine)
+        if self.keys:
+            keys = keys_of(table, self.keys)
+            values = _map_state(state, self.operation).multi_combine(keys, combine, partials)
+            return _rows(keys, values, self.operation)
+        total = partials[0]
+        for partial in partials[1:]:
+            total = combine(total, partial)
+        updater = CombinerValueUpdater(self.aggregator, total)
+        return [(_snapshottable(state, self.operation).update(updater),)]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """Reduces tuples into the stored value of their group."""
+
+    operation: str
+    keys: tuple[str, ...]
+    inputs: tuple[str, ...]
+    aggregator: ReducerAggregator
+
+    def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Iterable[tuple[Any, ...]]:
+        """Update the state: the group fields and the new value."""
+        groups = rows_by_key(batches, self.keys, self.inputs)
+        updaters = [ReducerValueUpdater[Any](self.aggregator, tuples) for tuples in groups.values()]
+        if not self.keys:
+            return [(_snapshottable(state, self.operation).update(updaters[0]),)]
+        keys = list(groups)
+        values = _map_state(state, self.operation).multi_update(keys, updaters)
+        return _rows(keys, values, self.operation)
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """The user's updater with all tuples of the partition."""
+
+    operation: str
+    inputs: tuple[str, ...]
+    updater: StateUpdater[Any]
+    conf: Mapping[str, Any]
+    width: int
+
+    def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Iterable[tuple[Any, ...]]:
+        """Update the state: what the updater emits."""
+        tuples = [
+            tup
+            for batch in batches
+            for tup in tuples_of(
+                self.inputs, [batch.column(name).to_pylist() for name in self.inputs], batch.num_rows
+            )
+        ]
+        collector = TridentCollector(self.operation, self.width)
+        self.updater.prepare(self.conf)
+        try:
+            self.updater.update_state(state, tuples, collector)
+        finally:
+            self.updater.cleanup()
+        return collector.rows
+
+
+@dataclass(frozen=True, slots=True)
+class StateUpdate:
+    """Updates the state of one partition within its transaction; a partition without tuples leaves it alone.
+
+    `partials` puts together first what comes of one group from several workers.
+    """
+
+    operation: str
+    factory: StateFactory
+    work: Work
+    conf: Mapping[str, Any]
+    txid: int | None
+    partitions: int
+    schema: pa.Schema
+    partials: Partials | None = None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run in a task: the new values stream."""
+        context = TaskContext.get()
+        yield from self.run(batches, context.partitionId() if context is not None else 0)
+
+    def run(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
+        """Update one partition: the new values stream.
+
+        Raises:
+            BatchFailedError: the state, or what updates it, raised a `FailedException`.
+        """
+        given = batches if self.partials is None else self.partials.merged(batches)
+        held = [batch for batch in given if batch.num_rows]
+        if not held:
+            return
+        with replayed(self.operation):
+            state: State = self.factory.make_state(self.conf, partition, self.partitions)
+            state.begin_commit(self.txid)
+            emitted = iter(self.work(state, held))
+            state.commit(self.txid)
+        while len(self.schema) and (rows := list(islice(emitted, _CHUNK))):
+            yield batch_of(rows, self.schema)
+
+
+def _rows(keys: Sequence[Any], values: Sequence[Any], operation: str) -> Iterator[tuple[Any, ...]]:
+    """The group fields and the new value: made only if somebody reads them."""
+    if len(keys) != len(values):
+        msg = f"{operation}: the state gave {len(values)} values for {len(keys)} groups: one for each"
+        raise OperationError(msg)
+    return ((*key, value) for key, value in zip(keys, values, strict=True))
+
+
+def _map_state(state: Any, operation: str) -> MapState[Any]:
+    if not isinstance(state, MapState):
+        msg = f"{operation}: of groups, so the state must be a MapState; the factory made a {type(state).__name__}"
+        raise OperationError(msg)
+    return state
+
+
+def _snapshottable(state: Any, operation: str) -> Snapshottable[Any]:
+    if not isinstance(state, Snapshottable):
+        msg = (
+            f"{operation}: of all tuples, so the state must be Snapshottable; the factory made a "
+            f"{type(state).__name__}. SnapshottableMap makes one of a MapState"
+        )
+        raise OperationError(msg)
+    return state

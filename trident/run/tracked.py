@@ -1,0 +1,235 @@
+"""The tracked half of an attempt: tuples of single records, from the spout to where tracking ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
+
+from kinesis_trident.bolt.tracking.coverage import SOURCE
+from kinesis_trident.bolt.tracking.operators import StepOperator
+from kinesis_trident.bolt.tracking.tracking import Operator, Tracked, Tracking
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
+from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
+from kinesis_trident.trident.build.graph import Grouping, MergeNode, Node, RepartitionNode, RowNode, SpoutNode
+from kinesis_trident.trident.run.arrow_aggregation import Partials
+from kinesis_trident.trident.run.frames import arrow, repartitioned
+from kinesis_trident.trident.steps.emitting_steps import ArrowStep, FunctionStep, QueryStep
+from kinesis_trident.trident.steps.tuple_steps import (
+    FilterStep,
+    FiniteStep,
+    Pipeline,
+    ProjectStep,
+    TridentStep,
+)
+
+__all__ = ["Sections", "narrowed", "operates"]
+
+_IDENTITY = (MESSAGE_ID, ANCHORS)
+"""The columns of the source by which an operator on it knows a record."""
+
+_PLACE = ("stream", "shardId", "sequenceNumber", "subSequenceNumber")
+"""Those by which it finds the records that a verdict leaves out, and the shards of those that it keeps."""
+
+
+@dataclass(slots=True)
+class Sections:
+    """Puts a topology's operations on the rows of a batch as tracked operators, one for each row of operations.
+
+    What several branches have in common runs in each of them: no rows are kept before the verdict but those of its end.
+    """
+
+    tracking: Tracking
+    conf: Mapping[str, Any]
+    partitions: int
+    _operators: int = field(default=0, init=False)
+
+    def rows(self, node: Node, wanted: Iterable[str], partials: Partials | None = None) -> DataFrame:
+        """Tuples of single records at the place where tracking ends: those that fail do not come out.
+
+        `partials`: what comes out instead, where `operates` says that operations give the tuples.
+        """
+        section = self._section(
+            node, set(wanted) or {node.schema.names[0]}, anchored=False, partials=partials
+        )
+        broadcast = _broadcast(node)
+        return (
+            section.frame if broadcast is None else repartitioned(broadcast, section.frame, self.partitions)
+        )
+
+    def _section(
+        self,
+        node: Node,
+        wanted: set[str],
+        *,
+        anchored: bool,
+        raw: bool = False,
+        partials: Partials | None = None,
+    ) -> Tracked:
+        """The tuples of a node with at least the columns in `wanted`; `anchored` if they are to be judged further.
+
+        `raw`: they may be the source's own rows.
+        """
+        steps, base = _operations(node)
+        fields = [field for field in node.schema if field.name in wanted]
+        if not steps:
+            return self._base(base, wanted, [] if raw else fields, anchored=anchored)
+        schema = StructType(fields)
+        chain, needed = narrowed([*steps, ProjectStep(arrow(schema))], wanted)
+        tuples = self._base(base, set(needed), [], anchored=True)
+        return self._operator(
+            node.operation, tuples, Pipeline(chain), schema, anchored=anchored, partials=partials
+        )
+
+    def _base(
+        self, node: Node, wanted: set[str], fields: Sequence[StructField], *, anchored: bool
+    ) -> Tracked:
+        """Where a row of operations starts: the spout, a grouping or a merge. `fields` if there are no operations."""
+        if isinstance(node, RepartitionNode):
+            needed = {*wanted, *node.fields}
+            below = self._section(node.parents[0], needed, anchored=anchored, raw=not fields)
+            return below.on(repartitioned(node, below.frame, self.partitions))
+        if isinstance(node, MergeNode):
+            parts = [self._section(parent, wanted, anchored=anchored) for parent in node.parents]
+            return reduce(Tracked.union, parts)
+        assert isinstance(node, SpoutNode)
+        source = self.tracking.source
+        if not fields:
+            return source.on(source.frame.select(*self._columns(wanted)))
+        if anchored or self._excluding:
+            schema = StructType(list(fields))
+            everything = Pipeline((ProjectStep(arrow(schema)),))
+            tuples = source.on(source.frame.select(*self._columns(wanted)))
+            return self._operator(node.operation, tuples, everything, schema, anchored=anchored)
+        return source.on(source.frame.select(*wanted))
+
+    def _columns(self, wanted: set[str]) -> list[str]:
+        """Of the source: what is read, what tells records apart, and whole records where failed ones are kept.
+
+        Each costs its way through the JVM, so where they stand is read only where some are left out or kept.
+        """
+        keeping = self.tracking.spool is not None
+        kept = RECORD_SCHEMA.names if keeping else ()
+        place = _PLACE if keeping or self._excluding else ()
+        return sorted({*wanted, *_IDENTITY, *place, *kept})
+
+    def _operator(
+        self,
+        operation: str,
+        tuples: Tracked,
+        pipeline: Pipeline,
+        schema: StructType,
+        *,
+        anchored: bool,
+        partials: Partials | None = None,
+    ) -> Tracked:
+        tracking = self.tracking
+        self._operators += 1
+        name = f"{operation}#{self._operators}"
+        of_source = tuples.producers == (SOURCE,)
+        operator = StepOperator(
+            tracking.tag(name),
+            (pipeline,),
+            of_source,
+            anchored=anchored,
+            verdict=tracking.verdict if of_source else None,
+            final=tracking.final,
+            spool=tracking.spool if of_source else None,
+        )
+        prepared = Prepared(operator, pipeline, self.conf, partials)
+        given = schema if partials is None else partials.fields
+        return tracking.operator(name, tuples, prepared, given, anchored=anchored)
+
+    @property
+    def _excluding(self) -> bool:
+        verdict = self.tracking.verdict
+        return verdict is not None and any(verdict.not_done.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A tracked operator whose operations are prepared before the first tuple of a task, and cleaned up at its end."""
+
+    operator: Operator
+    pipeline: Pipeline
+    conf: Mapping[str, Any]
+    partials: Partials | None = None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The tuples that succeeded, or the partial results of them."""
+        self.pipeline.prepare(self.conf)
+        try:
+            succeeded = self.operator(batches)
+            yield from succeeded if self.partials is None else self.partials(succeeded)
+        finally:
+            self.pipeline.cleanup()
+
+
+def operates(node: Node) -> bool:
+    """Whether the tuples of a node come out of operations, so out of a Python worker, and not as they were moved."""
+    return bool(_operations(node)[0])
+
+
+def _operations(node: Node) -> tuple[list[TridentStep], Node]:
+    """The operations that give the tuples of a node, the first first, and where they start."""
+    steps = []
+    while not isinstance(node, SpoutNode | MergeNode) and not _moves(node):
+        if isinstance(node, RowNode):
+            steps.append(node.step)
+        node = node.parents[0]
+    return steps[::-1], node
+
+
+def _moves(node: Node) -> bool:
+    return isinstance(node, RepartitionNode) and node.grouping is not Grouping.BROADCAST
+
+
+def _broadcast(node: Node) -> RepartitionNode | None:
+    """The last broadcast above a node: its copies are made where tracking ends, for one record stays one until then."""
+    while node.parents:
+        if isinstance(node, RepartitionNode) and node.grouping is Grouping.BROADCAST:
+            return node
+        node = node.parents[0]
+    return None
+
+
+def narrowed(
+    steps: Sequence[TridentStep], wanted: Iterable[str]
+) -> tuple[tuple[TridentStep, ...], list[str]]:
+    """The same steps, keeping only what later ones read.
+
+    Args:
+        steps: one after the other.
+        wanted: the columns that are read of the last one's output; at least one.
+
+    Returns:
+        The steps, and the columns that the first one reads.
+    """
+    needed = set(wanted)
+    kept: list[TridentStep] = []
+    for step in reversed(steps):
+        one, needed = _narrowed(step, needed)
+        kept.append(one)
+    return tuple(reversed(kept)), sorted(needed)
+
+
+def _narrowed(step: TridentStep, wanted: set[str]) -> tuple[TridentStep, set[str]]:
+    if isinstance(step, FunctionStep | ArrowStep | QueryStep):
+        through = _only(step.kept, wanted)
+        return replace(step, kept=through), {*step.inputs, *through.names}
+    if isinstance(step, FilterStep | FiniteStep):
+        through = _only(step.schema, wanted)
+        return replace(step, schema=through), {*step.inputs, *through.names}
+    if isinstance(step, ProjectStep):
+        through = _only(step.schema, wanted)
+        return replace(step, schema=through), set(through.names)
+    return step, set(step.schema.names)
+
+
+def _only(schema: pa.Schema, wanted: set[str]) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name in wanted])

@@ -1,0 +1,1 @@
+"""Operations on single tuples, as steps over Arrow batches."""

@@ -1,0 +1,236 @@
+"""Steps whose operations emit: new columns beside those that there were, each row traced back to its source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kinesis_trident.bolt.steps.columns import batch_of, checked
+from kinesis_trident.bolt.steps.functions import Judged, reason_of
+from kinesis_trident.trident.errors import OperationError, TridentError
+from kinesis_trident.trident.operations import ArrowFunction, Function
+from kinesis_trident.trident.state import QueryFunction, State, StateFactory
+from kinesis_trident.trident.steps.tuple_steps import read_tuples
+from kinesis_trident.trident.tuples import TridentCollector
+
+__all__ = ["ArrowStep", "FunctionStep", "QueryStep"]
+
+
+class _Emitted:
+    """What an operation emitted, row by row, until it becomes columns."""
+
+    def __init__(self, operation: str, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._collector = TridentCollector(operation, len(schema))
+        self._source: list[int] = []
+        self.failed: dict[int, str] = {}
+
+    def run(self, row: int, execute: Callable[[TridentCollector], None]) -> None:
+        """Let an operation emit for a row; an exception takes back what it emitted."""
+        rows = self._collector.rows
+        before = len(rows)
+        try:
+            execute(self._collector)
+        except TridentError:
+            raise
+        except Exception as error:
+            del rows[before:]
+            self.failed[row] = reason_of(error)
+        else:
+            self._source += [row] * (len(rows) - before)
+
+    def columns(self) -> tuple[pa.RecordBatch, np.ndarray]:
+        """All values as Arrow columns, with the rows they came from; a value that does not fit fails its row."""
+        rows, source = self._collector.rows, self._source
+        try:
+            return _batch(rows, self._schema), np.asarray(source, dtype=np.int64)
+        except Exception:
+            for row, values in zip(source, rows, strict=True):
+                if row not in self.failed:
+                    try:
+                        batch_of([values], self._schema)
+                    except Exception as error:
+                        self.failed[row] = reason_of(error)
+            good = [at for at, row in enumerate(source) if row not in self.failed]
+            return (
+                _batch([rows[at] for at in good], self._schema),
+                np.asarray([source[at] for at in good], dtype=np.int64),
+            )
+
+
+def _batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    if not len(schema):
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
+    return batch_of(rows, schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _EachStep:
+    """What a step of a function holds: columns `added` to those `kept`, from the `inputs`."""
+
+    operation: str
+    function: Function | ArrowFunction
+    inputs: tuple[str, ...]
+    added: pa.Schema
+    kept: pa.Schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What was kept, then what is new."""
+        return pa.schema([*self.kept, *self.added])
+
+    def prepare(self, conf: Mapping[str, Any]) -> None:
+        """Prepare the function."""
+        self.function.prepare(conf)
+
+    def cleanup(self) -> None:
+        """Let the function clean up."""
+        self.function.cleanup()
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionStep(_EachStep):
+    """`each` with a function: the new columns beside those that there were, or in their place."""
+
+    function: Function
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Call the function for each row."""
+        emitted = _Emitted(self.operation, self.added)
+        execute = self.function.execute
+        for row, tup in enumerate(read_tuples(batch, self.inputs)):
+            emitted.run(row, lambda collector, tup=tup: execute(tup, collector))  # type: ignore[misc]
+        new, source = emitted.columns()
+        return Judged(_beside(batch, self.kept, new, source, self.schema), source, emitted.failed)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowStep(_EachStep):
+    """`each` with a function over Arrow batches; where it raises, it is called on halves."""
+
+    function: ArrowFunction
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Call the function on the batch."""
+        given = batch.select(list(self.inputs))
+        failed: dict[int, str] = {}
+        parts = list(self._halves(given, 0, failed))
+        columns = [new for new, _ in parts] or [batch_of([], self.added)]
+        source = np.concatenate([rows for _, rows in parts]) if parts else np.empty(0, dtype=np.int64)
+        new = columns[0] if len(columns) == 1 else pa.concat_batches(columns)
+        return Judged(_beside(batch, self.kept, new, source, self.schema), source, failed)
+
+    def _halves(
+        self, batch: pa.RecordBatch, at: int, failed: dict[int, str]
+    ) -> list[tuple[pa.RecordBatch, np.ndarray]]:
+        if not batch.num_rows:
+            return []
+        try:
+            new, source = self.function.execute(batch)
+            return [(self._checked(new, source, batch.num_rows), at + source.astype(np.int64))]
+        except TridentError:
+            raise
+        except Exception as error:
+            if batch.num_rows == 1:
+                failed[at] = reason_of(error)
+                return []
+            middle = batch.num_rows // 2
+            return [
+                *self._halves(batch.slice(0, middle), at, failed),
+                *self._halves(batch.slice(middle), at + middle, failed),
+            ]
+
+    def _checked(self, new: Any, source: Any, rows: int) -> pa.RecordBatch:
+        if isinstance(new, pa.Table):
+            whole = new.combine_chunks().to_batches()
+            new = whole[0] if whole else batch_of([], self.added)
+        good = (
+            isinstance(new, pa.RecordBatch)
+            and isinstance(source, np.ndarray)
+            and new.num_columns == len(self.added)
+            and len(source) == new.num_rows
+            and (
+                not len(source)
+                or (source[0] >= 0 and source[-1] < rows and bool((np.diff(source) >= 0).all()))
+            )
+        )
+        if not good:
+            msg = (
+                f"{self.operation}: an ArrowFunction returns a RecordBatch with {len(self.added)} columns and a numpy "
+                f"array that gives for each of its rows the input row, ascending from 0 to {rows - 1}"
+            )
+            raise OperationError(msg)
+        return checked(
+            [column.cast(kind.type) for column, kind in zip(new.columns, self.added, strict=True)], self.added
+        )
+
+
+@dataclass(slots=True)
+class QueryStep:
+    """`state_query`: asks a state for a batch of tuples at once, then emits for each."""
+
+    operation: str
+    factory: StateFactory
+    query: QueryFunction[Any, Any]
+    inputs: tuple[str, ...]
+    added: pa.Schema
+    kept: pa.Schema
+    _state: State | None = field(default=None, init=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What was kept, then what is new."""
+        return pa.schema([*self.kept, *self.added])
+
+    def prepare(self, conf: Mapping[str, Any]) -> None:
+        """Make the state, as it is outside of any batch, and prepare the query."""
+        self._state = self.factory.make_state(conf, 0, 1)
+        self.query.prepare(conf)
+
+    def cleanup(self) -> None:
+        """Let the query clean up."""
+        self.query.cleanup()
+        self._state = None
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Ask for the whole batch, then emit.
+
+        Raises:
+            OperationError: there is no list of results, or more or fewer than tuples.
+        """
+        tuples = read_tuples(batch, self.inputs)
+        results: Any = self.query.batch_retrieve(self._state, tuples)
+        if not isinstance(results, Collection):
+            msg = (
+                f"{self.operation}: batch_retrieve returned {type(results).__name__}; it returns a list with one "
+                "result for each tuple, in their order, None where there is nothing"
+            )
+            raise OperationError(msg)
+        if len(results) != len(tuples):
+            msg = (
+                f"{self.operation}: batch_retrieve got {len(tuples)} tuples and returned {len(results)} results; "
+                "it returns one for each tuple, in their order, None where there is nothing"
+            )
+            raise OperationError(msg)
+        emitted = _Emitted(self.operation, self.added)
+        execute = self.query.execute
+        for row, (tup, result) in enumerate(zip(tuples, results, strict=True)):
+            emitted.run(row, lambda collector, tup=tup, result=result: execute(tup, result, collector))  # type: ignore[misc]
+        new, source = emitted.columns()
+        return Judged(_beside(batch, self.kept, new, source, self.schema), source, emitted.failed)
+
+
+def _beside(
+    batch: pa.RecordBatch, kept: pa.Schema, new: pa.RecordBatch, source: np.ndarray, schema: pa.Schema
+) -> pa.RecordBatch:
+    """Old columns, each row as often as it was the source of a new one, with the new columns beside them."""
+    if not len(kept):
+        return pa.RecordBatch.from_arrays(new.columns, schema=schema)
+    old = batch.select(kept.names)
+    if len(source) != batch.num_rows or not np.array_equal(source, np.arange(len(source))):
+        old = old.take(pa.array(source))
+    return pa.RecordBatch.from_arrays([*old.columns, *new.columns], schema=schema)

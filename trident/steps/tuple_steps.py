@@ -1,0 +1,183 @@
+"""Operations on single tuples as steps over Arrow batches: each traces its rows back to those it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kinesis_trident.bolt.steps.functions import Judged, reason_of
+from kinesis_trident.trident.errors import TridentError
+from kinesis_trident.trident.operations import Filter
+from kinesis_trident.trident.steps.replay import replayed
+from kinesis_trident.trident.tuples import TridentTuple, tuples_of
+
+__all__ = ["FilterStep", "FiniteStep", "Pipeline", "ProjectStep", "TridentStep", "read_tuples"]
+
+
+class TridentStep(Protocol):
+    """One operation over Arrow batches."""
+
+    @property
+    def operation(self) -> str:
+        """Its name in messages."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that come out."""
+        ...
+
+    def prepare(self, conf: Mapping[str, Any]) -> None:
+        """Called once a task, before the first batch."""
+
+    def cleanup(self) -> None:
+        """Called once a task, after the last batch."""
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Judge every row of a batch."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FilterStep:
+    """Keeps the rows that a filter wants."""
+
+    operation: str
+    filter: Filter
+    inputs: tuple[str, ...]
+    schema: pa.Schema
+
+    def prepare(self, conf: Mapping[str, Any]) -> None:
+        """Prepare the filter."""
+        self.filter.prepare(conf)
+
+    def cleanup(self) -> None:
+        """Let the filter clean up."""
+        self.filter.cleanup()
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Ask the filter for each row."""
+        keep: list[int] = []
+        failed: dict[int, str] = {}
+        for row, tup in enumerate(read_tuples(batch, self.inputs)):
+            try:
+                if self.filter.is_keep(tup):
+                    keep.append(row)
+            except TridentError:
+                raise
+            except Exception as error:
+                failed[row] = reason_of(error)
+        source = np.asarray(keep, dtype=np.int64)
+        rows = batch.select(self.schema.names)
+        return Judged(rows if len(keep) == batch.num_rows else rows.take(pa.array(source)), source, failed)
+
+
+@dataclass(frozen=True, slots=True)
+class FiniteStep:
+    """Fails the rows that have NaN or an infinity in a column, for a state that cannot store them."""
+
+    operation: str
+    inputs: tuple[str, ...]
+    schema: pa.Schema
+
+    def prepare(self, conf: Mapping[str, Any]) -> None:
+        """Nothing to do."""
+
+    def cleanup(self) -> None:
+        """Nothing to do."""
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Look at the columns."""
+        failed: dict[int, str] = {}
+        for name in self.inputs:
+            column = batch.column(name)
+            finite = pc.fill_null(pc.is_finite(column), fill_value=True).to_numpy(zero_copy_only=False)
+            for row in np.flatnonzero(~finite):
+                failed[int(row)] = (
+                    f"{self.operation}: {name} is {column[row].as_py()}, which the state's JSON cannot store"
+                )
+        rows, source = batch.select(self.schema.names), np.arange(batch.num_rows, dtype=np.int64)
+        if failed:
+            source = np.delete(source, list(failed))
+            rows = rows.take(pa.array(source))
+        return Judged(rows, source, failed)
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectStep:
+    """Keeps some of the columns."""
+
+    operation: ClassVar[str] = "project"
+
+    schema: pa.Schema
+
+    def prepare(self, conf: Mapping[str, Any]) -> None:
+        """Nothing to do."""
+
+    def cleanup(self) -> None:
+        """Nothing to do."""
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """All rows."""
+        return Judged(batch.select(self.schema.names), np.arange(batch.num_rows, dtype=np.int64), {})
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Steps one after the other as a single one. A row that fails takes all that came from it along.
+
+    A step that raises a `FailedException` fails the batch, not a row: it says that a replay would help.
+    """
+
+    steps: tuple[TridentStep, ...]
+
+    @property
+    def operation(self) -> str:
+        """The last step's name."""
+        return self.steps[-1].operation
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The last step's columns."""
+        return self.steps[-1].schema
+
+    def prepare(self, conf: Mapping[str, Any]) -> None:
+        """Prepare all steps."""
+        for step in self.steps:
+            with replayed(step.operation):
+                step.prepare(conf)
+
+    def cleanup(self) -> None:
+        """Let all steps clean up."""
+        for step in self.steps:
+            step.cleanup()
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Run all steps.
+
+        Raises:
+            BatchFailedError: one raised a `FailedException`.
+        """
+        rows, source = batch, np.arange(batch.num_rows, dtype=np.int64)
+        failed: dict[int, str] = {}
+        for step in self.steps:
+            with replayed(step.operation):
+                judged = step(rows)
+            for row, reason in judged.failed.items():
+                failed.setdefault(int(source[row]), reason)
+            rows, source = judged.rows, source[judged.source]
+        if failed:
+            good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
+            if not good.all():
+                rows, source = rows.filter(pa.array(good)), source[good]
+        return Judged(rows, source, failed)
+
+
+def read_tuples(batch: pa.RecordBatch, inputs: tuple[str, ...]) -> list[TridentTuple]:
+    """The rows of a batch as an operation sees them: of these fields."""
+    return tuples_of(inputs, [batch.column(name).to_pylist() for name in inputs], batch.num_rows)

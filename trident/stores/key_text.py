@@ -1,0 +1,84 @@
+"""Keys as text: what Trident's stores use for one string, JSON for everything else. Injective."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from kinesis_trident.trident.errors import SerializationError
+from kinesis_trident.trident.state import Key
+
+__all__ = ["FENCE", "KeyFactory", "encode_keys"]
+
+KeyFactory = Callable[[Key], str]
+"""How a user wants keys to look in the store: the values of the group fields to text."""
+
+FENCE = '["$FENCE$"]'
+"""Where the newest attempt is kept: text that no key has, as a plain string stands without brackets."""
+
+_encoder = msgspec.json.Encoder()
+
+_NOT_FINITE = {
+    "nan": msgspec.Raw(b"NaN"),
+    "inf": msgspec.Raw(b"Infinity"),
+    "-inf": msgspec.Raw(b"-Infinity"),
+}
+
+
+def encode_keys(keys: Sequence[Key]) -> list[str]:
+    """The text of each key: a single string as it is, other values as a JSON array.
+
+    A string that is empty, starts with `[` or holds a NUL becomes an array, too, so that no two keys look the same.
+    What JSON has no number for stands as `NaN`, `Infinity` and `-Infinity`, without quotes. Times with a zone are told
+    in UTC: they are the same instants whatever the zone of the session.
+
+    Raises:
+        SerializationError: a value has no JSON form.
+    """
+    names = _all_plain(keys)
+    if names is not None:
+        return names
+    return [
+        key[0] if len(key) == 1 and type(key[0]) is str and _is_plain(key[0]) else _array(key) for key in keys
+    ]
+
+
+def _all_plain(keys: Sequence[Key]) -> list[str] | None:
+    """The texts of keys that are all plain; None where that is not certain without looking at each."""
+    if set(map(len, keys)) != {1}:
+        return None
+    names = [name for (name,) in keys]
+    if set(map(type, names)) != {str}:
+        return None
+    text = "\n".join(["", *names, ""])
+    return None if "\n\n" in text or "\n[" in text or "\0" in text else names
+
+
+def _is_plain(text: str) -> bool:
+    return text != "" and text[0] != "[" and "\0" not in text
+
+
+def _array(key: Key) -> str:
+    try:
+        return _encoder.encode(list(map(_item, key))).decode()
+    except (TypeError, ValueError, OverflowError) as error:
+        msg = f"key {key!r} has no JSON form ({error}): group by other fields, or set the option keyFactory"
+        raise SerializationError(msg) from None
+
+
+def _item(value: Any) -> Any:
+    item = getattr(value, "item", None)
+    if callable(item):
+        value = item()
+    if isinstance(value, float) and not math.isfinite(value):
+        # msgspec would write null for all of them.
+        return _NOT_FINITE[str(float(value))]
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    if isinstance(value, list | tuple):
+        return list(map(_item, value))
+    return value

@@ -1,0 +1,288 @@
+"""States in memcached: meta commands in pipelines, each key replaced by compare and set.
+
+memcached forgets: what it evicts, or loses in a restart, counts from nothing again. Keep in it what can be computed
+again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, TypeVar
+
+from kinesis_trident.trident.errors import StateOptionsError, StoreError, ValueTooLargeError
+from kinesis_trident.trident.maps.backing import LOST, UNREAD, Version
+from kinesis_trident.trident.stores.bytestore import ByteStore
+from kinesis_trident.trident.stores.factory import MapStateFactory
+from kinesis_trident.trident.stores.memcached.connection import MemcachedConnection
+from kinesis_trident.trident.stores.memcached.ketama import Ketama
+from kinesis_trident.trident.stores.memcached.protocol import (
+    RefusedError,
+    compare_and_sets,
+    found,
+    gets,
+    not_stored,
+    sets,
+    stored,
+    wire_keys,
+)
+from kinesis_trident.trident.stores.options import MapOptions
+from kinesis_trident.trident.stores.overlap import Line
+
+__all__ = ["MemcachedByteStore", "MemcachedOptions", "MemcachedState"]
+
+T = TypeVar("T")
+
+_CHUNK = 500
+"""Keys a pipeline."""
+
+_ITEM_OVERHEAD = 512
+_MONTH = 30 * 24 * 60 * 60
+
+
+class MemcachedOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
+    """Of a memcached state; `expiration` is Trident's name for `expire_interval_sec`."""
+
+    expiration: int = 0
+    connect_timeout_millis: int = 2_000
+    request_timeout_millis: int = 10_000
+    max_item_size: int = 1024 * 1024
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.expiration and self.expire_interval_sec not in (0, self.expiration):
+            msg = (
+                f"expiration is {self.expiration} and expireIntervalSec {self.expire_interval_sec}: these are two "
+                "names of one option; set one of them"
+            )
+            raise ValueError(msg)
+        if self.max_item_size <= _ITEM_OVERHEAD:
+            msg = f"maxItemSize is {self.max_item_size}; memcached's -I is 1024 or more"
+            raise ValueError(msg)
+        if max(self.expiration, self.expire_interval_sec) > _MONTH:
+            msg = f"memcached takes an expiration of more than {_MONTH:,} seconds for a date; use less, or 0 for none"
+            raise ValueError(msg)
+
+
+class MemcachedByteStore(ByteStore):
+    """Bytes in one or several memcached servers, the keys spread as all ketama clients do.
+
+    Args:
+        connections: one a server, by its name `host:port`.
+        expire: seconds that a key lives after it was set; 0: for ever.
+        max_item_size: of the servers' setting `-I`, in bytes.
+    """
+
+    def __init__(
+        self, connections: dict[str, MemcachedConnection], expire: int = 0, max_item_size: int = 1024 * 1024
+    ) -> None:
+        self._connections = connections
+        self._ring = Ketama(list(connections))
+        self._ttl = b" T%d" % expire if expire else b""
+        self._lock = threading.Lock()
+        self._idle: list[MemcachedConnection] = []
+        # One that is too large would not only be refused: memcached drops the value that it should replace.
+        self.max_value_bytes = max_item_size - _ITEM_OVERHEAD
+
+    @property
+    def where(self) -> str:
+        """See `ByteStore.where`."""
+        return f"memcached {','.join(self._connections)}"
+
+    def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
+        """See `ByteStore.get_many`; a version is memcached's own cas."""
+        answers = self._spread([wire_keys(keys)], gets, found)
+        count = len(keys)
+        return (
+            _placed(count, [(at, values) for at, (values, _) in answers]),
+            _placed(count, [(at, cases) for at, (_, cases) in answers]),
+        )
+
+    def compare_and_set_many(
+        self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version]
+    ) -> list[Version]:
+        """See `ByteStore.compare_and_set_many`."""
+
+        def requests(names: Sequence[bytes], ours: Sequence[bytes | None], cases: Sequence[Version]) -> bytes:
+            return compare_and_sets(names, ours, cases, self._ttl)
+
+        return _placed(len(keys), self._spread([wire_keys(keys), values, versions], requests, stored))
+
+    def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
+        """See `ByteStore.set_many`."""
+        self._spread([wire_keys(keys), values], lambda names, ours: sets(names, ours, self._ttl), stored)
+
+    @property
+    def overlaps(self) -> bool:
+        """See `ByteStore.overlaps`: with several servers none can say in which order the guard and a key were read."""
+        return len(self._connections) == 1
+
+    @contextmanager
+    def line(self, guard: str | None) -> Iterator[Line[bytes]]:
+        """See `ByteStore.line`."""
+        [server] = self._connections.values()
+        with self._lock:
+            connection = self._idle.pop() if self._idle else server.another()
+        try:
+            yield _MemcachedLine(self, connection, self._ttl, guard)
+        except BaseException:
+            # What is under way would be taken for the answers to what comes next.
+            connection.close()
+            raise
+        finally:
+            with self._lock:
+                self._idle.append(connection)
+
+    def _spread(
+        self,
+        columns: Sequence[Sequence[Any]],
+        requests: Callable[..., bytes],
+        parse: Callable[[bytes, int], T],
+    ) -> list[tuple[Sequence[int], T]]:
+        """Ask each server about its keys, the first column, with what stands beside them.
+
+        Returns:
+            Positions and what was answered about them.
+        """
+        answers: list[tuple[Sequence[int], T]] = []
+        with self._lock:
+            for server, at in self._ring.spread(columns[0]).items():
+                mine = columns if isinstance(at, range) else [[column[i] for i in at] for column in columns]
+                parts = [slice(start, start + _CHUNK) for start in range(0, len(at), _CHUNK)]
+                pipelines = ((requests(*(column[part] for column in mine)), len(at[part])) for part in parts)
+                asked = self._asked(self._connections[server], pipelines, parse)
+                answers += zip((at[part] for part in parts), asked, strict=True)
+        return answers
+
+    def _asked(
+        self,
+        connection: MemcachedConnection,
+        pipelines: Iterable[tuple[bytes, int]],
+        parse: Callable[[bytes, int], T],
+    ) -> list[T]:
+        with self.speaking():
+            return connection.ask(pipelines, parse)
+
+    @contextmanager
+    def speaking(self) -> Iterator[None]:
+        """What memcached refuses, as the errors of a store."""
+        try:
+            yield
+        except RefusedError as refused:
+            if "too large" in str(refused):
+                msg = (
+                    f"{self.where} refused a value ({refused}): set the option maxItemSize to the server's -I"
+                )
+                raise ValueTooLargeError(msg) from None
+            msg = f"{self.where} refused: {refused}. It must be memcached 1.6 or newer, with memory left (-m)"
+            raise StoreError(msg) from None
+
+
+class _MemcachedLine(Line[bytes]):
+    """The guard is one key more of each read. memcached is silent about what it sets: that halves its work."""
+
+    part_size = _CHUNK
+
+    def __init__(
+        self, store: MemcachedByteStore, connection: MemcachedConnection, ttl: bytes, guard: str | None
+    ) -> None:
+        self._store = store
+        self._connection = connection
+        self._ttl = ttl
+        self._guard = [] if guard is None else wire_keys([guard])
+        self._written: deque[tuple[Sequence[bytes], bool]] = deque()
+
+    def ask(self, names: Sequence[str]) -> list[bytes]:
+        """See `Line.ask`."""
+        encoded = wire_keys(names)
+        self._connection.send(gets(encoded + self._guard))
+        return encoded
+
+    def read(self, count: int) -> tuple[list[bytes | None], Sequence[Version], bytes | None]:
+        """See `Line.read`; a version is memcached's own cas."""
+        with self._store.speaking():
+            values, cases = self._connection.answer(count + len(self._guard), found)
+        if not self._guard:
+            return values, cases, None
+        cases.pop()
+        return values, cases, values.pop()
+
+    def write(
+        self,
+        names: Sequence[bytes],
+        values: Sequence[bytes | None],
+        versions: Sequence[Version],
+        guard: bytes | None,
+    ) -> None:
+        """See `Line.write`; the guard is not looked at again."""
+        silent = None not in values
+        said = b"k q" if silent else b"c"
+        self._connection.send(compare_and_sets(names, values, versions, self._ttl, said))
+        self._written.append((names, silent))
+
+    def written(self, count: int) -> list[Version]:
+        """See `Line.written`."""
+        names, silent = self._written.popleft()
+        with self._store.speaking():
+            if not silent:
+                return self._connection.answer(count, stored)
+            lost = self._connection.answer(count, lambda answer, _: not_stored(answer))
+        return [LOST if name in lost else UNREAD for name in names] if lost else [UNREAD] * count
+
+
+class MemcachedState(MapStateFactory):
+    """Makes map states in memcached: `MemcachedState.opaque("host:11211,other:11211")`.
+
+    Before a host can stand `user:password@`, for a server that was started with `-Y`.
+    """
+
+    options_type: ClassVar[type[MapOptions]] = MemcachedOptions
+
+    def __init__(self, kind: Any, target: str | Sequence[str], **options: Any) -> None:
+        servers = target if isinstance(target, str) else ",".join(target)
+        super().__init__(kind, servers, **options)
+        self._addresses()
+
+    def _addresses(self) -> list[tuple[str, int, str]]:
+        found = []
+        for server in self._target.split(","):
+            login, _, address = server.strip().rpartition("@")
+            host, _, port = address.rpartition(":")
+            if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+                msg = (
+                    f"{address!r} is not the address of a memcached server: expected host:port[,host:port...]"
+                )
+                raise StateOptionsError(msg)
+            found.append((host, int(port), login))
+        return found
+
+    def _connect(self) -> ByteStore:
+        options = self._options
+        assert isinstance(options, MemcachedOptions)
+        connections = {
+            f"{host}:{port}": MemcachedConnection(
+                host,
+                port,
+                login,
+                connect_timeout=options.connect_timeout_millis / 1e3,
+                request_timeout=options.request_timeout_millis / 1e3,
+            )
+            for host, port, login in self._addresses()
+        }
+        return MemcachedByteStore(
+            connections, options.expiration or options.expire_interval_sec, options.max_item_size
+        )
+
+
+def _placed(count: int, answers: Iterable[tuple[Sequence[int], Sequence[T]]]) -> list[T]:
+    """Every item at its position."""
+    items: list[Any] = [None] * count
+    for at, answered in answers:
+        if isinstance(at, range):
+            items[at.start : at.stop] = answered
+        else:
+            for i, item in zip(at, answered, strict=True):
+                items[i] = item
+    return items

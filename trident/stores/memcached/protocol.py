@@ -1,0 +1,180 @@
+"""Memcached's meta commands as bytes: what is asked for many keys in one go, and what the answers say."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+
+from kinesis_trident.trident.maps.backing import LOST, Version
+from kinesis_trident.trident.stores.memcached.connection import IncompleteError
+
+__all__ = ["RefusedError", "compare_and_sets", "found", "gets", "not_stored", "sets", "stored", "wire_keys"]
+
+_PLAIN = re.compile(rb"(?!~)[^\x00-\x20\x7f]{1,250}")
+_ALL_PLAIN = re.compile(rb"[^\x00-\x20\x7f~]*")
+_SIZES = {say: [b" %d %b C" % (size, say) for size in range(1024)] for say in (b"c", b"k q")}
+
+
+class RefusedError(Exception):
+    """An answer that is an error."""
+
+
+def wire_keys(keys: Sequence[str]) -> list[bytes]:
+    """Keys as memcached takes them: at most 250 bytes without spaces and control characters, as they are.
+
+    Others become `~b` and base64, or, when that is too long, `~h` and a hash; so does what starts with `~` itself.
+    """
+    names = list(map(str.encode, keys))
+    if max(map(len, names), default=0) <= 250 and all(names) and _ALL_PLAIN.fullmatch(b"".join(names)):
+        return names
+    plain = _PLAIN.fullmatch
+    return [name if plain(name) else _odd(name) for name in names]
+
+
+def gets(names: Sequence[bytes]) -> bytes:
+    """Ask for values and their cas."""
+    return b"mg " + b" v c\r\nmg ".join(names) + b" v c\r\n"
+
+
+def compare_and_sets(
+    names: Sequence[bytes],
+    values: Sequence[bytes | None],
+    versions: Sequence[Version],
+    ttl: bytes,
+    say: bytes = b"c",
+) -> bytes:
+    """Set each key that still has its cas, or is still not there; None removes it.
+
+    `say` is what is answered: `c`, the new cas of each; `k q`, only the keys that were not set, and no word on those
+    removed. The second is for memcached half the work.
+    """
+    nothing = type(None)
+    if nothing in set(map(type, values)) or nothing in set(map(type, versions)):
+        return b"".join(
+            _delete(name, cas)
+            if value is None
+            else b"ms %b %d %b ME%b\r\n%b\r\n" % (name, len(value), say, ttl, value)
+            if cas is None
+            else b"ms %b %d %b C%b%b\r\n%b\r\n" % (name, len(value), say, cas, ttl, value)
+            for name, value, cas in zip(names, values, versions, strict=True)
+        )
+    sizes = list(map(len, values))  # type: ignore[arg-type]
+    parts: list[bytes] = [b"\r\nms "] * (6 * len(names))
+    parts[0] = b"ms "
+    parts[1::6] = names
+    heads = _SIZES[say]
+    if max(sizes) < len(heads):
+        parts[2::6] = map(heads.__getitem__, sizes)
+    else:
+        parts[2::6] = map((b" %d " + say + b" C").__mod__, sizes)
+    parts[3::6] = versions
+    parts[4::6] = [ttl + b"\r\n"] * len(names)
+    parts[5::6] = values  # type: ignore[assignment]
+    parts.append(b"\r\n")
+    return b"".join(parts)
+
+
+def sets(names: Sequence[bytes], values: Sequence[bytes | None], ttl: bytes) -> bytes:
+    """Set each key; None removes it."""
+    return b"".join(
+        b"md %b\r\n" % name if value is None else b"ms %b %d c%b\r\n%b\r\n" % (name, len(value), ttl, value)
+        for name, value in zip(names, values, strict=True)
+    )
+
+
+def found(answer: bytes, count: int) -> tuple[list[bytes | None], list[Version]]:
+    """Values and their cas, None for nothing. At once where all are there without line ends in them, else one by one.
+
+    Raises:
+        IncompleteError: it ends before its end.
+        RefusedError: the server says so.
+    """
+    lines = answer.split(b"\r\n")
+    if len(lines) == 2 * count + 1:
+        values: list[bytes | None] = list(lines[1::2])
+        words = b" ".join(lines[:-1:2]).replace(b" c", b" ").split(b" ")
+        sizes = words[1::3]
+        if (
+            len(words) == 3 * count
+            and set(words[::3]) == {b"VA"}
+            and b"".join(sizes).isdigit()
+            and [*map(int, sizes)] == [*map(len, lines[1::2])]
+        ):
+            return values, list(words[2::3])
+    return _found_one_by_one(answer, count)
+
+
+def stored(answer: bytes, count: int) -> list[Version]:
+    """The new cas of each key, or `LOST`.
+
+    Raises:
+        RefusedError: the server says so.
+    """
+    cases = answer[4:-2].split(b"\r\nHD c")
+    if len(cases) == count and answer.startswith(b"HD c") and b"".join(cases).isdigit():
+        return list(cases)
+    written: list[Version] = []
+    for line in answer.split(b"\r\n")[:count]:
+        words = line.split()
+        if not words or words[0] not in {b"HD", b"EX", b"NS", b"NF"}:
+            raise RefusedError(line.decode(errors="replace"))
+        # A deleted key has no cas: its version is that of nothing.
+        cas = words[1][1:] if len(words) > 1 else None
+        written.append(cas if words[0] == b"HD" else LOST)
+    return written
+
+
+def not_stored(answer: bytes) -> set[bytes]:
+    """The keys that were not set, of an answer that says nothing else.
+
+    Raises:
+        IncompleteError: it ends before its end.
+        RefusedError: the server says so.
+    """
+    if answer and not answer.endswith(b"\r\n"):
+        # It was cut within a key that ends as answers do.
+        raise IncompleteError
+    lost = set()
+    for line in answer.split(b"\r\n")[:-1]:
+        words = line.split()
+        if len(words) != 2 or words[0] not in {b"EX", b"NS", b"NF"}:
+            raise RefusedError(line.decode(errors="replace"))
+        lost.add(words[1][1:])
+    return lost
+
+
+def _found_one_by_one(answer: bytes, count: int) -> tuple[list[bytes | None], list[Version]]:
+    values: list[bytes | None] = []
+    cases: list[Version] = []
+    at = 0
+    for _ in range(count):
+        end = answer.find(b"\r\n", at)
+        if end < 0:
+            raise IncompleteError
+        words = answer[at:end].split()
+        if words == [b"EN"]:
+            values.append(None)
+            cases.append(None)
+            at = end + 2
+        elif words[:1] == [b"VA"]:
+            start = end + 2
+            at = start + int(words[1]) + 2
+            if len(answer) < at:
+                raise IncompleteError
+            values.append(answer[start : at - 2])
+            cases.append(words[2][1:])
+        else:
+            raise RefusedError(answer[at:end].decode(errors="replace"))
+    return values, cases
+
+
+def _delete(name: bytes, cas: bytes | None) -> bytes:
+    # Nothing was there: an add that dies at once fails if something is there now.
+    return b"ms %b 0 c ME T-1\r\n\r\n" % name if cas is None else b"md %b C%b\r\n" % (name, cas)
+
+
+def _odd(name: bytes) -> bytes:
+    encoded = b"~b" + base64.urlsafe_b64encode(name)
+    return encoded if len(encoded) <= 250 else b"~h" + hashlib.sha256(name).hexdigest().encode()
