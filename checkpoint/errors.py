@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kinesis_trident.tracker.errors import KinesisTridentError
+
 __all__ = [
     "BatchMissingError",
     "CheckpointError",
@@ -21,7 +23,7 @@ __all__ = [
 ]
 
 
-class CheckpointError(Exception):
+class CheckpointError(KinesisTridentError):
     """The state in ZooKeeper could not be read or written."""
 
 

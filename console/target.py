@@ -18,6 +18,7 @@ from kinesis_trident.checkpoint.store.source_store import (
 from kinesis_trident.checkpoint.storm_migration import StormStyle
 from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig, connect
 from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.tracker.errors import KinesisTridentError
 
 __all__ = [
     "Application",
@@ -128,5 +129,5 @@ def target_of(login: Login, zookeeper: str, root: str, application: str, stream:
     return Target(config, root, application, stream)
 
 
-class ConsoleError(Exception):
+class ConsoleError(KinesisTridentError):
     """The command cannot be carried out as it was given."""

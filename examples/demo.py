@@ -27,16 +27,16 @@ from pathlib import Path
 import boto3
 import psutil
 from demo_view import Truth, dead_letters, show_dead_letters, show_result, take_progress, tree
-from kinesis_trident.testing import EmbeddedKinesis, EmbeddedZooKeeper
 from localstack_client.config import get_service_endpoint
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from kinesis_trident.checkpoint.embedded.java import ensure_java
+from kinesis_trident import ensure_java
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.testing import EmbeddedKinesis, EmbeddedZooKeeper
 
 APPLICATION = "orders-demo"
 REGION = "us-east-1"

@@ -17,8 +17,7 @@ import threading
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kinesis_trident import Outcomes, reliable, stop
-from kinesis_trident.checkpoint.embedded.java import ensure_java
+from kinesis_trident import Outcomes, ensure_java, reliable, stop
 
 FLAKY_FAILURES = 2
 

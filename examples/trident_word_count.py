@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from kinesis_trident.testing import EmbeddedKinesis, EmbeddedZooKeeper
 from pyspark.sql import SparkSession
 
-from kinesis_trident.checkpoint.embedded.java import ensure_java
+from kinesis_trident import ensure_java
+from kinesis_trident.testing import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.trident import (
     Count,
     Function,

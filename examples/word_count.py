@@ -18,8 +18,15 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from kinesis_trident import BasicBolt, KinesisSpout, TopologyBuilder, TopologyContext, Tuple, string_scheme
-from kinesis_trident.checkpoint.embedded.java import ensure_java
+from kinesis_trident import (
+    BasicBolt,
+    KinesisSpout,
+    TopologyBuilder,
+    TopologyContext,
+    Tuple,
+    ensure_java,
+    string_scheme,
+)
 
 
 class SplitSentence(BasicBolt):

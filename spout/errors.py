@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kinesis_trident.tracker.errors import KinesisTridentError
+
 __all__ = [
     "AckError",
     "CheckpointMismatchError",
@@ -25,7 +27,7 @@ __all__ = [
 ]
 
 
-class SpoutError(Exception):
+class SpoutError(KinesisTridentError):
     """The source cannot go on."""
 
 

@@ -1,11 +1,15 @@
-"""What the trackers refuse."""
+"""The root of all our errors, and what the trackers refuse."""
 
 from __future__ import annotations
 
-__all__ = ["BackoffError", "OrderError", "TrackerError", "UnknownRunError"]
+__all__ = ["BackoffError", "KinesisTridentError", "OrderError", "TrackerError", "UnknownRunError"]
 
 
-class TrackerError(Exception):
+class KinesisTridentError(Exception):
+    """The root of every error that this package raises by itself."""
+
+
+class TrackerError(KinesisTridentError):
     """A tracker was told something that cannot be true. Nothing was changed."""
 
 

@@ -1,5 +1,6 @@
 """Trident's API on Spark: states kept exactly once."""
 
+from kinesis_trident.bolt.errors import FailedException, TopologyError
 from kinesis_trident.trident.aggregators import (
     Aggregator,
     CombinerAggregator,
@@ -10,7 +11,7 @@ from kinesis_trident.trident.aggregators import (
     ReducerAggregator,
     Sum,
 )
-from kinesis_trident.trident.errors import FailedException, OperationError, TopologyError, TridentError
+from kinesis_trident.trident.errors import OperationError, TridentError
 from kinesis_trident.trident.guarantees import GuaranteeWarning
 from kinesis_trident.trident.operations import (
     ArrowFunction,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from kinesis_trident.bolt.errors import FailedException
+from kinesis_trident.tracker.errors import KinesisTridentError
+
 __all__ = [
     "BrokenBatchError",
     "ConflictError",
-    "FailedException",
     "FencedError",
     "ForeignValueError",
     "MissingExtraError",
@@ -16,22 +18,13 @@ __all__ = [
     "StateOptionsError",
     "StoreError",
     "StoreUnavailableError",
-    "TopologyError",
     "TridentError",
     "ValueTooLargeError",
 ]
 
 
-class TridentError(Exception):
+class TridentError(KinesisTridentError):
     """A topology or a state cannot do what was asked."""
-
-
-class FailedException(TridentError):
-    """The batch failed and may be replayed in place, with its txid."""
-
-
-class TopologyError(TridentError):
-    """A topology cannot be built as it is written."""
 
 
 class OperationError(TridentError):

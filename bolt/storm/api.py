@@ -19,15 +19,10 @@ __all__ = [
     "BasicBolt",
     "BasicOutputCollector",
     "Bolt",
-    "FailedException",
     "OutputCollector",
     "TopologyContext",
     "Tuple",
 ]
-
-
-class FailedException(Exception):
-    """Raised by a bolt to fail the tuple in hand; its message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ from kinesis_trident.bolt.foreach_batch import Process
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import ArrowBolt, BasicBolt, Bolt
 from kinesis_trident.bolt.storm.components import AnyBolt, BoltPart, Input, Part, SpoutPart, TransformPart
-from kinesis_trident.bolt.storm.groupings import BoltDeclarer, KinesisSpout
+from kinesis_trident.bolt.storm.groupings import BoltDeclarer
+from kinesis_trident.bolt.storm.spout import KinesisSpout
 from kinesis_trident.bolt.storm.topology_run import Run
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
 from kinesis_trident.spout.spark_plan import options_of
