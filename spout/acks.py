@@ -22,9 +22,8 @@ from kinesis_trident.checkpoint.store.source_store import (
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.spout.errors import AckError
-from kinesis_trident.spout.options.connection import by_field, options_of, read_options
-from kinesis_trident.spout.options.rules import by_name
 from kinesis_trident.spout.options.source import TABLE
+from kinesis_trident.spout.options.table import by_field, by_name, options_of, read_options
 from kinesis_trident.spout.options.zookeeper import ZooKeeperOptions
 from kinesis_trident.tracker.position_keys import Keys, joined, keys_of, pack_in_parts
 

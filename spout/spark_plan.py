@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kinesis_trident.spout.errors import NotOurSourceError
-from kinesis_trident.spout.options.rules import by_name, find
 from kinesis_trident.spout.options.source import TABLE, Options
+from kinesis_trident.spout.options.table import by_name, find
 
 __all__ = ["check_names", "is_bare", "options_of", "options_of_query"]
 

@@ -2,61 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, fields
 
-from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers
 from kinesis_trident.spout.options.redaction import shown
-from kinesis_trident.spout.options.rules import Option, find
+from kinesis_trident.spout.options.table import option, options_of
 
-__all__ = ["ConnectionOptions", "by_field", "option", "options_of", "read_options"]
-
-
-def option(
-    key: str, parser: parsers.Parser, default: str | None, sentence: str, *aliases: str, secret: bool = False
-) -> Any:
-    """A dataclass field that is an option: one line of the table."""
-    line = Option(key, parser, default, sentence, aliases, secret)
-    return field(default=None if default is None else parser(default), metadata={"option": line})
-
-
-def options_of(cls: type) -> dict[str, Option]:
-    """The options that the fields of a dataclass are, by the fields' names, in their order."""
-    found: dict[str, Option] = {}
-    for item in fields(cls):
-        assert item.default is not MISSING
-        found[item.name] = item.metadata["option"]
-    return found
-
-
-def by_field(cls: type, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by option key as values by the name of the dataclass's field."""
-    names = {line.key: name for name, line in options_of(cls).items()}
-    return {names[key]: value for key, value in found.items()}
-
-
-def read_options(
-    known: Mapping[str, Option], given: Mapping[str, str], page: str = "docs/options.md"
-) -> dict[str, Any]:
-    """The values that a user gave, by option key; `known` has all names and aliases in lower case.
-
-    `page` of the documentation lists them.
-
-    Raises:
-        OptionsError: an unknown option, a value that is not accepted, or one option given twice.
-    """
-    found: dict[str, Any] = {}
-    names: dict[str, str] = {}
-    for name, value in given.items():
-        line = find(known, name, page)
-        parsed = line.parse(name, str(value))
-        if line.key in found and found[line.key] != parsed:
-            msg = f"{names[line.key]} and {line.called(name)} are one option, given two values: give one"
-            raise OptionsError(msg)
-        found[line.key], names[line.key] = parsed, line.called(name)
-    return found
+__all__ = ["ConnectionOptions"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

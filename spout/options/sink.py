@@ -10,14 +10,9 @@ from dataclasses import dataclass
 
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers, source
-from kinesis_trident.spout.options.connection import (
-    ConnectionOptions,
-    by_field,
-    option,
-    options_of,
-    read_options,
-)
-from kinesis_trident.spout.options.rules import by_name, check_connection, fold_stream, markdown
+from kinesis_trident.spout.options.connection import ConnectionOptions
+from kinesis_trident.spout.options.rules import check_connection, fold_stream
+from kinesis_trident.spout.options.table import by_field, by_name, markdown, option, options_of, read_options
 
 __all__ = ["WriteOptions", "write_options_markdown"]
 

@@ -10,23 +10,18 @@ from dataclasses import dataclass
 
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers
-from kinesis_trident.spout.options.connection import (
-    ConnectionOptions,
+from kinesis_trident.spout.options.connection import ConnectionOptions
+from kinesis_trident.spout.options.rules import OTHER_WAYS, check, fold, warn_of_unused
+from kinesis_trident.spout.options.starting_position import places_text
+from kinesis_trident.spout.options.table import (
+    Option,
     by_field,
+    by_name,
+    markdown,
     option,
     options_of,
     read_options,
 )
-from kinesis_trident.spout.options.rules import (
-    OTHER_WAYS,
-    Option,
-    by_name,
-    check,
-    fold,
-    markdown,
-    warn_of_unused,
-)
-from kinesis_trident.spout.options.starting_position import places_text
 from kinesis_trident.spout.options.zookeeper import ZooKeeperOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig
 from kinesis_trident.spout.options import parsers
-from kinesis_trident.spout.options.connection import option
+from kinesis_trident.spout.options.table import option
 
 __all__ = ["ZooKeeperOptions"]
 
