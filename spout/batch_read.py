@@ -21,6 +21,7 @@ from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
 from kinesis_trident.spout.kinesis.record_batches import beyond, portions
 from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.options.starting_position import LATEST, Places
+from kinesis_trident.spout.planner.shards.lineage import positions_of
 from kinesis_trident.spout.planner.streams import describe_streams
 from kinesis_trident.spout.positions import AtTimestamp, Position, ShardEnd, TrimHorizon
 from kinesis_trident.spout.reader.missing import is_gone
@@ -218,6 +219,6 @@ def _ranges(options: Options, kinesis: Kinesis, stream: str, now: int) -> Iterat
         for shard in sorted(set(places.named(stream)) - there):
             what = not_listed(kinesis.describe(stream), option, shard, places.text_of(stream, shard))
             losses.lost(what, f"{option} {stream}/{shard}")
-    starts, ends = (places.of(stream, listed, lambda: latest) for places in (first, last))
+    starts, ends = (positions_of(places, stream, listed, lambda: latest) for places in (first, last))
     for one in in_lineage_order(listed):
         yield ShardRange(stream, one.id, starts[one.id], ends[one.id], one.closed)

@@ -19,9 +19,7 @@ from typing import Any
 import msgspec
 
 from kinesis_trident.spout.errors import OptionsError
-from kinesis_trident.spout.kinesis import Shard
 from kinesis_trident.spout.options.times import timestamp
-from kinesis_trident.spout.planner.shards.lineage import ancestors
 from kinesis_trident.spout.positions import (
     TRIM_HORIZON,
     After,
@@ -33,7 +31,7 @@ from kinesis_trident.spout.positions import (
 )
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = ["LATEST", "REST", "Places", "places_text"]
+__all__ = ["LATEST", "REST", "Places", "places_text", "resolved"]
 
 LATEST = "LATEST"
 """Not a position yet: whoever needs one resolves it to a time."""
@@ -87,37 +85,16 @@ class Places:
 
     def named(self, stream: str) -> list[str]:
         """The shards of a stream that have a place of their own."""
-        return sorted(set(self._of(stream)) - {REST})
+        return sorted(set(self.texts_of(stream)) - {REST})
 
     def text_of(self, stream: str, shard: str) -> str:
         """What is said of a shard that is named."""
-        return self._of(stream)[shard]
+        return self.texts_of(stream)[shard]
 
     def everywhere(self, stream: str, latest: Callable[[], Position]) -> Position | None:
         """The place of all shards of a stream alike; None where some of them are named."""
-        texts = self._of(stream)
-        return _resolved(texts[REST], latest) if set(texts) == {REST} else None
-
-    def of(
-        self, stream: str, listed: Collection[Shard], latest: Callable[[], Position]
-    ) -> dict[str, Position]:
-        """The place of each listed shard, by its id.
-
-        Of a stream some of whose shards are named, what the named ones came from is behind them, and what is not named
-        otherwise is new: it begins at its oldest record, unless `*` says where.
-        """
-        texts = self._of(stream)
-        named = set(texts) - {REST}
-        behind = ancestors(listed, named)
-        rest = texts.get(REST, str(TRIM_HORIZON))
-        return {
-            shard: _resolved(texts[shard], latest)
-            if shard in named
-            else ShardEnd()
-            if shard in behind
-            else _resolved(rest, latest)
-            for shard in (held.id for held in listed)
-        }
+        texts = self.texts_of(stream)
+        return resolved(texts[REST], latest) if set(texts) == {REST} else None
 
     def before(self, start: Places) -> str | None:
         """Where this place, as an end, comes before the place `start`; None where it does not, or nothing says so.
@@ -125,7 +102,7 @@ class Places:
         Times are compared with times, sequence numbers with sequence numbers of the same shard.
         """
         for stream in sorted({*self.texts, *start.texts}):
-            ends, starts = self._of(stream), start._of(stream)
+            ends, starts = self.texts_of(stream), start.texts_of(stream)
             for shard in sorted({*ends, *starts}):
                 end, begin = (texts.get(shard, texts.get(REST, LATEST)) for texts in (ends, starts))
                 if _is_before(end, begin):
@@ -133,7 +110,8 @@ class Places:
                     return f"{where}{end} is before {begin}"
         return None
 
-    def _of(self, stream: str) -> Mapping[str, str]:
+    def texts_of(self, stream: str) -> Mapping[str, str]:
+        """The places of a stream as texts, by shard and `REST`."""
         return self.texts.get(stream, self.texts.get(REST, {}))
 
 
@@ -240,5 +218,6 @@ def _sequence(text: str) -> RecordPosition:
     return RecordPosition.parse(text)
 
 
-def _resolved(text: str, latest: Callable[[], Position]) -> Position:
+def resolved(text: str, latest: Callable[[], Position]) -> Position:
+    """The position that a text of `Places` stands for."""
     return latest() if text == LATEST else parse_position(text)

@@ -8,12 +8,13 @@ shard came from was left out on purpose, as closed before the place where readin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.spout.kinesis import Shard
+from kinesis_trident.spout.options.starting_position import REST, Places, resolved
 from kinesis_trident.spout.positions import TRIM_HORIZON, Position, ShardEnd, parse_position
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "first_listing",
     "joined",
     "listed_again",
+    "positions_of",
     "readable",
 ]
 
@@ -129,3 +131,25 @@ def ancestors(listed: Iterable[Shard], of: Iterable[str]) -> set[str]:
 
 def _lineage(shard: Shard, start: Position) -> ShardLineage:
     return ShardLineage(parents=shard.parents, state="closed" if shard.closed else "open", start=str(start))
+
+
+def positions_of(
+    places: Places, stream: str, listed: Collection[Shard], latest: Callable[[], Position]
+) -> dict[str, Position]:
+    """The place of each listed shard of a stream, by its id.
+
+    Of a stream some of whose shards are named, what the named ones came from is behind them, and what is not named
+    otherwise is new: it begins at its oldest record, unless `*` says where.
+    """
+    texts = places.texts_of(stream)
+    named = set(texts) - {REST}
+    behind = ancestors(listed, named)
+    rest = texts.get(REST, str(TRIM_HORIZON))
+    return {
+        shard: resolved(texts[shard], latest)
+        if shard in named
+        else ShardEnd()
+        if shard in behind
+        else resolved(rest, latest)
+        for shard in (held.id for held in listed)
+    }

@@ -20,7 +20,14 @@ from kinesis_trident.spout.kinesis import Shard, Since, StreamInfo
 from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.options.starting_position import Places
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.shards.lineage import Lineage, adopted, first_listing, joined, listed_again
+from kinesis_trident.spout.planner.shards.lineage import (
+    Lineage,
+    adopted,
+    first_listing,
+    joined,
+    listed_again,
+    positions_of,
+)
 from kinesis_trident.spout.planner.streams import Streams
 from kinesis_trident.spout.positions import (
     TRIM_HORIZON,
@@ -207,7 +214,7 @@ class LineageKeeper:
             )
             for shard, held in zip(names, listed, strict=True)
         ]
-        found = places.of(stream, plain, latest)
+        found = positions_of(places, stream, plain, latest)
         return self._dated(
             first_listing(listed, {names[shard]: position for shard, position in found.items()})
         )

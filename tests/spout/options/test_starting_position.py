@@ -12,6 +12,7 @@ from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.kinesis import Shard
 from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.options.starting_position import LATEST, Places, places_text
+from kinesis_trident.spout.planner.shards.lineage import positions_of
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.tracker.records import RecordPosition
 
@@ -22,7 +23,7 @@ NEEDED = {"applicationName": "app", "zookeeper.hosts": "localhost:2181"}
 
 def places(said: object, stream: str = "orders", *listed: Shard) -> dict[str, Position]:
     text = said if isinstance(said, str) else json.dumps(said)
-    return Places.parse(places_text(text)).of(stream, listed or [Shard(A), Shard(B)], lambda: NOW)
+    return positions_of(Places.parse(places_text(text)), stream, listed or [Shard(A), Shard(B)], lambda: NOW)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,8 @@ def test_with_several_streams_each_needs_a_place_and_shards_stand_below_theirs()
     with pytest.raises(OptionsError, match="below its name"):
         Options.parse({**two, "startingPosition": f'{{"{A}": "LATEST"}}'})
     given = Options.parse({**two, "startingPosition": '{"orders": "LATEST", "payments": "EARLIEST"}'})
-    assert Places.parse(given.starting_position).of("payments", [Shard(A)], lambda: NOW) == {A: TRIM_HORIZON}
+    starts = Places.parse(given.starting_position)
+    assert positions_of(starts, "payments", [Shard(A)], lambda: NOW) == {A: TRIM_HORIZON}
 
 
 def test_a_batch_needs_no_application_and_a_stream_has_no_end() -> None:
