@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 
 from kinesis_trident.bolt.errors import NotOfThisBatchError
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
-from kinesis_trident.spout.planner.plan import merged_due
 from kinesis_trident.spout.positions import After, At, parse_position
 from kinesis_trident.tracker.reasons import MAX_REASONS, FewReasons
 from kinesis_trident.tracker.records import RecordPosition, Run
@@ -146,7 +145,7 @@ class _Turn:
         through = RecordPosition.parse(pin.through) if pin.through else None
         spans = []
         self._prevs: dict[RecordPosition, str] = {}
-        for (run, dead), served in zip(merged_due(plan, shard), pin.served, strict=False):
+        for (run, dead), served in zip(plan.due(shard), pin.served, strict=False):
             if dead or served <= 0:
                 continue
             first, last = _run_span(run)

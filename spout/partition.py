@@ -10,7 +10,6 @@ from pyspark.sql.datasource import InputPartition
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.options.source import Options
-from kinesis_trident.spout.planner.plan import merged_due
 from kinesis_trident.tracker.records import Run
 
 __all__ = ["PROTOCOL", "ShardTurn", "TurnsPartition", "tasks_for", "tasks_of"]
@@ -117,7 +116,7 @@ def tasks_of(
             index=index,
             start=plan.positions[shard],
             read=plan.reads(shard),
-            due=tuple(merged_due(plan, shard)),
+            due=tuple(plan.due(shard)),
             limit=min(
                 (most for most in (plan.limit, plan.room.get(shard)) if most is not None), default=None
             ),

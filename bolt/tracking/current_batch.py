@@ -18,7 +18,6 @@ from kinesis_trident.checkpoint.zookeeper.client import shared_client
 from kinesis_trident.spout.failed_records.retry_spool import spool_of
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import Options
-from kinesis_trident.spout.planner.plan import merged_due
 from kinesis_trident.spout.planner.streams import describe_streams
 from kinesis_trident.tracker.ids import tag
 
@@ -153,7 +152,7 @@ class BatchInHand:
         # Ordinals skip one between two segments of a turn, of which there are at most two for a run that is due.
         return Spans.over(
             {
-                index: [(0, 2 * (pins[shard].count + len(merged_due(plan, shard)) + 1))]
+                index: [(0, 2 * (pins[shard].count + len(plan.due(shard)) + 1))]
                 for index, shard in enumerate(plan.shards)
                 if shard in concerned
             }

@@ -201,6 +201,17 @@ class Plan(Node, frozen=True, kw_only=True):
         at = bisect_left(self.read, shard)
         return at < len(self.read) and self.read[at] == shard
 
+    def due(self, shard: str) -> list[tuple[Run, bool]]:
+        """The runs of one shard that this batch takes up again, in shard order, each with True where it is dead.
+
+        Pins count what was served by the index in this list.
+        """
+        runs = [
+            *((run, False) for run in self.retries.get(shard, ())),
+            *((run, True) for run in self.dead.get(shard, ())),
+        ]
+        return sorted(runs, key=lambda pair: pair[0].last_position)
+
 
 class Batch(Node, frozen=True, kw_only=True):
     """`batches/<txid>`: the plan, and the epoch of the run that works on it."""

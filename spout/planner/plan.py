@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,7 +25,6 @@ __all__ = [
     "RUNS_A_SHARD",
     "ShardState",
     "make_plan",
-    "merged_due",
     "per_shard_limit",
     "starting_plan",
     "waiting_besides",
@@ -220,18 +219,6 @@ def per_shard_limit(shards: list[str], most: int | None, txid: int) -> tuple[int
         return math.floor(most / len(shards)), shards
     first = (txid * most) % len(shards)
     return 1, sorted((shards[first:] + shards[:first])[:most])
-
-
-def merged_due(plan: Plan, shard: str) -> list[tuple[Run, bool]]:
-    """The runs of one shard that a batch takes up again, in shard order, each with True where it is dead.
-
-    Pins count what was served by the index in this list.
-    """
-    runs: Iterable[tuple[Run, bool]] = (
-        *((run, False) for run in plan.retries.get(shard, ())),
-        *((run, True) for run in plan.dead.get(shard, ())),
-    )
-    return sorted(runs, key=lambda pair: pair[0].last_position)
 
 
 def _due(state: ShardState, now: int) -> tuple[Run, ...]:

@@ -18,7 +18,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Pin,
     Plan,
 )
-from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState, merged_due
+from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState
 from kinesis_trident.spout.positions import After, ShardEnd, parse_position
 from kinesis_trident.tracker.inflight.explicit import ExplicitTracker
 from kinesis_trident.tracker.position_keys import Keys, unpack
@@ -86,7 +86,7 @@ def settle_shard(
     letters: list[DeadLetterRecord] = []
     if pin is not None:
         given = _Given.of(plan.txid, pin, explicit, now)
-        due = merged_due(plan, shard)
+        due = plan.due(shard)
         fresh_failed, buried = _settle_due(tracker, due, pin, not_done, given, now=now, rng=rng)
         failures = {run.last: run.failures for run in state.dead}
         letters = [

@@ -12,7 +12,7 @@ import msgspec
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
 from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
-from kinesis_trident.spout.planner.plan import ShardState, make_plan, merged_due
+from kinesis_trident.spout.planner.plan import ShardState, make_plan
 from kinesis_trident.spout.planner.settlement import SettledShard, settle_shard
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, ShardEnd
 from kinesis_trident.tracker.inflight.ledger import EXPIRED
@@ -152,7 +152,7 @@ class ShardLife:
 
     def take(self, plan: Plan) -> Turn:
         """What a task reads of the stream for this plan."""
-        due = merged_due(plan, SHARD)
+        due = plan.due(SHARD)
         wanted = [i for i, (_, dead) in enumerate(due) if self.keep_payload or not dead]
         served = [run.count if dead and not self.keep_payload else -1 for run, dead in due]
         missing, segments, gone, buried = [], [], [], []

@@ -20,7 +20,7 @@ from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.kinesis import Page, ThrottledError
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.options.source import Options
-from kinesis_trident.spout.planner.plan import ShardState, make_plan, merged_due
+from kinesis_trident.spout.planner.plan import ShardState, make_plan
 from kinesis_trident.spout.planner.settlement import settle_shard
 from kinesis_trident.spout.positions import TRIM_HORIZON, parse_position
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
@@ -128,7 +128,7 @@ class Life:
         assert not self.state.blocked
 
     def read(self, plan: Plan) -> tuple[Pin, list[NotDone]]:
-        options, due = self.options, merged_due(plan, SHARD)
+        options, due = self.options, plan.due(SHARD)
         found = take_up(
             [run for run, _ in due],
             lambda rest: self.fetcher.fetch_due(

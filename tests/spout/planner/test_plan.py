@@ -14,7 +14,6 @@ from kinesis_trident.spout.planner.plan import (
     MAX_DUE_RUNS,
     ShardState,
     make_plan,
-    merged_due,
     per_shard_limit,
     starting_plan,
     waiting_besides,
@@ -142,13 +141,13 @@ def test_due_and_dead_runs_are_merged_in_shard_order_by_number_not_by_text() -> 
         retries={"a": (run(9), Run("20:1", "20:3", 3))},
         dead={"a": (run(10), Run("", "20:0", 1, "15"))},
     )
-    assert [(r.last, dead) for r, dead in merged_due(plan, "a")] == [
+    assert [(r.last, dead) for r, dead in plan.due("a")] == [
         ("9", False),
         ("10", True),
         ("20:0", True),
         ("20:3", False),
     ]
-    assert merged_due(plan, "b") == []
+    assert plan.due("b") == []
 
 
 def test_a_plan_made_earlier_is_told_again_what_waits_besides() -> None:
