@@ -6,14 +6,15 @@ import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from kinesis_trident.checkpoint.model.layout import ShardKey
+from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Pin
-from kinesis_trident.spout.errors import DataLossError
+from kinesis_trident.spout.errors import DataLossError, StreamRecreatedError
 from kinesis_trident.spout.kinesis import StreamInfo
 from kinesis_trident.spout.positions import AtTimestamp, Position
 
 __all__ = [
     "Losses",
+    "another_stream",
     "deleted",
     "expired_foreign",
     "expired_unread",
@@ -175,3 +176,11 @@ def _ago(info: StreamInfo, then: int) -> str:
 
 def _time(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
+
+
+def another_stream(what: str, layout: Layout) -> StreamRecreatedError:
+    """The error to raise where a stream was deleted and created again, as `what` says."""
+    return StreamRecreatedError(
+        f"{what}. The positions in ZooKeeper ({layout.base}) mean nothing in it: start with a new checkpointLocation, "
+        "or go on with the new stream by failOnDataLoss=false"
+    )

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
-from kinesis_trident.spout.data_loss import recreated
-from kinesis_trident.spout.errors import StreamRecreatedError
+from kinesis_trident.spout.data_loss import another_stream, recreated
 from kinesis_trident.spout.kinesis import (
     AfterShard,
     IteratorExpiredError,
@@ -23,7 +22,7 @@ from kinesis_trident.spout.kinesis import (
 from kinesis_trident.spout.positions import At
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = ["Streams", "another_stream", "describe_streams", "still_there"]
+__all__ = ["Streams", "describe_streams", "still_there"]
 
 _SERVER_SECOND_MS = 1_000
 """The server tells its time to the second, rounded down."""
@@ -36,14 +35,6 @@ def describe_streams(kinesis: Kinesis, names: Iterable[str]) -> dict[str, Stream
         KinesisError: one of them is not there, or cannot be described.
     """
     return {name: kinesis.describe(name) for name in names}
-
-
-def another_stream(what: str, layout: Layout) -> StreamRecreatedError:
-    """The error to raise where a stream was deleted and created again, as `what` says."""
-    return StreamRecreatedError(
-        f"{what}. The positions in ZooKeeper ({layout.base}) mean nothing in it: start with a new checkpointLocation, "
-        "or go on with the new stream by failOnDataLoss=false"
-    )
 
 
 class Streams:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from kinesis_trident.spout.data_loss import Losses, deleted, recreated
+from kinesis_trident.spout.data_loss import Losses, another_stream, deleted, recreated
 from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
     IteratorExpiredError,
@@ -21,7 +21,6 @@ from kinesis_trident.spout.kinesis import (
 )
 from kinesis_trident.spout.kinesis.decoding import PAGE_SCHEMA
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
-from kinesis_trident.spout.planner.streams import another_stream
 from kinesis_trident.spout.positions import AtTimestamp, TrimHorizon, parse_position
 from kinesis_trident.spout.reader.fetch import Turn
 
