@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import pyarrow as pa
+import xxhash
 from pyarrow import fs
 
 from kinesis_trident.checkpoint.model.layout import escape
@@ -26,7 +27,15 @@ from kinesis_trident.tracker.records import RecordPosition, Run
 if TYPE_CHECKING:
     from _typeshed import StrPath
 
-__all__ = ["DeadLetter", "DeadLetterOptions", "DeadLetterWriter", "Letter", "Reason", "read_dead_letters"]
+__all__ = [
+    "DeadLetter",
+    "DeadLetterOptions",
+    "DeadLetterWriter",
+    "Letter",
+    "Reason",
+    "reach",
+    "read_dead_letters",
+]
 
 Letter = tuple[Run, Sequence[pa.RecordBatch], bool]
 """A run that failed for good, the records of it that were found, and whether others are gone from the stream.
@@ -231,3 +240,13 @@ def read_dead_letters(folder: StrPath) -> Iterator[DeadLetter]:
 
 def _iso_ms(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def reach(letters: Sequence[Letter]) -> str:
+    """Which records of a turn are dead-lettered, as 16 hexadecimal digits.
+
+    Two tasks may write at a time, and the one that is pinned perhaps reached further: with a file each, the other
+    one cannot take its records away.
+    """
+    found = [(run.last, sum(batch.num_rows for batch in batches), gone) for run, batches, gone in letters]
+    return xxhash.xxh3_64_hexdigest(repr(found).encode())

@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 import msgspec
-import xxhash
 
 from kinesis_trident.checkpoint.model.nodes import Pin, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import PinnedRecordsGoneError
-from kinesis_trident.spout.failed_records.dead_letters import Letter
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
 from kinesis_trident.spout.positions import parse_position
 from kinesis_trident.spout.reader.rows import Segment, TurnRows, digest_of
@@ -20,17 +18,69 @@ from kinesis_trident.spout.reader.turn_source import TurnSource
 from kinesis_trident.tracker.position_keys import pack_in_parts
 from kinesis_trident.tracker.records import RecordPosition, Run
 
-__all__ = ["Replay", "empty_turn", "holds_all_of", "left_of", "reach", "served_part"]
+__all__ = ["Replay", "empty_turn", "holds_all_of", "left_of", "served_part"]
+
+log = logging.getLogger(__name__)
 
 
-def reach(letters: Sequence[Letter]) -> str:
-    """Which records of a turn are dead-lettered, as 16 hexadecimal digits.
+class Replay:
+    """Gives the rows of pinned turns of one partition.
 
-    Two tasks may write at a time, and the one that is pinned perhaps reached further: with a file each, the other
-    one cannot take its records away.
+    Args:
+        partition: of the task.
+        source: where its records come from.
+        store: holds the pins, and takes the one of what is left.
     """
-    found = [(run.last, sum(batch.num_rows for batch in batches), gone) for run, batches, gone in letters]
-    return xxhash.xxh3_64_hexdigest(repr(found).encode())
+
+    def __init__(self, partition: TurnsPartition, source: TurnSource, store: SourceStore) -> None:
+        self._partition = partition
+        self._options = partition.options
+        self._source = source
+        self._store = store
+
+    def rows(self, turn: ShardTurn, pin: Pin) -> TurnRows:
+        """The rows that a pin holds, read again; what was dead-lettered then is not written again."""
+        fetcher = self._source.fetcher(turn)
+        retried = [
+            i
+            for i, ((_, dead), served) in enumerate(zip(turn.due, pin.served, strict=False))
+            if served > 0 and not dead
+        ]
+        runs = [served_part(turn.due[i][0], pin.served[i], pin.through) for i in retried]
+        found = self._source.due(turn, fetcher, runs, everything=True)
+        segments = [
+            Segment(batches, attempt=runs[i].attempt + 1)
+            for i, batches in sorted(found.batches.items())
+            if batches
+        ]
+        if pin.last is not None:
+            last = RecordPosition.parse(pin.last)
+            segments.append(Segment(fetcher.fetch_until(parse_position(pin.start), last).batches, attempt=1))
+        rows = self._source.rows(turn, segments)
+        if rows.digest() == pin.digest:
+            return rows
+        return self._lost(turn, pin, rows, {retried[i]: found.served(i) for i in found.batches})
+
+    def _lost(self, turn: ShardTurn, pin: Pin, rows: TurnRows, retried: Mapping[int, int]) -> TurnRows:
+        """Pin what is left; `retried` is how many records of each run taken up again are."""
+        part = self._partition
+        where = (
+            f"{self._source.where(turn.shard)}, txid {part.txid}: the batch held {pin.count} records "
+            f"from {pin.start} to {pin.last}, a replay finds {rows.count} of them"
+        )
+        if self._options.spout == "transactional":
+            msg = (
+                f"{where}; they are past the stream's retention. spout=transactional cannot give the same batch "
+                "again: raise the retention, or go on with what is left by spout=opaque"
+            )
+            raise PinnedRecordsGoneError(msg)
+        log.warning("%s; going on with what is left (spout=%s)", where, self._options.spout)
+        acks = self._store.get_acks(part.txid, fresh=True)
+        judged = acks is not None and acks.plan == part.plan
+        runs = [run for run, _ in turn.due]
+        left = left_of(pin, rows, part.epoch, runs, retried, judged=judged)
+        self._store.replace_pin(turn.shard, left, part.epoch)
+        return rows
 
 
 def empty_turn(plan: Plan, shard: str, epoch: int) -> Pin:
@@ -100,66 +150,3 @@ def served_part(run: Run, served: int, through: str | None) -> Run:
     if RecordPosition.parse(through) >= run.last_position:
         return run
     return msgspec.structs.replace(run, last=through, count=served)
-
-
-log = logging.getLogger(__name__)
-
-
-class Replay:
-    """Gives the rows of pinned turns of one partition.
-
-    Args:
-        partition: of the task.
-        source: where its records come from.
-        store: holds the pins, and takes the one of what is left.
-    """
-
-    def __init__(self, partition: TurnsPartition, source: TurnSource, store: SourceStore) -> None:
-        self._partition = partition
-        self._options = partition.options
-        self._source = source
-        self._store = store
-
-    def rows(self, turn: ShardTurn, pin: Pin) -> TurnRows:
-        """The rows that a pin holds, read again; what was dead-lettered then is not written again."""
-        fetcher = self._source.fetcher(turn)
-        retried = [
-            i
-            for i, ((_, dead), served) in enumerate(zip(turn.due, pin.served, strict=False))
-            if served > 0 and not dead
-        ]
-        runs = [served_part(turn.due[i][0], pin.served[i], pin.through) for i in retried]
-        found = self._source.due(turn, fetcher, runs, everything=True)
-        segments = [
-            Segment(batches, attempt=runs[i].attempt + 1)
-            for i, batches in sorted(found.batches.items())
-            if batches
-        ]
-        if pin.last is not None:
-            last = RecordPosition.parse(pin.last)
-            segments.append(Segment(fetcher.fetch_until(parse_position(pin.start), last).batches, attempt=1))
-        rows = self._source.rows(turn, segments)
-        if rows.digest() == pin.digest:
-            return rows
-        return self._lost(turn, pin, rows, {retried[i]: found.served(i) for i in found.batches})
-
-    def _lost(self, turn: ShardTurn, pin: Pin, rows: TurnRows, retried: Mapping[int, int]) -> TurnRows:
-        """Pin what is left; `retried` is how many records of each run taken up again are."""
-        part = self._partition
-        where = (
-            f"{self._source.where(turn.shard)}, txid {part.txid}: the batch held {pin.count} records "
-            f"from {pin.start} to {pin.last}, a replay finds {rows.count} of them"
-        )
-        if self._options.spout == "transactional":
-            msg = (
-                f"{where}; they are past the stream's retention. spout=transactional cannot give the same batch "
-                "again: raise the retention, or go on with what is left by spout=opaque"
-            )
-            raise PinnedRecordsGoneError(msg)
-        log.warning("%s; going on with what is left (spout=%s)", where, self._options.spout)
-        acks = self._store.get_acks(part.txid, fresh=True)
-        judged = acks is not None and acks.plan == part.plan
-        runs = [run for run, _ in turn.due]
-        left = left_of(pin, rows, part.epoch, runs, retried, judged=judged)
-        self._store.replace_pin(turn.shard, left, part.epoch)
-        return rows

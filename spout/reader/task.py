@@ -23,7 +23,7 @@ from kinesis_trident.spout.errors import (
     SettledBatchError,
     TurnChangedError,
 )
-from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, Letter
+from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, Letter, reach
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.partition import PROTOCOL, ShardTurn, TurnsPartition
@@ -31,7 +31,7 @@ from kinesis_trident.spout.positions import parse_position
 from kinesis_trident.spout.reader.fan_out import Subscriber
 from kinesis_trident.spout.reader.fetch import ShardFetcher
 from kinesis_trident.spout.reader.missing import Recreation, is_gone
-from kinesis_trident.spout.reader.replay import Replay, holds_all_of, reach
+from kinesis_trident.spout.reader.replay import Replay, holds_all_of
 from kinesis_trident.spout.reader.rows import Segment, TurnRows
 from kinesis_trident.spout.reader.turn_source import TurnSource
 from kinesis_trident.tracker.position_keys import pack_in_parts
