@@ -19,7 +19,15 @@ from kinesis_trident.trident.build.aggregation_nodes import (
     persistent_node,
 )
 from kinesis_trident.trident.build.checks import check_given
-from kinesis_trident.trident.build.fields import Fields, Names, appended, chosen, key_fields, new_fields
+from kinesis_trident.trident.build.fields import (
+    Fields,
+    Names,
+    appended,
+    arrow,
+    chosen,
+    key_fields,
+    new_fields,
+)
 from kinesis_trident.trident.build.graph import (
     AnyAggregator,
     Node,
@@ -35,7 +43,6 @@ from kinesis_trident.trident.build.repartitioning import Groupings
 from kinesis_trident.trident.operations import ArrowFunction, Filter, Function, Operation
 from kinesis_trident.trident.queries import MapGet
 from kinesis_trident.trident.run.attempt import Attempt, BatchFacts
-from kinesis_trident.trident.run.frames import arrow
 from kinesis_trident.trident.state import QueryFunction, StateFactory, StateUpdater
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
 from kinesis_trident.trident.steps.tuple_steps import FilterStep, ProjectStep

@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, FirstN, ReducerAggregator
 from kinesis_trident.trident.build.checks import check_factory, check_given, check_kind, with_storable_values
-from kinesis_trident.trident.build.fields import Fields, Names, appended, chosen, new_fields
+from kinesis_trident.trident.build.fields import Fields, Names, appended, arrow, chosen, new_fields
 from kinesis_trident.trident.build.graph import (
     AggregateNode,
     AnyAggregator,
@@ -17,7 +17,6 @@ from kinesis_trident.trident.build.graph import (
 )
 from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.operations import ArrowFunction, Function
-from kinesis_trident.trident.run.frames import arrow
 from kinesis_trident.trident.state import StateFactory
 from kinesis_trident.trident.steps.emitting_steps import ArrowStep, FunctionStep
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple

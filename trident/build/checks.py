@@ -24,9 +24,9 @@ from pyspark.sql.types import (
 )
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import Node, PersistentAggregateNode, RowNode, SpoutNode, UpdateNode
 from kinesis_trident.trident.build.lambdas import name_of
-from kinesis_trident.trident.run.frames import arrow
 from kinesis_trident.trident.state import StateFactory, StateType
 from kinesis_trident.trident.steps.tuple_steps import FiniteStep
 from kinesis_trident.trident.stores.factory import MapStateFactory

@@ -6,11 +6,13 @@ import difflib
 import re
 from collections.abc import Sequence
 
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, AtomicType, DataType, NullType, StringType, StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
 
-__all__ = ["Fields", "Names", "appended", "chosen", "key_fields", "new_fields"]
+__all__ = ["Fields", "Names", "appended", "arrow", "chosen", "key_fields", "new_fields"]
 
 Fields = str | Sequence[str] | StructType
 """Field names: `["word", "count"]`, or with types, `["word", "count bigint"]`; `"word, count bigint"` is the same."""
@@ -81,6 +83,11 @@ def key_fields(fields: Names, schema: StructType, operation: str) -> tuple[str, 
             )
             raise TopologyError(msg)
     return names
+
+
+def arrow(schema: StructType) -> pa.Schema:
+    """A schema as Arrow has it."""
+    return to_arrow_schema(schema, timezone="UTC")
 
 
 def appended(schema: StructType, added: StructType, operation: str) -> StructType:

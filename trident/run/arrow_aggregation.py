@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from kinesis_trident.trident.aggregators import CombinerAggregator
+from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import AggregateNode, PersistentAggregateNode
 from kinesis_trident.trident.errors import OperationError
-from kinesis_trident.trident.run.frames import arrow
 
 __all__ = ["Partials", "partials_of"]
 

@@ -8,15 +8,14 @@ from contextlib import contextmanager, nullcontext, suppress
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from kinesis_trident.trident.aggregators import CombinerAggregator
+from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import Grouping, JoinNode, RepartitionNode, TransformNode
 from kinesis_trident.trident.errors import OperationError
 
 __all__ = [
-    "arrow",
     "as_declared",
     "by_key",
     "from_arrow",
@@ -111,11 +110,6 @@ def as_declared(frame: DataFrame, node: TransformNode) -> DataFrame:
 def from_arrow(near: DataFrame, batches: Iterable[pa.RecordBatch], schema: StructType) -> DataFrame:
     """What was computed in the driver, as a DataFrame of the session of another one."""
     return near.sparkSession.createDataFrame(pa.Table.from_batches(list(batches), arrow(schema)), schema)
-
-
-def arrow(schema: StructType) -> pa.Schema:
-    """A schema as Arrow has it."""
-    return to_arrow_schema(schema, timezone="UTC")
 
 
 def released(frame: DataFrame) -> None:

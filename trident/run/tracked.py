@@ -16,9 +16,10 @@ from kinesis_trident.bolt.tracking.operators import StepOperator
 from kinesis_trident.bolt.tracking.tracking import Operator, Tracked, Tracking
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
+from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import Grouping, MergeNode, Node, RepartitionNode, RowNode, SpoutNode
 from kinesis_trident.trident.run.arrow_aggregation import Partials
-from kinesis_trident.trident.run.frames import arrow, repartitioned
+from kinesis_trident.trident.run.frames import repartitioned
 from kinesis_trident.trident.steps.emitting_steps import ArrowStep, FunctionStep, QueryStep
 from kinesis_trident.trident.steps.tuple_steps import (
     FilterStep,

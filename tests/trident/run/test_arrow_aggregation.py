@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, LongType, StructType
 
 from kinesis_trident.trident import CombinerAggregator, Count, Max, Min, Sum, partials
+from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import AggregateNode, Node
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
-from kinesis_trident.trident.run.frames import arrow
 
 FOLDS: dict[str, Callable[[Any], Any]] = {"count": sum, "sum": sum, "min": min, "max": max}
 GREATEST = (1 << 63) - 1

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kinesis_trident.trident import CombinerAggregator, Count, Max
+from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.run.arrow_aggregation import Partials
-from kinesis_trident.trident.run.frames import arrow
 from kinesis_trident.trident.run.state_updates import Combined, StateUpdate
 from kinesis_trident.trident.state import Key, MapState, StateFactory, ValueUpdater
 
