@@ -1,0 +1,124 @@
+"""The floor plan: imports point one way, between packages and between the rooms of each package."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NAME = "kinesis_trident"
+ROOMS_MOST = 20
+
+# From the ground up. A package imports those above it in this table. In a package, a room (a sub-package, or a module
+# beside them) imports rooms of the floors before its own, never one of its own floor; `__init__` is its roof.
+FLOORS = {
+    "tracker": ["errors", "records", "ids position_keys retry", "acker inflight"],
+    "checkpoint": ["errors", "embedded model zookeeper", "store", "storm_migration"],
+    "spout": [
+        "errors positions",
+        "options",
+        "kinesis spark_plan",
+        "acks data_loss failed_records partition testing",
+        "planner reader",
+        "batch_read graceful_stop sink",
+        "source",
+    ],
+    "bolt": ["errors", "outcomes steps", "tracking", "foreach_batch", "reliable storm"],
+    "trident": [
+        "errors",
+        "state tuples",
+        "aggregators guarantees maps operations queries",
+        "steps stores",
+        "build testing",
+        "run",
+        "stream",
+        "topology",
+    ],
+    "console": [
+        "target text",
+        "snapshot",
+        "dead_letter_replay storm_migration views",
+        "render",
+        "cli",
+    ],
+}
+PACKAGES = list(FLOORS)
+HEIGHTS = {
+    (package, room): height
+    for package, floors in FLOORS.items()
+    for height, rooms in enumerate([*floors, "__init__"])
+    for room in rooms.split()
+}
+FILES = {
+    f"{NAME}." + ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for package in PACKAGES
+    for path in sorted((ROOT / package).rglob("*.py"))
+}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The modules that a file imports anywhere in it, also where that is only for types."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in FILES else str(node.module)
+
+
+def room_of(module: str) -> tuple[str, str]:
+    _, package, *rest = module.split(".")
+    room = package, rest[0] if rest else "__init__"
+    assert room in HEIGHTS, f"{module} is on no floor of the table"
+    return room
+
+
+ARROWS = {module: sorted({one for one in imports(path) if one in FILES}) for module, path in FILES.items()}
+
+
+def is_allowed(module: str, imported: str) -> bool:
+    here, there = room_of(module), room_of(imported)
+    if here[0] != there[0]:
+        return PACKAGES.index(there[0]) < PACKAGES.index(here[0])
+    return here == there or HEIGHTS[there] < HEIGHTS[here]
+
+
+def test_imports_point_down() -> None:
+    assert [f"{a} -> {b}" for a, found in ARROWS.items() for b in found if not is_allowed(a, b)] == []
+
+
+def test_no_two_modules_import_each_other() -> None:
+    # Raises CycleError, which names the circle.
+    assert list(
+        TopologicalSorter({module: set(found) - {module} for module, found in ARROWS.items()}).static_order()
+    )
+
+
+def test_every_room_of_the_table_is_there() -> None:
+    assert {room for room in HEIGHTS if room[1] != "__init__"} == {room_of(module) for module in FILES} - {
+        (package, "__init__") for package in PACKAGES
+    }
+
+
+def test_no_folder_is_a_corridor() -> None:
+    folders: dict[Path, int] = {}
+    for path in FILES.values():
+        folders[path.parent] = folders.get(path.parent, 0) + 1
+    assert {str(folder): count for folder, count in folders.items() if count > ROOMS_MOST} == {}
+
+
+def test_our_packages_are_imported_by_our_name_alone() -> None:
+    """A bare name would be whatever else of that name stands on the path: a user's own `tracker.py`."""
+    found = []
+    for folder in (*PACKAGES, NAME, "tests", "examples", "benchmarks"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            found += [f"{path}: {one}" for one in imports(path) if one.split(".")[0] in PACKAGES]
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        bare = re.findall(rf"^ *(?:from|import) (?:{'|'.join(PACKAGES)})\b.*", path.read_text(), re.MULTILINE)
+        found += [f"{path}: {line}" for line in bare]
+    assert found == []
