@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import Columns, Record, batch_of, checked
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "FAILED",
@@ -144,6 +146,9 @@ class PandasStep:
         return _halving(batch, self._call, self.schema)
 
     def _call(self, batch: pa.RecordBatch) -> Judged:
+        # Here, since only functions of DataFrames need what takes so long to import.
+        import pandas as pd
+
         result = self.function(_without_ours(batch).to_pandas())
         if not isinstance(result, pd.DataFrame):
             msg = f"the function returned {type(result).__name__}; expected a pandas DataFrame"

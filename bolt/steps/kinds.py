@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
-import pandas as pd
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -18,7 +18,7 @@ from kinesis_trident.bolt.steps.functions import ArrowStep, PandasStep, RowStep,
 __all__ = ["step_for"]
 
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_BY_NAME = {kind.__name__: kind for kind in (pd.DataFrame, pa.RecordBatch, pa.Table)}
+_BY_NAME = {kind.__name__: kind for kind in (pa.RecordBatch, pa.Table)}
 
 
 def step_for(function: Callable[..., Any], schema: StructType | str) -> Step:
@@ -43,7 +43,7 @@ def step_for(function: Callable[..., Any], schema: StructType | str) -> Step:
         raise OperatorError(msg)
     arrow = to_arrow_schema(parsed, timezone="UTC")
     kind = _first_hint(function, name)
-    if kind is pd.DataFrame:
+    if _is_data_frame(kind):
         return PandasStep(function, arrow)
     if kind is pa.RecordBatch:
         return ArrowStep(function, arrow)
@@ -82,4 +82,13 @@ def _first_hint(function: Callable[..., Any], name: str) -> Any:
         return get_type_hints(target).get(parameters[0].name)
     except Exception:
         # A name that exists only for the type checker, or where the function was made: the hint's text says enough.
-        return _BY_NAME.get(str(parameters[0].annotation).rpartition(".")[2])
+        name = str(parameters[0].annotation).rpartition(".")[2]
+        return _BY_NAME.get(name, name)
+
+
+def _is_data_frame(hint: Any) -> bool:
+    """Say whether a type hint, or the name of one, is pandas' DataFrame, without importing pandas."""
+    if isinstance(hint, str):
+        return hint == "DataFrame"
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and hint is pandas.DataFrame
