@@ -104,7 +104,10 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    from kinesis_trident._spark import spark_needed
+
+    with spark_needed(f"{__name__}.{name}"):
+        found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = found
     return found
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 
 ANY_LIBRARY = ["boto3", "botocore", "kazoo", "numpy", "pandas", "pyarrow", "pyspark", "typer"]
@@ -75,3 +77,41 @@ for module in {MODULES}:
 def test_pandas_comes_with_functions_of_data_frames_alone() -> None:
     assert loaded(RECORD_FUNCTION, ["pandas"]) == []
     assert loaded(PANDAS_FUNCTION, ["pandas"]) == ["pandas"]
+
+
+@pytest.mark.parametrize(
+    "statement", ["from kinesis_trident import reliable", "import kinesis_trident.trident.maps"]
+)
+def test_without_spark_an_error_names_both_ways_to_get_it(statement: str) -> None:
+    code = f"""
+import sys
+sys.modules["pyspark"] = None  # as if it were not installed
+import kinesis_trident.console.cli
+from kinesis_trident import KinesisTridentError
+try:
+    {statement}
+except ImportError as error:
+    assert isinstance(error, KinesisTridentError)
+    assert "kinesis-trident[spark]" in str(error), error
+    assert "spark-submit" in str(error), error
+else:
+    raise AssertionError("imported without PySpark")
+"""
+    assert loaded(code, ["pandas"]) == []
+
+
+def test_without_localstack_client_its_endpoint_names_the_extra() -> None:
+    code = """
+import sys
+sys.modules["localstack_client"] = None
+from kinesis_trident import KinesisTridentError
+from kinesis_trident.spout.kinesis.client import BotoKinesis
+from kinesis_trident.spout.options.connection import ConnectionOptions
+try:
+    BotoKinesis(ConnectionOptions(stream_name="s", endpoint_url="localstack"))
+except KinesisTridentError as error:
+    assert "kinesis-trident[localstack]" in str(error), error
+else:
+    raise AssertionError("an endpoint without the package that knows it")
+"""
+    assert loaded(code, []) == []

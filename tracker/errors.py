@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-__all__ = ["BackoffError", "KinesisTridentError", "OrderError", "TrackerError", "UnknownRunError"]
+__all__ = [
+    "BackoffError",
+    "KinesisTridentError",
+    "MissingPackageError",
+    "OrderError",
+    "TrackerError",
+    "UnknownRunError",
+]
 
 
 class KinesisTridentError(Exception):
     """The root of every error that this package raises by itself."""
+
+
+class MissingPackageError(KinesisTridentError, ImportError):
+    """A package is not installed that this one does not bring by itself; the message says how to get it."""
 
 
 class TrackerError(KinesisTridentError):

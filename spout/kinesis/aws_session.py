@@ -16,6 +16,7 @@ from botocore.credentials import (
 )
 from botocore.exceptions import InvalidConfigError, NoCredentialsError
 
+from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.kinesis.decoding import PageParserFactory, parsed_page
 from kinesis_trident.spout.kinesis.transport import read_at_once
 from kinesis_trident.spout.options.connection import ConnectionOptions
@@ -89,7 +90,14 @@ def _region(options: ConnectionOptions) -> str | None:
 def _endpoint(service: str, given: str | None) -> str | None:
     if given != _LOCALSTACK:
         return given
-    from localstack_client.config import get_service_endpoint
+    try:
+        from localstack_client.config import get_service_endpoint
+    except ModuleNotFoundError as error:
+        msg = (
+            "option endpointUrl is localstack, which needs the package localstack-client: "
+            "pip install 'kinesis-trident[localstack]', on the executors too, or give the endpoint's URL"
+        )
+        raise OptionsError(msg) from error
 
     url: str = get_service_endpoint(service)
     return url
