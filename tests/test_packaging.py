@@ -1,6 +1,8 @@
-"""What `pip install` gives: Spark finds the format by itself, from the wheel and from an editable install.
+"""What `pip install` gives, beside whatever else goes by the names of our folders.
 
-Each environment here is a clean one: it sees the dependencies of the running one and nothing of this project.
+Each environment here is a clean one: it sees the dependencies of the running one and nothing of this project. Its
+code runs in a folder that holds a user's own `tracker.py`, `spout.py`, ..., each of which fails when it is imported,
+and with two packages installed that are called `console` and `trident`, as PyPI has them.
 """
 
 from __future__ import annotations
@@ -9,50 +11,129 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+NAME = "kinesis_trident"
+DISCOVERY = "pyspark_kinesis_trident.py"
 PACKAGES = ("bolt", "checkpoint", "console", "spout", "tracker", "trident")
+FOREIGN = ("console", "trident")
 
 # No spark.dataSource.register: what Spark finds, it found by discovery.
 LOAD = """
 from pyspark.sql import SparkSession
-from kinesis_trident.checkpoint.embedded.java import ensure_java
+from kinesis_trident import ensure_java, reliable
 
 ensure_java()
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 stream = spark.readStream.format("kinesis-trident")
 for options in ({}, {"streamName": "s", "applicationName": "a", "zookeeper.hosts": "127.0.0.1:2181"}):
     try:
-        print("columns", *stream.options(**options).load().schema.names)
+        frame = stream.options(**options).load()
+        reliable(frame)
+        print("columns", *frame.schema.names)
     except Exception as error:
         print("error", str(error).replace(chr(10), " "))
 spark.stop()
 """
 
-Python = Callable[..., "subprocess.CompletedProcess[str]"]
+# What Spark runs to look for formats, without the JVM that would start it.
+LOOK_UP = """
+import io
+from pyspark.sql.worker.lookup_data_sources import _main
+
+out = io.BytesIO()
+_main(io.BytesIO(), out)
+print("kinesis-trident" if b"kinesis-trident" in out.getvalue() else "nothing")
+"""
+
+IMPORT_ALL = f"""
+import importlib, pkgutil, {NAME}
+
+for module in pkgutil.walk_packages({NAME}.__path__, "{NAME}."):
+    importlib.import_module(module.name)
+for name in {NAME}.__all__:
+    getattr({NAME}, name)
+print({NAME}.__file__)
+"""
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project, so that building writes nothing into the checkout."""
+    """A copy of the project, links as links, so that building writes nothing into the checkout."""
     copy = tmp_path_factory.mktemp("source") / "project"
-    ignored = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "tests", "artifacts")
-    shutil.copytree(ROOT, copy, ignore=ignored)
+    unwanted = shutil.ignore_patterns(".*", "__pycache__", "tests", "artifacts")
+
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        # Of all folders called build only the one at the top is a product; trident/build is a package.
+        built = {"build", "dist"} if Path(folder) == ROOT else set()
+        return {*unwanted(folder, names), *(built & set(names))}
+
+    shutil.copytree(ROOT, copy, symlinks=True, ignore=ignored)
+    shutil.copy(ROOT / ".gitignore", copy)
+    # As many have one: an environment in the checkout, which must not get into anything that is built.
+    (copy / ".venv" / "lib" / NAME).mkdir(parents=True)
+    (copy / "env" / "lib" / "spout").mkdir(parents=True)
+    for folder in (copy / ".venv" / "lib" / NAME, copy / "env" / "lib" / "spout"):
+        (folder / "stray.py").touch()
     return copy
 
 
 @pytest.fixture(scope="module")
+def built(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the sdist, and of the wheel that `python -m build` makes of it."""
+    folder = tmp_path_factory.mktemp("built")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, source, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
 def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel built from the checkout."""
     folder = tmp_path_factory.mktemp("wheel")
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, source, cwd=folder)
-    (built,) = folder.glob("*.whl")
-    return built
+    return only(folder, "*.whl")
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Wheels of the packages that are called as two of our folders, with a module each of a name that we have too."""
+    folder = tmp_path_factory.mktemp("foreign")
+    wheels = []
+    for name in FOREIGN:
+        wheels.append(folder / f"{name}-1.0-py3-none-any.whl")
+        info = f"{name}-1.0.dist-info"
+        files = {
+            f"{name}/__init__.py": "",
+            f"{name}/errors.py": "raise ImportError('not ours')\n",
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+            f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        }
+        with zipfile.ZipFile(wheels[-1], "w") as archive:
+            for path, text in files.items():
+                archive.writestr(path, text)
+            archive.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD")))
+    return wheels
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """The folder of a job, with modules of the user's own that must never be imported."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for name in PACKAGES:
+        (folder / f"{name}.py").write_text(f"raise ImportError('the user\\'s own {name}.py was imported')\n")
+    return folder
+
+
+def only(folder: Path, pattern: str) -> Path:
+    (found,) = folder.glob(pattern)
+    return found
 
 
 def run(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -80,63 +161,127 @@ def clean_environment(folder: Path) -> Path:
     not followed.
     """
     venv.create(folder, with_pip=False, symlinks=True)
-    (site,) = (folder / "lib").glob("python*/site-packages")
+    site = site_of(folder / "bin" / "python")
     dependencies = [place for place in sys.path if Path(place).name in {"site-packages", "dist-packages"}]
     (site / "dependencies.pth").write_text("\n".join(dependencies))
     python = folder / "bin" / "python"
-    names = [*PACKAGES, "pyspark_kinesis_trident"]
+    names = [NAME, *PACKAGES, DISCOVERY.removesuffix(".py")]
     code = f"import importlib.util as u; print([n for n in {names} if u.find_spec(n)])"
     assert run(python, "-c", code, cwd=folder).stdout.strip() == "[]", "the environment is not clean"
     return python
 
 
+def site_of(python: Path) -> Path:
+    return only(python.parent.parent / "lib", "python*/site-packages")
+
+
+def pip(python: Path, *arguments: object) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", python]
+    run(*command, *arguments, cwd=python.parent)
+
+
 def install(python: Path, *what: object) -> None:
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, "install"]
-    run(*pip, "--quiet", "--no-index", "--no-deps", "--no-build-isolation", *what, cwd=python.parent)
+    pip(python, "install", "--no-index", "--no-deps", "--no-build-isolation", *what)
 
 
-def load(python: Path, folder: Path) -> list[str]:
-    return run(python, "-c", LOAD, cwd=folder).stdout.strip().splitlines()
+def in_folder(python: Path, code: str, folder: Path) -> list[str]:
+    """Run code as a script in a folder does: the folder is first on the path."""
+    (folder / "job_main.py").write_text(code)
+    return run(python, folder / "job_main.py", cwd=folder).stdout.strip().splitlines()
 
 
-def assert_found(lines: list[str]) -> None:
-    error, columns = lines
+def files_of(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return sorted(archive.namelist())
+
+
+def our_files() -> set[str]:
+    """Every module of the checkout by its place below the import name."""
+    modules = {f"{NAME}/{p.relative_to(ROOT)}" for one in PACKAGES for p in (ROOT / one).rglob("*.py")}
+    return modules | {f"{NAME}/{path.name}" for path in (ROOT / NAME).glob("*.py")} | {DISCOVERY}
+
+
+def test_the_wheel_holds_each_module_once_below_the_import_name_and_nothing_else(wheel: Path) -> None:
+    files = files_of(wheel)
+    assert len(files) == len(set(files))
+    inside = {name for name in files if ".dist-info/" not in name}
+    assert inside == our_files() | {f"{NAME}/py.typed"}
+    licences = {Path(name).name for name in files if "/licenses/" in name}
+    assert licences == {"LICENSE", "NOTICE"}
+
+
+def test_the_wheel_from_the_sdist_is_the_one_from_the_checkout(built: Path, wheel: Path) -> None:
+    assert files_of(only(built, "*.whl")) == files_of(wheel)
+
+
+def test_the_sdist_holds_the_package_once(built: Path) -> None:
+    with tarfile.open(only(built, "*.tar.gz")) as archive:
+        assert all(member.isfile() or member.isdir() for member in archive)
+        names = [member.name.partition("/")[2] for member in archive if member.isfile()]
+    assert len(names) == len(set(names))
+    beside = {"CHANGELOG.md", "LICENSE", "NOTICE", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"}
+    assert set(names) - beside == our_files() | {f"{NAME}/py.typed"}
+
+
+def test_the_base_install_brings_no_spark(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = archive.read(metadata).decode().splitlines()
+    needed = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
+    base = [line for line in needed if "extra ==" not in line]
+    assert base
+    assert not [line for line in base if line.startswith(("pyspark", "localstack"))]
+    assert any(line.startswith("pyspark") and line.endswith("extra == 'spark'") for line in needed)
+    assert any(
+        line.startswith("localstack-client") and line.endswith("extra == 'localstack'") for line in needed
+    )
+
+
+def test_the_wheel_beside_packages_and_modules_of_the_same_names(
+    wheel: Path, foreign: list[Path], job: Path, tmp_path: Path
+) -> None:
+    python = clean_environment(tmp_path / "venv")
+    before = set(site_of(python).iterdir())
+    install(python, wheel)
+    ours = {path.name for path in set(site_of(python).iterdir()) - before}
+    assert {name for name in ours if not name.endswith((".dist-info", "__pycache__"))} == {NAME, DISCOVERY}
+    install(python, *foreign)
+    error, columns = in_folder(python, LOAD, job)
     assert error.startswith("error ")
     assert "streamName" in error
     assert "DATA_SOURCE_NOT_FOUND" not in error
     assert columns.split()[:3] == ["columns", "partitionKey", "data"]
 
-
-def test_the_wheel_holds_all_packages_typed_and_nothing_else(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-    tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
-    assert tops == {*PACKAGES, "pyspark_kinesis_trident.py"}
-    assert {f"{package}/py.typed" for package in PACKAGES} <= set(names)
-
-
-def test_spark_finds_the_format_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
-    python = clean_environment(tmp_path / "venv")
-    install(python, wheel)
-    assert_found(load(python, tmp_path))
-    usage = run(python.parent / "kinesis-trident", "--help", cwd=tmp_path).stdout
+    pip(python, "uninstall", "--yes", *FOREIGN)
+    for name in FOREIGN:
+        assert not (site_of(python) / name).exists()
+    (where,) = in_folder(python, IMPORT_ALL, job)
+    assert Path(where).is_relative_to(site_of(python))
+    usage = run(python.parent / "kinesis-trident", "--help", cwd=job).stdout
     assert "checkpoints" in usage
 
 
-def test_spark_finds_the_format_from_an_editable_install(source: Path, tmp_path: Path) -> None:
+def test_the_sdist_beside_packages_and_modules_of_the_same_names(
+    built: Path, foreign: list[Path], job: Path, tmp_path: Path
+) -> None:
+    python = clean_environment(tmp_path / "venv")
+    install(python, *foreign, only(built, "*.tar.gz"))
+    assert in_folder(python, LOOK_UP, job) == ["kinesis-trident"]
+    (where,) = in_folder(python, IMPORT_ALL, job)
+    assert Path(where).is_relative_to(site_of(python))
+
+
+def test_discovery_from_an_editable_install(source: Path, job: Path, tmp_path: Path) -> None:
     python = clean_environment(tmp_path / "venv")
     install(python, "--editable", source)
-    assert_found(load(python, tmp_path))
-    where = run(python, "-c", "import spout; print(spout.__file__)", cwd=tmp_path).stdout
-    assert Path(where.strip()).is_relative_to(source)
+    assert in_folder(python, LOOK_UP, job) == ["kinesis-trident"]
+    (where,) = in_folder(python, IMPORT_ALL, job)
+    assert Path(where).is_relative_to(source)
 
 
-def test_without_the_discovery_module_spark_finds_nothing(wheel: Path, tmp_path: Path) -> None:
+def test_without_the_discovery_module_nothing_is_found(wheel: Path, job: Path, tmp_path: Path) -> None:
     """The tests above can fail."""
     python = clean_environment(tmp_path / "venv")
     install(python, wheel)
-    (module,) = (tmp_path / "venv" / "lib").glob("python*/site-packages/pyspark_kinesis_trident.py")
-    module.unlink()
-    lines = load(python, tmp_path)
-    assert len(lines) == 2
-    assert all("DATA_SOURCE_NOT_FOUND" in line for line in lines)
+    (site_of(python) / DISCOVERY).unlink()
+    assert in_folder(python, LOOK_UP, job) == ["nothing"]

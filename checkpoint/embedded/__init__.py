@@ -292,5 +292,5 @@ def _spark_jars() -> Path:
         jars = Path(location) / "jars"
         if any(jars.glob("zookeeper-*.jar")):
             return jars
-    msg = "the embedded ZooKeeper runs from PySpark's jars, and none are installed: pip install 'kinesis-trident[spark]'"
+    msg = "the embedded ZooKeeper runs from PySpark's jars, and there are none: pip install 'kinesis-trident[spark]'"
     raise EmbeddedServerError(msg)

@@ -37,7 +37,7 @@ class ConnectionOptions:
         "endpointUrl",
         parsers.endpoint,
         None,
-        "Another endpoint than the region's; `localstack` asks the package localstack-client (the extra `localstack`) for it.",
+        "Another endpoint than the region's; `localstack` asks localstack-client, of the extra `localstack`, for it.",
         "endpoint",
     )
     profile: str | None = option("profile", parsers.text, None, "A profile of the AWS configuration files.")
