@@ -5,7 +5,9 @@
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517
+# CI=true: with the versions of constraints.txt, or of another file, as CONSTRAINTS=lowest.txt; none: CONSTRAINTS=.
+CONSTRAINTS ?= $(if $(filter true,$(CI)),constraints.txt)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 $(CONSTRAINTS:%=--constraint %)
 # The first of these that is Python 3.11 or newer makes the environment.
 PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
 # As modules: run as files, benchmarks/tracker.py would stand before the package that it measures.
@@ -72,7 +74,7 @@ servers: $(VENV)/.servers
 $(VENV)/.servers: tests/server_programs.py | $(BIN)/pip
 	@if $(BIN)/python tests/server_programs.py; then touch $@; fi
 
-$(VENV)/.ready-%: pyproject.toml | $(BIN)/pip
+$(VENV)/.ready-%: pyproject.toml $(filter %.txt,$(CONSTRAINTS)) | $(BIN)/pip
 	@$(PIP) --editable '.[$*]'
 	@touch $@
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NAME = "kinesis_trident"
 DISCOVERY = "pyspark_kinesis_trident.py"
 PACKAGES = ("bolt", "checkpoint", "console", "spout", "tracker", "trident")
-FOREIGN = ("console", "trident")
+FOREIGN = {"console": "0.9912", "trident": "1.4.2"}
 
 # No spark.dataSource.register: what Spark finds, it found by discovery.
 LOAD = """
@@ -102,23 +102,33 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Wheels of the packages that are called as two of our folders, with a module each of a name that we have too."""
+    """Wheels of the packages on PyPI that are called as two of our folders; made here where no registry answers."""
     folder = tmp_path_factory.mktemp("foreign")
-    wheels = []
-    for name in FOREIGN:
-        wheels.append(folder / f"{name}-1.0-py3-none-any.whl")
-        info = f"{name}-1.0.dist-info"
-        files = {
-            f"{name}/__init__.py": "",
-            f"{name}/errors.py": "raise ImportError('not ours')\n",
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-            f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        }
-        with zipfile.ZipFile(wheels[-1], "w") as archive:
-            for path, text in files.items():
-                archive.writestr(path, text)
-            archive.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD")))
-    return wheels
+    pip_download = [sys.executable, "-m", "pip", "--timeout", "10", "--retries", "0", "download", "--no-deps"]
+    wanted = [f"{name}=={version}" for name, version in FOREIGN.items()]
+    done = subprocess.run(
+        [*pip_download, "--only-binary", ":all:", "--dest", folder, *wanted], capture_output=True, check=False
+    )
+    if done.returncode == 0:
+        return sorted(folder.iterdir())
+    return [made_wheel(folder, name, version) for name, version in FOREIGN.items()]
+
+
+def made_wheel(folder: Path, name: str, version: str) -> Path:
+    """A wheel of a package whose modules cannot be imported, one of them called as one of ours."""
+    wheel = folder / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}/__init__.py": "",
+        f"{name}/errors.py": "raise ImportError('not ours')\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+        archive.writestr(f"{info}/RECORD", "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD")))
+    return wheel
 
 
 @pytest.fixture
@@ -246,6 +256,7 @@ def test_the_wheel_beside_packages_and_modules_of_the_same_names(
     ours = {path.name for path in set(site_of(python).iterdir()) - before}
     assert {name for name in ours if not name.endswith((".dist-info", "__pycache__"))} == {NAME, DISCOVERY}
     install(python, *foreign)
+    assert all((site_of(python) / name).is_dir() for name in FOREIGN)
     error, columns = in_folder(python, LOAD, job)
     assert error.startswith("error ")
     assert "streamName" in error
