@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import BatchFailedError, TopologyError
 from kinesis_trident.trident.aggregators import CombinerAggregator
+from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import (
     AggregateNode,
     JoinNode,
@@ -34,7 +35,6 @@ from kinesis_trident.trident.build.graph import (
 )
 from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
 from kinesis_trident.trident.run.frames import (
-    arrow,
     as_declared,
     by_key,
     from_arrow,
