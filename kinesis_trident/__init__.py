@@ -14,8 +14,9 @@ A name is imported when it is first asked for: Spark imports this package in eac
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from kinesis_trident.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kinesis_trident.bolt.errors import FailedException, TopologyError
@@ -36,11 +37,14 @@ if TYPE_CHECKING:
     from kinesis_trident.spout.acks import Acks
     from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, read_dead_letters
     from kinesis_trident.spout.graceful_stop import stop
+    from kinesis_trident.tracker.acker.acker import Acker
     from kinesis_trident.tracker.errors import KinesisTridentError
+    from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 
     __version__: str
 
 __all__ = [
+    "Acker",
     "Acks",
     "ArrowBolt",
     "BasicBolt",
@@ -48,6 +52,7 @@ __all__ = [
     "Bolt",
     "DeadLetter",
     "FailedException",
+    "InflightRecordTracker",
     "KinesisSpout",
     "KinesisTridentError",
     "Outcomes",
@@ -67,49 +72,51 @@ __all__ = [
     "string_scheme",
 ]
 
-_STORM = "bolt.storm.api"
 _HOMES = {
-    "Acks": "spout.acks",
-    "ArrowBolt": _STORM,
-    "BasicBolt": _STORM,
-    "BasicOutputCollector": _STORM,
-    "Bolt": _STORM,
-    "DeadLetter": "spout.failed_records.dead_letters",
-    "FailedException": "bolt.errors",
-    "KinesisSpout": "bolt.storm.spout",
-    "KinesisTridentError": "tracker.errors",
-    "Outcomes": "bolt.outcomes",
-    "OutputCollector": _STORM,
-    "Reliable": "bolt.reliable",
-    "ReliableSink": "bolt.reliable",
-    "TopologyBuilder": "bolt.storm.topology",
-    "TopologyContext": _STORM,
-    "TopologyError": "bolt.errors",
-    "Tuple": _STORM,
-    "ensure_java": "checkpoint.embedded.java",
-    "foreach_batch": "bolt.reliable",
-    "read_dead_letters": "spout.failed_records.dead_letters",
-    "reliable": "bolt.reliable",
-    "stop": "spout.graceful_stop",
-    "string_scheme": "bolt.storm.spout",
+    "Acker": "kinesis_trident.tracker.acker.acker",
+    "Acks": "kinesis_trident.spout.acks",
+    "ArrowBolt": "kinesis_trident.bolt.storm.api",
+    "BasicBolt": "kinesis_trident.bolt.storm.api",
+    "BasicOutputCollector": "kinesis_trident.bolt.storm.api",
+    "Bolt": "kinesis_trident.bolt.storm.api",
+    "DeadLetter": "kinesis_trident.spout.failed_records.dead_letters",
+    "FailedException": "kinesis_trident.bolt.errors",
+    "InflightRecordTracker": "kinesis_trident.tracker.inflight.record_tracker",
+    "KinesisSpout": "kinesis_trident.bolt.storm.spout",
+    "KinesisTridentError": "kinesis_trident.tracker.errors",
+    "Outcomes": "kinesis_trident.bolt.outcomes",
+    "OutputCollector": "kinesis_trident.bolt.storm.api",
+    "Reliable": "kinesis_trident.bolt.reliable",
+    "ReliableSink": "kinesis_trident.bolt.reliable",
+    "TopologyBuilder": "kinesis_trident.bolt.storm.topology",
+    "TopologyContext": "kinesis_trident.bolt.storm.api",
+    "TopologyError": "kinesis_trident.bolt.errors",
+    "Tuple": "kinesis_trident.bolt.storm.api",
+    "ensure_java": "kinesis_trident.checkpoint.embedded.java",
+    "foreach_batch": "kinesis_trident.bolt.reliable",
+    "read_dead_letters": "kinesis_trident.spout.failed_records.dead_letters",
+    "reliable": "kinesis_trident.bolt.reliable",
+    "stop": "kinesis_trident.spout.graceful_stop",
+    "string_scheme": "kinesis_trident.bolt.storm.spout",
 }
-"""Where each name of the face lives."""
+"""The module of each name."""
+
+if not TYPE_CHECKING:
+    # A type checker reads the imports above, and so knows a wrong name.
+    _load = lazy_names(__name__, _HOMES)
+
+    def __getattr__(name: str) -> object:
+        return _installed_version() if name == "__version__" else _load(name)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
+def _installed_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
 
+    try:
         return version("kinesis-trident")
-    if name not in _HOMES:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
-    from kinesis_trident._spark import spark_needed
-
-    with spark_needed(f"{__name__}.{name}"):
-        found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+    except PackageNotFoundError:
+        msg = f"module {__name__!r} has no attribute '__version__': kinesis-trident is on the path, but not installed"
+        raise AttributeError(msg) from None
 
 
 def __dir__() -> list[str]:

@@ -1,20 +1,27 @@
-"""What tests of jobs need: Kinesis in memory or as an endpoint with faults, servers on loopback, a conformance suite."""
+"""For tests of your own code: Kinesis in memory or as an endpoint with faults, servers on loopback, conformance suites.
+
+A name is imported when it is first asked for: none of this needs pytest, and only `EmbeddedKinesis` needs moto.
+"""
 
 from __future__ import annotations
 
-from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from kinesis_trident.spout.testing import (
-    Cut,
-    FakeTime,
-    MemoryKinesis,
-    Quotas,
-    Refuse,
-    ScriptedKinesis,
-    Slow,
-    aggregate,
-)
+from typing import TYPE_CHECKING
+
+from kinesis_trident.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+    from kinesis_trident.spout.testing.clock import FakeTime
+    from kinesis_trident.spout.testing.faults import Cut, Refuse, Slow
+    from kinesis_trident.spout.testing.memory import MemoryKinesis
+    from kinesis_trident.spout.testing.quotas import Quotas
+    from kinesis_trident.spout.testing.records import aggregate
+    from kinesis_trident.spout.testing.scripted import ScriptedKinesis
+    from kinesis_trident.trident.testing.conformance import BackingMapConformance, Connect
 
 __all__ = [
+    "BackingMapConformance",
+    "Connect",
     "Cut",
     "EmbeddedKinesis",
     "EmbeddedZooKeeper",
@@ -26,3 +33,27 @@ __all__ = [
     "Slow",
     "aggregate",
 ]
+
+_HOMES = {
+    "BackingMapConformance": "kinesis_trident.trident.testing.conformance",
+    "Connect": "kinesis_trident.trident.testing.conformance",
+    "Cut": "kinesis_trident.spout.testing.faults",
+    "EmbeddedKinesis": "kinesis_trident.checkpoint.embedded",
+    "EmbeddedZooKeeper": "kinesis_trident.checkpoint.embedded",
+    "FakeTime": "kinesis_trident.spout.testing.clock",
+    "MemoryKinesis": "kinesis_trident.spout.testing.memory",
+    "Quotas": "kinesis_trident.spout.testing.quotas",
+    "Refuse": "kinesis_trident.spout.testing.faults",
+    "ScriptedKinesis": "kinesis_trident.spout.testing.scripted",
+    "Slow": "kinesis_trident.spout.testing.faults",
+    "aggregate": "kinesis_trident.spout.testing.records",
+}
+"""The module of each name."""
+
+if not TYPE_CHECKING:
+    # A type checker reads the imports above, and so knows a wrong name.
+    __getattr__ = lazy_names(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

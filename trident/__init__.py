@@ -1,9 +1,19 @@
-"""Trident's API on Spark: states kept exactly once."""
+"""Trident's API on Spark: topologies, their operations and aggregators, and states that are kept exactly once.
 
-from kinesis_trident._spark import spark_needed
+    from kinesis_trident.trident import Count, KinesisSpout, RedisState, TridentTopology
 
-with spark_needed("kinesis_trident.trident"):
+A name is imported when it is first asked for, so a store's client is needed only where that store is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kinesis_trident.lazy_names import lazy_names
+
+if TYPE_CHECKING:
     from kinesis_trident.bolt.errors import FailedException, TopologyError
+    from kinesis_trident.bolt.storm.spout import KinesisSpout, string_scheme
     from kinesis_trident.trident.aggregators import (
         Aggregator,
         CombinerAggregator,
@@ -14,7 +24,22 @@ with spark_needed("kinesis_trident.trident"):
         ReducerAggregator,
         Sum,
     )
-    from kinesis_trident.trident.errors import OperationError, TridentError
+    from kinesis_trident.trident.errors import (
+        BrokenBatchError,
+        ConflictError,
+        FencedError,
+        ForeignValueError,
+        MissingExtraError,
+        OperationError,
+        SerializationError,
+        StaleTransactionError,
+        StateError,
+        StateOptionsError,
+        StoreError,
+        StoreUnavailableError,
+        TridentError,
+        ValueTooLargeError,
+    )
     from kinesis_trident.trident.guarantees import GuaranteeWarning
     from kinesis_trident.trident.operations import (
         ArrowFunction,
@@ -26,38 +51,81 @@ with spark_needed("kinesis_trident.trident"):
         Function,
     )
     from kinesis_trident.trident.queries import MapGet, SnapshotGet
-    from kinesis_trident.trident.state import QueryFunction, State, StateFactory, StateType, StateUpdater
+    from kinesis_trident.trident.state import (
+        ATTEMPT,
+        MapState,
+        QueryFunction,
+        Snapshottable,
+        State,
+        StateFactory,
+        StateType,
+        StateUpdater,
+        ValueUpdater,
+    )
+    from kinesis_trident.trident.stores.dynamodb import DynamoDBState
+    from kinesis_trident.trident.stores.factory import MapStateFactory
+    from kinesis_trident.trident.stores.files import FileState
+    from kinesis_trident.trident.stores.memcached import MemcachedState
+    from kinesis_trident.trident.stores.memory import MemoryMapState
+    from kinesis_trident.trident.stores.redis import RedisState
+    from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer
+    from kinesis_trident.trident.stores.sql import SqlState
     from kinesis_trident.trident.stream import GroupedStream, Stream, TridentState
     from kinesis_trident.trident.topology import RunningTopology, TridentTopology
     from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
 __all__ = [
+    "ATTEMPT",
     "Aggregator",
     "ArrowFunction",
     "BaseFilter",
     "BaseFunction",
+    "BrokenBatchError",
     "CombinerAggregator",
+    "ConflictError",
     "Count",
     "Debug",
+    "DynamoDBState",
     "FailedException",
+    "FencedError",
+    "FileState",
     "Filter",
     "FilterNull",
     "FirstN",
+    "ForeignValueError",
     "Function",
     "GroupedStream",
     "GuaranteeWarning",
+    "JsonSerializer",
+    "KinesisSpout",
     "MapGet",
+    "MapState",
+    "MapStateFactory",
     "Max",
+    "MemcachedState",
+    "MemoryMapState",
     "Min",
+    "MissingExtraError",
+    "MsgpackSerializer",
     "OperationError",
     "QueryFunction",
+    "RedisState",
     "ReducerAggregator",
     "RunningTopology",
+    "SerializationError",
+    "Serializer",
     "SnapshotGet",
+    "Snapshottable",
+    "SqlState",
+    "StaleTransactionError",
     "State",
+    "StateError",
     "StateFactory",
+    "StateOptionsError",
     "StateType",
     "StateUpdater",
+    "StoreError",
+    "StoreUnavailableError",
     "Stream",
     "Sum",
     "TopologyError",
@@ -66,4 +134,81 @@ __all__ = [
     "TridentState",
     "TridentTopology",
     "TridentTuple",
+    "ValueTooLargeError",
+    "ValueUpdater",
+    "string_scheme",
 ]
+
+_HOMES = {
+    "ATTEMPT": "kinesis_trident.trident.state",
+    "Aggregator": "kinesis_trident.trident.aggregators",
+    "ArrowFunction": "kinesis_trident.trident.operations",
+    "BaseFilter": "kinesis_trident.trident.operations",
+    "BaseFunction": "kinesis_trident.trident.operations",
+    "BrokenBatchError": "kinesis_trident.trident.errors",
+    "CombinerAggregator": "kinesis_trident.trident.aggregators",
+    "ConflictError": "kinesis_trident.trident.errors",
+    "Count": "kinesis_trident.trident.aggregators",
+    "Debug": "kinesis_trident.trident.operations",
+    "DynamoDBState": "kinesis_trident.trident.stores.dynamodb",
+    "FailedException": "kinesis_trident.bolt.errors",
+    "FencedError": "kinesis_trident.trident.errors",
+    "FileState": "kinesis_trident.trident.stores.files",
+    "Filter": "kinesis_trident.trident.operations",
+    "FilterNull": "kinesis_trident.trident.operations",
+    "FirstN": "kinesis_trident.trident.aggregators",
+    "ForeignValueError": "kinesis_trident.trident.errors",
+    "Function": "kinesis_trident.trident.operations",
+    "GroupedStream": "kinesis_trident.trident.stream",
+    "GuaranteeWarning": "kinesis_trident.trident.guarantees",
+    "JsonSerializer": "kinesis_trident.trident.stores.serializers",
+    "KinesisSpout": "kinesis_trident.bolt.storm.spout",
+    "MapGet": "kinesis_trident.trident.queries",
+    "MapState": "kinesis_trident.trident.state",
+    "MapStateFactory": "kinesis_trident.trident.stores.factory",
+    "Max": "kinesis_trident.trident.aggregators",
+    "MemcachedState": "kinesis_trident.trident.stores.memcached",
+    "MemoryMapState": "kinesis_trident.trident.stores.memory",
+    "Min": "kinesis_trident.trident.aggregators",
+    "MissingExtraError": "kinesis_trident.trident.errors",
+    "MsgpackSerializer": "kinesis_trident.trident.stores.serializers",
+    "OperationError": "kinesis_trident.trident.errors",
+    "QueryFunction": "kinesis_trident.trident.state",
+    "RedisState": "kinesis_trident.trident.stores.redis",
+    "ReducerAggregator": "kinesis_trident.trident.aggregators",
+    "RunningTopology": "kinesis_trident.trident.topology",
+    "SerializationError": "kinesis_trident.trident.errors",
+    "Serializer": "kinesis_trident.trident.stores.serializers",
+    "SnapshotGet": "kinesis_trident.trident.queries",
+    "Snapshottable": "kinesis_trident.trident.state",
+    "SqlState": "kinesis_trident.trident.stores.sql",
+    "StaleTransactionError": "kinesis_trident.trident.errors",
+    "State": "kinesis_trident.trident.state",
+    "StateError": "kinesis_trident.trident.errors",
+    "StateFactory": "kinesis_trident.trident.state",
+    "StateOptionsError": "kinesis_trident.trident.errors",
+    "StateType": "kinesis_trident.trident.state",
+    "StateUpdater": "kinesis_trident.trident.state",
+    "StoreError": "kinesis_trident.trident.errors",
+    "StoreUnavailableError": "kinesis_trident.trident.errors",
+    "Stream": "kinesis_trident.trident.stream",
+    "Sum": "kinesis_trident.trident.aggregators",
+    "TopologyError": "kinesis_trident.bolt.errors",
+    "TridentCollector": "kinesis_trident.trident.tuples",
+    "TridentError": "kinesis_trident.trident.errors",
+    "TridentState": "kinesis_trident.trident.stream",
+    "TridentTopology": "kinesis_trident.trident.topology",
+    "TridentTuple": "kinesis_trident.trident.tuples",
+    "ValueTooLargeError": "kinesis_trident.trident.errors",
+    "ValueUpdater": "kinesis_trident.trident.state",
+    "string_scheme": "kinesis_trident.bolt.storm.spout",
+}
+"""The module of each name."""
+
+if not TYPE_CHECKING:
+    # A type checker reads the imports above, and so knows a wrong name.
+    __getattr__ = lazy_names(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

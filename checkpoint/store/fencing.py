@@ -45,7 +45,7 @@ from kinesis_trident.checkpoint.zookeeper.session import Session
 
 __all__ = ["RACES", "TAKEOVERS", "TAKEOVER_WINDOW_MS", "Fencing", "too_many_races"]
 
-log = logging.getLogger("kinesis_trident.zookeeper")
+log = logging.getLogger(__name__)
 
 NodeT = TypeVar("NodeT", bound=Node)
 

@@ -26,7 +26,7 @@ from kinesis_trident.checkpoint.zookeeper.tls import Tls, TlsHandler
 
 __all__ = ["Sasl", "Tls", "ZooKeeperConfig", "connect", "session_timeout", "shared_client"]
 
-log = logging.getLogger("kinesis_trident.zookeeper")
+log = logging.getLogger(__name__)
 
 
 class _OneLine(logging.Filter):
@@ -39,7 +39,7 @@ class _OneLine(logging.Filter):
         return log.isEnabledFor(record.levelno)
 
 
-_kazoo_log = logging.getLogger("kinesis_trident.zookeeper.kazoo")
+_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_log.addFilter(_OneLine())
 
 

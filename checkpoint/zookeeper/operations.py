@@ -8,6 +8,8 @@ from typing import Any
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, NotEmptyError
 
+from kinesis_trident.tracker.errors import KinesisTridentError
+
 __all__ = [
     "EXISTS",
     "MISSING",
@@ -85,7 +87,7 @@ class Found:
     stat: Any
 
 
-class Refused(Exception):
+class Refused(KinesisTridentError):
     """A multi was refused as a whole because of one operation; `kind` is kazoo's class of the reason."""
 
     def __init__(self, index: int, op: Op, kind: type[KazooException]) -> None:

@@ -9,10 +9,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from kinesis_trident.tracker.errors import KinesisTridentError
+
 __all__ = ["LoopbackServer", "Reply", "Request", "SeveredError"]
 
 
-class SeveredError(Exception):
+class SeveredError(KinesisTridentError):
     """Raised while the parts of a reply are made: what was sent arrives, and the connection closes."""
 
 

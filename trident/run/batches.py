@@ -96,7 +96,7 @@ class TopologyAttempts:
         self._attempts += 1
         conf = {
             "trident.application": self.spout.options.application_name,
-            "kinesis_trident.trident.stream": self.spout.name,
+            "trident.stream": self.spout.name,
             # Rises with each attempt, and from one run to the next.
             ATTEMPT: batch.epoch * _ATTEMPTS_A_RUN + self._attempts,
         }

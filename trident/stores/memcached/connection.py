@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
-from kinesis_trident.trident.errors import StoreError, StoreUnavailableError
+from kinesis_trident.trident.errors import StoreError, StoreUnavailableError, TridentError
 
 __all__ = ["IncompleteError", "MemcachedConnection"]
 
@@ -22,7 +22,7 @@ _UNDER_WAY = 2
 """Pipelines without an answer: memcached works on one while the next is made and the one before is read."""
 
 
-class IncompleteError(Exception):
+class IncompleteError(TridentError):
     """An answer is not yet all there."""
 
 

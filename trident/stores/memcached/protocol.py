@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 
+from kinesis_trident.trident.errors import TridentError
 from kinesis_trident.trident.maps.backing import LOST, Version
 from kinesis_trident.trident.stores.memcached.connection import IncompleteError
 
@@ -17,7 +18,7 @@ _ALL_PLAIN = re.compile(rb"[^\x00-\x20\x7f~]*")
 _SIZES = {say: [b" %d %b C" % (size, say) for size in range(1024)] for say in (b"c", b"k q")}
 
 
-class RefusedError(Exception):
+class RefusedError(TridentError):
     """An answer that is an error."""
 
 
