@@ -131,7 +131,9 @@ def in_topology(spark: SparkSession, state: RedisState) -> Start:
             .persistent_aggregate(state, Count(), ["count"])
             .parallelism_hint(2)
         )
-        return topology.start(checkpoint, trigger={"availableNow": True}, strict=True).queries["lines"]
+        return topology.start(
+            checkpointLocation=checkpoint, trigger={"availableNow": True}, strict=True
+        ).queries["lines"]
 
     return start
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
 from kinesis_trident.bolt.errors import BatchFailedError, StaleBatchError
@@ -20,7 +22,7 @@ from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.reader.rows import ANCHORS
 from kinesis_trident.tracker.ids import tag_of
 
-__all__ = ["Attempt", "Process"]
+__all__ = ["Attempt", "Process", "start_query"]
 
 log = logging.getLogger(__name__)
 
@@ -150,3 +152,28 @@ def _mark_of(rows: DataFrame) -> tuple[int, int] | None:
     """Return txid and tag of the first of the source's rows; None where there are no rows."""
     first = rows.select("txid", F.col(ANCHORS)[0]["root"].alias("root")).head()
     return (first.txid, int(tag_of(np.array([first.root]))[0])) if first is not None else None
+
+
+def start_query(
+    stream: DataFrame,
+    process: Process,
+    *,
+    checkpointLocation: str,
+    queryName: str | None,
+    trigger: Mapping[str, Any] | None,
+) -> StreamingQuery:
+    """Start the query that gives each batch of `stream` to `process`; None leaves the choice to Spark.
+
+    Args:
+        stream: reads `kinesis-trident`.
+        process: processes each batch.
+        checkpointLocation: the folder of Spark's checkpoint.
+        queryName: a name that no other running query of the session has.
+        trigger: what `DataStreamWriter.trigger` takes.
+    """
+    writer = stream.writeStream.foreachBatch(process).option("checkpointLocation", checkpointLocation)
+    if queryName is not None:
+        writer = writer.queryName(queryName)
+    if trigger is not None:
+        writer = writer.trigger(**trigger)
+    return writer.start()

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import BatchFailedError, NotBareStreamError, OperatorError
-from kinesis_trident.bolt.foreach_batch import Process
+from kinesis_trident.bolt.foreach_batch import Process, start_query
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.steps.functions import Step
 from kinesis_trident.bolt.steps.kinds import step_for
@@ -73,15 +73,14 @@ class Reliable:
         """
         return replace(self, steps=(*self.steps, step_for(function, schema)))
 
-    def for_each_batch(self, write: Write, *, batch_retries: int = 3) -> ReliableSink:
+    def for_each_batch(self, write: Write, *, batch_retries: int | None = None) -> ReliableSink:
         """Give `write(df, txid)` the rows that succeeded, batch by batch.
 
         `write(df, txid, outcomes)` may also send rows back with `outcomes.fail(df, reason)`; its `df` has the
         column `messageId` besides. The outcome is published when `write` returns. A replay of a batch has the same
         txid and gives the same rows: replacing what was written under a txid makes the result exact.
 
-        `batch_retries`: how often a batch that fails as a whole (a record failed under `spout=transactional`, or a
-        replay disagrees with the published outcome) is tried again in place before the query stops.
+        `batch_retries`, if it is given here, stands above that of `start`.
 
         Raises:
             OperatorError: `write` takes neither two nor three arguments.
@@ -120,11 +119,12 @@ class ReliableSink:
 
     source: Reliable
     writer: _Writer
-    batch_retries: int = 3
+    batch_retries: int | None = None
 
-    def process(self) -> Process:
-        """What `start` gives to `foreachBatch`, for a query that is started by hand."""
-        return Process(self.source.options, _Mapped(self.writer, self.source.steps), self.batch_retries)
+    def process(self, batch_retries: int = 3) -> Process:
+        """Make the function that `start` gives to `foreachBatch`, for a query that is started by hand."""
+        retries = batch_retries if self.batch_retries is None else self.batch_retries
+        return Process(self.source.options, _Mapped(self.writer, self.source.steps), retries)
 
     def start(
         self,
@@ -132,19 +132,25 @@ class ReliableSink:
         checkpointLocation: str,
         queryName: str | None = None,
         trigger: Mapping[str, Any] | None = None,
+        batch_retries: int = 3,
     ) -> StreamingQuery:
         """Start the query.
 
-        `trigger` is what `DataStreamWriter.trigger` takes, such as `{"processingTime": "10 seconds"}` or
-        `{"availableNow": True}`; by default a batch starts as soon as there is something to do.
+        Args:
+            checkpointLocation: the folder of Spark's checkpoint.
+            queryName: a name that no other running query of the session has.
+            trigger: what `DataStreamWriter.trigger` takes, such as `{"processingTime": "10 seconds"}` or
+                `{"availableNow": True}`; by default a batch starts as soon as there is something to do.
+            batch_retries: how often a batch that fails as a whole (a record failed under `spout=transactional`, or
+                a replay disagrees with the published outcome) is tried again in place before the query stops.
         """
-        stream = self.source.stream
-        out = stream.writeStream.foreachBatch(self.process()).option("checkpointLocation", checkpointLocation)
-        if queryName is not None:
-            out = out.queryName(queryName)
-        if trigger is not None:
-            out = out.trigger(**trigger)
-        return out.start()
+        return start_query(
+            self.source.stream,
+            self.process(batch_retries),
+            checkpointLocation=checkpointLocation,
+            queryName=queryName,
+            trigger=trigger,
+        )
 
 
 NotDoneByShard = Mapping[str, tuple[NotDone, ...]]
@@ -206,7 +212,7 @@ def foreach_batch(
 
     `write(df, txid, outcomes)` gets the rows of the source as they are; `outcomes.fail(df, reason)` fails records by
     their `messageId`. Everything else of the batch is done when Spark has committed it. `batch_retries` as in
-    `Reliable.for_each_batch`.
+    `ReliableSink.start`.
 
     Raises:
         NotOurSourceError: `stream` does not read `kinesis-trident`.

@@ -106,7 +106,7 @@ def counted(
         .parallelism_hint(2)
     )
     counts.new_values_stream().partition_persist(newest, ["word", "count"], Remember())
-    return topology.start(checkpoint, trigger={"availableNow": True}, strict=True)
+    return topology.start(checkpointLocation=checkpoint, trigger={"availableNow": True}, strict=True)
 
 
 @contextmanager

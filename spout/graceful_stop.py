@@ -6,8 +6,10 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import Protocol, runtime_checkable
 
 from pyspark import SparkContext
 from pyspark.sql import DataFrame
@@ -18,7 +20,7 @@ from kinesis_trident.checkpoint.model.nodes import Plan, StopNode
 from kinesis_trident.checkpoint.store.source_home import find_home
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
-from kinesis_trident.spout.errors import OffsetError, StopTimeoutError
+from kinesis_trident.spout.errors import NotOurSourceError, OffsetError, StopTimeoutError
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.planner.offsets import plan_from_offset
@@ -26,21 +28,37 @@ from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.planner.streams import describe_streams
 from kinesis_trident.spout.spark_plan import options_of, options_of_query
 
-__all__ = ["stop"]
+__all__ = ["RunningQueries", "stop"]
 
 _POLL = 0.1
 _BEGIN_SECONDS = 60.0
 _BETWEEN_TRIGGERS = "Waiting for next trigger"
 
 
-def stop(query: StreamingQuery, timeout: float | None = None, *, stream: DataFrame | None = None) -> None:
-    """Stop a query gracefully: the batch in hand ends, is settled, and the source's planning process ends.
+@runtime_checkable
+class RunningQueries(Protocol):
+    """Queries that were started together, such as a `RunningTopology`."""
+
+    @property
+    def queries(self) -> Mapping[str, StreamingQuery]:
+        """Spark's queries, each by a name."""
+        ...
+
+
+def stop(
+    running: StreamingQuery | RunningQueries,
+    timeout: float | None = None,
+    *,
+    stream: DataFrame | None = None,
+) -> None:
+    """Stop gracefully: the batch in hand ends, is settled, and the source's planning process ends.
 
     `query.stop()` alone is safe as well: it interrupts the batch in hand, which is replayed at the next start, and
     leaves the planning process to itself.
 
     Args:
-        query: reads `kinesis-trident`, beside other sources if it likes.
+        running: a query that reads `kinesis-trident`, beside other sources if it likes, or a running topology: all
+            its queries are asked at once.
         timeout: seconds to wait for the batch in hand; None for as long as it takes. A query that has just been
             started is given a minute to begin.
         stream: the DataFrame that `load()` returned; needed under Spark Connect, where a query does not tell what it
@@ -48,10 +66,29 @@ def stop(query: StreamingQuery, timeout: float | None = None, *, stream: DataFra
             must reach ZooKeeper and Kinesis.
 
     Raises:
-        NotOurSourceError: the query does not read `kinesis-trident`, or `stream` is missing under Spark Connect.
+        NotOurSourceError: the query does not read `kinesis-trident`, `stream` is missing under Spark Connect, or it
+            is given with a topology.
         StopTimeoutError: the batch did not end in time; the query runs on as before.
         StreamingQueryException: the batch in hand failed.
     """
+    if isinstance(running, RunningQueries):
+        if stream is not None:
+            msg = "stop: stream= belongs to one query of Spark Connect; leave it out with a running topology"
+            raise NotOurSourceError(msg)
+        _stop_all(list(running.queries.values()), timeout)
+    else:
+        _stop_one(running, timeout, stream)
+
+
+def _stop_all(queries: Sequence[StreamingQuery], timeout: float | None) -> None:
+    """Stop queries side by side; each gets its chance to end before an error of any of them is raised."""
+    with ThreadPoolExecutor(max(1, len(queries))) as pool:
+        stopping = [pool.submit(stop, query, timeout) for query in queries]
+    for one in stopping:
+        one.result()
+
+
+def _stop_one(query: StreamingQuery, timeout: float | None, stream: DataFrame | None) -> None:
     begin = _BEGIN_SECONDS if timeout is None else min(timeout, _BEGIN_SECONDS)
     sources = options_of_query(query, begin) if stream is None else [options_of(stream)]
     if query.isActive:

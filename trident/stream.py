@@ -152,7 +152,7 @@ class Stream(Groupings, _Aggregations):
         Raises:
             TopologyError: the stream is of Kinesis; its rows exist batch by batch, so use `transform`.
         """
-        if any(spout.options is not None for spout in self.node.spouts):
+        if any(spout.in_batches for spout in self.node.spouts):
             msg = "df: these tuples come batch by batch; use .transform(fn), which sees each batch as a DataFrame"
             raise TopologyError(msg)
         spark = SparkSession.builder.getOrCreate()

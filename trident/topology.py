@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,10 +10,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.bolt.foreach_batch import Process
+from kinesis_trident.bolt.foreach_batch import Process, start_query
+from kinesis_trident.bolt.storm.spout import KinesisSpout
+from kinesis_trident.spout.graceful_stop import stop
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
 from kinesis_trident.spout.spark_plan import is_bare, options_of
 from kinesis_trident.trident.build.checks import check_factory, check_places
@@ -24,12 +27,15 @@ from kinesis_trident.trident.stream import Stream, TridentState
 
 __all__ = ["RunningTopology", "TridentTopology"]
 
+_POLL = 0.2
+"""Seconds between two looks at the queries of a topology."""
+
 
 class TridentTopology:
     """Streams of tuples, and the states that they update.
 
         topology = TridentTopology(spark)
-        counts = (topology.new_stream("lines", spark.readStream.format("kinesis-trident").options(...).load())
+        counts = (topology.new_stream("lines", KinesisSpout(streamName="lines", ...))
             .each(["data"], Split(), ["word"])
             .group_by(["word"])
             .persistent_aggregate(RedisState.opaque("redis://..."), Count(), ["count"]))
@@ -42,19 +48,31 @@ class TridentTopology:
         self._spark = spark
         self._spouts: dict[str, SpoutNode] = {}
 
-    def new_stream(self, name: str, spout: Any) -> Stream:
-        """A stream of tuples with the columns of the source.
+    def new_stream(self, name: str, spout: DataFrame | KinesisSpout) -> Stream:
+        """Add a stream of tuples with the columns of the source, behind the fields of the spout's `scheme`.
 
-        `spout` is a `kinesis-trident` DataFrame as `load()` returned it, or something whose `load(spark)` gives one.
-        A batch DataFrame makes a stream outside of any transaction: its `df` is what comes of it.
+        Without the spout's `tracking` no record fails by itself: where an operation raises, the batch is replayed in
+        place. A batch DataFrame makes a stream outside of any transaction: its `df` is what comes of it.
+
+        Args:
+            name: the stream's, in messages and in the folder of its checkpoint.
+            spout: a `KinesisSpout`, or a `kinesis-trident` DataFrame as `load()` returned it, or a batch DataFrame.
 
         Raises:
-            TopologyError: the name is taken, the DataFrame cannot be tracked, or its option `ackMode` is `explicit`.
+            TopologyError: the name is taken, `spout` is neither, the DataFrame cannot be tracked, the option `ackMode`
+                is `explicit`, or `scheme` cannot be used.
         """
         if name in self._spouts:
             msg = f"new_stream: there is a stream {name!r} already"
             raise TopologyError(msg)
-        rows = spout if isinstance(spout, DataFrame) else spout.load(self._spark)
+        scheme: Mapping[str, str] = {}
+        tracking, added = True, []
+        if isinstance(spout, KinesisSpout):
+            scheme, tracking = spout.scheme, spout.tracking
+            added = _scheme_fields(name, spout, self._spark)
+            rows = spout.load(self._spark)
+        else:
+            rows = _frame(name, spout)
         if rows.isStreaming:
             if not is_bare(rows):
                 msg = (
@@ -70,8 +88,8 @@ class TridentTopology:
                     "reliable() of bolt (docs/acks.md)"
                 )
                 raise TopologyError(msg)
-            schema = StructType([field for field in SCHEMA.fields if field.name != ANCHORS])
-            node = SpoutNode(f"new_stream({name})", schema, (), name, rows, options)
+            schema = StructType([*added, *(field for field in SCHEMA.fields if field.name != ANCHORS)])
+            node = SpoutNode(f"new_stream({name})", schema, (), name, rows, options, scheme, tracking)
         else:
             node = SpoutNode(f"new_stream({name})", rows.schema, (), name, rows, None)
         self._spouts[name] = node
@@ -88,20 +106,22 @@ class TridentTopology:
 
     def start(
         self,
-        checkpointLocation: str,
         *,
-        strict: bool = False,
+        checkpointLocation: str,
+        queryName: str | None = None,
         trigger: Mapping[str, Any] | None = None,
         batch_retries: int = 3,
+        strict: bool = False,
     ) -> RunningTopology:
         """Start a query for each stream of Kinesis.
 
         Args:
-            checkpointLocation: Spark's checkpoint; of several streams each has a folder of its name in it.
-            strict: refuse a pair of spout and state that is not exactly once, instead of warning.
-            trigger: of Spark, as in `{"availableNow": True}`.
+            checkpointLocation: the folder of Spark's checkpoint; each of several streams has a folder of its name in it.
+            queryName: the query's name; of several streams each has `queryName-<its name>`.
+            trigger: what `DataStreamWriter.trigger` takes, as in `{"availableNow": True}`.
             batch_retries: how often a batch that fails as a whole is tried again in place, with its txid, before the
                 query stops.
+            strict: refuse a pair of spout and state that is not exactly once, instead of warning.
 
         Raises:
             TopologyError: there is no stream of Kinesis, a stream leads nowhere, two of its updates go to one state, or
@@ -118,16 +138,24 @@ class TridentTopology:
                 raise TopologyError(msg)
             _check_guarantees(spout, nodes, strict=strict)
         check_places(parts)
-        queries = {}
-        for spout, nodes in parts.items():
-            folder = checkpointLocation if len(spouts) == 1 else f"{checkpointLocation}/{spout.name}"
-            assert spout.options is not None
-            attempts = TopologyAttempts(spout, nodes, self._partitions())
-            process = Process(spout.options, attempts, batch_retries)
-            writer = spout.rows.writeStream.foreachBatch(process).option("checkpointLocation", folder)
-            if trigger is not None:
-                writer = writer.trigger(**trigger)
-            queries[spout.name] = writer.start()
+        queries: dict[str, StreamingQuery] = {}
+        one = len(spouts) == 1
+        try:
+            for spout, nodes in parts.items():
+                assert spout.options is not None
+                attempts = TopologyAttempts(spout, nodes, self._partitions())
+                queries[spout.name] = start_query(
+                    spout.rows,
+                    Process(spout.options, attempts, batch_retries),
+                    checkpointLocation=checkpointLocation if one else f"{checkpointLocation}/{spout.name}",
+                    queryName=queryName if one or queryName is None else f"{queryName}-{spout.name}",
+                    trigger=trigger,
+                )
+        except BaseException:
+            # Nobody else could stop those that run.
+            for query in queries.values():
+                query.stop()
+            raise
         return RunningTopology(queries)
 
     def _partitions(self) -> int:
@@ -145,19 +173,73 @@ class RunningTopology:
         """Whether all its queries run."""
         return all(query.isActive for query in self.queries.values())
 
-    def await_termination(self, timeout: int | None = None) -> bool:
-        """Wait until every query has ended, each for at most `timeout` seconds; an error of one is raised.
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until every query has ended, for at most `timeout` seconds.
 
         Returns:
             Whether all have ended.
-        """
-        ended = [query.awaitTermination(timeout) for query in self.queries.values()]
-        return all(one is None or one for one in ended)
 
-    def stop(self) -> None:
-        """Stop all queries."""
-        for query in self.queries.values():
-            query.stop()
+        Raises:
+            StreamingQueryException: a query failed. It is raised at once; the other queries go on until `stop`.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        waiting = list(self.queries.values())
+        while True:
+            # Whether they run is asked before their errors: a query that ends in between is asked once more.
+            running = [query for query in waiting if query.isActive]
+            for query in waiting:
+                error = query.exception()
+                if error is not None:
+                    raise error
+            waiting = running
+            if not waiting:
+                return True
+            left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
+            # Spark counts whole milliseconds, and wants one.
+            if left < 0.001:
+                return False
+            waiting[0].awaitTermination(left)  # type: ignore[arg-type]
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Stop all queries gracefully: the batch in hand of each ends and is settled.
+
+        Args:
+            timeout: seconds to wait for the batches in hand; None for as long as they take.
+
+        Raises:
+            StopTimeoutError: a batch did not end in time; its query runs on as before.
+            StreamingQueryException: a query failed.
+        """
+        stop(self, timeout)
+
+
+def _frame(name: str, spout: object) -> DataFrame:
+    """Check that what is no `KinesisSpout` is a DataFrame.
+
+    Raises:
+        TopologyError: it is none.
+    """
+    if not isinstance(spout, DataFrame):
+        msg = (
+            f"new_stream({name!r}): {type(spout).__name__} is no stream; give KinesisSpout(streamName=..., ...) or the "
+            "DataFrame that readStream.format('kinesis-trident').load() returned"
+        )
+        raise TopologyError(msg)
+    return spout
+
+
+def _scheme_fields(name: str, spout: KinesisSpout, spark: SparkSession) -> list[StructField]:
+    """Return the fields that a spout's scheme adds.
+
+    Raises:
+        TopologyError: a field has the name of a column of the source, or Spark cannot read an expression.
+    """
+    columns = {field.name.casefold() for field in SCHEMA.fields}
+    for field in spout.scheme:
+        if field.casefold() in columns or field.startswith("__"):
+            msg = f"new_stream({name!r}): its scheme names a field {field!r}, as the source does; give it another name"
+            raise TopologyError(msg)
+    return spout.scheme_fields(spark, name)
 
 
 def _below(spout: SpoutNode) -> list[Node]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField
+
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.spout.reader.rows import SCHEMA
 from kinesis_trident.spout.spark_plan import check_names
 
 __all__ = ["KinesisSpout", "string_scheme"]
@@ -42,6 +46,23 @@ class KinesisSpout:
         check_names(self.options)
         self.scheme = dict(scheme or {})
         self.tracking = tracking
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        """Return the source as a streaming DataFrame, without the fields of `scheme`."""
+        return spark.readStream.format("kinesis-trident").options(**self.options).load()
+
+    def scheme_fields(self, spark: SparkSession, name: str) -> list[StructField]:
+        """Return the fields of `scheme` with their types; `name` is the spout's in messages.
+
+        Raises:
+            TopologyError: Spark cannot read an expression.
+        """
+        empty = spark.createDataFrame([], SCHEMA)
+        try:
+            return empty.selectExpr(*(f"{sql} AS `{one}`" for one, sql in self.scheme.items())).schema.fields
+        except Exception as error:
+            msg = f"spout {name!r}: its scheme {self.scheme} cannot be used: {error}"
+            raise TopologyError(msg) from error
 
 
 def _text(value: object) -> str:

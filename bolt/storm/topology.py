@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.bolt.foreach_batch import Process
+from kinesis_trident.bolt.foreach_batch import Process, start_query
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import ArrowBolt, BasicBolt, Bolt
 from kinesis_trident.bolt.storm.components import AnyBolt, BoltPart, Input, Part, SpoutPart, TransformPart
@@ -126,7 +126,7 @@ class TopologyBuilder:
         trigger: Mapping[str, Any] | None = None,
         batch_retries: int = 3,
     ) -> StreamingQuery:
-        """Start the topology; the parameters are those of `ReliableSink.start` and `Reliable.for_each_batch`.
+        """Start the topology; the parameters are those of `ReliableSink.start`.
 
         Raises:
             TopologyError: no spout; a name that nobody has; a cycle; a bolt without a grouping; a field to group by
@@ -134,12 +134,9 @@ class TopologyBuilder:
         """
         run, stream = self.build()
         process = Process(options_of(stream), run, batch_retries)
-        out = stream.writeStream.foreachBatch(process).option("checkpointLocation", checkpointLocation)
-        if queryName is not None:
-            out = out.queryName(queryName)
-        if trigger is not None:
-            out = out.trigger(**trigger)
-        return out.start()
+        return start_query(
+            stream, process, checkpointLocation=checkpointLocation, queryName=queryName, trigger=trigger
+        )
 
     def build(self) -> tuple[Run, DataFrame]:
         """Check the topology: what processes its batches, and the stream.
@@ -161,8 +158,7 @@ class TopologyBuilder:
                 parts[name] = self._transform_part(name, parts, tracked)
             elif name in self._bolts:
                 parts[name] = self._bolt_part(self._bolts[name], parts)
-        stream = self._spark.readStream.format("kinesis-trident").options(**spout.options).load()
-        return Run(parts, tracked, self._parallelism()), stream
+        return Run(parts, tracked, self._parallelism()), spout.load(self._spark)
 
     def _parallelism(self) -> int:
         if is_remote():
@@ -197,13 +193,8 @@ class TopologyBuilder:
             raise TopologyError(msg) from None
 
     def _spout_fields(self, name: str, spout: KinesisSpout) -> StructType:
-        empty = self._spark.createDataFrame([], SCHEMA)
-        try:
-            schema = empty.selectExpr(*(f"{sql} AS `{one}`" for one, sql in spout.scheme.items()), "*").schema
-        except Exception as error:
-            msg = f"spout {name!r}: its scheme {spout.scheme} cannot be used: {error}"
-            raise TopologyError(msg) from error
-        return StructType([one for one in schema.fields if one.name != ANCHORS])
+        fields = [*spout.scheme_fields(self._spark, name), *SCHEMA.fields]
+        return StructType([one for one in fields if one.name != ANCHORS])
 
     def _bolt_part(self, declared: BoltDeclarer, parts: Mapping[str, Part]) -> BoltPart:
         try:

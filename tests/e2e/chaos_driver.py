@@ -180,7 +180,9 @@ def start(topologies: Mapping[str, TridentTopology]) -> None:
             if error is not None and "Python worker failed to connect back" not in str(error):
                 raise error
             if query is None or error is not None:
-                [queries[checkpoint]] = topologies[checkpoint].start(checkpoint).queries.values()
+                [queries[checkpoint]] = (
+                    topologies[checkpoint].start(checkpointLocation=checkpoint).queries.values()
+                )
             elif not query.status["message"].startswith("Initializing"):
                 waiting.remove(checkpoint)
         return not waiting

@@ -117,7 +117,7 @@ def test_a_store_is_lost_in_the_middle_of_a_batch(stage: Stage, redis_server: Re
             new = text.group_by("text").persistent_aggregate(counts(there, "two"), Count(), "n")
             whole = new.new_values_stream().aggregate(All(stage.at("built")), ["all"], inputs=["text"])
             whole.partition_persist(HereFactory(), ["all"], Call(ended))
-            running = topology.start(stage.at("spark"), trigger=AVAILABLE_NOW)
+            running = topology.start(checkpointLocation=stage.at("spark"), trigger=AVAILABLE_NOW)
             stage.queries += running.queries.values()
             assert running.await_termination(PATIENCE)
 

@@ -120,7 +120,7 @@ def lines(stage: Stage, topology: TridentTopology, **options: object) -> Stream:
 
 def ran(stage: Stage, topology: TridentTopology, **more: Any) -> None:
     """Run a topology until nothing is left."""
-    running = topology.start(stage.at("spark"), trigger=AVAILABLE_NOW, **more)
+    running = topology.start(checkpointLocation=stage.at("spark"), trigger=AVAILABLE_NOW, **more)
     stage.queries += running.queries.values()
     try:
         assert running.await_termination(PATIENCE)
@@ -130,7 +130,7 @@ def ran(stage: Stage, topology: TridentTopology, **more: Any) -> None:
 
 def failed(stage: Stage, topology: TridentTopology, **more: Any) -> str:
     """Run a topology until it fails: what its user sees."""
-    running = topology.start(stage.at("spark"), trigger=AVAILABLE_NOW, **more)
+    running = topology.start(checkpointLocation=stage.at("spark"), trigger=AVAILABLE_NOW, **more)
     return error_of(running.queries["lines"])
 
 
@@ -321,7 +321,7 @@ def test_a_pair_that_is_not_exactly_once_is_refused_where_that_is_asked_for(stag
     topology = TridentTopology(stage.spark)
     lines(stage, topology).persistent_aggregate(MemoryMapState.non_transactional(), Count(), "n")
     with pytest.raises(TopologyError, match="is not exactly once: a non-transactional state"):
-        topology.start(stage.at("spark"), strict=True)
+        topology.start(checkpointLocation=stage.at("spark"), strict=True)
     with pytest.raises(TopologyError, match="there is a stream 'lines' already"):
         lines(stage, topology)
     with pytest.raises(TopologyError, match="ackMode=explicit is for sinks that confirm later"):
@@ -333,8 +333,8 @@ def test_a_pair_that_is_not_exactly_once_is_refused_where_that_is_asked_for(stag
     topology = TridentTopology(stage.spark)
     lines(stage, topology).partition_persist(unknown, ["data"], Write())
     with pytest.raises(TopologyError, match="what the state promises is not known"):
-        topology.start(stage.at("spark"), strict=True)
+        topology.start(checkpointLocation=stage.at("spark"), strict=True)
     topology = TridentTopology(stage.spark)
     lines(stage, topology)
     with pytest.raises(TopologyError, match="nothing is done with the stream 'lines'"):
-        topology.start(stage.at("spark"))
+        topology.start(checkpointLocation=stage.at("spark"))

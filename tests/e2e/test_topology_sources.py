@@ -49,7 +49,7 @@ class CountingState(MemoryMapState):
 
 
 def finished(stage: Stage, topology: TridentTopology) -> None:
-    running = topology.start(stage.at("spark"), trigger=AVAILABLE_NOW)
+    running = topology.start(checkpointLocation=stage.at("spark"), trigger=AVAILABLE_NOW)
     stage.queries += running.queries.values()
     assert running.await_termination(PATIENCE)
 

@@ -28,7 +28,7 @@ def start(*streams: Stream) -> None:
     topology = TridentTopology(None)  # type: ignore[arg-type]
     for stream in streams:
         topology._spouts[stream.node.name] = stream.node  # type: ignore[attr-defined,assignment]
-    topology.start("no checkpoint is written before this fails")
+    topology.start(checkpointLocation="no checkpoint is written before this fails")
 
 
 def counts(stream: Stream, factory: Any, *keys: str) -> None:

@@ -111,7 +111,7 @@ def check_update(parent: Node, state: object, name: str) -> None:
         TopologyError: it is no factory of states, or the tuples belong to no batch of a stream.
     """
     check_factory(state, name)
-    if not any(spout.tracked for spout in parent.spouts):
+    if not any(spout.in_batches for spout in parent.spouts):
         msg = (
             f"{name}: these tuples are of a batch DataFrame, which is outside of transactions, so no batch would ever "
             "update the state. Update it from a stream of Kinesis; a batch DataFrame can query it (state_query)"

@@ -8,7 +8,7 @@ is not: it sees only what the verdict left, and where it fails the batch is repl
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -81,16 +81,26 @@ class Node:
 
 @dataclass(eq=False, slots=True)
 class SpoutNode(Node):
-    """A stream's source: the `kinesis-trident` DataFrame with its options, or, without options, a batch DataFrame."""
+    """A stream's source: the `kinesis-trident` DataFrame with its options, or, without options, a batch DataFrame.
+
+    `scheme` adds fields to the columns of the source. Without `tracking` no record fails by itself, but the batch.
+    """
 
     name: str
     rows: DataFrame
     options: Options | None
+    scheme: Mapping[str, str] = field(default_factory=dict)
+    tracking: bool = True
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether its tuples come from Kinesis, in batches with txids."""
+        return self.options is not None
 
     @property
     def tracked(self) -> bool:
-        """Of Kinesis only."""
-        return self.options is not None
+        """Of Kinesis only, and unless tracking is turned off."""
+        return self.in_batches and self.tracking
 
     @property
     def spouts(self) -> frozenset[SpoutNode]:

@@ -62,7 +62,7 @@ def join_node(
     if len(left) != len(right) or not left:
         msg = f"join: {len(left)} fields on {len(right)} fields"
         raise TopologyError(msg)
-    if len({spout for node in (ours, theirs) for spout in node.spouts if spout.tracked}) > 1:
+    if len({spout for node in (ours, theirs) for spout in node.spouts if spout.in_batches}) > 1:
         raise TopologyError(_several_spouts("join"))
     kinds = [
         *(_key(ours.schema[a], theirs.schema[b]) for a, b in zip(left, right, strict=True)),

@@ -78,11 +78,11 @@ class Attempt:
     _updated: dict[Node, DataFrame] = field(default_factory=dict, init=False)
 
     def judge(self, nodes: Sequence[Node]) -> None:
-        """Run what is tracked to its end, and hold what comes out of it."""
+        """Run what is tracked to its end, and hold what comes out of it, or of a spout without tracking."""
         for node in nodes:
             if node.tracked and not node.children and not isinstance(node, SpoutNode):
                 run(self._section(node, node.schema.names))
-            elif not node.tracked and any(parent.tracked for parent in node.parents):
+            elif not node.tracked and any(_is_held(parent) for parent in node.parents):
                 self._held[node] = held(self._entry(node), adaptive=self._partials(node) is None)
 
     def apply(self, nodes: Sequence[Node]) -> None:
@@ -260,6 +260,11 @@ class Attempt:
             self._updated[node] = held(result)
         else:
             run(result)
+
+
+def _is_held(parent: Node) -> bool:
+    """Whether the tuples of a node are held by what takes them: a batch is read once, and judged once."""
+    return parent.tracked or (isinstance(parent, SpoutNode) and parent.in_batches)
 
 
 @dataclass(frozen=True, slots=True)

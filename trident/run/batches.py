@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.foreach_batch import Process
@@ -49,8 +52,10 @@ class TopologyAttempts:
             BatchFailedError: records failed under `spout=transactional`, or an executor took rows that it held
             with it.
         """
+        rows = rows.withColumns({name: F.expr(sql) for name, sql in self.spout.scheme.items()})
+        judge = self._judged if self.spout.tracking else self._taken_whole
         try:
-            attempt = self._judged(rows, batch, process)
+            attempt = judge(rows, batch, process)
             try:
                 attempt.apply(self.nodes)
             finally:
@@ -91,6 +96,25 @@ class TopologyAttempts:
                 raise
             attempt.release()
 
+    def _taken_whole(self, rows: DataFrame, batch: BatchInHand, process: Process) -> Attempt:
+        """Read the batch and publish that all of it is done, or adopt the outcome that an earlier attempt published."""
+        while True:
+            verdict = batch.verdict
+            taken = rows if verdict is None else rows.mapInArrow(_Without(verdict), rows.schema)
+            attempt = Attempt({self.spout: taken.select(*self.spout.schema.names)}, self._facts(batch))
+            try:
+                attempt.judge(self.nodes)
+                if verdict is None:
+                    process.publish(batch, {})
+            except BaseException:
+                attempt.release()
+                raise
+            if batch.verdict is None or _spans(batch.verdict.not_done) == _spans(
+                verdict.not_done if verdict else {}
+            ):
+                return attempt
+            attempt.release()
+
     def _facts(self, batch: BatchInHand) -> BatchFacts:
         assert self.spout.options is not None
         self._attempts += 1
@@ -101,6 +125,18 @@ class TopologyAttempts:
             ATTEMPT: batch.epoch * _ATTEMPTS_A_RUN + self._attempts,
         }
         return BatchFacts(batch.txid, conf, self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Without:
+    """Drops the rows of the source that a verdict leaves out."""
+
+    verdict: Verdict
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows that are left."""
+        for batch in batches:
+            yield batch.filter(pa.array(np.logical_not(self.verdict.excluded(batch))))
 
 
 def _joined(failed: NotDoneByShard, more: NotDoneByShard) -> NotDoneByShard:
