@@ -23,14 +23,18 @@ from kinesis_trident.testing import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.trident import (
     Count,
     Function,
+    MapStateFactory,
+    MemoryMapState,
+    RedisState,
     RunningTopology,
+    State,
+    StateFactory,
+    StateType,
+    StateUpdater,
     TridentCollector,
     TridentTopology,
     TridentTuple,
 )
-from kinesis_trident.trident.state import State, StateFactory, StateType, StateUpdater
-from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState
-from kinesis_trident.trident.stores.redis import RedisState
 
 SENTENCES = (
     "the cow jumped over the moon",

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     from kinesis_trident.bolt.storm.topology import TopologyBuilder
     from kinesis_trident.checkpoint.embedded.java import ensure_java
     from kinesis_trident.spout.acks import Acks
+    from kinesis_trident.spout.errors import OptionsError, StopTimeoutError
     from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, read_dead_letters
     from kinesis_trident.spout.graceful_stop import stop
+    from kinesis_trident.spout.source import KinesisTridentSource
     from kinesis_trident.tracker.acker.acker import Acker
     from kinesis_trident.tracker.errors import KinesisTridentError
     from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
@@ -55,10 +57,13 @@ __all__ = [
     "InflightRecordTracker",
     "KinesisSpout",
     "KinesisTridentError",
+    "KinesisTridentSource",
+    "OptionsError",
     "Outcomes",
     "OutputCollector",
     "Reliable",
     "ReliableSink",
+    "StopTimeoutError",
     "TopologyBuilder",
     "TopologyContext",
     "TopologyError",
@@ -84,10 +89,13 @@ _HOMES = {
     "InflightRecordTracker": "kinesis_trident.tracker.inflight.record_tracker",
     "KinesisSpout": "kinesis_trident.bolt.storm.spout",
     "KinesisTridentError": "kinesis_trident.tracker.errors",
+    "KinesisTridentSource": "kinesis_trident.spout.source",
+    "OptionsError": "kinesis_trident.spout.errors",
     "Outcomes": "kinesis_trident.bolt.outcomes",
     "OutputCollector": "kinesis_trident.bolt.storm.api",
     "Reliable": "kinesis_trident.bolt.reliable",
     "ReliableSink": "kinesis_trident.bolt.reliable",
+    "StopTimeoutError": "kinesis_trident.spout.errors",
     "TopologyBuilder": "kinesis_trident.bolt.storm.topology",
     "TopologyContext": "kinesis_trident.bolt.storm.api",
     "TopologyError": "kinesis_trident.bolt.errors",

@@ -85,7 +85,7 @@ class TridentTopology:
                 msg = (
                     f"new_stream({name!r}): ackMode=explicit is for sinks that confirm later. A topology decides in "
                     "each batch what became of its records, before it updates a state: leave ackMode out, or use "
-                    "reliable() of bolt (docs/acks.md)"
+                    "reliable() (docs/acks.md)"
                 )
                 raise TopologyError(msg)
             schema = StructType([*added, *(field for field in SCHEMA.fields if field.name != ANCHORS)])
@@ -116,7 +116,7 @@ class TridentTopology:
         """Start a query for each stream of Kinesis.
 
         Args:
-            checkpointLocation: the folder of Spark's checkpoint; each of several streams has a folder of its name in it.
+            checkpointLocation: the folder of Spark's checkpoint; several streams have folders of their names in it.
             queryName: the query's name; of several streams each has `queryName-<its name>`.
             trigger: what `DataStreamWriter.trigger` takes, as in `{"availableNow": True}`.
             batch_retries: how often a batch that fails as a whole is tried again in place, with its txid, before the

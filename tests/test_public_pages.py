@@ -1,0 +1,96 @@
+"""README, docs and examples use public names only, and docs/api.md has all of them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinesis_trident import ReliableSink, TopologyBuilder
+from kinesis_trident.trident import TridentTopology
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PUBLIC = {
+    name: import_module(name)
+    for name in (
+        "kinesis_trident",
+        "kinesis_trident.testing",
+        "kinesis_trident.trident",
+        "kinesis_trident.trident.maps",
+    )
+}
+FOLDERS = "bolt|checkpoint|console|spout|tracker|trident"
+# The demo shows the inside: what stands in ZooKeeper while a job is killed.
+INSIDE = {"demo.py", "demo_view.py"}
+
+by_name = pytest.mark.parametrize("path", [*PAGES, *EXAMPLES], ids=lambda path: path.name)
+
+
+def programs(path: Path) -> Iterator[str]:
+    """Python with all imports of a file; of a page these alone, as its code may leave things out with `...`."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        yield text
+        return
+    for block in re.findall(r"^```python\n(.*?)^```$|((?:^    .*\n)+)", text, re.MULTILINE | re.DOTALL):
+        yield from re.findall(
+            r"^ *((?:from [\w.]+ )?import (?:\([^)]*\)|[^\n(]+))$", "\n".join(block), re.MULTILINE
+        )
+
+
+def imports(path: Path) -> Iterator[tuple[str, str]]:
+    """(module, name) of each import; the name is empty where the module itself is imported."""
+    for program in programs(path):
+        for node in ast.walk(ast.parse(program)):
+            if isinstance(node, ast.ImportFrom):
+                yield from ((node.module or "", alias.name) for alias in node.names)
+            elif isinstance(node, ast.Import):
+                yield from ((alias.name, "") for alias in node.names)
+
+
+@by_name
+def test_what_users_read_imports_public_names(path: Path) -> None:
+    for module, name in imports(path):
+        assert not re.match(rf"({FOLDERS})\b", module), f"{module} is no module of ours"
+        if module.partition(".")[0] == "kinesis_trident" and path.name not in INSIDE:
+            assert module in PUBLIC, f"{module} is private"
+            assert not name or name in PUBLIC[module].__all__, f"{module} has no public {name}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_prose_names_what_users_can_import(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    # Options have such names too: `zookeeper.hosts`. Folders are written with a slash.
+    assert re.findall(rf"`(?:{FOLDERS})\.[a-z_]\w*[^`]*`", text) == []
+    for module, name in re.findall(r"`(kinesis_trident(?:\.[a-z]\w*)*?)\.(\w+)(?:\([^`]*)?`", text):
+        public = f"{module}.{name}" in PUBLIC or (module in PUBLIC and name in PUBLIC[module].__all__)
+        assert public, f"{module}.{name} is private"
+
+
+def test_one_page_has_all_public_names_with_a_sentence_each() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## `([\w.]+)`$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    assert sections.keys() == PUBLIC.keys()
+    for name, section in sections.items():
+        rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.MULTILINE)
+        assert [row[0] for row in rows] == PUBLIC[name].__all__
+        for one, sentence in rows:
+            assert re.fullmatch(r"\S.*[^.]\.", sentence), one
+            assert ". " not in sentence, one
+
+
+@pytest.mark.parametrize("builder", [ReliableSink, TopologyBuilder, TridentTopology])
+def test_all_that_runs_is_started_alike(builder: type[Any]) -> None:
+    parameters = list(signature(builder.start).parameters.values())[1:]
+    names = ["checkpointLocation", "queryName", "trigger", "batch_retries"]
+    assert [one.name for one in parameters[:4]] == names
+    assert [one.default for one in parameters[:4]] == [Parameter.empty, None, None, 3]
+    assert {one.kind for one in parameters} == {Parameter.KEYWORD_ONLY}
