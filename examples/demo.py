@@ -27,15 +27,13 @@ from pathlib import Path
 import boto3
 import psutil
 from demo_view import Truth, dead_letters, show_dead_letters, show_result, take_progress, tree
+from kazoo.client import KazooClient
 from localstack_client.config import get_service_endpoint
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from kinesis_trident import ensure_java
-from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.testing import EmbeddedKinesis, EmbeddedZooKeeper
 
 APPLICATION = "orders-demo"
@@ -139,13 +137,13 @@ class Steps:
         self._console.print(f"   {text}")
 
 
-def watch(console: Console, steps: Steps, store: SourceStore, job: Job, total: int) -> None:
+def watch(console: Console, steps: Steps, client: KazooClient, base: str, job: Job, total: int) -> None:
     """Show progress, kill the job half-way in the midst of a batch, start it again, and return at its end."""
     state, killed_at = "Spark is starting ...", 0
     deadline = time.monotonic() + DEADLINE
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         while True:
-            progress = take_progress(store)
+            progress = take_progress(client, base)
             if progress.read > killed_at:
                 state = ""
             live.update(Group(*([progress.table] if progress.read else []), Text(state, style="dim")))
@@ -188,7 +186,7 @@ def show(asked: argparse.Namespace, console: Console, output: Path, hosts: str, 
     fill(kinesis, stream, records)
     summary = kinesis.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]
     created = round(summary["StreamCreationTimestamp"].timestamp() * 1000)
-    layout = Layout("/kinesis-trident", APPLICATION, stream, created)
+    base = f"/kinesis-trident/{APPLICATION}/{stream}@{created}"
     job = Job(
         [
             sys.executable,
@@ -199,27 +197,27 @@ def show(asked: argparse.Namespace, console: Console, output: Path, hosts: str, 
         ],
         output / "job.log",
     )
-    client = connect(ZooKeeperConfig(hosts))
+    client = KazooClient(hosts)
+    client.start()
     try:
-        store = SourceStore(client, layout)
         steps.say("the job starts: examples/orders.py, a Spark driver with its JVM and workers")
         job.start()
-        watch(console, steps, store, job, len(records))
+        watch(console, steps, client, base, job, len(records))
         steps.say("every order is acked or in the dead letter: the job is asked to end")
         code = job.end()
-        console.print(take_progress(store).table, "")
+        console.print(take_progress(client, base).table, "")
         letters = dead_letters(output / "dead-letters")
         good = show_result(console, output, truth, letters) and code == 0
         console.print()
         show_dead_letters(console, letters)
         console.print("\nwhat stands in ZooKeeper now:")
-        console.print(tree(client, layout))
+        console.print(tree(client, base))
         if asked.wait:
             command = os.path.relpath(Path(sys.executable).with_name("kinesis-trident"))
             console.print("\nlook for yourself, in another terminal:")
             for view in ("checkpoints", "dead-letters"):
                 console.print(Text(f"  {command} {view} {APPLICATION} --zookeeper {hosts}"), soft_wrap=True)
-            node = layout.checkpoint_of(min(store.checkpoints()))
+            node = f"{base}/checkpoints/{min(client.get_children(f'{base}/checkpoints'))}"
             console.print(Text(f"  zkCli.sh -server {hosts} get '{node}'"), soft_wrap=True)
             console.input("the servers are up; press Enter to end ")
         return good

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +11,11 @@ from typing import Any
 
 import pyarrow.dataset as ds
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
-
-from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.console.text import short
 
 __all__ = ["Progress", "Truth", "dead_letters", "show_dead_letters", "show_result", "take_progress", "tree"]
 
@@ -40,9 +38,12 @@ class Progress:
     in_hand: int | None
 
 
-def take_progress(store: SourceStore) -> Progress:
-    """Read progress from ZooKeeper, as anyone can."""
-    checkpoints, inflight, letters = store.checkpoints(), store.inflight(), store.dead_letters()
+def take_progress(client: KazooClient, base: str) -> Progress:
+    """Read progress from ZooKeeper below `base`, as anyone can: docs/zookeeper.md describes the nodes."""
+    checkpoints, inflight, letters = (
+        {name: _read(client, f"{base}/{folder}/{name}") for name in _names(client, f"{base}/{folder}")}
+        for folder in ("checkpoints", "inflight", "deadletters")
+    )
     table = Table(show_edge=False, pad_edge=False)
     table.add_column("shard")
     for name in ("read", "acked", "retrying", "dead letters"):
@@ -50,21 +51,41 @@ def take_progress(store: SourceStore) -> Progress:
     table.add_column("checkpoint")
     read = retrying = dead = 0
     for shard, node in sorted(checkpoints.items()):
-        waiting = inflight.get(shard)
-        here = sum(run.count for run in (*waiting.waiting, *waiting.dead)) if waiting else 0
-        gone = letters[shard].count if shard in letters else 0
+        waiting = inflight.get(shard, {})
+        here = sum(run["count"] for run in (*waiting.get("waiting", ()), *waiting.get("dead", ())))
+        gone = letters.get(shard, {}).get("count", 0)
         name = shard.removeprefix("shardId-").lstrip("0") or "0"
-        done = node.read - here - gone
-        table.add_row(
-            name, f"{node.read:,}", f"{done:,}", f"{here:,}", f"{gone:,}", short(node.checkpoint or "-")
-        )
-        read, retrying, dead = read + node.read, retrying + here, dead + gone
+        delivered, checkpoint = node.get("read", 0), node.get("checkpoint") or "-"
+        done = delivered - here - gone
+        table.add_row(name, f"{delivered:,}", f"{done:,}", f"{here:,}", f"{gone:,}", _short(checkpoint))
+        read, retrying, dead = read + delivered, retrying + here, dead + gone
     table.add_section()
     table.add_row("all", f"{read:,}", f"{read - retrying - dead:,}", f"{retrying:,}", f"{dead:,}", "")
-    batch, settled = store.newest_batch(), store.settled()
-    txid = batch.plan.txid if batch and batch.plan.txid > (settled.txid if settled else 0) else None
-    pinned = batch is not None and txid is not None and bool(store.get_pins(txid, batch.plan.shards))
-    return Progress(table, read, retrying, txid if pinned else None)
+    newest = max(map(int, _names(client, f"{base}/batches")), default=0)
+    settled = _read(client, f"{base}/settled").get("txid", 0)
+    pinned = newest > settled and bool(_names(client, f"{base}/batches/{newest}"))
+    return Progress(table, read, retrying, newest if pinned else None)
+
+
+def _names(client: KazooClient, path: str) -> list[str]:
+    """Return the names of the nodes below a path, none where there is no such node."""
+    try:
+        return client.get_children(path)
+    except NoNodeError:
+        return []
+
+
+def _read(client: KazooClient, path: str) -> dict[str, Any]:
+    """Return what a node holds, nothing where there is no such node: the query writes at the same time."""
+    try:
+        return json.loads(client.get(path)[0] or b"{}")
+    except NoNodeError:
+        return {}
+
+
+def _short(text: str) -> str:
+    """Cut sequence numbers of 56 digits in the middle: their ends tell them apart."""
+    return re.sub(r"\d{21,}", lambda number: f"{number[0][:4]}…{number[0][-12:]}", text)
 
 
 def dead_letters(folder: Path) -> list[dict[str, Any]]:
@@ -106,17 +127,19 @@ def show_dead_letters(console: Console, letters: list[dict[str, Any]]) -> None:
     )
     if letters:
         first = letters[0]
-        console.print(Text(f"one of them, {short(first['messageId'])}, was tried {first['attempts']} times:"))
+        console.print(
+            Text(f"one of them, {_short(first['messageId'])}, was tried {first['attempts']} times:")
+        )
         for one in first["reasons"]:
             time = one["time"].partition("T")[2].partition(".")[0]
             console.print(Text(f"  {time}  {one['reason']}"), no_wrap=True, overflow="ellipsis")
 
 
-def tree(client: KazooClient, layout: Layout) -> Tree:
+def tree(client: KazooClient, base: str) -> Tree:
     """What stands in ZooKeeper, a line a node: of a folder its first node, and how many more there are."""
-    root = Tree(Text(layout.base))
-    for name in sorted(client.get_children(layout.base)):
-        path = f"{layout.base}/{name}"
+    root = Tree(Text(base))
+    for name in sorted(client.get_children(base)):
+        path = f"{base}/{name}"
         below = sorted(client.get_children(path))
         data = client.get(path)[0].decode()
         if not below:
@@ -130,4 +153,4 @@ def tree(client: KazooClient, layout: Layout) -> Tree:
 
 
 def _node(name: str, data: str) -> Text:
-    return Text(f"{name}  ", no_wrap=True, overflow="ellipsis").append(short(data), style="dim")
+    return Text(f"{name}  ", no_wrap=True, overflow="ellipsis").append(_short(data), style="dim")

@@ -28,8 +28,6 @@ PUBLIC = {
     )
 }
 FOLDERS = "bolt|checkpoint|console|spout|tracker|trident"
-# The demo shows the inside: what stands in ZooKeeper while a job is killed.
-INSIDE = {"demo.py", "demo_view.py"}
 
 by_name = pytest.mark.parametrize("path", [*PAGES, *EXAMPLES], ids=lambda path: path.name)
 
@@ -60,7 +58,7 @@ def imports(path: Path) -> Iterator[tuple[str, str]]:
 def test_what_users_read_imports_public_names(path: Path) -> None:
     for module, name in imports(path):
         assert not re.match(rf"({FOLDERS})\b", module), f"{module} is no module of ours"
-        if module.partition(".")[0] == "kinesis_trident" and path.name not in INSIDE:
+        if module.partition(".")[0] == "kinesis_trident":
             assert module in PUBLIC, f"{module} is private"
             assert not name or name in PUBLIC[module].__all__, f"{module} has no public {name}"
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from servers import MemcachedServer
+from servers import MemcachedServer, RedisServer
 from stage import Stage
 
-from kinesis_trident.trident.stores.memcached import MemcachedState
+from kinesis_trident.trident import MemcachedState, RedisState
 
 TEXT = (Path(__file__).parents[2] / "docs" / "trident-state.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
@@ -48,3 +48,23 @@ def test_the_document_runs(
     assert names["in_memory"].make_state({}, 0, 1).multi_get([("the",), ("cow",)]) == [2, 1]
     visited = names["visited"].make_state({}, 0, 1)
     assert visited.multi_get([("Paris",), ("Kyoto",), (None,)]) == [2, 1, 1]
+
+
+def test_the_first_example_of_the_topologies_page_runs(stage: Stage, redis_server: RedisServer) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "trident.md").read_text(encoding="utf-8")
+    code = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
+    given = {
+        'KinesisSpout(streamName="lines", applicationName="word-count", zookeeper__hosts="zk1:2181")': (
+            "KinesisSpout(**options)"
+        ),
+        "redis://localhost": redis_server.url,
+        's3a://bucket/checkpoint"': stage.at("spark") + '", trigger={"availableNow": True}',
+    }
+    for written, ours in given.items():
+        assert code.count(written) == 1
+        code = code.replace(written, ours)
+    stage.put(SENTENCES)
+    exec(code, {"__name__": "trident_page", "spark": stage.spark, "options": stage.options()})
+    truth = Counter(" ".join(SENTENCES).split())
+    counts = RedisState.opaque(redis_server.url).make_state({}, 0, 1)
+    assert counts.multi_get([(word,) for word in truth]) == list(truth.values())
