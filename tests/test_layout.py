@@ -15,10 +15,10 @@ ROOMS_MOST = 20
 # From the ground up. A package imports those above it in this table. In a package, a room (a sub-package, or a module
 # beside them) imports rooms of the floors before its own, never one of its own floor; `__init__` is its roof.
 FLOORS = {
-    "tracker": ["errors", "records", "ids position_keys retry", "acker inflight"],
+    "tracker": ["errors", "reasons records", "ids packing position_keys retry", "acker inflight"],
     "checkpoint": ["errors", "embedded model zookeeper", "store", "storm_migration"],
     "spout": [
-        "errors positions",
+        "errors positions unsupported",
         "options",
         "kinesis spark_plan",
         "acks data_loss failed_records partition testing",

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
 from kinesis_trident.spout.positions import After, At, AtTimestamp, Position
 from kinesis_trident.tracker.records import RecordPosition
@@ -24,6 +25,7 @@ __all__ = [
     "compact",
     "count_from",
     "count_through",
+    "digest_of",
     "fitting",
     "memory_of",
     "payload_size",
@@ -204,3 +206,20 @@ def _ends(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     data = batch.column(1)
     offsets = np.frombuffer(data.buffers()[1], dtype=np.int32)
     return offsets[data.offset : data.offset + len(data) + 1]
+
+
+def digest_of(batches: Iterable[pa.RecordBatch]) -> str:
+    """xxh3 over the positions of records in order, whatever batches they come in, as 32 hexadecimal digits."""
+    texts, lengths = xxhash.xxh3_64(), xxhash.xxh3_64()
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        sequence = batch.column("sequenceNumber")
+        _, offsets, data = sequence.buffers()
+        at = np.frombuffer(offsets, dtype=np.int32)[sequence.offset : sequence.offset + len(sequence) + 1]
+        texts.update(memoryview(data)[at[0] : at[-1]])
+        pair = np.empty((len(sequence), 2), dtype=np.int64)
+        pair[:, 0] = np.diff(at)
+        pair[:, 1] = batch.column("subSequenceNumber").to_numpy(zero_copy_only=False)
+        lengths.update(pair.tobytes())
+    return texts.hexdigest() + lengths.hexdigest()

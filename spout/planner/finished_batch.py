@@ -9,7 +9,7 @@ from kinesis_trident.checkpoint.errors import BatchMissingError
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import OutcomeMissingError
-from kinesis_trident.spout.reader.replay import empty_turn
+from kinesis_trident.spout.kinesis.record_batches import digest_of
 
 __all__ = ["Finished"]
 
@@ -65,4 +65,21 @@ def _outcome_missing(store: SourceStore, plan: Plan) -> OutcomeMissingError:
         f"{layout.acks_of(plan.txid)} does not exist: ZooKeeper was restored from a copy made before the outcome was "
         "published, or the batch function was not called for this batch. Which records failed is not known, and none "
         "is taken for done"
+    )
+
+
+def empty_turn(plan: Plan, shard: str, epoch: int) -> Pin:
+    """The pin of a turn of which nothing was run: its position and its due retries stay for a later batch."""
+    at = plan.positions[shard]
+    return Pin(
+        txid=plan.txid,
+        plan=plan.plan,
+        epoch=epoch,
+        start=at,
+        end=at,
+        last=None,
+        count=0,
+        fresh=0,
+        digest=digest_of(()),
+        xor=0,
     )

@@ -8,17 +8,17 @@ from itertools import zip_longest
 
 import msgspec
 
-from kinesis_trident.checkpoint.model.nodes import Pin, Plan
+from kinesis_trident.checkpoint.model.nodes import Pin
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import PinnedRecordsGoneError
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
 from kinesis_trident.spout.positions import parse_position
-from kinesis_trident.spout.reader.rows import Segment, TurnRows, digest_of
+from kinesis_trident.spout.reader.rows import Segment, TurnRows
 from kinesis_trident.spout.reader.turn_source import TurnSource
 from kinesis_trident.tracker.position_keys import pack_in_parts
 from kinesis_trident.tracker.records import RecordPosition, Run
 
-__all__ = ["Replay", "empty_turn", "holds_all_of", "left_of", "served_part"]
+__all__ = ["Replay", "holds_all_of", "left_of", "served_part"]
 
 log = logging.getLogger(__name__)
 
@@ -81,23 +81,6 @@ class Replay:
         left = left_of(pin, rows, part.epoch, runs, retried, judged=judged)
         self._store.replace_pin(turn.shard, left, part.epoch)
         return rows
-
-
-def empty_turn(plan: Plan, shard: str, epoch: int) -> Pin:
-    """The pin of a turn of which nothing was run: its position and its due retries stay for a later batch."""
-    at = plan.positions[shard]
-    return Pin(
-        txid=plan.txid,
-        plan=plan.plan,
-        epoch=epoch,
-        start=at,
-        end=at,
-        last=None,
-        count=0,
-        fresh=0,
-        digest=digest_of(()),
-        xor=0,
-    )
 
 
 def holds_all_of(pin: Pin, other: Pin) -> bool:

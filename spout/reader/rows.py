@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -20,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kinesis_trident.spout.kinesis.record_batches import portions
+from kinesis_trident.spout.kinesis.record_batches import digest_of, portions
 from kinesis_trident.tracker.ids import roots, tuple_ids
 from kinesis_trident.tracker.position_keys import Keys, keys_of
 
@@ -31,7 +30,6 @@ __all__ = [
     "SCHEMA",
     "Segment",
     "TurnRows",
-    "digest_of",
     "untracked_rows",
 ]
 
@@ -209,20 +207,3 @@ def _rows(
 def _numpy(batch: pa.RecordBatch, column: str) -> np.ndarray:
     found: np.ndarray = batch.column(column).to_numpy(zero_copy_only=False)
     return found
-
-
-def digest_of(batches: Iterable[pa.RecordBatch]) -> str:
-    """xxh3 over the positions of records in order, whatever batches they come in, as 32 hexadecimal digits."""
-    texts, lengths = xxhash.xxh3_64(), xxhash.xxh3_64()
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        sequence = batch.column("sequenceNumber")
-        _, offsets, data = sequence.buffers()
-        at = np.frombuffer(offsets, dtype=np.int32)[sequence.offset : sequence.offset + len(sequence) + 1]
-        texts.update(memoryview(data)[at[0] : at[-1]])
-        pair = np.empty((len(sequence), 2), dtype=np.int64)
-        pair[:, 0] = np.diff(at)
-        pair[:, 1] = batch.column("subSequenceNumber").to_numpy(zero_copy_only=False)
-        lengths.update(pair.tobytes())
-    return texts.hexdigest() + lengths.hexdigest()

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from shard_life import SHARD, STREAM, ShardLife
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
+from kinesis_trident.spout.planner.finished_batch import empty_turn
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
 from kinesis_trident.spout.planner.settlement import Explicit, SettledShard, settle_shard
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, ShardEnd
-from kinesis_trident.spout.reader.replay import empty_turn
 from kinesis_trident.tracker.inflight.ledger import EXPIRED
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy

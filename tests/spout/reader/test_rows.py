@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
-from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, SCHEMA, Segment, TurnRows, digest_of
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, digest_of
+from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, SCHEMA, Segment, TurnRows
 from kinesis_trident.tracker.ids import ordinal_of, shard_of, tag_of, tuple_ids
 
 TAG = 0xABCDEF
