@@ -1,0 +1,72 @@
+"""The files that a project has agree with each other: versions, constraints, workflows, and the map of the house."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
+MATRIX = WORKFLOW["jobs"]["tests"]["strategy"]["matrix"]
+
+
+def requirements() -> list[Requirement]:
+    extras: dict[str, list[str]] = PROJECT["optional-dependencies"]
+    lines = [*PROJECT["dependencies"], *(line for extra in extras.values() for line in extra)]
+    return [Requirement(line) for line in lines]
+
+
+def constraints() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [line.split("==") for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(name): version for name, version in pins}
+
+
+def test_every_requirement_has_a_version_in_the_constraints_that_it_allows() -> None:
+    pins = constraints()
+    for wanted in requirements():
+        assert pins[canonicalize_name(wanted.name)] in wanted.specifier, str(wanted)
+
+
+def test_every_requirement_has_a_lowest_version() -> None:
+    """The job with the lowest versions tests what the bounds promise."""
+    assert [str(one) for one in requirements() if ">=" not in str(one.specifier)] == []
+
+
+def test_the_workflow_runs_each_python_that_the_classifiers_name() -> None:
+    prefix = "Programming Language :: Python :: "
+    named = [line.removeprefix(prefix) for line in PROJECT["classifiers"] if line.startswith(prefix)]
+    assert MATRIX["python"] == named
+    assert all(version in SpecifierSet(PROJECT["requires-python"]) for version in named)
+
+
+def test_the_workflow_begins_with_the_oldest_spark_that_is_allowed() -> None:
+    (spark,) = (Requirement(line) for line in PROJECT["optional-dependencies"]["spark"])
+    assert str(spark.specifier) == f">={MATRIX['pyspark'][0]}"
+    assert constraints()["pyspark"].startswith(MATRIX["pyspark"][-1])
+
+
+def test_the_workflow_has_a_job_with_the_lowest_versions() -> None:
+    steps: list[dict[str, Any]] = WORKFLOW["jobs"]["lowest"]["steps"]
+    assert any("--resolution lowest-direct" in step.get("run", "") for step in steps)
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for job in WORKFLOW["jobs"].values():
+        for step in job["steps"]:
+            assert set(re.findall(r"\bmake ([a-z]+)", step.get("run", ""))) <= targets
+
+
+@pytest.mark.parametrize("page", ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_what_a_page_names_is_there(page: str) -> None:
+    text = (ROOT / page).read_text()
+    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if not link.startswith("https://")]
+    paths = re.findall(r"`((?:[a-z_]+/)+[a-z_]*(?:\.[a-z]+)?)`", text)
+    assert [one for one in (*links, *paths) if not (ROOT / one).exists()] == []
