@@ -80,7 +80,8 @@ def test_pandas_comes_with_functions_of_data_frames_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "statement", ["from kinesis_trident import reliable", "import kinesis_trident.trident.maps"]
+    "statement",
+    ["from kinesis_trident import reliable", "from kinesis_trident.trident import TridentTopology"],
 )
 def test_without_spark_an_error_names_both_ways_to_get_it(statement: str) -> None:
     code = f"""

@@ -12,7 +12,7 @@ from kinesis_trident.checkpoint.zookeeper.session import Session
 
 __all__ = ["close_home"]
 
-log = logging.getLogger("kinesis_trident.zookeeper")
+log = logging.getLogger(__name__)
 
 _AT_ONCE = 1_000
 """Nodes in one round trip."""

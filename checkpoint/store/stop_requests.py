@@ -16,7 +16,7 @@ from kinesis_trident.checkpoint.zookeeper.operations import EXISTS, MISSING, Cre
 
 __all__ = ["Stopping"]
 
-log = logging.getLogger("kinesis_trident.zookeeper")
+log = logging.getLogger(__name__)
 
 
 class Stopping(NodeStore):
