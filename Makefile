@@ -49,7 +49,7 @@ test: $(VENV)/.ready-test java servers
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns $(RERUNS) --only-rerun "connect back" --only-rerun "Illegal size" $(ARGS)
 
 chaos: $(VENV)/.ready-test java servers
-	@CHAOS=1 $(BIN)/python -m pytest tests/e2e/chaos_matrix.py tests/e2e/test_crash.py $(ARGS)
+	@CHAOS=1 $(BIN)/python -m pytest tests/e2e/chaos_matrix.py tests/e2e/test_crash.py tests/e2e/test_lagging_ensemble.py tests/spout/test_lagging_servers.py tests/spout/test_kinesalite.py $(ARGS)
 	@$(MAKE) --no-print-directory model SEED=1001 COUNT=2000
 
 model: $(VENV)/.ready-test

@@ -9,7 +9,6 @@ whole job can: the other points lie between calls that tests/spout/restarts make
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from harness import A_LIFE, RETRY_LIMIT, Job, Left, kind, layout_of, look, options, put
+from thorough import CHAOS
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -45,7 +45,7 @@ EVERY_POINT = (
     "settling",
     "dead-letter",
 )
-POINTS = EVERY_POINT if os.environ.get("CHAOS") else ("after-pin", "published", "settling", "dead-letter")
+POINTS = EVERY_POINT if CHAOS else ("after-pin", "published", "settling", "dead-letter")
 ON_ANOTHER_MACHINE = {"before-write", "published", "committed", "settling"}
 """After these deaths the job is started without Spark's checkpoint, as on another machine: ZooKeeper is enough."""
 

@@ -13,8 +13,9 @@ import pytest
 from ensemble import Ensemble
 from stage import Stage
 from test_topology import contents, lines, ran
+from thorough import more_in_chaos
 
-from kinesis_trident import foreach_batch as foreach_batch_module
+from kinesis_trident.bolt import foreach_batch as foreach_batch_module
 from kinesis_trident.bolt.tracking.current_batch import open_store
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
@@ -38,7 +39,7 @@ class Flaky(Function):
         collector.emit([text])
 
 
-@pytest.fixture(params=[0, 50, 250, 1000])
+@pytest.fixture(params=more_in_chaos(0, 250, more=(50, 1000)))
 def far(
     request: pytest.FixtureRequest, stage: Stage, ensemble: Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stage]:

@@ -19,6 +19,7 @@ import boto3
 import pytest
 from by_hand import Lives, Query, SparkCheckpoint
 from servers import Kinesalite
+from thorough import more_in_chaos
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.batch_read import KinesisBatchReader, now_of
@@ -83,7 +84,7 @@ class Source:
         return sorted(still, key=lambda one: int(one["HashKeyRange"]["StartingHashKey"]))
 
 
-@pytest.fixture(params=range(2))
+@pytest.fixture(params=more_in_chaos(0, more=(1,)))
 def source(request: pytest.FixtureRequest, kinesalite: Kinesalite) -> Source:
     """A stream of two shards, and what happens to it drawn from a seed."""
     client = boto3.client("kinesis", endpoint_url=kinesalite.endpoint_url)

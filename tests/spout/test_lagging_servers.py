@@ -10,6 +10,7 @@ import pytest
 from by_hand import Lives, Query, Row
 from ensemble import Ensemble
 from kazoo.client import KazooClient
+from thorough import more_in_chaos
 
 from kinesis_trident.bolt.tracking.current_batch import BatchInHand
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
@@ -18,7 +19,7 @@ from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.testing import MemoryKinesis
 from kinesis_trident.tracker.position_keys import keys_of, pack_in_parts
 
-LAGS = (0, 50, 250, 1000)
+LAGS = more_in_chaos(0, 250, more=(50, 1000))
 SHARDS = ("shardId-000000000000", "shardId-000000000001")
 RECORDS = 31
 
