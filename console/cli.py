@@ -284,7 +284,7 @@ def serve(server: EmbeddedZooKeeper | EmbeddedKinesis) -> None:
 
     Raises:
         ConsoleError: the server ended by itself.
-        checkpoint.errors.CheckpointError: it could not be started.
+        CheckpointError: it could not be started.
     """
     ended = threading.Event()
 

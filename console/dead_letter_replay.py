@@ -76,7 +76,7 @@ def folder_ids(folder: str, application: str, streams: Container[str]) -> tuple[
         were past the stream's retention before they were written.
 
     Raises:
-        spout.errors.DeadLetterError: the folder cannot be read; it names it.
+        DeadLetterError: the folder cannot be read; it names it.
     """
     # Only here, because it loads pyarrow, and the other commands are to answer at once.
     from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
@@ -119,7 +119,7 @@ def ask_for_replay(stores: Sequence[SourceStore], ids: Sequence[MessageId]) -> i
 
     Raises:
         ConsoleError: a message id is of a stream or shard that the application does not know.
-        checkpoint.errors.CheckpointError: ZooKeeper does not answer.
+        CheckpointError: ZooKeeper does not answer.
     """
     homes = {stream: (store, created) for store in stores for stream, created in streams_of(store).items()}
     asked: list[tuple[SourceStore, str, ExternalNode]] = []

@@ -76,9 +76,9 @@ def show(view: Callable[[Snapshot, int], View], target: Target, as_json: bool, w
     """Print a view of each stream; with `watch`, look again after that many seconds until Ctrl-C.
 
     Raises:
-        console.errors.ConsoleError: there is no such application or stream; or, once all else is shown, nodes cannot be
+        ConsoleError: there is no such application or stream; or, once all else is shown, nodes cannot be
             read.
-        checkpoint.errors.CheckpointError: ZooKeeper does not answer.
+        CheckpointError: ZooKeeper does not answer.
     """
     with open_stores(target) as stores:
         problems: list[str] = []

@@ -100,7 +100,7 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
     A node that cannot be read hides no other: it is among the problems.
 
     Raises:
-        checkpoint.errors.CheckpointError: ZooKeeper does not answer.
+        CheckpointError: ZooKeeper does not answer.
     """
     problems: list[str] = []
     store = store.looking(lambda error: problems.append(str(error)))

@@ -38,7 +38,7 @@ def export_checkpoints(target: Target, storm: Storm, *, overwrite: bool) -> dict
 
     Raises:
         ConsoleError: there is no such application or stream, it reads several and none is chosen, or it runs.
-        checkpoint.errors.MigrationError: the checkpoints cannot be expressed, or Storm's are further on.
+        MigrationError: the checkpoints cannot be expressed, or Storm's are further on.
     """
     with open_stores(target) as stores:
         if len(stores) > 1:
@@ -75,8 +75,8 @@ def import_checkpoints(
 
     Raises:
         ConsoleError: the application runs.
-        checkpoint.errors.MigrationError: it has read already, or there is nothing to import.
-        spout.errors.SpoutError: Kinesis does not know the stream, or does not answer.
+        MigrationError: it has read already, or there is nothing to import.
+        SpoutError: Kinesis does not know the stream, or does not answer.
     """
     # Only here, because they load botocore and pyarrow, and the other commands are to answer at once.
     from kinesis_trident.spout.kinesis.client import kinesis_client

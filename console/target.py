@@ -54,7 +54,7 @@ def open_stores(target: Target) -> Iterator[list[SourceStore]]:
 
     Raises:
         ConsoleError: there is no such application or stream; it names those there are.
-        checkpoint.errors.CheckpointError: ZooKeeper cannot be reached, or refuses the login.
+        CheckpointError: ZooKeeper cannot be reached, or refuses the login.
     """
     client = connect(target.zookeeper)
     try:

@@ -27,7 +27,7 @@ def weakness(spout: str, factory: StateFactory) -> str | None:
     if factory.kind is None:
         return (
             "what the state promises is not known, so nobody can tell. If it makes a replayed batch count once, say so "
-            "in its factory: kind = StateType.OPAQUE or StateType.TRANSACTIONAL (from trident)"
+            "in its factory: kind = StateType.OPAQUE or StateType.TRANSACTIONAL (from kinesis_trident.trident)"
         )
     kind = factory.kind.name.lower()
     if (spout, kind) in EXACTLY_ONCE:

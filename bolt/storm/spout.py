@@ -57,6 +57,8 @@ class KinesisSpout:
         Raises:
             TopologyError: Spark cannot read an expression.
         """
+        if not self.scheme:
+            return []
         empty = spark.createDataFrame([], SCHEMA)
         try:
             return empty.selectExpr(*(f"{sql} AS `{one}`" for one, sql in self.scheme.items())).schema.fields

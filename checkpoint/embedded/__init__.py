@@ -102,7 +102,7 @@ class EmbeddedServer(ABC):
 
         Raises:
             EmbeddedServerError: it ended, or did not answer within 90 s.
-            checkpoint.java.JavaMissingError: ZooKeeper only: there is no Java to run it.
+            JavaMissingError: ZooKeeper only: there is no Java to run it.
         """
         if self.running:
             return self

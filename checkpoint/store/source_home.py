@@ -89,7 +89,7 @@ def move_in(home: SourceStore, epoch: int, alone: SourceStore, host: str, pid: i
         msg = (
             f"stream {alone.layout.stream!r} was read alone until now, and its txid {batch.plan.txid} is not settled "
             f"({alone.layout.batches}). Start the query once more with this stream alone and end it with "
-            "spout.stop(query), which settles its last batch; then read it together with others"
+            "kinesis_trident.stop(query), which settles its last batch; then read it together with others"
         )
         raise HomeError(msg)
     inflight = alone.inflight()
@@ -98,7 +98,7 @@ def move_in(home: SourceStore, epoch: int, alone: SourceStore, host: str, pid: i
         msg = (
             f"stream {alone.layout.stream!r} was read alone until now, and {unacked} records of it are not acked "
             f"({alone.layout.inflight}). Start the query once more with this stream alone, ack or fail them, and end "
-            "it with spout.stop(query); then read it together with others"
+            "it with kinesis_trident.stop(query); then read it together with others"
         )
         raise HomeError(msg)
     ours = home.settled()

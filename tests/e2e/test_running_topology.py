@@ -205,6 +205,30 @@ def test_without_tracking_a_failure_fails_the_batch_and_not_the_record(
     assert stage.settled == 1
 
 
+def test_tracking_that_is_turned_off_keeps_the_verdict_of_the_batch_in_hand(
+    stage: Stage, started: Callable[..., RunningTopology]
+) -> None:
+    stage.put(["the bad", "man"])
+
+    def words(gate: Gate, **more: Any) -> TridentTopology:
+        topology = TridentTopology(stage.spark)
+        (
+            topology.new_stream("lines", spout(stage, scheme=string_scheme("text"), **more))
+            .each(["text", "attempt"], Split(), ["word"])
+            .partition_persist(InDriver(), ["word"], gate)
+        )
+        return topology
+
+    running = started(words(Gate(RuntimeError("no such table"), is_open=True)), trigger=AVAILABLE_NOW)
+    with pytest.raises(StreamingQueryException, match="no such table"):
+        running.await_termination(PATIENCE)
+    gate = Gate(is_open=True)
+    running = started(words(gate, tracking=False), trigger=AVAILABLE_NOW)
+    assert running.await_termination(PATIENCE)
+    # The record that failed is not in the replay. It comes back by itself.
+    assert gate.taken == [["man"], ["bad", "the"]]
+
+
 def test_what_is_no_stream_or_no_scheme_is_refused(stage: Stage) -> None:
     topology = TridentTopology(stage.spark)
     with pytest.raises(TopologyError, match="dict is no stream; give KinesisSpout"):

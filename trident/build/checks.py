@@ -49,7 +49,7 @@ def check_kind(operation: str, factory: StateFactory, kind: DataType) -> None:
         msg = (
             f"{operation}: its values are {kind.simpleString()}, which serializer={name!r} cannot store. Cast the "
             "field before (decimal to double or bigint, timestamp to bigint or string), or give the state a "
-            "trident.stores.Serializer that takes it"
+            "kinesis_trident.trident.Serializer that takes it"
         )
         raise TopologyError(msg)
 

@@ -38,7 +38,7 @@ class StoreMap(VersionedBackingMap[Any]):
         key_factory: of the keys; None for Trident's.
         key_prefix: stands before each key.
         retries: of a request that got no answer.
-        attempt: of this task at its batch, see `trident.state.ATTEMPT`; None: not known, so no fence.
+        attempt: of this task at its batch, see `kinesis_trident.trident.ATTEMPT`; None: not known, so no fence.
         sleep: seconds, between retries.
     """
 

@@ -5,7 +5,7 @@
         def connect(self, my_server):
             return lambda kind: MyMap(my_server, kind)
 
-`connect(kind)` gives a new connection of `trident.stores.StateType`, all of them to the same data, empty at first. A
+`connect(kind)` gives a new connection of a `StateType`, all of them to the same data, empty at first. A
 `VersionedBackingMap` is tried with late tasks of older attempts, too. To see compared values when a test fails, call
 `pytest.register_assert_rewrite("kinesis_trident.trident.testing.conformance")` before the import.
 """  # noqa: D415
