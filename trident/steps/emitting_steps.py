@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.columns import batch_of, checked
 from kinesis_trident.bolt.steps.functions import Judged, reason_of
 from kinesis_trident.trident.errors import OperationError, TridentError
@@ -35,7 +36,7 @@ class _Emitted:
         before = len(rows)
         try:
             execute(self._collector)
-        except TridentError:
+        except (TridentError, FailedException):
             raise
         except Exception as error:
             del rows[before:]
@@ -132,7 +133,7 @@ class ArrowStep(_EachStep):
         try:
             new, source = self.function.execute(batch)
             return [(self._checked(new, source, batch.num_rows), at + source.astype(np.int64))]
-        except TridentError:
+        except (TridentError, FailedException):
             raise
         except Exception as error:
             if batch.num_rows == 1:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.functions import Judged, reason_of
 from kinesis_trident.trident.errors import TridentError
 from kinesis_trident.trident.operations import Filter
@@ -68,7 +69,7 @@ class FilterStep:
             try:
                 if self.filter.is_keep(tup):
                     keep.append(row)
-            except TridentError:
+            except (TridentError, FailedException):
                 raise
             except Exception as error:
                 failed[row] = reason_of(error)

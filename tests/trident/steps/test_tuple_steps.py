@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_trident.bolt.errors import BatchFailedError
+from kinesis_trident.bolt.errors import BatchFailedError, FailedException
 from kinesis_trident.trident import ArrowFunction, Debug, Filter, FilterNull, Function, OperationError
 from kinesis_trident.trident.errors import StoreUnavailableError
 from kinesis_trident.trident.run.attempt import Untracked
@@ -322,3 +322,32 @@ def test_words_are_split_in_bulk() -> None:
 
     step = ArrowStep("each(Split)", Split(), ("x",), pa.schema([("word", pa.string())]), pa.schema([]))
     assert step(batch(1, 22)).rows.to_pylist() == [{"word": ""}, {"word": "1"}, {"word": ""}, {"word": "22"}]
+
+
+class LaterFunction(Function):
+    def execute(self, tup, collector):  # type: ignore[no-untyped-def]
+        raise FailedException("the model is being loaded")
+
+
+class LaterArrow(ArrowFunction):
+    def execute(self, batch):  # type: ignore[no-untyped-def]
+        raise FailedException("the model is being loaded")
+
+
+class LaterFilter(Filter):
+    def is_keep(self, tup):  # type: ignore[no-untyped-def]
+        raise FailedException("the model is being loaded")
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        FunctionStep("later", LaterFunction(), ("n",), M, N),
+        ArrowStep("later", LaterArrow(), ("n",), M, N),
+        FilterStep("later", LaterFilter(), ("n",), NX),
+    ],
+    ids=["function", "Arrow function", "filter"],
+)
+def test_an_operation_that_asks_for_a_replay_fails_no_row(step: TridentStep) -> None:
+    with pytest.raises(BatchFailedError, match="later: FailedException: the model is being loaded"):
+        Pipeline((step,))(batch(1, 2))
