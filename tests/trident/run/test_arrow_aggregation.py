@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, LongType, StructType
 
-from kinesis_trident.trident import CombinerAggregator, Count, Max, Min, Sum, partials
+from kinesis_trident.trident import CombinerAggregator, Count, Max, Min, Sum
 from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import AggregateNode, Node
 from kinesis_trident.trident.errors import OperationError
+from kinesis_trident.trident.run import arrow_aggregation
 from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
 
 FOLDS: dict[str, Callable[[Any], Any]] = {"count": sum, "sum": sum, "min": min, "max": max}
@@ -81,8 +82,8 @@ def test_groups_are_those_of_the_tuples(
     tuples: int,
     groups: int,
 ) -> None:
-    monkeypatch.setattr(partials, "_TUPLES", tuples)
-    monkeypatch.setattr(partials, "_GROUPS", groups)
+    monkeypatch.setattr(arrow_aggregation, "_TUPLES", tuples)
+    monkeypatch.setattr(arrow_aggregation, "_GROUPS", groups)
     schema = "a string; b integer; n long"
     step = made(aggregator, keys, schema)
     assert step is not None
@@ -121,8 +122,8 @@ def test_one_row_a_group_leaves_the_worker() -> None:
 
 
 def test_tuples_that_are_all_different_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partials, "_TUPLES", 1000)
-    monkeypatch.setattr(partials, "_GROUPS", 10_000)
+    monkeypatch.setattr(arrow_aggregation, "_TUPLES", 1000)
+    monkeypatch.setattr(arrow_aggregation, "_GROUPS", 10_000)
     schema = "a long; n long"
     step = made(Sum(), ("a",), schema)
     assert step is not None
