@@ -337,7 +337,7 @@ def records(first: int, count: int) -> pa.RecordBatch:
 
 def running(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", "from console.cli import main; main()", *arguments],
+        [sys.executable, "-c", "from kinesis_trident.console.cli import main; main()", *arguments],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         text=True,
