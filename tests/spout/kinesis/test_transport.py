@@ -184,8 +184,8 @@ def test_an_answer_that_ends_early_is_an_error(behave: Callable[[socket.socket],
         at_once, plain = outcome(url, at_once=True), outcome(url, at_once=False)
 
     assert at_once[0] == "ConnectionClosedError"
-    # botocore takes it for an answer without anything in it.
-    assert plain == {}
+    # botocore of late takes it for an answer without anything in it.
+    assert plain == {} or plain[0] == "ConnectionClosedError"
 
 
 def test_each_of_many_large_answers_at_a_time_is_what_was_sent() -> None:
