@@ -14,9 +14,10 @@ from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConf
 from kinesis_trident.spout.errors import OptionsError, SpoutError
 from kinesis_trident.spout.options.connection import options_of
 from kinesis_trident.spout.options.other_connectors import OTHERS, other_options_markdown
-from kinesis_trident.spout.options.rules import _warn_once, by_name
+from kinesis_trident.spout.options.rules import _warn_once
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.options.source import TABLE, Options, options_markdown
+from kinesis_trident.spout.options.table import by_name
 from kinesis_trident.spout.planner.exhausted import counted
 
 LEAST = {"streamName": "orders", "applicationName": "app", "zookeeper.hosts": "zk:2181"}
