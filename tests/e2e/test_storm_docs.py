@@ -49,9 +49,9 @@ def blocks(stage: Stage) -> list[str]:
         assert theirs in text
         text = text.replace(theirs, mine)
     # The last needs records in flight.
-    whole, last = text.split("from bolt import Acks\n")
+    whole, last = text.split("from kinesis_trident import Acks\n")
     last, rest = last.split("\nimport pyarrow as pa\n")
-    return [whole, "import pyarrow as pa\n" + rest, "from bolt import Acks\n" + last]
+    return [whole, "import pyarrow as pa\n" + rest, "from kinesis_trident import Acks\n" + last]
 
 
 class Fails(BasicBolt):
