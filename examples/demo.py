@@ -1,11 +1,11 @@
-"""The demo: the orders job on real servers, killed the hard way half-way, with the result checked at the end.
+"""The demo: the orders job on real servers, killed with SIGKILL half-way, with its result checked at the end.
 
     python examples/demo.py            # everything embedded: ZooKeeper, Kinesis, Spark
-    python examples/demo.py --wait     # ... and the servers stay up at the end, to look around
+    python examples/demo.py --wait     # ... and the servers keep running at the end, to look around
     python examples/demo.py --zookeeper zk1:2181 --endpoint localstack
 
-Of 20,000 orders 1 % cannot be parsed, and 1 % fail twice and then succeed. Exits with 1 when the result is not what
-it must be.
+Of 20,000 orders 1 % cannot be parsed, and another 1 % fail twice and then succeed. Exits with 1 if the result is not
+as expected.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ REGION = "us-east-1"
 SHARDS = 4
 BATCHES = 8
 DEADLINE = 600.0
-"""Seconds for the job, both its lives together."""
+"""Seconds for both runs of the job together."""
 
 
 def orders(count: int, seed: int) -> tuple[list[tuple[str, bytes]], Truth]:
-    """Orders as (key, data): every 100th cannot be parsed, every 100th (another one) fails twice."""
+    """Make orders as (key, data): one in 100 cannot be parsed, another one in 100 fails twice."""
     rng = random.Random(seed)
     records, amounts = [], {}
     for number in range(count):
@@ -62,7 +62,7 @@ def orders(count: int, seed: int) -> tuple[list[tuple[str, bytes]], Truth]:
 
 
 def fill(kinesis, stream: str, records: list[tuple[str, bytes]]) -> None:  # type: ignore[no-untyped-def]
-    """Make the stream and put the orders into it."""
+    """Create the stream and write the orders to it."""
     kinesis.create_stream(StreamName=stream, ShardCount=SHARDS)
     kinesis.get_waiter("stream_exists").wait(StreamName=stream, WaiterConfig={"Delay": 1})
     for at in range(0, len(records), 500):
@@ -88,16 +88,16 @@ class Job:
 
     @property
     def ended(self) -> int | None:
-        """The exit code, None while it runs."""
+        """The exit code, or None while it runs."""
         return self._process.poll() if self._process else None
 
     def kill(self) -> int:
-        """SIGKILL to the driver, its JVM and all Python workers: nobody gets to say goodbye. Returns how many."""
+        """SIGKILL to the driver, its JVM and all Python workers: no process can clean up. Return how many."""
         if self._process is None or self._process.poll() is not None:
             return 0
         root = psutil.Process(self._process.pid)
         tree: set[psutil.Process] = set()
-        # Stopped ones start no others, so this comes to an end.
+        # A stopped process starts no others, so this loop ends.
         while found := {root, *root.children(recursive=True)} - tree:
             for process in found:
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -110,18 +110,18 @@ class Job:
         return len(tree)
 
     def end(self) -> int:
-        """Ask it to end after the batch in hand."""
+        """Ask it to end after the current batch."""
         assert self._process is not None
         self._process.terminate()
         return self._process.wait(timeout=300)
 
     def tail(self) -> str:
-        """The end of what it printed."""
+        """Return the end of what it printed."""
         return self._log.read_text(errors="replace")[-3000:]
 
 
 class Steps:
-    """What happens, numbered, one line each."""
+    """Prints what happens as numbered lines."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -133,7 +133,7 @@ class Steps:
         self._console.print(f"[bold]{self._number}.[/] {text}")
 
     def add(self, text: str) -> None:
-        """Print what else there is to say of it."""
+        """Print one more line about this step."""
         self._console.print(f"   {text}")
 
 
@@ -147,26 +147,34 @@ def watch(console: Console, steps: Steps, client: KazooClient, base: str, job: J
             if progress.read > killed_at:
                 state = ""
             live.update(Group(*([progress.table] if progress.read else []), Text(state, style="dim")))
-            # Between two batches little would be at stake; from three quarters on it is done all the same.
+            # A kill between two batches proves little; from three quarters on the job is killed all the same.
             if not killed_at and progress.read >= total * (0.5 if progress.in_hand else 0.75):
                 count = job.kill()
                 killed_at, state = progress.read, "Spark is starting again ..."
-                steps.say(f"{progress.read:,} are read: SIGKILL to the driver, its JVM and workers")
-                hand = f"batch {progress.in_hand} was in hand" if progress.in_hand else "no batch was in hand"
-                steps.add(f"{count} processes are gone; {hand}")
-                steps.say("the same command again: what was in hand is replayed with the same rows")
+                steps.say(f"{progress.read:,} orders are read: SIGKILL to the driver, its JVM and workers")
+                hand = (
+                    f"batch {progress.in_hand} was unfinished"
+                    if progress.in_hand
+                    else "no batch was unfinished"
+                )
+                steps.add(f"{count} processes are killed; {hand}")
+                steps.say("the same command again: the unfinished batch is replayed with the same rows")
                 job.start()
             if progress.read >= total and not progress.retrying:
                 return
             if job.ended is not None or time.monotonic() > deadline:
-                why = f"the job ended with {job.ended}" if job.ended is not None else "not done in time"
+                why = (
+                    f"the job exited with code {job.ended}"
+                    if job.ended is not None
+                    else f"the job was not done after {DEADLINE:.0f} s"
+                )
                 sys.exit(f"the demo failed: {why}\n{job.tail()}")
             time.sleep(0.1)
 
 
 @contextlib.contextmanager
 def servers(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """ZooKeeper's hosts and Kinesis's endpoint: those asked for, else embedded ones."""
+    """Yield ZooKeeper's hosts and Kinesis's endpoint: those asked for, or embedded ones."""
     with contextlib.ExitStack() as stack:
         hosts = asked.zookeeper or stack.enter_context(EmbeddedZooKeeper()).hosts
         endpoint = asked.endpoint or stack.enter_context(EmbeddedKinesis()).endpoint_url
@@ -174,15 +182,15 @@ def servers(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 
 def show(asked: argparse.Namespace, console: Console, output: Path, hosts: str, endpoint: str) -> bool:
-    """The demo on running servers; whether the result is right."""
+    """Run the demo on running servers, and return True if the result is right."""
     steps = Steps(console)
     steps.say(f"ZooKeeper is at {hosts}, Kinesis at {endpoint}")
     url = get_service_endpoint("kinesis") if endpoint == "localstack" else endpoint
     kinesis = boto3.client("kinesis", endpoint_url=url, region_name=REGION)
     stream = f"orders-{uuid.uuid4().hex[:8]}"
     records, truth = orders(asked.orders, seed=7)
-    steps.say(f"{len(records):,} orders go into stream {stream} of {SHARDS} shards")
-    steps.add(f"{truth.bad} of them cannot be parsed, as many others fail twice and then succeed")
+    steps.say(f"{len(records):,} orders are written to stream {stream}, which has {SHARDS} shards")
+    steps.add(f"{truth.bad} of them cannot be parsed; another {truth.bad} fail twice, then succeed")
     fill(kinesis, stream, records)
     summary = kinesis.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]
     created = round(summary["StreamCreationTimestamp"].timestamp() * 1000)
@@ -203,23 +211,23 @@ def show(asked: argparse.Namespace, console: Console, output: Path, hosts: str, 
         steps.say("the job starts: examples/orders.py, a Spark driver with its JVM and workers")
         job.start()
         watch(console, steps, client, base, job, len(records))
-        steps.say("every order is acked or in the dead letter: the job is asked to end")
+        steps.say("every order is acked or in the dead letter: SIGTERM asks the job to stop")
         code = job.end()
         console.print(take_progress(client, base).table, "")
         letters = dead_letters(output / "dead-letters")
         good = show_result(console, output, truth, letters) and code == 0
         console.print()
         show_dead_letters(console, letters)
-        console.print("\nwhat stands in ZooKeeper now:")
+        console.print("\nZooKeeper now holds:")
         console.print(tree(client, base))
         if asked.wait:
             command = os.path.relpath(Path(sys.executable).with_name("kinesis-trident"))
-            console.print("\nlook for yourself, in another terminal:")
+            console.print("\nto look for yourself, run in another terminal:")
             for view in ("checkpoints", "dead-letters"):
                 console.print(Text(f"  {command} {view} {APPLICATION} --zookeeper {hosts}"), soft_wrap=True)
             node = f"{base}/checkpoints/{min(client.get_children(f'{base}/checkpoints'))}"
             console.print(Text(f"  zkCli.sh -server {hosts} get '{node}'"), soft_wrap=True)
-            console.input("the servers are up; press Enter to end ")
+            console.input("the servers keep running; press Enter to stop them ")
         return good
     finally:
         client.stop()
@@ -228,7 +236,7 @@ def show(asked: argparse.Namespace, console: Console, output: Path, hosts: str, 
 
 
 def main() -> None:
-    """Run the demo; exits with 1 when the result is not what it must be."""
+    """Run the demo; exit with 1 if the result is not as expected."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -236,9 +244,9 @@ def main() -> None:
     parser.add_argument(
         "--endpoint", help="endpoint of a running Kinesis, or localstack; embedded by default"
     )
-    parser.add_argument("--orders", type=int, default=20_000, help="how many; at least 800")
+    parser.add_argument("--orders", type=int, default=20_000, help="number of orders; at least 800")
     parser.add_argument(
-        "--wait", action="store_true", help="keep the servers up at the end, until Enter is pressed"
+        "--wait", action="store_true", help="keep the servers running at the end, until you press Enter"
     )
     asked = parser.parse_args()
     for name, value in {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo"}.items():
@@ -251,7 +259,7 @@ def main() -> None:
         servers(asked) as (hosts, endpoint),
     ):
         good = show(asked, console, Path(folder), hosts, endpoint)
-    verdict = "[green]all as it must be[/]" if good else "[red]NOT as it must be[/]"
+    verdict = "[green]everything is as expected[/]" if good else "[red]the result is NOT as expected[/]"
     console.print(f"\n{verdict}, after {time.monotonic() - began:.0f} s")
     if not good:
         sys.exit(1)

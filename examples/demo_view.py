@@ -1,4 +1,4 @@
-"""What the demo shows: progress as ZooKeeper has it, the comparison at the end, and the nodes. Fits 80 columns."""
+"""The demo's output: progress as ZooKeeper has it, the comparison at the end, and the nodes. Fits 80 columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Progress", "Truth", "dead_letters", "show_dead_letters", "show_resul
 
 @dataclass(frozen=True)
 class Truth:
-    """What was put into the stream: the amounts of the good orders by id, and how many bad ones."""
+    """The orders in the stream: the amounts of the good ones by id, and the number of bad ones."""
 
     amounts: dict[str, float]
     bad: int
@@ -30,7 +30,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Progress:
-    """What ZooKeeper says. `in_hand` is the batch that is pinned and not settled, if any."""
+    """The progress that ZooKeeper holds. `in_hand` is the batch that is pinned and not settled, if any."""
 
     table: Table
     read: int
@@ -89,13 +89,13 @@ def _short(text: str) -> str:
 
 
 def dead_letters(folder: Path) -> list[dict[str, Any]]:
-    """All documents of a dead-letter folder."""
+    """Read all documents of a dead-letter folder."""
     files = sorted(folder.rglob("*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
 def show_result(console: Console, output: Path, truth: Truth, letters: list[dict[str, Any]]) -> bool:
-    """Compare what the job wrote with what was put into the stream; whether all is as it must be."""
+    """Compare what the job wrote with the orders in the stream, and return True if all is as expected."""
     written = ds.dataset(output / "orders", format="parquet").to_table()
     counts = Counter(written.column("order_id").to_pylist())
     ids = Counter(letter["messageId"] for letter in letters)
@@ -120,7 +120,7 @@ def show_result(console: Console, output: Path, truth: Truth, letters: list[dict
 
 
 def show_dead_letters(console: Console, letters: list[dict[str, Any]]) -> None:
-    """The reasons in the dead letter, and the life of one record."""
+    """Print the reasons in the dead letter, and the attempts of one record."""
     reasons = Counter(letter["reasons"][-1]["reason"].partition(":")[0] for letter in letters)
     console.print(
         "reasons in the dead letter:", ", ".join(f"{name} ({n})" for name, n in reasons.most_common())
@@ -128,7 +128,7 @@ def show_dead_letters(console: Console, letters: list[dict[str, Any]]) -> None:
     if letters:
         first = letters[0]
         console.print(
-            Text(f"one of them, {_short(first['messageId'])}, was tried {first['attempts']} times:")
+            Text(f"one of them, {_short(first['messageId'])}, was delivered {first['attempts']} times:")
         )
         for one in first["reasons"]:
             time = one["time"].partition("T")[2].partition(".")[0]
@@ -136,7 +136,7 @@ def show_dead_letters(console: Console, letters: list[dict[str, Any]]) -> None:
 
 
 def tree(client: KazooClient, base: str) -> Tree:
-    """What stands in ZooKeeper, a line a node: of a folder its first node, and how many more there are."""
+    """Show the nodes in ZooKeeper, one per line: of a folder its first node, and the number of the others."""
     root = Tree(Text(base))
     for name in sorted(client.get_children(base)):
         path = f"{base}/{name}"

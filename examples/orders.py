@@ -1,9 +1,9 @@
-"""The main job: orders from Kinesis, each acked or failed by itself, written exactly once.
+"""The main job: read orders from Kinesis, ack or fail each one on its own, and write each one exactly once.
 
     python examples/orders.py --stream orders --zookeeper localhost:2181 --output out
 
-What cannot be parsed comes back in later micro-batches, with backoff, and goes to the dead letter after the last
-retry. Ctrl-C, or SIGTERM, ends after the batch in hand.
+An order that cannot be parsed comes back in later micro-batches, with backoff, and goes to the dead letter after the
+last retry. Ctrl-C or SIGTERM ends the job after the current batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FLAKY_FAILURES = 2
 
 
 def parse(record):  # type: ignore[no-untyped-def]
-    """One order; an exception fails this record only."""
+    """Parse one order; an exception fails this record only."""
     order = json.loads(record.data)
     if order.get("flaky") and record.attempt <= FLAKY_FAILURES:
         msg = "the price service does not answer"
@@ -39,14 +39,14 @@ def main() -> None:
     arguments.add_argument("--stream", default="orders")
     arguments.add_argument("--application", default="orders-demo")
     arguments.add_argument("--zookeeper", default="localhost:2181")
-    arguments.add_argument("--endpoint", help="another endpoint than AWS's, or localstack")
+    arguments.add_argument("--endpoint", help="an endpoint other than AWS's, or localstack")
     arguments.add_argument("--region", default="us-east-1")
     arguments.add_argument("--output", required=True)
     arguments.add_argument("--master", default="local[2]")
     arguments.add_argument("--records-per-batch", type=int)
     asked = arguments.parse_args()
 
-    # Spark's workers run this Python, with the packages that are installed here.
+    # Spark's workers run this Python, which has the packages installed.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     ensure_java()
     spark = (
@@ -74,8 +74,8 @@ def main() -> None:
     orders = spark.readStream.format("kinesis-trident").options(**options).load()
 
     def write(df: DataFrame, txid: int, outcomes: Outcomes) -> None:
-        # A replayed batch has the same txid and the same rows: it replaces what the first attempt wrote. A run that
-        # was paused and wakes late writes beside the newer one: of each txid the highest epoch counts.
+        # A replayed batch has the same txid and the same rows, and replaces what the first attempt wrote. A run that
+        # was paused and wakes late writes beside the newer one: for each txid, the highest epoch counts.
         good = df.drop("messageId")
         good.write.mode("overwrite").parquet(f"{asked.output}/orders/txid={txid}/epoch={outcomes.epoch}")
 

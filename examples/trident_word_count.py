@@ -1,9 +1,9 @@
-"""Trident's word count: sentences from Kinesis, their words counted in a state, each record exactly once.
+"""Trident's word count: read sentences from Kinesis and count their words in a state, each record exactly once.
 
     python examples/trident_word_count.py --stream lines --zookeeper localhost:2181 --redis redis://localhost
 
-Without `--redis` the counts are in memory. `--try` needs nothing but Python: it starts a ZooKeeper and a Kinesis, puts
-some sentences into a stream, one of which fails at first, and counts their words.
+Without `--redis` the counts are kept in memory. `--try` needs nothing but Python: it starts a ZooKeeper and a Kinesis,
+writes some sentences to a stream, one of which fails at first, and counts their words.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ SENTENCES = (
 
 
 class Split(Function):
-    """The words of a sentence."""
+    """Splits a sentence into words."""
 
     def execute(self, tup: TridentTuple, collector: TridentCollector) -> None:
-        """Emit each word; the sentence that fails at first comes again in a later batch, and counts once."""
+        """Emit each word; the sentence that fails at first comes back in a later batch, and counts once."""
         sentence = tup["data"].decode()
         if sentence == "fails at first" and tup["attempt"] == 1:
             raise ValueError(sentence)
@@ -58,7 +58,7 @@ class Split(Function):
 
 
 class Newest(State):
-    """The newest count of each word, for the screen: in the driver, as a dictionary."""
+    """Keeps the newest count of each word in a dictionary of the driver, to print it."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
@@ -71,7 +71,7 @@ class Newest(State):
 
 
 class NewestFactory(StateFactory):
-    """Its states share one dictionary."""
+    """Makes states that share one dictionary."""
 
     driver_local = True
     # A replay sets the same words again.
@@ -81,7 +81,7 @@ class NewestFactory(StateFactory):
         self.counts: dict[str, int] = {}
 
     def make_state(self, conf: Mapping[str, Any], partition_index: int, num_partitions: int) -> Newest:
-        """The same for all."""
+        """Make the state, with the same dictionary for all."""
         return Newest(self.counts)
 
 
@@ -89,7 +89,7 @@ class Remember(StateUpdater[Newest]):
     """Takes the new values of the counts."""
 
     def update_state(self, state: Newest, tuples: Sequence[TridentTuple], collector: Any) -> None:
-        """A word's newest count replaces the one before."""
+        """Replace each word's count with its newest one."""
         state.counts.update((tup["word"], tup["count"]) for tup in tuples)
 
 
@@ -100,7 +100,7 @@ def counted(
     newest: NewestFactory,
     checkpoint: str,
 ) -> RunningTopology:
-    """Count what is in the stream: the topology, running, and its states updated batch by batch."""
+    """Start the topology that counts the words in the stream, batch by batch."""
     topology = TridentTopology(spark)
     counts = (
         topology.new_stream("spout1", spark.readStream.format("kinesis-trident").options(**options).load())
@@ -115,7 +115,7 @@ def counted(
 
 @contextmanager
 def started_here(stream: str) -> Iterator[dict[str, str]]:
-    """A ZooKeeper and a Kinesis with sentences in a stream, for as long as this lasts: the source's options."""
+    """Run a ZooKeeper and a Kinesis with sentences in a stream, and yield the source's options for them."""
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         os.environ.setdefault(variable, "example")
     with EmbeddedZooKeeper() as zookeeper, EmbeddedKinesis() as kinesis:
@@ -130,22 +130,26 @@ def started_here(stream: str) -> Iterator[dict[str, str]]:
 
 
 def main() -> None:
-    """Count what is in the stream, print the words that came most, and end."""
+    """Count the words in the stream, print the most frequent ones, and end."""
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    arguments.add_argument("--try", action="store_true", dest="embedded", help="start all servers here")
+    arguments.add_argument(
+        "--try", action="store_true", dest="embedded", help="start all servers on this machine"
+    )
     arguments.add_argument("--stream", default="lines")
     arguments.add_argument("--application", default="trident-word-count")
     arguments.add_argument("--zookeeper", default="localhost:2181")
-    arguments.add_argument("--endpoint", help="another endpoint than AWS's")
+    arguments.add_argument("--endpoint", help="an endpoint other than AWS's")
     arguments.add_argument("--region", default="us-east-1")
-    arguments.add_argument("--redis", help="keep the counts there: redis://host:6379/0")
-    arguments.add_argument("--checkpoint", help="Spark's checkpoint; needed where the counts are to go on")
+    arguments.add_argument("--redis", help="the Redis that keeps the counts: redis://host:6379/0")
+    arguments.add_argument(
+        "--checkpoint", help="Spark's checkpoint; needed if a later run is to continue the counts"
+    )
     arguments.add_argument("--master", default="local[2]")
     asked = arguments.parse_args()
 
-    # Spark's workers run this Python, with the packages that are installed here.
+    # Spark's workers run this Python, which has the packages installed.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     ensure_java()
     options = {
@@ -168,7 +172,7 @@ def main() -> None:
 
 
 def show(asked: argparse.Namespace, options: dict[str, str], state: MapStateFactory, checkpoint: str) -> None:
-    """Run the topology to the end of the stream, and print the words that it met and that came most."""
+    """Run the topology to the end of the stream, and print the most frequent words."""
     spark = SparkSession.builder.master(asked.master).appName(asked.application).getOrCreate()
     newest = NewestFactory()
     counted(spark, options, state, newest, checkpoint).await_termination()

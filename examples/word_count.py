@@ -1,9 +1,9 @@
-"""Storm's word count: sentences from Kinesis, words split and counted by bolts, nothing lost when a bolt fails.
+"""Storm's word count: split and count the words of sentences from Kinesis in bolts; no word is lost if a bolt fails.
 
     python examples/word_count.py --stream lines --zookeeper localhost:2181 --output counts
 
-Each task of the last bolt writes its words' counts of one micro-batch to a file named by txid and task, which a replay
-replaces. A sentence that failed in part comes again as a whole: at least once, as in Storm.
+Each task of the last bolt writes its counts of one micro-batch to a file named by txid and task, which a replay
+replaces. A sentence that failed in part comes back as a whole: at least once, as in Storm.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kinesis_trident import (
 
 
 class SplitSentence(BasicBolt):
-    """A tuple for each word, anchored to the sentence."""
+    """Emits a tuple for each word, anchored to the sentence."""
 
     fields = "word string"
 
@@ -47,7 +47,7 @@ class WordCount(BasicBolt):
         self.output = output
 
     def prepare(self, context: TopologyContext) -> None:
-        """Begin a batch."""
+        """Prepare for a batch."""
         self.path = self.output / f"{context.txid}-{context.task}.json"
         self.counts: Counter[str] = Counter()
 
@@ -56,27 +56,27 @@ class WordCount(BasicBolt):
         self.counts[tup["word"]] += 1
 
     def cleanup(self) -> None:
-        """The batch's words have all come."""
+        """Write the counts, as all words of the batch have arrived."""
         if self.counts:
             self.path.write_text(json.dumps(self.counts))
 
 
 def main() -> None:
-    """Read what is in the stream, and end."""
+    """Count the words in the stream, print them, and end."""
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     arguments.add_argument("--stream", default="lines")
     arguments.add_argument("--application", default="word-count")
     arguments.add_argument("--zookeeper", default="localhost:2181")
-    arguments.add_argument("--endpoint", help="another endpoint than AWS's")
+    arguments.add_argument("--endpoint", help="an endpoint other than AWS's")
     arguments.add_argument("--region", default="us-east-1")
     arguments.add_argument("--output", type=Path, required=True)
     arguments.add_argument("--master", default="local[2]")
     asked = arguments.parse_args()
     asked.output.mkdir(parents=True, exist_ok=True)
 
-    # Spark's workers run this Python, with the packages that are installed here.
+    # Spark's workers run this Python, which has the packages installed.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     ensure_java()
     spark = SparkSession.builder.master(asked.master).appName(asked.application).getOrCreate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -70,3 +71,16 @@ def test_what_a_page_names_is_there(page: str) -> None:
     links = [link for link in re.findall(r"\]\(([^)#]+)", text) if not link.startswith("https://")]
     paths = re.findall(r"`((?:[a-z_]+/)+[a-z_]*(?:\.[a-z]+)?)`", text)
     assert [one for one in (*links, *paths) if not (ROOT / one).exists()] == []
+
+
+def test_make_test_says_first_what_it_installs(tmp_path: Path) -> None:
+    """The installation is silent and takes minutes: without these lines nothing shows that it runs."""
+    command = ["make", "--dry-run", "--no-print-directory", "test", f"VENV={tmp_path / 'venv'}"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    before, found, after = printed.partition("-m venv")
+    assert found
+    assert before.startswith('echo "make test:')
+    for name in ("Redis", "memcached", "PostgreSQL", "Chromium", "kinesis-local", "kinesalite"):
+        assert name in before, name
+        assert name in " ".join((ROOT / "README.md").read_text().split()), name
+    assert after.index("echo ") < after.index("-m pip install")

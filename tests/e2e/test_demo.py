@@ -27,7 +27,7 @@ def test_the_demo_ends_well_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [" ".join(line.replace("│", " ").split()) for line in done.stdout.splitlines()]
     for wanted in (
-        "5. the same command again: what was in hand is replayed with the same rows",
+        "5. the same command again: the unfinished batch is replayed with the same rows",
         "good orders written 1,980 1,980 ok",
         "orders written more than once 0 0 ok",
         "orders missing 0 0 ok",
@@ -36,7 +36,7 @@ def test_the_demo_ends_well_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         "reasons in the dead letter: JSONDecodeError (20)",
     ):
         assert wanted in lines, done.stdout
-    assert "all as it must be" in lines[-1]
+    assert "everything is as expected" in lines[-1]
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
