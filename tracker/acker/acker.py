@@ -13,10 +13,11 @@ from enum import Enum
 
 import numpy as np
 
-from kinesis_trident.tracker.acker.arrays import Bools, Int64s, int64s, one_each, signed, together
+from kinesis_trident.tracker.acker.arrays import Bools, Int64s, int64s, one_each, together
 from kinesis_trident.tracker.acker.blocks import TreeBlock
 from kinesis_trident.tracker.acker.buckets import Bucket
 from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.ids import signed
 
 __all__ = ["Acker", "TreeOutcome", "acker_of"]
 

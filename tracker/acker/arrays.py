@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Runs", "int64s", "one_each", "signed", "together"]
+__all__ = ["Runs", "int64s", "one_each", "together"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -123,11 +123,6 @@ class Runs:
             firsts[beyond] = begun = self._firsts[earlier]
             beyond = beyond[begun > numbers[beyond]]
         return run, firsts
-
-
-def signed(number: int) -> int:
-    """A 64-bit number, signed."""
-    return (number + 2**63) % 2**64 - 2**63
 
 
 def int64s(numbers: Int64s) -> Int64s:

@@ -348,7 +348,7 @@ def test_a_stored_run_is_addressed_by_its_last_record() -> None:
     last = RecordPosition(6)
     assert (tracker.next_retry(4_999), tracker.next_retry(5_000)) == (None, last)
     tracker.emit(last, retry=True)
-    assert tracker.pending[0].attempt == 2
+    assert next(tracker.entries()).attempt == 2
     tracker.ack(last)
     assert tracker.checkpoint == RecordPosition(9)
 
