@@ -22,7 +22,6 @@ __all__ = [
     "of_turn",
     "ordinal_of",
     "roots",
-    "shard_of",
     "signed",
     "tag",
     "tag_of",
@@ -91,11 +90,6 @@ def roots(batch_tag: int, shard_index: int, ordinals: Int64s) -> Int64s:
 def tag_of(roots_: Int64s) -> Int64s:
     """The tags within roots."""
     return (roots_.view(np.uint64) >> np.uint64(_TAG_SHIFT)).view(np.int64)
-
-
-def shard_of(roots_: Int64s) -> Int64s:
-    """The shard indexes within roots."""
-    return (roots_ >> np.int64(_ORDINAL_BITS)) & np.int64(MAX_SHARDS - 1)
 
 
 def turn_of(roots_: Int64s) -> Int64s:
