@@ -22,11 +22,12 @@ __all__ = [
     "of_turn",
     "ordinal_of",
     "roots",
-    "shard_of",
+    "signed",
     "tag",
     "tag_of",
     "tuple_ids",
     "turn_of",
+    "xor_of",
 ]
 
 Int64s = npt.NDArray[np.int64]
@@ -37,6 +38,16 @@ _SHARD_BITS = 14
 _TAG_SHIFT = _ORDINAL_BITS + _SHARD_BITS
 MAX_ORDINAL = (1 << _ORDINAL_BITS) - 1
 MAX_SHARDS = 1 << _SHARD_BITS
+
+
+def signed(number: int) -> int:
+    """Return a 64-bit number as the signed one of the same bits."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def xor_of(ids: Int64s | UInt64s) -> int:
+    """Return the XOR of 64-bit ids, signed: the value of a tree that nothing but these is known of."""
+    return signed(int(np.bitwise_xor.reduce(ids)))
 
 
 def mix64(values: UInt64s) -> UInt64s:
@@ -79,11 +90,6 @@ def roots(batch_tag: int, shard_index: int, ordinals: Int64s) -> Int64s:
 def tag_of(roots_: Int64s) -> Int64s:
     """The tags within roots."""
     return (roots_.view(np.uint64) >> np.uint64(_TAG_SHIFT)).view(np.int64)
-
-
-def shard_of(roots_: Int64s) -> Int64s:
-    """The shard indexes within roots."""
-    return (roots_ >> np.int64(_ORDINAL_BITS)) & np.int64(MAX_SHARDS - 1)
 
 
 def turn_of(roots_: Int64s) -> Int64s:

@@ -17,7 +17,7 @@ import xxhash
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA
 from kinesis_trident.tracker.ids import mix64, of_turn, turn_of
 
-__all__ = ["Anchors", "anchors_of", "child_edges", "groups_of", "places_of", "salt_of"]
+__all__ = ["Anchors", "anchors_of", "child_edges", "groups_of", "salt_of"]
 
 _TYPE = ARROW_SCHEMA.field(ANCHORS).type
 
@@ -92,11 +92,11 @@ def groups_of(roots: np.ndarray) -> Iterator[tuple[tuple[int, int], np.ndarray]]
     """The tag and shard index of roots, each with where its roots stand, ascending."""
     if not len(roots):
         return
-    for key, places in places_of(turn_of(roots)):
+    for key, places in _places_of(turn_of(roots)):
         yield of_turn(key), places
 
 
-def places_of(keys: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+def _places_of(keys: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """The different keys, each with where it stands, ascending; there is at least one."""
     if (keys == keys[0]).all():
         yield int(keys[0]), np.arange(len(keys))

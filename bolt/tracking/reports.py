@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.accumulators import AccumulatorParam
 
-from kinesis_trident.bolt.tracking.anchors import Anchors, groups_of, places_of
+from kinesis_trident.bolt.tracking.anchors import Anchors, groups_of
 from kinesis_trident.bolt.tracking.fusion import current_task
 from kinesis_trident.bolt.tracking.spans import WHOLE, Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone
+from kinesis_trident.tracker.acker.arrays import sums_of
 from kinesis_trident.tracker.ids import of_turn, ordinal_of, turn_of
 
 __all__ = ["FailedRun", "Ledger", "ReportKey", "ReportParam", "Reports", "merged"]
@@ -153,15 +154,15 @@ class Ledger:
 
     def consume(self, taken: Anchors) -> None:
         """Tuples came in."""
-        for turn, places in self._turns_of(taken.roots):
-            turn.rows += len(places)
-            turn.consumed ^= _xor(taken.edges, places)
+        for turn, count, xor in self._sums_of(taken):
+            turn.rows += count
+            turn.consumed ^= xor
 
     def produce(self, made: Anchors) -> None:
         """Tuples went out."""
-        for turn, places in self._turns_of(made.roots):
-            turn.emitted += len(places)
-            turn.produced ^= _xor(made.edges, places)
+        for turn, count, xor in self._sums_of(made):
+            turn.emitted += count
+            turn.produced ^= xor
 
     def fail(self, roots: Iterable[int], reason: str) -> None:
         """The trees of these roots failed; for each the first reason counts."""
@@ -198,7 +199,8 @@ class Ledger:
         if held is None:
             return
         rows = np.array(sorted(held.failed), dtype=np.int64)
-        for turn, places in self._turns_of(held.roots):
+        for (tag, shard), places in groups_of(held.roots):
+            turn = self._turn(tag, shard, WHOLE)
             for at in np.flatnonzero(np.isin(places, rows)).tolist() if len(rows) else ():
                 row = int(places[at])
                 before = int(places[at - 1]) if at else None
@@ -237,13 +239,17 @@ class Ledger:
             for (tag, shard, span), turn in self._turns.items()
         }
 
-    def _turns_of(self, roots: np.ndarray) -> Iterator[tuple[_Turn, np.ndarray]]:
+    def _sums_of(self, anchors: Anchors) -> Iterator[tuple[_Turn, int, int]]:
+        """The number of anchors, and the XOR of their edges, of each turn or span."""
+        roots, edges = anchors.roots, anchors.edges
+        if self._spans is None:
+            for turn, count, xor in sums_of(turn_of(roots), edges):
+                yield self._turn(*of_turn(turn), WHOLE), count, xor
+            return
         for (tag, shard), places in groups_of(roots):
-            if self._spans is None:
-                yield self._turn(tag, shard, WHOLE), places
-                continue
-            for span, inside in places_of(self._spans.of(shard, ordinal_of(roots[places]))):
-                yield self._turn(tag, shard, span), places[inside]
+            spans = self._spans.of(shard, ordinal_of(roots[places]))
+            for span, count, xor in sums_of(spans, edges[places]):
+                yield self._turn(tag, shard, span), count, xor
 
     def _turn(self, *key: int) -> _Turn:
         tag, shard, span = key
@@ -266,10 +272,6 @@ class Ledger:
             seen = (_ordinal(roots, before), _position(message_ids[before]))
         prev = seen[1] if seen is not None and seen[0] == ordinal - 1 else None
         turn.failed.append(FailedRun(ordinal, ordinal, here, here, prev, reason))
-
-
-def _xor(edges: np.ndarray, places: np.ndarray) -> int:
-    return int(np.bitwise_xor.reduce(edges if len(places) == len(edges) else edges[places]))
 
 
 def _ordinal(roots: np.ndarray, row: int) -> int:

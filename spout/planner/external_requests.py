@@ -16,7 +16,8 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settlement import Explicit, inflight_of, tracker_of
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.inflight.explicit import TIMEOUT, ExplicitTracker
+from kinesis_trident.tracker.inflight.explicit import TIMEOUT
+from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.position_keys import unpack
 from kinesis_trident.tracker.records import RecordPosition
 from kinesis_trident.tracker.retry import RetryPolicy
@@ -105,7 +106,7 @@ class Amender:
             "a request of another process cannot be read, and nothing was done of it: %s; %s", why, where
         )
 
-    def _tracker(self, shard: str) -> ExplicitTracker:
+    def _tracker(self, shard: str) -> InflightRecordTracker:
         with naming(self._store.layout.inflight_of(shard)):
             return tracker_of(self._shards[shard], self._policy)
 
@@ -116,12 +117,12 @@ class Amender:
             if not any(run.due <= now for run in state.pending):
                 continue
             tracker = self._tracker(shard)
-            late = tracker.time_out(now, self._rng)
+            late = tracker.explicit.time_out(now, self._rng)
             log.warning("shard %s: %d records were not acked in time and fail (%s)", shard, late, TIMEOUT)
             self._amend(shard, tracker)
             self.tally = self.tally.plus(Tally(timed_out=late))
 
-    def _amend(self, shard: str, tracker: ExplicitTracker, consumed: Sequence[str] = ()) -> None:
+    def _amend(self, shard: str, tracker: InflightRecordTracker, consumed: Sequence[str] = ()) -> None:
         state = self._shards[shard]
         assert state.checkpoint is not None, "a shard that was read has a checkpoint"
         safe = tracker.checkpoint
@@ -132,7 +133,7 @@ class Amender:
         )
         inflight = inflight_of(tracker, checkpoint.txid, self._max_retrying, self._explicit)
         self._store.amend(shard, self._epoch, checkpoint=checkpoint, inflight=inflight, consumed=consumed)
-        self._shards[shard] = ShardState(state.start, checkpoint, inflight, tracker.turns_in_use)
+        self._shards[shard] = ShardState(state.start, checkpoint, inflight, tracker.explicit.turns_in_use)
 
 
 log = logging.getLogger(__name__)
@@ -160,7 +161,7 @@ class Tally(NamedTuple):
 
 def take_in(
     shard: str,
-    tracker: ExplicitTracker,
+    tracker: InflightRecordTracker,
     asked: Mapping[str, ExternalNode],
     now: int,
     rng: random.Random,
@@ -176,7 +177,7 @@ def take_in(
     unreadable: dict[str, str] = {}
     for name, node in asked.items():
         if node.op == "replay":
-            refused = tracker.replay([RecordPosition.parse(text) for text in node.records], now)
+            refused = tracker.turns.replay([RecordPosition.parse(text) for text in node.records], now)
             if refused:
                 log.warning(
                     "shard %s: no such records were delivered: %s", shard, ", ".join(map(str, refused))
@@ -188,19 +189,19 @@ def take_in(
             unreadable[name] = str(error)
             continue
         if node.op == "ack":
-            told = tracker.ack_keys(keys)
-            tally = tally.plus(Tally(told.changed, 0, told.late, told.known, told.unknown))
+            counts = tracker.explicit.ack(keys)
+            tally = tally.plus(Tally(counts.changed, 0, counts.late, counts.known, counts.unknown))
         elif node.op == "reset":
-            told = tracker.reset_keys(keys, now + timeout)
-            tally = tally.plus(Tally(done=told.known, unknown=told.unknown))
+            counts = tracker.explicit.reset(keys, now + timeout)
+            tally = tally.plus(Tally(done=counts.known, unknown=counts.unknown))
         else:
-            told = tracker.fail_keys(keys, now, node.reason, rng)
-            tally = tally.plus(Tally(0, told.changed, told.late, told.known, told.unknown))
-        if told.unknown:
+            counts = tracker.explicit.fail(keys, now, node.reason, rng)
+            tally = tally.plus(Tally(0, counts.changed, counts.late, counts.known, counts.unknown))
+        if counts.unknown:
             log.warning(
                 "shard %s: %d of the records to %s were never read: their positions are beyond %s",
                 shard,
-                told.unknown,
+                counts.unknown,
                 node.op,
                 tracker.high,
             )

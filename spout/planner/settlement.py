@@ -20,7 +20,7 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState
 from kinesis_trident.spout.positions import After, ShardEnd, parse_position
-from kinesis_trident.tracker.inflight.explicit import ExplicitTracker
+from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.position_keys import Keys, unpack
 from kinesis_trident.tracker.reasons import FewReasons
 from kinesis_trident.tracker.records import Failure, RecordPosition, Run
@@ -94,19 +94,19 @@ def settle_shard(
             for run, count, reached in buried
         ]
         if given is not None:
-            tracker.give(given.txid, given.keys, given.row, given.deadline)
+            tracker.explicit.give(given.txid, given.keys, given.row, given.deadline)
             # What a replay no longer found cannot come again.
-            tracker.fail_given(given.txid, not_done, now, rng)
+            tracker.explicit.fail_given(given.txid, not_done, now, rng)
         elif pin.last is not None:
             # What a replay no longer found was delivered once, and the outcome may name it.
             count = max(pin.fresh + pin.lost, 1)
-            tracker.delivered(RecordPosition.parse(pin.last), count, fresh_failed, now, rng)
+            tracker.turns.delivered(RecordPosition.parse(pin.last), count, fresh_failed, now, rng)
     return SettledShard(
         checkpoint=_checkpoint_after(plan, shard, pin, before, tracker.checkpoint),
         inflight=inflight_of(tracker, plan.txid, max_retrying, explicit),
         dead_lettered=tuple(letters),
         drained=pin is not None and pin.closed,
-        turns=tracker.turns_in_use,
+        turns=tracker.explicit.turns_in_use,
     )
 
 
@@ -140,7 +140,7 @@ def _checkpoint_after(
 
 
 def inflight_of(
-    tracker: ExplicitTracker, txid: int, max_retrying: int, explicit: Explicit | None
+    tracker: InflightRecordTracker, txid: int, max_retrying: int, explicit: Explicit | None
 ) -> InflightNode:
     """What is not done, as it is stored, and whether the shard may read on."""
     blocked = ""
@@ -163,21 +163,21 @@ def inflight_of(
         waiting=waiting,
         dead=dead,
         blocked=blocked,
-        pending=tracker.unacked,
-        turns=tuple(sorted(tracker.turns_in_use)),
+        pending=tracker.explicit.pending,
+        turns=tuple(sorted(tracker.explicit.turns_in_use)),
     )
 
 
-def tracker_of(state: ShardState, policy: RetryPolicy) -> ExplicitTracker:
+def tracker_of(state: ShardState, policy: RetryPolicy) -> InflightRecordTracker:
     """The tracker of a shard as its nodes describe it."""
     position = state.position
-    return ExplicitTracker.of(
+    return InflightRecordTracker.restore(
         state.safe,
         state.waiting,
         state.dead,
-        state.pending,
-        state.turns,
         policy,
+        pending=state.pending,
+        turns=state.turns,
         through=position.record if isinstance(position, After | ShardEnd) else None,
     )
 
@@ -205,7 +205,7 @@ def _saw_something(pin: Pin) -> bool:
 
 
 def _settle_due(
-    tracker: ExplicitTracker,
+    tracker: InflightRecordTracker,
     due: Sequence[tuple[Run, bool]],
     pin: Pin,
     not_done: Sequence[NotDone],
@@ -237,15 +237,15 @@ def _settle_due(
             reached = min(through, reached)
         if dead:
             count = run.count if gone else served
-            tracker.dead_lettered(run, count, reached)
+            tracker.turns.dead_lettered(run, count, reached)
             if count:
                 buried.append((run, count, reached))
             continue
         found: Run | None = run
         if gone:
-            found = tracker.expired(run, served, now)
+            found = tracker.turns.expired(run, served, now)
         if found is not None and given is not None:
-            tracker.give_again(
+            tracker.explicit.give_again(
                 found,
                 served,
                 reached,
@@ -256,7 +256,7 @@ def _settle_due(
             )
             given.row += served
         elif found is not None:
-            tracker.redelivered(found, served, reached, mine, now, rng)
+            tracker.turns.redelivered(found, served, reached, mine, now, rng)
     return rest, buried
 
 

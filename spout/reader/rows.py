@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from kinesis_trident.spout.kinesis.record_batches import digest_of, portions
-from kinesis_trident.tracker.ids import roots, tuple_ids
+from kinesis_trident.tracker.ids import roots, tuple_ids, xor_of
 from kinesis_trident.tracker.position_keys import Keys, keys_of
 
 __all__ = [
@@ -131,11 +131,10 @@ class TurnRows:
 
     def xor(self) -> int:
         """The XOR of all tuple ids: what the acks of the whole turn must come to."""
-        value = np.int64(0)
+        value = 0
         for _, _, ordinals in self._numbered():
-            ids = tuple_ids(self.stream, self.txid, self.shard, ordinals)
-            value ^= np.bitwise_xor.reduce(ids, initial=np.int64(0))
-        return int(value)
+            value ^= xor_of(tuple_ids(self.stream, self.txid, self.shard, ordinals))
+        return value
 
     def keys(self) -> Keys:
         """The positions of all rows, in order."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kinesis_trident.tracker.inflight.ledger import EXPIRED
+from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.records import Failure, NotDone, RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy
 
@@ -123,6 +124,11 @@ class NaiveShard:
             found.append(NotDone(str(first), str(last), len(group), reasons[group[0]], prev))
         rng.shuffle(found)
         return found
+
+
+def due(tracker: InflightRecordTracker, now: int) -> tuple[Run, ...]:
+    """The runs that wait and are due, in shard order, as a plan takes them up."""
+    return tuple(run for run in tracker.waiting if run.due <= now)
 
 
 def shard_positions(rng: random.Random) -> Iterator[RecordPosition]:

@@ -11,12 +11,13 @@ from kinesis_trident.tracker.ids import (
     MAX_ORDINAL,
     MAX_SHARDS,
     mix64,
+    of_turn,
     ordinal_of,
     roots,
-    shard_of,
     tag,
     tag_of,
     tuple_ids,
+    turn_of,
 )
 
 UINT64 = st.integers(0, 2**64 - 1)
@@ -85,7 +86,7 @@ def test_roots_give_back_what_was_packed(batch_tag: int, shard: int, ordinals: l
     packed = roots(batch_tag, shard, np.array(ordinals, dtype=np.int64))
     assert packed.dtype == np.int64
     assert tag_of(packed).tolist() == [batch_tag] * len(ordinals)
-    assert shard_of(packed).tolist() == [shard] * len(ordinals)
+    assert [of_turn(turn) for turn in turn_of(packed).tolist()] == [(batch_tag, shard)] * len(ordinals)
     assert ordinal_of(packed).tolist() == ordinals
 
 

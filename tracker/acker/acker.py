@@ -13,12 +13,13 @@ from enum import Enum
 
 import numpy as np
 
-from kinesis_trident.tracker.acker.arrays import Bools, Int64s, int64s, one_each, signed, together
+from kinesis_trident.tracker.acker.arrays import Bools, Int64s, int64s, one_each, together
 from kinesis_trident.tracker.acker.blocks import TreeBlock
 from kinesis_trident.tracker.acker.buckets import Bucket
 from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.ids import signed
 
-__all__ = ["Acker", "TreeOutcome", "acker_of"]
+__all__ = ["Acker", "TreeOutcome"]
 
 _NONE: Int64s = np.empty(0, dtype=np.int64)
 _MOST = 2**63 - 1
@@ -291,18 +292,6 @@ class Acker:
         self._young.mark_known(roots, known)
         self._old.mark_known(roots, known)
         return known if known.any() else None
-
-
-def acker_of(root: int, ackers: int) -> int:
-    """Which of several ackers a root belongs to, from 0: all messages of a tree meet in one. Arrays work too.
-
-    Raises:
-        OrderError: there are no ackers.
-    """
-    if ackers < 1:
-        msg = f"{ackers} ackers; give at least 1"
-        raise OrderError(msg)
-    return root % ackers
 
 
 def _pairs(roots: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:

@@ -1,4 +1,6 @@
-"""Where each of many ascending numbers stands among them: runs of consecutive ones, found without a search a number.
+"""Arrays of roots: where each of many ascending ones stands among them, and the sums of the values of each.
+
+Runs of consecutive numbers are found without a search a number.
 
 One run is a subtraction. Many are found through a directory: the span of the numbers cut into as many equal slots as
 there are runs, each slot with the number of runs that begin before its end. Numbers that are spread evenly, such as
@@ -7,10 +9,14 @@ random ones, are at most a few steps from there; where they are not, it is a bin
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Runs", "int64s", "one_each", "signed", "together"]
+from kinesis_trident.tracker.ids import xor_of
+
+__all__ = ["Runs", "int64s", "one_each", "sums_of", "together"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -125,11 +131,6 @@ class Runs:
         return run, firsts
 
 
-def signed(number: int) -> int:
-    """A 64-bit number, signed."""
-    return (number + 2**63) % 2**64 - 2**63
-
-
 def int64s(numbers: Int64s) -> Int64s:
     """64-bit numbers, signed."""
     return numbers.view(np.int64) if numbers.dtype == np.uint64 else numbers
@@ -148,6 +149,23 @@ def one_each(roots: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
             return roots, values
     starts = np.concatenate([[0], np.flatnonzero(rises) + 1])
     return roots[starts], np.bitwise_xor.reduceat(values, starts)
+
+
+def sums_of(keys: Int64s, values: Int64s) -> Iterator[tuple[int, int, int]]:
+    """Yield each key, ascending, with the number of its values and their XOR; keys come in any order."""
+    if not len(keys):
+        return
+    if keys[0] == keys[-1] and (keys == keys[0]).all():
+        # One shard's records, as most batches are.
+        yield int(keys[0]), len(keys), xor_of(values)
+        return
+    if not _ascending(keys):
+        order = _order(keys)
+        keys, values = keys[order], values[order]
+    starts = np.concatenate([[0], np.flatnonzero(keys[1:] > keys[:-1]) + 1])
+    counts = np.diff(starts, append=len(keys))
+    xors = np.bitwise_xor.reduceat(values, starts)
+    yield from zip(keys[starts].tolist(), counts.tolist(), xors.tolist(), strict=True)
 
 
 def _order(roots: Int64s) -> Int64s:

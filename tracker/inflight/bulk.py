@@ -7,19 +7,20 @@ leave their run and become entries of their own; a run that is done folds into i
 from __future__ import annotations
 
 import random
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.ids import xor_of
 from kinesis_trident.tracker.inflight.entries import Entry, Positions, State, as_position
 from kinesis_trident.tracker.inflight.ledger import Ledger, with_failure
+from kinesis_trident.tracker.inflight.pieces import parts_of, runs_of
 from kinesis_trident.tracker.records import RecordPosition
-from kinesis_trident.tracker.retry import RetryPolicy
 
-__all__ = ["CHUNK", "Ids", "OrdinalArray", "Ordinals", "runs_of"]
+__all__ = ["CHUNK", "BulkTracking", "Ids", "OrdinalArray"]
 
 OrdinalArray = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int64] | npt.NDArray[np.uint64]
@@ -34,70 +35,81 @@ _FEW = 4
 """Up to so many entries, an array is split with a mask for each; beyond that, it is sorted once."""
 
 
-class Ordinals(Ledger):
-    """The surface for bulk. A record's ordinal counts all records that were emitted as arrays here."""
+class BulkTracking:
+    """The records of a shard that came in arrays, by ordinal: an ordinal counts all of them here, from 0.
 
-    def __init__(self, policy: RetryPolicy | None = None, checkpoint: RecordPosition | None = None) -> None:
-        super().__init__(policy, checkpoint)
+    Args:
+        ledger: where their entries stand.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
         self._next = 0
         self._chunks: list[Entry] = []
         self._forget_at = 64
 
-    def emit_many(self, count: int, positions: Positions, ids: Ids | None = None) -> range:
-        """Track `count` new neighbours, the record after the last one emitted being the first of them.
+    def number(self, count: int) -> range:
+        """Return the ordinals of so many records that come next."""
+        self._next += count
+        return range(self._next - count, self._next)
 
-        `positions[i]` is the place of record i; it is kept, not copied, and looked up only where a run begins
-        or ends. `ids` are the ids outstanding, one a record: only their XOR is kept, a run of records.
-        Returns the records' ordinals.
+    def emit_new(self, count: int, positions: Positions, ids: Ids | None) -> range:
+        """Track new neighbours: see `InflightRecordTracker.emit_many`."""
+        ordinals = range(self._next, self._next + count)
+        self.emit(positions, 0, ordinals, ids=ids)
+        self._next = ordinals.stop
+        return ordinals
+
+    def emit(
+        self, positions: Positions, start: int, ordinals: range, *, due: int = 0, ids: Ids | None = None
+    ) -> None:
+        """Track new neighbours: those with these ordinals, of which `positions[start]` is the first.
 
         Raises:
             OrderError: they do not come after all that was emitted before.
         """
-        high = self.high
-        ordinals = range(self._next, self._next + count)
-        if count and high is not None and as_position(positions[0]) <= high:
-            msg = f"{count} records from {as_position(positions[0])} on: expected them after {high}"
+        ledger, count = self._ledger, len(ordinals)
+        high = ledger.high
+        if count and high is not None and as_position(positions[start]) <= high:
+            msg = f"{count} records from {as_position(positions[start])} on: expected them after {high}"
             raise OrderError(msg)
-        for start in range(0, count, CHUNK):
-            size = min(CHUNK, count - start)
+        for at in range(0, count, CHUNK):
+            size = min(CHUNK, count - at)
             entry = Entry(
-                as_position(positions[start + size - 1]),
-                as_position(positions[start]),
+                as_position(positions[start + at + size - 1]),
+                as_position(positions[start + at]),
                 size,
-                self.high,
-                value=None if ids is None else _xor(ids[start : start + size]),
-                base=self._next,
+                ledger.high,
+                due=due,
+                value=None if ids is None else xor_of(ids[at : at + size]),
+                base=ordinals[at],
                 positions=positions,
-                start=start,
+                start=start + at,
             )
-            self._entries.append(entry)
-            self._chunks.append(entry)
-            self._next += size
-        return ordinals
+            ledger.entries.append(entry)
+            self.register(entry)
 
-    def ack_many(self, ordinals: OrdinalArray, ids: Ids | None = None) -> None:
-        """Records are done; failed ones after all. Those that are done already, or unknown, are ignored.
+    def register(self, entry: Entry) -> None:
+        """Find an entry by its ordinals from now on, where it has any."""
+        if entry.base >= 0:
+            insort(self._chunks, entry, key=lambda chunk: chunk.base)
 
-        With `ids` (one an ordinal) the acks are those of tuple trees: they are XORed into the value of the
-        run that the record is in, and when that is zero the whole run is done. A run in which a record failed
-        has no value any more: acks with ids are ignored there, its records are told one by one, without ids.
-        """
+    def ack(self, ordinals: OrdinalArray, ids: Ids | None = None) -> None:
+        """Records are done, or, with `ids`, tuples of their trees: see `InflightRecordTracker.ack_many`."""
         for entry, offsets, which in self._groups(ordinals):
             if ids is not None:
                 if entry.value is not None:
-                    entry.value ^= _xor(ids[which])
+                    entry.value ^= xor_of(ids[which])
                     if entry.value == 0:
-                        self._done(entry)
-            elif entry.state is State.PENDING:
+                        self._ledger.done(entry)
+            elif entry.state is State.PENDING and self._ledger.list_of(entry) is self._ledger.entries:
                 self._ack(entry, offsets)
             else:
-                self._split(entry, runs_of(np.unique(offsets)), Entry(entry.last))
+                self.split(entry, runs_of(np.unique(offsets)), None)
 
-    def fail_many(self, ordinals: OrdinalArray, now_ms: int, reason: str, rng: random.Random) -> None:
-        """Records failed: they wait for a retry; with none left they are dead (done, without dead letters).
-
-        Those that wait already, are dead, done or unknown are ignored: a second fail costs no retry.
-        """
+    def fail(self, ordinals: OrdinalArray, now_ms: int, reason: str, rng: random.Random) -> None:
+        """Records failed: see `InflightRecordTracker.fail_many`."""
+        policy = self._ledger.policy
         dues: dict[int, int] = {}
         for entry, offsets, _ in self._groups(ordinals):
             if entry.state is not State.PENDING:
@@ -107,46 +119,66 @@ class Ordinals(Ledger):
                 failed = failed[_view(entry.bits)[failed] == 0]
             if not len(failed):
                 continue
-            fate = Entry(entry.last, attempt=entry.attempt)
+            fate: Entry | None = Entry(entry.last, attempt=entry.attempt)
+            assert fate is not None
             fate.failures = with_failure(entry.failures, now_ms, reason)
-            if not self._policy.exhausted(entry.attempt):
+            if not policy.exhausted(entry.attempt):
                 fate.state = State.WAITING
                 if entry.attempt not in dues:
-                    dues[entry.attempt] = self._policy.due(entry.attempt, now_ms, rng)
+                    dues[entry.attempt] = policy.due(entry.attempt, now_ms, rng)
                 fate.due = dues[entry.attempt]
-            elif self._policy.dead_letter:
+            elif policy.dead_letter:
                 fate.state = State.DEAD
-            self._split(entry, runs_of(failed), fate)
+            else:
+                fate = None
+            self.split(entry, runs_of(failed), fate)
 
-    def retry_many(self, now_ms: int) -> OrdinalArray:
-        """The ordinals of failed records that are due, in shard order; they count as delivered again."""
-        due = [e for e in self._entries if e.state is State.WAITING and e.base >= 0 and e.due <= now_ms]
+    def take_due(self, now_ms: int) -> OrdinalArray:
+        """Deliver again what is due: see `InflightRecordTracker.retry_many`."""
+        due = [e for e in self._ledger if e.state is State.WAITING and e.base >= 0 and e.due <= now_ms]
         for entry in due:
             entry.state, entry.attempt = State.PENDING, entry.attempt + 1
         spans = [np.arange(entry.base, entry.base + entry.count) for entry in due]
         return np.concatenate(spans) if spans else np.empty(0, np.int64)
 
+    def split(self, entry: Entry, runs: Sequence[tuple[int, int]], fate: Entry | None) -> None:
+        """Cut runs of records (offsets: from, until) out of an entry: they take their fate from another.
+
+        Without a fate they are done.
+        """
+        parts = parts_of(entry, runs, Entry(entry.last) if fate is None else fate)
+        done = {entry.base + start for start, _ in runs} if fate is None else set()
+        self._ledger.replace(entry, parts)
+        index = bisect_left(self._chunks, entry.base, key=lambda chunk: chunk.base)
+        self._chunks[index : index + 1] = parts
+        for part in parts:
+            if part.base in done or (part.bits is not None and part.bits.find(0) < 0):
+                self._ledger.done(part)
+            else:
+                self._ledger.waits(part)
+        self._ledger.advance()
+
     def ordinal_of(self, position: RecordPosition) -> int | None:
-        """The ordinal of a record that was emitted in an array, while its run is not done; else None."""
+        """Return the ordinal of a record while its run is not done; else None."""
         index = bisect_left(self._chunks, position, key=lambda entry: entry.last)
         if index == len(self._chunks):
             return None
         entry = self._chunks[index]
-        if not self._live(entry) or not entry.covers(position):
+        if not self._is_live(entry) or not entry.covers(position):
             return None
         offset = bisect_left(range(entry.count), position, key=entry.position)
         return entry.base + offset if entry.position(offset) == position else None
 
-    def _open(self, ordinal: int) -> bool:
-        """Whether a record that was emitted in an array is not done."""
+    def is_open(self, ordinal: int) -> bool:
+        """Say whether a record is not done."""
         index = bisect_right(self._chunks, ordinal, key=lambda entry: entry.base) - 1
         entry = self._chunks[index] if index >= 0 else None
-        if entry is None or not self._live(entry) or not entry.skip <= ordinal - entry.base < entry.count:
+        if entry is None or not self._is_live(entry) or not entry.skip <= ordinal - entry.base < entry.count:
             return False
         return entry.bits is None or not entry.bits[ordinal - entry.base]
 
-    def _live(self, entry: Entry) -> bool:
-        return entry.positions is not None and self._entries.find(entry.last) is entry
+    def _is_live(self, entry: Entry) -> bool:
+        return entry.positions is not None and self._ledger.list_of(entry) is not None
 
     def _groups(self, ordinals: OrdinalArray) -> Iterator[tuple[Entry, OrdinalArray, OrdinalArray | slice]]:
         """Ordinals by the entry that they belong to: the entry, offsets in it, and indexes."""
@@ -175,14 +207,14 @@ class Ordinals(Ledger):
                 known = np.flatnonzero(offsets < entry.count)
                 inside = known if isinstance(which, slice) else which[known]
                 offsets = offsets[known]
-            if len(offsets) and self._live(entry):
+            if len(offsets) and self._is_live(entry):
                 yield entry, offsets, inside
         self._forget()
 
     def _forget(self) -> None:
         """Drop the chunks that are done, once they can be as many as the others."""
         if len(self._chunks) > self._forget_at:
-            self._chunks = [entry for entry in self._chunks if self._live(entry)]
+            self._chunks = [entry for entry in self._chunks if self._is_live(entry)]
             self._forget_at = 2 * len(self._chunks) + 64
 
     def _ack(self, entry: Entry, offsets: OrdinalArray) -> None:
@@ -192,76 +224,13 @@ class Ordinals(Ledger):
         view[offsets] = 1
         still_open = entry.count - int(np.count_nonzero(view))
         if not still_open:
-            self._done(entry)
+            self._ledger.done(entry)
         elif still_open * _SPARSE <= entry.count:
             done = runs_of(np.flatnonzero(view[entry.skip :]) + entry.skip)
-            self._split(entry, done, Entry(entry.last))
-        elif entry is self._entries.first:
-            self._advance()
-
-    def _split(self, entry: Entry, runs: list[tuple[int, int]], fate: Entry) -> None:
-        """Cut runs of records (offsets: from, until) out of an entry: they take their fate from another.
-
-        A fate that is PENDING means done.
-        """
-        parts = self._parts(entry, runs, fate)
-        cut_out = {start + entry.base for start, _ in runs}
-        self._entries.replace(entry, parts)
-        index = bisect_left(self._chunks, entry.base, key=lambda chunk: chunk.base)
-        self._chunks[index : index + 1] = parts
-        for part in parts:
-            settled = part.base in cut_out and fate.state is State.PENDING
-            if settled or (part.bits is not None and part.bits.find(0) < 0):
-                self._done(part)
-            else:
-                self._waits(part)
-        self._advance()
-
-    def _parts(self, entry: Entry, runs: list[tuple[int, int]], fate: Entry) -> list[Entry]:
-        """An entry in pieces: those of the runs with their fate from another, and what is between them."""
-        parts: list[Entry] = []
-        end = entry.skip
-        for start, until in runs:
-            if start > end:
-                parts.append(self._part_of(entry, end, start, entry))
-            parts.append(self._part_of(entry, start, until, fate))
-            end = until
-        if end < entry.count:
-            parts.append(self._part_of(entry, end, entry.count, entry))
-        return parts
-
-    @staticmethod
-    def _part_of(entry: Entry, start: int, until: int, fate: Entry) -> Entry:
-        part = Entry(
-            entry.position(until - 1),
-            entry.position(start),
-            until - start,
-            entry.position(start - 1) if start else entry.prev,
-            fate.state,
-            fate.attempt,
-            fate.due,
-            fate.failures,
-            value=None,
-            base=entry.base + start,
-            positions=entry.positions,
-            start=entry.start + start,
-        )
-        if fate is entry and entry.bits is not None:
-            part.bits = entry.bits[start:until]
-        return part
+            self.split(entry, done, None)
+        elif entry is self._ledger.entries.first:
+            self._ledger.advance()
 
 
 def _view(bits: bytearray) -> npt.NDArray[np.uint8]:
     return np.frombuffer(bits, np.uint8)
-
-
-def _xor(ids: Ids) -> int:
-    return int(np.bitwise_xor.reduce(ids)) & 0xFFFF_FFFF_FFFF_FFFF
-
-
-def runs_of(offsets: OrdinalArray) -> list[tuple[int, int]]:
-    """Sorted, distinct offsets as runs of neighbours: from, until."""
-    breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
-    starts = offsets[np.concatenate(([0], breaks))]
-    ends = offsets[np.concatenate((breaks - 1, [len(offsets) - 1]))] + 1
-    return list(zip(starts.tolist(), ends.tolist(), strict=True))

@@ -10,16 +10,17 @@ import msgspec
 import numpy as np
 
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.inflight.bulk import OrdinalArray, runs_of
+from kinesis_trident.tracker.inflight.bulk import OrdinalArray
 from kinesis_trident.tracker.inflight.entries import Entry, State
+from kinesis_trident.tracker.inflight.pieces import runs_of
 from kinesis_trident.tracker.position_keys import KeyPositions, Keys, find, key_of
 from kinesis_trident.tracker.records import PendingRun, RecordPosition
 
-__all__ = ["Turn", "entries_of", "pending_runs", "still_open"]
+__all__ = ["DeliveredTurn", "entries_of", "pending_runs", "still_open"]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class DeliveredTurn:
     """The rows of a delivery: their keys, sorted; row i has the ordinal `base + i`."""
 
     keys: Keys
@@ -46,7 +47,7 @@ class Turn:
         return start if whole else None
 
 
-def entries_of(run: PendingRun, turn: Turn | None) -> Iterator[Entry]:
+def entries_of(run: PendingRun, turn: DeliveredTurn | None) -> Iterator[Entry]:
     """The entries of a stored pending run, whose turn this is.
 
     Raises:
@@ -75,7 +76,7 @@ def entries_of(run: PendingRun, turn: Turn | None) -> Iterator[Entry]:
 
 
 def pending_runs(
-    entries: Iterable[Entry], lowest: Entry | None, turns: Mapping[int, Turn]
+    entries: Iterable[Entry], lowest: Entry | None, turns: Mapping[int, DeliveredTurn]
 ) -> tuple[PendingRun, ...]:
     """The pending ones of a shard's entries, as they are stored.
 

@@ -8,60 +8,72 @@ the records.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.inflight.ack_counts import Told
-from kinesis_trident.tracker.inflight.bulk import CHUNK, runs_of
-from kinesis_trident.tracker.inflight.deliveries import entries_of, pending_runs, still_open
+from kinesis_trident.tracker.inflight.bulk import BulkTracking, OrdinalArray
+from kinesis_trident.tracker.inflight.deliveries import DeliveredTurn, entries_of, pending_runs, still_open
 from kinesis_trident.tracker.inflight.entries import Entry, State
-from kinesis_trident.tracker.inflight.keyed import KeyedTracker
-from kinesis_trident.tracker.position_keys import Keys, find, joined, key_of
+from kinesis_trident.tracker.inflight.ledger import Ledger
+from kinesis_trident.tracker.inflight.pieces import part_of, runs_of
+from kinesis_trident.tracker.inflight.turns import is_unreached
+from kinesis_trident.tracker.position_keys import KeyPositions, Keys, above, find, joined, key_of
 from kinesis_trident.tracker.records import NotDone, PendingRun, RecordPosition, Run
-from kinesis_trident.tracker.retry import RetryPolicy
 
-__all__ = ["TIMEOUT", "ExplicitTracker"]
+__all__ = ["TIMEOUT", "AckCounts", "ExplicitAcks"]
 
 TIMEOUT = "TIMEOUT"
 """The reason of records that nobody acked in time."""
 
 
-class ExplicitTracker(KeyedTracker):
-    """One shard whose records are acked and failed by name, after the batches that delivered them."""
+class AckCounts(NamedTuple):
+    """The effect of acks or fails by name, in records.
 
-    @classmethod
-    def of(
-        cls,
-        checkpoint: RecordPosition | None,
+    `changed`: pending ones that are done, or failed, by them. `late`: acked ones that waited for a retry, or for the
+    dead letter, and do not come again. `known`: those that changed nothing: done or failed before, or no
+    records at all among those that were read. `unknown`: positions beyond all that was ever read.
+    """
+
+    changed: int = 0
+    late: int = 0
+    known: int = 0
+    unknown: int = 0
+
+
+class ExplicitAcks:
+    """The records of one shard that are acked and failed by name, after the batches that delivered them.
+
+    Args:
+        ledger: the entries of the shard.
+        bulk: those of them that came in arrays, as all that are given here do.
+    """
+
+    def __init__(self, ledger: Ledger, bulk: BulkTracking) -> None:
+        self._ledger = ledger
+        self._bulk = bulk
+        self._turns: dict[int, DeliveredTurn] = {}
+
+    def read_entries(
+        self,
         waiting: Sequence[Run],
         dead: Sequence[Run],
         pending: Sequence[PendingRun],
         turns: Mapping[int, Keys],
-        policy: RetryPolicy | None = None,
-        *,
-        through: RecordPosition | None = None,
-    ) -> ExplicitTracker:
-        """The tracker of a shard from what is stored of it, as `InflightRecordTracker.restore`.
-
-        `turns` are the keys of the rows of past batches, by txid: of all that `pending` names. What waits can be acked
-        one by one as far as they hold it, otherwise as whole runs only.
+    ) -> list[Entry]:
+        """Return the entries of stored runs, with their rows in these turns, by txid, as far as they have them.
 
         Raises:
-            OrderError: runs overlap, or a pending one is of none of the turns.
+            OrderError: a run has no beginning, or a pending one is of none of the turns.
         """
-        tracker = cls(policy, checkpoint)
         for txid, keys in sorted(turns.items()):
-            tracker._know(txid, keys)
-        entries = [tracker._located(Entry.of(run, State.WAITING)) for run in waiting]
-        entries += [tracker._located(Entry.of(run, State.DEAD)) for run in dead]
-        entries += [entry for run in pending for entry in entries_of(run, tracker._turns.get(run.txid))]
-        tracker._place(entries, through)
-        for entry in tracker._entries:
-            tracker._register(entry)
-        return tracker
+            self._know(txid, keys)
+        entries = [self._located(Entry.of(run, State.WAITING)) for run in waiting]
+        entries += [self._located(Entry.of(run, State.DEAD)) for run in dead]
+        return entries + [entry for run in pending for entry in entries_of(run, self._turns.get(run.txid))]
 
     def give(self, txid: int, keys: Keys, start: int, deadline: int) -> None:
         """New records were delivered: the rows from `start` on of a turn with these keys. They wait for their acks.
@@ -72,16 +84,8 @@ class ExplicitTracker(KeyedTracker):
             OrderError: they do not come after all that was delivered before.
         """
         turn = self._know(txid, keys)
-        for first in range(start, len(keys), CHUNK):
-            high = self.high
-            until = min(first + CHUNK, len(keys))
-            entry = Entry(turn.positions[until - 1], None, until - first, high, due=deadline)
-            turn.held_by(entry, first)
-            if high is not None and entry.first is not None and entry.first <= high:
-                msg = f"new records from {entry.first} on: expected them after {high}"
-                raise OrderError(msg)
-            self._entries.append(entry)
-            self._register(entry)
+        ordinals = range(turn.base + start, turn.base + len(keys))
+        self._bulk.emit(turn.positions, start, ordinals, due=deadline)
 
     def give_again(
         self,
@@ -96,14 +100,14 @@ class ExplicitTracker(KeyedTracker):
     ) -> None:
         """A waiting run was delivered again, `served` of its records: the rows from `start` on of a turn.
 
-        `through` as in `redelivered`; what was not reached waits on.
+        `through` as in `TurnOutcomes.redelivered`; what was not reached waits on.
 
         Raises:
             UnknownRunError: no such run waits here.
             OrderError: the numbers do not fit the run, or the rows are not its records.
         """
-        entries, entry = self._lookup(run, State.WAITING)
-        if self._unreached(run, served, through, ()):
+        entry = self._ledger.find_run(run, State.WAITING)
+        if is_unreached(run, served, through, ()):
             return
         turn = self._know(txid, keys)
         last = entry.last if served == run.count or through is None else through
@@ -118,14 +122,13 @@ class ExplicitTracker(KeyedTracker):
         )
         parts = [turn.held_by(given, start)]
         if served < entry.count and entry.positions is not None:
-            parts.append(self._part_of(entry, served, entry.count, entry))
+            parts.append(part_of(entry, served, entry.count, entry))
         elif served < entry.count:
             rest = replace(entry, first=None, count=entry.count - served, prev=last, before=None, after=None)
             parts.append(rest)
-        entries.replace(entry, parts)
-        if entries is self._entries:
-            for part in parts:
-                self._register(part)
+        self._ledger.replace(entry, parts)
+        for part in parts:
+            self._bulk.register(part)
 
     def fail_given(self, txid: int, pieces: Sequence[NotDone], now_ms: int, rng: random.Random) -> int:
         """Records failed in the batch that delivered them; returns how many of them are gone from the stream since."""
@@ -134,96 +137,104 @@ class ExplicitTracker(KeyedTracker):
         for piece in pieces:
             at, _ = find(turn.keys, key_of(RecordPosition.parse(piece.first)))
             if len(at):
-                self._fail(turn, np.arange(at[0], at[0] + piece.count), now_ms, piece.reason, rng)
+                first = turn.base + int(at[0])
+                self._bulk.fail(np.arange(first, first + piece.count), now_ms, piece.reason, rng)
             else:
                 gone += piece.count
         return gone
 
-    def ack_keys(self, wanted: Keys) -> Told:
+    def ack(self, keys: Keys) -> AckCounts:
         """Records are done, wherever they are: pending, waiting for a retry, or dead and not yet dead-lettered."""
-        wanted = joined([wanted])
-        before = self._counted()
-        for turn in self._turns.values():
-            at, _ = find(turn.keys, wanted)
-            if len(at):
-                self.ack_many(at + turn.base)
-                self._beside_cut(turn, at, Entry(RecordPosition(0)))
-        for entries, entry in self._single(wanted):
-            if entries is self._entries:
-                self._done(entry)
-            else:
-                entries.remove(entry)
-        after = self._counted()
-        return self._told(wanted, before[0] - after[0], before[1] - after[1])
+        wanted = joined([keys])
+        pending, others = self._ledger.count_open()
+        for turn, rows in self._rows_of(wanted):
+            self._bulk.ack(rows + turn.base)
+        for entry in self._single(wanted):
+            self._ledger.done(entry)
+        left = self._ledger.count_open()
+        return self._counts(wanted, pending - left[0], others - left[1])
 
-    def fail_keys(self, wanted: Keys, now_ms: int, reason: str, rng: random.Random) -> Told:
+    def fail(self, keys: Keys, now_ms: int, reason: str, rng: random.Random) -> AckCounts:
         """Pending records failed: they wait for a retry, or are dead. All others are left as they are."""
-        wanted = joined([wanted])
-        before = self._counted()
-        for turn in self._turns.values():
-            at, _ = find(turn.keys, wanted)
-            if len(at):
-                self._fail(turn, at, now_ms, reason, rng)
-        return self._told(wanted, before[0] - self._counted()[0], 0)
+        wanted = joined([keys])
+        pending, _ = self._ledger.count_open()
+        for turn, rows in self._rows_of(wanted):
+            self._bulk.fail(rows + turn.base, now_ms, reason, rng)
+        return self._counts(wanted, pending - self._ledger.count_open()[0])
 
-    def reset_keys(self, wanted: Keys, deadline: int) -> Told:
+    def reset(self, keys: Keys, deadline: int) -> AckCounts:
         """Pending records have until `deadline`, in epoch milliseconds; all others are left as they are."""
-        wanted = joined([wanted])
+        wanted = joined([keys])
         changed = 0
-        for turn in self._turns.values():
-            at, _ = find(turn.keys, wanted)
-            if len(at):
-                changed += sum(
-                    self._put_off(entry, at - entry.start, deadline)
-                    for entry in list(self._all())
-                    if entry.state is State.PENDING and entry.positions is turn.positions
-                )
-        return self._told(wanted, changed, 0)
+        for turn, rows in self._rows_of(wanted):
+            for entry in self._pending_of(turn):
+                offsets = np.intersect1d(rows - entry.start, still_open(entry))
+                if len(offsets):
+                    fate = Entry(entry.last, attempt=entry.attempt, due=deadline, failures=entry.failures)
+                    self._bulk.split(entry, runs_of(offsets), fate)
+                    changed += len(offsets)
+        return self._counts(wanted, changed)
 
     def time_out(self, now_ms: int, rng: random.Random) -> int:
         """Fail what nobody has acked in time, with the reason `TIMEOUT`; returns how many records."""
-        before = self._counted()[0]
+        pending, _ = self._ledger.count_open()
         for turn in self._turns.values():
-            late = [
-                still_open(entry) + entry.start
-                for entry in self._all()
-                if entry.state is State.PENDING and entry.positions is turn.positions and entry.due <= now_ms
-            ]
+            late = [still_open(entry) + entry.base for entry in self._pending_of(turn) if entry.due <= now_ms]
             if late:
-                self._fail(turn, np.concatenate(late), now_ms, TIMEOUT, rng)
-        return before - self._counted()[0]
-
-    def replay(self, positions: Sequence[RecordPosition], now_ms: int) -> tuple[RecordPosition, ...]:
-        """As `Turns.replay`; records that are done come again although their neighbours are still pending."""
-        for entry in self._entries:
-            if entry.bits is not None:
-                done = np.flatnonzero(np.frombuffer(entry.bits[entry.skip :], np.uint8)) + entry.skip
-                if len(done):
-                    self._split(entry, runs_of(done), Entry(entry.last))
-        return super().replay(positions, now_ms)
-
-    @property
-    def next_timeout(self) -> int | None:
-        """When the first pending record times out, in epoch milliseconds; None when none is pending."""
-        return min((entry.due for entry in self._all() if entry.state is State.PENDING), default=None)
-
-    @property
-    def open(self) -> int:
-        """How many records nobody has acked or failed yet."""
-        return self._counted()[0]
-
-    @property
-    def held(self) -> int:
-        """How many records are not done: what `maxInflightRecords` bounds."""
-        return sum(self._counted())
+                self._bulk.fail(np.concatenate(late), now_ms, TIMEOUT, rng)
+        return pending - self._ledger.count_open()[0]
 
     @property
     def turns_in_use(self) -> dict[int, Keys]:
         """The turns that hold the records that are not done, by txid: what must be kept for their acks."""
-        used = {id(entry.positions) for entry in self._all() if entry.state is not State.ACKED}
+        used = {id(entry.positions) for entry in self._ledger if entry.state is not State.ACKED}
         return {txid: turn.keys for txid, turn in self._turns.items() if id(turn.positions) in used}
 
     @property
-    def unacked(self) -> tuple[PendingRun, ...]:
-        """What is pending, as it is stored."""
-        return pending_runs(self._all(), self._entries.first, self._turns)
+    def pending(self) -> tuple[PendingRun, ...]:
+        """What nobody has acked or failed yet, as it is stored."""
+        return pending_runs(self._ledger, self._ledger.entries.first, self._turns)
+
+    def _know(self, txid: int, keys: Keys) -> DeliveredTurn:
+        known = self._turns.get(txid)
+        if known is None:
+            base = self._bulk.number(len(keys)).start
+            known = self._turns[txid] = DeliveredTurn(keys, KeyPositions(keys), base)
+        return known
+
+    def _located(self, entry: Entry) -> Entry:
+        """An entry of a stored run, with its rows in the newest turn that has all of them."""
+        for turn in reversed(self._turns.values()):
+            start = turn.start_of(entry)
+            if start is not None:
+                return turn.held_by(entry, start)
+        return entry
+
+    def _rows_of(self, wanted: Keys) -> Iterator[tuple[DeliveredTurn, OrdinalArray]]:
+        """Each turn that has some of the keys, with the rows there."""
+        for turn in self._turns.values():
+            rows, _ = find(turn.keys, wanted)
+            if len(rows):
+                yield turn, rows
+
+    def _pending_of(self, turn: DeliveredTurn) -> list[Entry]:
+        return [
+            entry
+            for entry in self._ledger
+            if entry.state is State.PENDING and entry.positions is turn.positions
+        ]
+
+    def _single(self, wanted: Keys) -> list[Entry]:
+        """The entries of one record that no turn knows, of those wanted: there because of a replay."""
+        return [
+            entry
+            for entry in self._ledger
+            if entry.positions is None
+            and entry.count == 1
+            and entry.state is not State.ACKED
+            and len(find(wanted, key_of(entry.last))[0])
+        ]
+
+    def _counts(self, wanted: Keys, changed: int, late: int = 0) -> AckCounts:
+        unknown = above(wanted, self._ledger.high)
+        return AckCounts(changed, late, len(wanted) - changed - late - unknown, unknown)

@@ -1,10 +1,10 @@
-"""What all ways of tracking share: the entries of one shard, its checkpoint, and the retry policy."""
+"""The entries of one shard, its checkpoint and its retry policy: what every way of tracking works on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.errors import OrderError, UnknownRunError
 from kinesis_trident.tracker.inflight.entries import Entry, EntryList, State
 from kinesis_trident.tracker.records import Failure, RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy, RetryQueue
@@ -22,7 +22,7 @@ REASON_LENGTH = 256
 
 
 def with_failure(failures: tuple[Failure, ...], now_ms: int, reason: str) -> tuple[Failure, ...]:
-    """The failures of a record after one more."""
+    """Return the failures of a record after one more."""
     return (*failures, Failure(now_ms, reason[:REASON_LENGTH]))[-KEPT_FAILURES:]
 
 
@@ -32,19 +32,20 @@ class Ledger:
     Invariants: the first entry is never acked; no two neighbours are acked; every entry is above the
     checkpoint. Runs at or below the checkpoint, there because somebody asked for them again, are kept beside
     the entries.
+
+    Attributes:
+        policy: how failed records are retried.
+        entries: what is above the checkpoint, in shard order.
+        beside: what is at or below it, in shard order.
+        queue: of what waits for a retry; None as long as nobody asks for records one at a time.
     """
 
-    def __init__(self, policy: RetryPolicy | None = None, checkpoint: RecordPosition | None = None) -> None:
-        self._policy = policy or RetryPolicy()
+    def __init__(self, policy: RetryPolicy, checkpoint: RecordPosition | None) -> None:
+        self.policy = policy
+        self.entries = EntryList()
+        self.beside = EntryList()
+        self.queue: RetryQueue | None = None
         self._checkpoint = checkpoint
-        self._entries = EntryList()
-        self._beside = EntryList()
-        self._queue: RetryQueue | None = None
-
-    @property
-    def policy(self) -> RetryPolicy:
-        """How failed records are retried."""
-        return self._policy
 
     @property
     def checkpoint(self) -> RecordPosition | None:
@@ -54,70 +55,128 @@ class Ledger:
     @property
     def high(self) -> RecordPosition | None:
         """The last record delivered or known to be done; None before the first."""
-        return self._entries.last.last if self._entries.last is not None else self._checkpoint
+        return self.entries.last.last if self.entries.last is not None else self._checkpoint
 
-    def entries(self) -> Iterator[Entry]:
-        """What is kept above the checkpoint, in shard order; to look at, not to change."""
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries) + len(self._beside)
-
-    @property
-    def pending(self) -> tuple[Run, ...]:
-        """Delivered and without an outcome, in shard order."""
-        return self._runs(State.PENDING)
-
-    @property
-    def waiting(self) -> tuple[Run, ...]:
-        """Failed and due again, in shard order."""
-        return self._runs(State.WAITING)
-
-    @property
-    def dead(self) -> tuple[Run, ...]:
-        """Exhausted or expired, to be dead-lettered, in shard order."""
-        return self._runs(State.DEAD)
-
-    @property
-    def retrying(self) -> int:
-        """How many runs wait or are dead: what `maxRetryingRecords` bounds."""
-        return sum(entry.state in (State.WAITING, State.DEAD) for entry in self._all())
-
-    def _all(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[Entry]:
         """All entries in shard order: those beside are at or below the checkpoint, the others above it."""
-        yield from self._beside
-        yield from self._entries
+        yield from self.beside
+        yield from self.entries
 
-    def _runs(self, state: State) -> tuple[Run, ...]:
-        return tuple(entry.run() for entry in self._all() if entry.state is state)
+    def runs(self, state: State) -> tuple[Run, ...]:
+        """Return the entries in a state, in shard order, as they are stored."""
+        return tuple(entry.run() for entry in self if entry.state is state)
 
-    def _append_done(self, last: RecordPosition) -> None:
-        """Everything after the last entry and up to `last` is done."""
-        entry = Entry(last)
-        self._entries.append(entry)
-        self._done(entry)
+    def count_open(self) -> tuple[int, int]:
+        """Count the records that are pending, and those that wait or are dead."""
+        pending = others = 0
+        for entry in self:
+            if entry.state is State.PENDING:
+                pending += entry.count if entry.bits is None else entry.bits.count(0)
+            elif entry.state is not State.ACKED:
+                others += entry.count
+        return pending, others
 
-    def _done(self, entry: Entry) -> None:
-        """All records of an entry above the checkpoint are done."""
-        moved = self._entries.fold(entry)
+    def list_of(self, entry: Entry) -> EntryList | None:
+        """Return the list that an entry stands in; None when it was replaced or is done."""
+        for entries in (self.entries, self.beside):
+            if entries.find(entry.last) is entry:
+                return entries
+        return None
+
+    def find_run(self, run: Run, state: State) -> Entry:
+        """Return the entry of a stored run.
+
+        Raises:
+            UnknownRunError: there is none in this state.
+        """
+        for entries in (self.entries, self.beside):
+            entry = entries.find(run.last_position)
+            if entry is not None and (entry.state, entry.attempt, entry.count) == (
+                state,
+                run.attempt,
+                run.count,
+            ):
+                return entry
+        msg = (
+            f"no {state.name.lower()} run of {run.count} records up to {run.last} after delivery "
+            f"{run.attempt} (checkpoint {self._checkpoint}): it was settled before, or planned elsewhere"
+        )
+        raise UnknownRunError(msg)
+
+    def replace(self, entry: Entry, parts: Sequence[Entry]) -> None:
+        """Put the parts of an entry, in order, in its place."""
+        entries = self.list_of(entry)
+        assert entries is not None, "only what stands in the ledger is replaced"
+        entries.replace(entry, parts)
+
+    def settle(self, part: Entry) -> None:
+        """Take in an entry that has its outcome: a PENDING one is done, the others join their equal neighbours."""
+        entries = self.list_of(part)
+        assert entries is not None, "only what stands in the ledger is settled"
+        if part.state is State.PENDING:
+            self.done(part)
+        else:
+            self.waits(entries.merge(part))
+
+    def done(self, entry: Entry) -> None:
+        """All records of an entry are done: the checkpoint moves where it stood first."""
+        if self.beside.find(entry.last) is entry:
+            self.beside.remove(entry)
+            return
+        moved = self.entries.fold(entry)
         if moved is not None:
             self._move(moved)
-            self._advance()
+            self.advance()
 
-    def _advance(self) -> None:
-        """The checkpoint moves into the first entry as far as its records are done."""
-        head = self._entries.first
+    def advance(self) -> None:
+        """Move the checkpoint into the first entry as far as its records are done."""
+        head = self.entries.first
         if head is not None and head.bits is not None:
             still_open = head.bits.find(0, head.skip)
             if still_open > head.skip:
                 head.skip = still_open
                 self._move(head.position(still_open - 1))
 
-    def _waits(self, entry: Entry) -> None:
-        """Tell the queue of the record-at-a-time surface, where that is in use."""
-        if self._queue is not None and entry.state is State.WAITING:
-            self._queue.acked(entry.last)
-            self._queue.schedule(entry.last, entry.due)
+    def waits(self, entry: Entry) -> None:
+        """Tell the queue of an entry that waits, where there is a queue."""
+        if self.queue is not None and entry.state is State.WAITING:
+            self.queue.acked(entry.last)
+            self.queue.schedule(entry.last, entry.due)
+
+    def place(self, entries: Sequence[Entry], through: RecordPosition | None) -> None:
+        """Link what is not done; everything else up to `through` is.
+
+        Raises:
+            OrderError: the entries overlap each other or the checkpoint.
+        """
+        checkpoint = self._checkpoint
+        end: RecordPosition | None = None
+        for entry in sorted(entries, key=lambda entry: entry.last):
+            low = entry.first if entry.first is not None else entry.last
+            beside = checkpoint is not None and entry.last <= checkpoint
+            floor = end if beside or checkpoint is None else max(checkpoint, end or checkpoint)
+            if floor is not None and low <= floor:
+                msg = (
+                    f"stored run from {low} to {entry.last} overlaps another, or the checkpoint {checkpoint}"
+                )
+                raise OrderError(msg)
+            end = entry.last
+            if beside:
+                self.beside.append(entry)
+                continue
+            if entry.prev is not None:
+                self._append_done(entry.prev)
+            self.entries.append(entry)
+        if through is not None:
+            self._append_done(through)
+
+    def _append_done(self, last: RecordPosition) -> None:
+        """Everything after the last entry and up to `last` is done."""
+        high = self.high
+        if high is None or last > high:
+            entry = Entry(last)
+            self.entries.append(entry)
+            self.done(entry)
 
     def _move(self, checkpoint: RecordPosition) -> None:
         if self._checkpoint is not None and checkpoint < self._checkpoint:

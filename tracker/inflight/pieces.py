@@ -1,15 +1,18 @@
-"""Cutting a run of neighbouring records at those that failed. Pure."""
+"""Cutting neighbouring records at those that have another outcome: a delivered run, or an entry. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.inflight.entries import Entry
 from kinesis_trident.tracker.records import NotDone, RecordPosition
 
-__all__ = ["Piece", "cut"]
+__all__ = ["Piece", "cut", "part_of", "parts_of", "runs_of"]
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -90,3 +93,46 @@ def _inside(
     """Whether `before`, said to stand just before `start`, can be the last of the run's records so far."""
     lowest = end if end is not None else first
     return before < start and (lowest is None or before >= lowest)
+
+
+def runs_of(offsets: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return sorted, distinct offsets as runs of neighbours: from, until."""
+    breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
+    starts = offsets[np.concatenate(([0], breaks))]
+    ends = offsets[np.concatenate((breaks - 1, [len(offsets) - 1]))] + 1
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def parts_of(entry: Entry, runs: Sequence[tuple[int, int]], fate: Entry) -> list[Entry]:
+    """Cut runs (offsets: from, until) out of an entry of an array: they take their fate from another."""
+    parts: list[Entry] = []
+    end = entry.skip
+    for start, until in runs:
+        if start > end:
+            parts.append(part_of(entry, end, start, entry))
+        parts.append(part_of(entry, start, until, fate))
+        end = until
+    if end < entry.count:
+        parts.append(part_of(entry, end, entry.count, entry))
+    return parts
+
+
+def part_of(entry: Entry, start: int, until: int, fate: Entry) -> Entry:
+    """Return the records from `start` until `until` of an entry of an array, with the fate of another."""
+    part = Entry(
+        entry.position(until - 1),
+        entry.position(start),
+        until - start,
+        entry.position(start - 1) if start else entry.prev,
+        fate.state,
+        fate.attempt,
+        fate.due,
+        fate.failures,
+        value=None,
+        base=entry.base + start,
+        positions=entry.positions,
+        start=entry.start + start,
+    )
+    if fate is entry and entry.bits is not None:
+        part.bits = entry.bits[start:until]
+    return part

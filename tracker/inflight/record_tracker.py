@@ -9,30 +9,39 @@ sub-sequence.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.inflight.bulk import Ordinals
-from kinesis_trident.tracker.inflight.entries import Entry, EntryList, State
-from kinesis_trident.tracker.inflight.ledger import with_failure
-from kinesis_trident.tracker.inflight.turns import Turns
-from kinesis_trident.tracker.records import RecordPosition, Run
+from kinesis_trident.tracker.ids import signed
+from kinesis_trident.tracker.inflight.bulk import BulkTracking, Ids, OrdinalArray
+from kinesis_trident.tracker.inflight.entries import Entry, Positions, State
+from kinesis_trident.tracker.inflight.explicit import ExplicitAcks
+from kinesis_trident.tracker.inflight.ledger import Ledger, with_failure
+from kinesis_trident.tracker.inflight.turns import TurnOutcomes
+from kinesis_trident.tracker.position_keys import Keys
+from kinesis_trident.tracker.records import PendingRun, RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryHandler, RetryPolicy, RetryQueue
 
 __all__ = ["InflightRecordTracker"]
 
 
-_MASK = 0xFFFF_FFFF_FFFF_FFFF
+class InflightRecordTracker:
+    """The records of one shard that are delivered and not done, and the safe checkpoint below them.
 
+    Records come and are acked or failed one at a time (`emit`, `ack`, `fail`: by position), in arrays (`emit_many`,
+    `ack_many`, `fail_many`: by ordinal), by batches that judge their records (`turns`), and by batches whose records
+    are acked later (`explicit`: by key). All work on the same entries. A stored run, which shares one fate, is
+    addressed by the position of its last record. `handler` decides on the retries of single records; by default it is
+    a `RetryQueue` driven by `policy`. Not thread-safe.
 
-class InflightRecordTracker(Ordinals, Turns):
-    """The in-flight records of one shard, told one at a time, as arrays (`Ordinals`), by turns (`Turns`).
+    Each entry has an ack value as an `Acker` has one for each root: the XOR of the ids outstanding. Acks XOR into it,
+    and zero means done, unless a record failed.
 
-    All three work on the same entries and may be mixed. Here, a record is addressed by its position, and a
-    stored run, which shares one fate, by the position of its last record. `handler` decides on the retries of
-    this surface; by default it is a `RetryQueue` driven by `policy`. Not thread-safe.
+    Attributes:
+        turns: what batches say that judge their records.
+        explicit: records that stay in flight after their batch.
     """
 
     def __init__(
@@ -41,130 +50,11 @@ class InflightRecordTracker(Ordinals, Turns):
         checkpoint: RecordPosition | None = None,
         handler: RetryHandler | None = None,
     ) -> None:
-        super().__init__(policy, checkpoint)
+        self._ledger = Ledger(policy or RetryPolicy(), checkpoint)
+        self._bulk = BulkTracking(self._ledger)
         self._handler = handler
-
-    def emit(self, position: RecordPosition, id: int = 0, retry: bool = False) -> bool:
-        """A record was delivered; `id` is the XOR of the ids of the tuples made of it, 0 when none are kept.
-
-        Returns whether it is tracked by this call: not when it is tracked or done already, nor, with `retry`,
-        when it does not wait for one.
-
-        Raises:
-            OrderError: a new record does not come after all emitted before, and is not behind the checkpoint.
-        """
-        if retry:
-            entry = self._find(position)[1]
-            if entry is None or entry.state is not State.WAITING:
-                return False
-            self._retries.emitted(position)
-            entry.state, entry.attempt, entry.value = State.PENDING, entry.attempt + 1, id & _MASK
-            return True
-        high = self.high
-        if high is not None and position <= high:
-            if not (
-                self._is_done(position) or self._find(position)[1] or self.ordinal_of(position) is not None
-            ):
-                msg = f"record {position} was emitted after {high}, which comes later in the shard"
-                raise OrderError(msg)
-            return False
-        self._entries.append(Entry(position, position, 1, high, State.PENDING, 1, 0, (), id & _MASK))
-        return True
-
-    def ack(self, position: RecordPosition, id: int = 0) -> bool:
-        """XOR an id into the record's value: done when that is zero, so at once where no ids are kept.
-
-        A record that waits for a retry, or is dead, is done by an ack without an id; one with an id is of a
-        tree that failed, and ignored. Returns whether the record is done by this call; unknown ones are
-        ignored.
-        """
-        entries, entry = self._find(position)
-        if entry is None:
-            return self._ack_ordinal(position, id)
-        if entry.state is State.ACKED:
-            return False
-        if entry.state is State.PENDING:
-            entry.value = (entry.value or 0) ^ (id & _MASK)
-            if entry.value:
-                return False
-        elif id:
-            return False
-        if entry.state is not State.PENDING or self._handler is not None:
-            self._retries.acked(position)
-        if entries is self._entries:
-            self._done(entry)
-        else:
-            entries.remove(entry)
-        return True
-
-    def fail(self, position: RecordPosition, now_ms: int, reason: str, rng: random.Random) -> bool:
-        """A record failed, whatever its value is. Returns whether it will be retried.
-
-        A record without retries left is dead until it is acked, once it has been dead-lettered; with a policy
-        without dead letters it is done. Records that wait already, are dead, done or unknown are ignored.
-        """
-        _, entry = self._find(position)
-        if entry is None:
-            ordinal = self.ordinal_of(position)
-            if ordinal is not None:
-                self.fail_many(np.array([ordinal]), now_ms, reason, rng)
-                _, entry = self._find(position)
-            return entry is not None and entry.state is State.WAITING
-        if entry.state is not State.PENDING:
-            return False
-        entry.failures, entry.value = with_failure(entry.failures, now_ms, reason), 0
-        due = self._retries.failed(position, entry.attempt, now_ms, rng)
-        if due is not None:
-            entry.state, entry.due = State.WAITING, due
-        elif self._policy.dead_letter:
-            entry.state, entry.due = State.DEAD, 0
-        else:
-            self.ack(position)
-        return due is not None
-
-    def next_retry(self, now_ms: int) -> RecordPosition | None:
-        """The record to deliver again now: the same one until it is emitted with `retry`, or acked."""
-        stale: RecordPosition | None = None
-        while (position := self._retries.next(now_ms)) is not None and position != stale:
-            _, entry = self._find(position)
-            if entry is not None and entry.state is State.WAITING:
-                return position
-            # Settled through another surface, or a handler that forgot an ack: it must not block the others.
-            self._retries.acked(position)
-            stale = position
-        return None
-
-    def should_retry(self, now_ms: int) -> bool:
-        """Whether a record is due to be delivered again."""
-        return self.next_retry(now_ms) is not None
-
-    @property
-    def _retries(self) -> RetryHandler:
-        if self._handler is not None:
-            return self._handler
-        if self._queue is None:
-            self._queue = RetryQueue(self._policy)
-            for entry in self._all():
-                self._waits(entry)
-        return self._queue
-
-    def _find(self, position: RecordPosition) -> tuple[EntryList, Entry | None]:
-        entry = self._entries.find(position)
-        if entry is None:
-            entry = self._beside.find(position)
-            return (self._entries if entry is None else self._beside), entry
-        # The last record of an array is not the array.
-        return self._entries, (entry if entry.base < 0 or entry.count == 1 else None)
-
-    def _is_done(self, position: RecordPosition) -> bool:
-        return self._checkpoint is not None and position <= self._checkpoint
-
-    def _ack_ordinal(self, position: RecordPosition, id: int) -> bool:
-        ordinal = self.ordinal_of(position)
-        if ordinal is None or not self._open(ordinal):
-            return False
-        self.ack_many(np.array([ordinal]), np.array([id & _MASK], np.uint64) if id else None)
-        return not self._open(ordinal)
+        self.turns = TurnOutcomes(self._ledger, self._bulk)
+        self.explicit = ExplicitAcks(self._ledger, self._bulk)
 
     @classmethod
     def restore(
@@ -174,42 +64,208 @@ class InflightRecordTracker(Ordinals, Turns):
         dead: Sequence[Run],
         policy: RetryPolicy | None = None,
         *,
+        pending: Sequence[PendingRun] = (),
+        turns: Mapping[int, Keys] | None = None,
         through: RecordPosition | None = None,
     ) -> InflightRecordTracker:
-        """The tracker of a shard from what is stored of it.
+        """Return the tracker of a shard from what is stored of it.
 
         Between the checkpoint and the last position known, everything but the runs is done. `through` is the
         last record that was ever delivered, where that is known: the checkpoint can then reach it again.
+        `turns` are the keys of the rows of past batches, by txid: of all that `pending` names. What waits can be
+        acked one by one as far as they hold it, otherwise as whole runs only.
 
         Raises:
-            OrderError: runs overlap each other or the checkpoint, or one has no beginning.
+            OrderError: runs overlap each other or the checkpoint, one has no beginning, or a pending one is of none
+                of the turns.
         """
         tracker = cls(policy, checkpoint)
-        entries = [Entry.of(run, State.WAITING) for run in waiting]
-        tracker._place([*entries, *(Entry.of(run, State.DEAD) for run in dead)], through)
+        tracker._ledger.place(tracker.explicit.read_entries(waiting, dead, pending, turns or {}), through)
+        for entry in tracker._ledger:
+            tracker._bulk.register(entry)
         return tracker
 
-    def _place(self, entries: Sequence[Entry], through: RecordPosition | None) -> None:
-        """Link what is not done; everything else up to `through` is."""
-        checkpoint = self._checkpoint
-        end: RecordPosition | None = None
-        for entry in sorted(entries, key=lambda entry: entry.last):
-            low = entry.first if entry.first is not None else entry.last
-            beside = checkpoint is not None and entry.last <= checkpoint
-            floor = end if beside or checkpoint is None else max(checkpoint, end or checkpoint)
-            if floor is not None and low <= floor:
-                msg = (
-                    f"stored run from {low} to {entry.last} overlaps another, or the checkpoint {checkpoint}"
-                )
+    @property
+    def checkpoint(self) -> RecordPosition | None:
+        """Everything up to this record is done; None before the first."""
+        return self._ledger.checkpoint
+
+    @property
+    def high(self) -> RecordPosition | None:
+        """The last record delivered or known to be done; None before the first."""
+        return self._ledger.high
+
+    @property
+    def waiting(self) -> tuple[Run, ...]:
+        """What failed and is to come again, in shard order."""
+        return self._ledger.runs(State.WAITING)
+
+    @property
+    def dead(self) -> tuple[Run, ...]:
+        """What is exhausted or expired, to be dead-lettered, in shard order."""
+        return self._ledger.runs(State.DEAD)
+
+    @property
+    def retrying(self) -> int:
+        """The number of runs that wait or are dead: what `maxRetryingRecords` bounds."""
+        return sum(entry.state in (State.WAITING, State.DEAD) for entry in self._ledger)
+
+    @property
+    def held(self) -> int:
+        """The number of records that are not done: what `maxInflightRecords` bounds."""
+        return sum(self._ledger.count_open())
+
+    def entries(self) -> Iterator[Entry]:
+        """Return what is kept above the checkpoint, in shard order; to look at, not to change."""
+        return iter(self._ledger.entries)
+
+    def __len__(self) -> int:
+        return len(self._ledger.entries) + len(self._ledger.beside)
+
+    def emit(self, position: RecordPosition, id: int = 0, retry: bool = False) -> bool:
+        """Track a record that was delivered; `id` is the XOR of the ids of its first tuples, 0 when none are kept.
+
+        Returns:
+            Whether it is tracked by this call: not when it is tracked or done already, nor, with `retry`, when it
+            does not wait for one.
+
+        Raises:
+            OrderError: a new record does not come after all emitted before, and is not behind the checkpoint.
+        """
+        ledger = self._ledger
+        if retry:
+            entry = self._find(position)
+            if entry is None or entry.state is not State.WAITING:
+                return False
+            self._retries.emitted(position)
+            entry.state, entry.attempt, entry.value = State.PENDING, entry.attempt + 1, signed(id)
+            return True
+        high = ledger.high
+        if high is not None and position <= high:
+            done = ledger.checkpoint is not None and position <= ledger.checkpoint
+            if not (done or self._find(position) or self._bulk.ordinal_of(position) is not None):
+                msg = f"record {position} was emitted after {high}, which comes later in the shard"
                 raise OrderError(msg)
-            end = entry.last
-            if beside:
-                self._beside.append(entry)
-                continue
-            high = self.high
-            if entry.prev is not None and (high is None or entry.prev > high):
-                self._append_done(entry.prev)
-            self._entries.append(entry)
-        high = self.high
-        if through is not None and (high is None or through > high):
-            self._append_done(through)
+            return False
+        ledger.entries.append(Entry(position, position, 1, high, value=signed(id)))
+        return True
+
+    def ack(self, position: RecordPosition, id: int = 0) -> bool:
+        """XOR an id into the record's value: done when that is zero, so at once where no ids are kept.
+
+        A record that waits for a retry, or is dead, is done by an ack without an id; one with an id is of a
+        tree that failed, and ignored. Returns whether the record is done by this call; unknown ones are
+        ignored.
+        """
+        entry = self._find(position)
+        if entry is None:
+            return self._ack_ordinal(position, id)
+        if entry.state is State.ACKED:
+            return False
+        if entry.state is State.PENDING:
+            entry.value = (entry.value or 0) ^ signed(id)
+            if entry.value:
+                return False
+        elif id:
+            return False
+        if entry.state is not State.PENDING or self._handler is not None:
+            self._retries.acked(position)
+        self._ledger.done(entry)
+        return True
+
+    def fail(self, position: RecordPosition, now_ms: int, reason: str, rng: random.Random) -> bool:
+        """A record failed, whatever its value is. Returns whether it will be retried.
+
+        A record without retries left is dead until it is acked, once it has been dead-lettered; with a policy
+        without dead letters it is done. Records that wait already, are dead, done or unknown are ignored.
+        """
+        entry = self._find(position)
+        if entry is None:
+            ordinal = self._bulk.ordinal_of(position)
+            if ordinal is not None:
+                self._bulk.fail(np.array([ordinal]), now_ms, reason, rng)
+                entry = self._find(position)
+            return entry is not None and entry.state is State.WAITING
+        if entry.state is not State.PENDING:
+            return False
+        entry.failures, entry.value = with_failure(entry.failures, now_ms, reason), 0
+        due = self._retries.failed(position, entry.attempt, now_ms, rng)
+        if due is not None:
+            entry.state, entry.due = State.WAITING, due
+        elif self._ledger.policy.dead_letter:
+            entry.state, entry.due = State.DEAD, 0
+        else:
+            self.ack(position)
+        return due is not None
+
+    def next_retry(self, now_ms: int) -> RecordPosition | None:
+        """Return the record to deliver again now: the same one until it is emitted with `retry`, or acked."""
+        stale: RecordPosition | None = None
+        while (position := self._retries.next(now_ms)) is not None and position != stale:
+            entry = self._find(position)
+            if entry is not None and entry.state is State.WAITING:
+                return position
+            # Settled through another surface, or a handler that forgot an ack: it must not block the others.
+            self._retries.acked(position)
+            stale = position
+        return None
+
+    def should_retry(self, now_ms: int) -> bool:
+        """Say whether a record is due to be delivered again."""
+        return self.next_retry(now_ms) is not None
+
+    def emit_many(self, count: int, positions: Positions, ids: Ids | None = None) -> range:
+        """Track `count` new neighbours, the record after the last one emitted being the first of them.
+
+        `positions[i]` is the place of record i; it is kept, not copied, and looked up only where a run begins
+        or ends. `ids` are the ids outstanding, one a record: only their XOR is kept, a run of records.
+        Returns the records' ordinals.
+
+        Raises:
+            OrderError: they do not come after all that was emitted before.
+        """
+        return self._bulk.emit_new(count, positions, ids)
+
+    def ack_many(self, ordinals: OrdinalArray, ids: Ids | None = None) -> None:
+        """Records are done; failed ones after all. Those that are done already, or unknown, are ignored.
+
+        With `ids` (one an ordinal) the acks are those of tuple trees: they are XORed into the value of the
+        run that the record is in, and when that is zero the whole run is done. A run in which a record failed
+        has no value any more: acks with ids are ignored there, its records are told one by one, without ids.
+        """
+        self._bulk.ack(ordinals, ids)
+
+    def fail_many(self, ordinals: OrdinalArray, now_ms: int, reason: str, rng: random.Random) -> None:
+        """Records failed: they wait for a retry; with none left they are dead (done, without dead letters).
+
+        Those that wait already, are dead, done or unknown are ignored: a second fail costs no retry.
+        """
+        self._bulk.fail(ordinals, now_ms, reason, rng)
+
+    def retry_many(self, now_ms: int) -> OrdinalArray:
+        """Return the ordinals of failed records that are due, in shard order; they count as delivered again."""
+        return self._bulk.take_due(now_ms)
+
+    @property
+    def _retries(self) -> RetryHandler:
+        if self._handler is not None:
+            return self._handler
+        if self._ledger.queue is None:
+            self._ledger.queue = RetryQueue(self._ledger.policy)
+            for entry in self._ledger:
+                self._ledger.waits(entry)
+        return self._ledger.queue
+
+    def _find(self, position: RecordPosition) -> Entry | None:
+        entry = self._ledger.entries.find(position)
+        if entry is None:
+            return self._ledger.beside.find(position)
+        # The last record of an array is not the array.
+        return entry if entry.base < 0 or entry.count == 1 else None
+
+    def _ack_ordinal(self, position: RecordPosition, id: int) -> bool:
+        ordinal = self._bulk.ordinal_of(position)
+        if ordinal is None or not self._bulk.is_open(ordinal):
+            return False
+        self._bulk.ack(np.array([ordinal]), np.array([signed(id)]) if id else None)
+        return not self._bulk.is_open(ordinal)

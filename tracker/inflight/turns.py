@@ -1,21 +1,33 @@
-"""Tracking by turns: what a micro-batch read of one shard is settled in a few calls, each O(runs)."""
+"""The outcomes of batches that judge their records: a turn is settled in a few calls, each O(runs)."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 
-from kinesis_trident.tracker.errors import OrderError, UnknownRunError
+import numpy as np
+
+from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.inflight.bulk import BulkTracking
 from kinesis_trident.tracker.inflight.entries import Entry, EntryList, State
 from kinesis_trident.tracker.inflight.ledger import EXPIRED, Ledger, with_failure
-from kinesis_trident.tracker.inflight.pieces import Piece, cut
+from kinesis_trident.tracker.inflight.pieces import Piece, cut, runs_of
 from kinesis_trident.tracker.records import Failure, NotDone, RecordPosition, Run
 
-__all__ = ["Turns"]
+__all__ = ["TurnOutcomes", "is_unreached"]
 
 
-class Turns(Ledger):
-    """The surface that the Spark source uses. A call applies as a whole, or raises and changes nothing."""
+class TurnOutcomes:
+    """What a batch says of a shard's records. A call applies as a whole, or raises and changes nothing.
+
+    Args:
+        ledger: the entries of the shard.
+        bulk: those of them that came in arrays.
+    """
+
+    def __init__(self, ledger: Ledger, bulk: BulkTracking) -> None:
+        self._ledger = ledger
+        self._bulk = bulk
 
     def delivered(
         self,
@@ -34,7 +46,8 @@ class Turns(Ledger):
         Raises:
             OrderError: `last` is not after all that was delivered before, or the pieces do not fit.
         """
-        high = self.high
+        ledger = self._ledger
+        high = ledger.high
         if count < 1 or (high is not None and last <= high):
             msg = f"{count} new records up to {last}: expected some, after {high}"
             raise OrderError(msg)
@@ -42,8 +55,8 @@ class Turns(Ledger):
         failures: dict[str, tuple[Failure, ...]] = {}
         for piece in cut(failed, first=None, prev=high, last=last, count=count):
             entry = self._part(piece, 1, due, (), now_ms, failures)
-            self._entries.append(entry)
-            self._settle(self._entries, entry)
+            ledger.entries.append(entry)
+            ledger.settle(entry)
 
     def redelivered(
         self,
@@ -65,8 +78,8 @@ class Turns(Ledger):
             UnknownRunError: no such run waits here.
             OrderError: `served` or `through` do not fit the run, or the pieces do not fit what was served.
         """
-        entries, entry = self._lookup(run, State.WAITING)
-        if self._unreached(run, served, through, failed):
+        entry = self._ledger.find_run(run, State.WAITING)
+        if is_unreached(run, served, through, failed):
             return
         last = entry.last if served == run.count or through is None else through
         attempt = entry.attempt + 1
@@ -74,7 +87,7 @@ class Turns(Ledger):
         due = self._due_after(attempt, now_ms, rng)
         failures: dict[str, tuple[Failure, ...]] = {}
         parts = [self._part(piece, attempt, due, entry.failures, now_ms, failures) for piece in pieces]
-        self._replace(entries, entry, parts, _rest(entry, served, last))
+        self._replace(entry, parts, _rest(entry, served, last))
 
     def dead_lettered(self, run: Run, served: int, through: RecordPosition | None) -> None:
         """A dead run was dead-lettered: `served` records of it, in shard order, up to `through`: done.
@@ -85,11 +98,11 @@ class Turns(Ledger):
             UnknownRunError: no such run is dead here.
             OrderError: `served` or `through` do not fit the run.
         """
-        entries, entry = self._lookup(run, State.DEAD)
-        if self._unreached(run, served, through, ()):
+        entry = self._ledger.find_run(run, State.DEAD)
+        if is_unreached(run, served, through, ()):
             return
         last = entry.last if served == run.count or through is None else through
-        self._replace(entries, entry, [Entry(last)], _rest(entry, served, last))
+        self._replace(entry, [Entry(last)], _rest(entry, served, last))
 
     def expired(self, run: Run, served: int, now_ms: int) -> Run | None:
         """All but `served` records of a waiting run are gone from the stream: dead, with no more retries.
@@ -103,14 +116,14 @@ class Turns(Ledger):
             UnknownRunError: no such run waits here.
             OrderError: `served` is negative, or not below the run's count.
         """
-        entries, entry = self._lookup(run, State.WAITING)
+        entry = self._ledger.find_run(run, State.WAITING)
         if not 0 <= served < run.count:
             msg = f"{served} records found of {run.count} up to {run.last}: then none are gone"
             raise OrderError(msg)
         failures = with_failure(entry.failures, now_ms, EXPIRED)
         if not served:
             gone = Piece(entry.first, entry.last, entry.count, entry.prev, EXPIRED)
-            self._replace(entries, entry, [self._dead(gone, entry.attempt, failures)], None)
+            self._replace(entry, [self._dead(gone, entry.attempt, failures)], None)
             return None
         gone_until = entry.first if entry.first is not None else _just_after(entry.prev)
         assert gone_until is not None, "a run has a first record or one before it"
@@ -118,7 +131,7 @@ class Turns(Ledger):
             entry.last, None, served, gone_until, State.WAITING, entry.attempt, entry.due, entry.failures
         )
         gone = Piece(entry.first, gone_until, entry.count - served, entry.prev, EXPIRED)
-        self._replace(entries, entry, [self._dead(gone, entry.attempt, failures)], rest)
+        self._replace(entry, [self._dead(gone, entry.attempt, failures)], rest)
         return rest.run()
 
     def replay(self, positions: Sequence[RecordPosition], now_ms: int) -> tuple[RecordPosition, ...]:
@@ -130,63 +143,28 @@ class Turns(Ledger):
         delivered: nothing changes. Returns the positions that are refused: beyond what was ever delivered
         here, or known to be none.
         """
+        ledger = self._ledger
+        for entry in ledger.entries:
+            # Records that are done come again although their neighbours are still pending.
+            if entry.bits is not None:
+                done = np.flatnonzero(np.frombuffer(entry.bits[entry.skip :], np.uint8)) + entry.skip
+                if len(done):
+                    self._bulk.split(entry, runs_of(done), None)
         refused: list[RecordPosition] = []
         for position in sorted(set(positions)):
-            high = self.high
+            high = ledger.high
             if high is None or position > high:
                 refused.append(position)
                 continue
-            done = self._checkpoint is not None and position <= self._checkpoint
-            if not self._revive(self._beside if done else self._entries, position, now_ms):
+            behind = ledger.checkpoint is not None and position <= ledger.checkpoint
+            if not self._revive(ledger.beside if behind else ledger.entries, position, now_ms):
                 refused.append(position)
         return tuple(refused)
 
-    def due(self, now_ms: int, most: int) -> tuple[Run, ...]:
-        """Waiting runs that are due, in shard order: the first `most` of them."""
-        runs: list[Run] = []
-        for entry in self._all():
-            if len(runs) >= most:
-                break
-            if entry.state is State.WAITING and entry.due <= now_ms:
-                runs.append(entry.run())
-        return tuple(runs)
-
-    @property
-    def next_due(self) -> int | None:
-        """The earliest due time of all that waits, in epoch milliseconds; None when nothing does."""
-        return min((entry.due for entry in self._all() if entry.state is State.WAITING), default=None)
-
     def _due_after(self, attempt: int, now_ms: int, rng: random.Random) -> int | None:
         # One draw for all that fails together: neighbours stay one run, one range of the shard serves many.
-        return None if self._policy.exhausted(attempt) else self._policy.due(attempt, now_ms, rng)
-
-    def _lookup(self, run: Run, state: State) -> tuple[EntryList, Entry]:
-        for entries in (self._entries, self._beside):
-            entry = entries.find(run.last_position)
-            if entry is not None and (entry.state, entry.attempt, entry.count) == (
-                state,
-                run.attempt,
-                run.count,
-            ):
-                return entries, entry
-        msg = (
-            f"no {state.name.lower()} run of {run.count} records up to {run.last} after delivery "
-            f"{run.attempt} (checkpoint {self._checkpoint}): it was settled before, or planned elsewhere"
-        )
-        raise UnknownRunError(msg)
-
-    @staticmethod
-    def _unreached(run: Run, served: int, through: RecordPosition | None, failed: Sequence[NotDone]) -> bool:
-        """Whether nothing of the run was served; raises when the numbers do not fit it."""
-        if not 0 <= served <= run.count or (served == 0 and failed):
-            msg = f"{served} records served, {len(failed)} pieces failed of the {run.count} up to {run.last}"
-            raise OrderError(msg)
-        if 0 < served < run.count and not (through is not None and _inside(run, through)):
-            msg = (
-                f"{served} of {run.count} records up to {run.last} were served, but the last one is {through}"
-            )
-            raise OrderError(msg)
-        return served == 0
+        policy = self._ledger.policy
+        return None if policy.exhausted(attempt) else policy.due(attempt, now_ms, rng)
 
     def _part(
         self,
@@ -197,7 +175,7 @@ class Turns(Ledger):
         now_ms: int,
         shared: dict[str, tuple[Failure, ...]],
     ) -> Entry:
-        """The entry for a piece of what was delivered; it stays PENDING, for `_settle`, where it is done.
+        """The entry for a piece of what was delivered; it stays PENDING, for `Ledger.settle`, where it is done.
 
         `before`: its failures so far; `shared`: with this one, by its reason, for all that have the same ones.
         """
@@ -211,22 +189,13 @@ class Turns(Ledger):
         return Entry(piece.last, piece.first, piece.count, piece.prev, State.WAITING, attempt, due, failures)
 
     def _dead(self, piece: Piece, attempt: int, failures: tuple[Failure, ...]) -> Entry:
-        state = State.DEAD if self._policy.dead_letter else State.PENDING
+        state = State.DEAD if self._ledger.policy.dead_letter else State.PENDING
         return Entry(piece.last, piece.first, piece.count, piece.prev, state, attempt, 0, failures)
 
-    def _replace(self, entries: EntryList, entry: Entry, parts: list[Entry], rest: Entry | None) -> None:
-        entries.replace(entry, parts if rest is None else [*parts, rest])
+    def _replace(self, entry: Entry, parts: list[Entry], rest: Entry | None) -> None:
+        self._ledger.replace(entry, parts if rest is None else [*parts, rest])
         for part in parts:
-            self._settle(entries, part)
-
-    def _settle(self, entries: EntryList, part: Entry) -> None:
-        """What is PENDING here is done; the others are joined with equal neighbours."""
-        if part.state is not State.PENDING:
-            self._waits(entries.merge(part))
-        elif entries is self._entries:
-            self._done(part)
-        else:
-            entries.remove(part)
+            self._ledger.settle(part)
 
     def _revive(self, entries: EntryList, position: RecordPosition, now_ms: int) -> bool:
         """Make a record due now with a fresh count; False when there is no such record."""
@@ -235,7 +204,7 @@ class Turns(Ledger):
         if at is not None and at.state is not State.ACKED and at.covers(position):
             if at.state is not State.PENDING:
                 at.state, at.attempt, at.due, at.failures = State.WAITING, 0, due, ()
-                self._waits(entries.merge(at))
+                self._ledger.waits(entries.merge(at))
             return True
         if at is not None and at.state is not State.ACKED and at.prev is not None and at.prev < position:
             return False
@@ -244,8 +213,23 @@ class Turns(Ledger):
             entries.replace(at, [entry])
         else:
             entries.insert(entry, at)
-        self._waits(entries.merge(entry))
+        self._ledger.waits(entries.merge(entry))
         return True
+
+
+def is_unreached(run: Run, served: int, through: RecordPosition | None, failed: Sequence[NotDone]) -> bool:
+    """Say whether nothing of a run was served, of which these numbers were told.
+
+    Raises:
+        OrderError: they do not fit the run.
+    """
+    if not 0 <= served <= run.count or (served == 0 and failed):
+        msg = f"{served} records served, {len(failed)} pieces failed of the {run.count} up to {run.last}"
+        raise OrderError(msg)
+    if 0 < served < run.count and not (through is not None and _inside(run, through)):
+        msg = f"{served} of {run.count} records up to {run.last} were served, but the last one is {through}"
+        raise OrderError(msg)
+    return served == 0
 
 
 def _rest(entry: Entry, served: int, through: RecordPosition) -> Entry | None:

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from kinesis_trident.bolt.tracking.coverage import SOURCE, failures, intervals, uncovered
-from kinesis_trident.bolt.tracking.reports import FailedRun, ReportKey, Reports
+import random
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesis_trident.bolt.tracking.anchors import Anchors, salt_of
+from kinesis_trident.bolt.tracking.coverage import SOURCE, failures, intervals, lost, uncovered
+from kinesis_trident.bolt.tracking.reports import FailedRun, Ledger, ReportKey, Reports
+from kinesis_trident.bolt.tracking.spans import Spans
+from kinesis_trident.tracker.acker.acker import Acker
+from kinesis_trident.tracker.ids import ordinal_of, roots, tuple_ids
 
 CHAIN = {"split": (SOURCE,), "count": ("split",)}
 TURNS = {0: (4, 0b1111)}
@@ -97,3 +107,33 @@ def test_failures_of_every_run_and_operator_count() -> None:
     found = failures(CHAIN, reports, TURNS)
     assert sorted(found[0]) == [run(0, 0), run(1, 1), run(2, 3), run(3, 3, "B")]
     assert intervals(found[0]) == [run(0, 0), run(1, 1), run(2, 3)]
+
+
+@given(st.integers(1, 12), st.integers(1, 3), st.randoms(use_true_random=False))
+def test_those_records_are_lost_whose_trees_storms_acker_does_not_see_done(
+    count: int, operators: int, r: random.Random
+) -> None:
+    """A chain of operators: some tuples do not come to the next one, some come twice."""
+    numbers = np.arange(count)
+    tuples = Anchors(roots(1, 0, numbers), tuple_ids("orders", 7, "shardId-0", numbers))
+    totals = {(0, number): (1, edge) for number, edge in enumerate(tuples.edges.tolist())}
+    acker = Acker()
+    acker.init_many(tuples.roots, tuples.edges)
+    names = [f"bolt {number}" for number in range(operators)]
+    reports: Reports = {}
+    for stage, name in enumerate(names):
+        came = [row for row in range(len(tuples.roots)) for _ in range(r.choice([1, 1, 1, 1, 1, 1, 0, 2]))]
+        taken = tuples.taken(np.array(came, dtype=np.int64))
+        most = 2 if name != names[-1] else 0
+        parents = [row for row in range(len(came)) for _ in range(r.randint(0, most))]
+        made = taken.children(np.array(parents, dtype=np.int64), salt_of(name))
+        ledger = Ledger(name, 7, Spans(1, {0: ((0, count),)}))
+        ledger.consume(taken)
+        ledger.produce(made)
+        reports |= ledger.reports(stage)
+        acker.ack_many(np.concatenate([taken.roots, made.roots]), np.concatenate([taken.edges, made.edges]))
+        tuples = made
+    wiring = dict(zip(names, [(SOURCE,), *((name,) for name in names)], strict=False))
+    open_roots = np.array(acker.tick(60_000), dtype=np.int64)
+    found = lost(wiring, reports, totals)
+    assert sorted(span for _, span in found) == sorted(ordinal_of(open_roots).tolist())

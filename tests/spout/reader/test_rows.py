@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, digest_of
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, SCHEMA, Segment, TurnRows
-from kinesis_trident.tracker.ids import ordinal_of, shard_of, tag_of, tuple_ids
+from kinesis_trident.tracker.ids import of_turn, ordinal_of, tag_of, tuple_ids, turn_of
 
 TAG = 0xABCDEF
 POSITIONS = st.lists(st.tuples(st.integers(0, 10**56), st.integers(-1, 3)), max_size=12)
@@ -78,7 +78,7 @@ def test_rows_have_all_columns() -> None:
         assert rows.column(name).to_pylist() == [value] * 3
     root, edge = anchors(rows)
     assert (tag_of(root) == TAG).all()
-    assert (shard_of(root) == 3).all()
+    assert [of_turn(turn)[1] for turn in turn_of(root).tolist()] == [3] * len(root)
     assert edge.tolist() == tuple_ids("orders", 17, "shardId-000000000001", ordinal_of(root)).tolist()
     assert [len(row) for row in rows.column(ANCHORS).to_pylist()] == [1, 1, 1]
 

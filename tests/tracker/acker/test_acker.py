@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_trident.tracker.acker.acker import Acker, TreeOutcome, acker_of
+from kinesis_trident.tracker.acker.acker import Acker, TreeOutcome
 from kinesis_trident.tracker.errors import OrderError
 
 ACKED, FAILED = TreeOutcome.ACKED, TreeOutcome.FAILED
@@ -300,12 +300,6 @@ def test_bulk_roots_must_be_ascending() -> None:
             Acker().init_many(np.array(roots), np.array([1, 1]))
 
 
-@given(ROOTS, st.integers(1, 9))
-def test_all_messages_of_a_tree_meet_in_one_acker(root: int, ackers: int) -> None:
-    assert 0 <= acker_of(root, ackers) < ackers
-    assert acker_of(np.array([root]), ackers).tolist() == [acker_of(root, ackers)]  # type: ignore[arg-type,attr-defined]
-
-
 @pytest.mark.parametrize("dense", [True, False])
 def test_many_resets_put_timeouts_off_as_single_ones_do(dense: bool) -> None:
     roots = np.arange(100, dtype=np.int64) * (1 if dense else 7)
@@ -356,8 +350,6 @@ def test_what_makes_no_sense_is_refused() -> None:
         acker.init_many(np.arange(2), np.arange(3))
     with pytest.raises(OrderError, match="timeout is 0"):
         Acker(timeout=0)
-    with pytest.raises(OrderError, match="0 ackers"):
-        acker_of(5, 0)
 
 
 def random_forest(trees: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

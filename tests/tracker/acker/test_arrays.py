@@ -1,4 +1,4 @@
-"""Finding numbers among many, wherever they stand, against a dict."""
+"""Finding numbers among many, and summing up the values of each, against a dict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_trident.tracker.acker.arrays import Runs
+from kinesis_trident.tracker.acker.arrays import Runs, sums_of
 
 LOW, HIGH = -(2**63), 2**63 - 1
 ENDS = st.sampled_from([LOW, LOW + 1, -1, 0, 1, HIGH - 1, HIGH])
@@ -60,3 +60,19 @@ def test_many_numbers_in_any_order(spread: str) -> None:
     _, inside = runs.find(between)
     assert inside is not None
     assert np.array_equal(inside, np.isin(between, numbers))
+
+
+KEYS = st.lists(st.integers(0, 4) | st.just(7), max_size=40) | st.lists(
+    ENDS | st.integers(LOW, HIGH), max_size=40
+)
+
+
+@given(KEYS, st.integers(0, 2**32))
+def test_each_key_has_the_number_of_its_values_and_their_xor(keys: list[int], seed: int) -> None:
+    values = np.random.default_rng(seed).integers(LOW, HIGH, len(keys))
+    sums: dict[int, tuple[int, int]] = {}
+    for key, value in zip(keys, values.tolist(), strict=True):
+        count, xor = sums.get(key, (0, 0))
+        sums[key] = count + 1, xor ^ value
+    found = list(sums_of(np.array(keys, dtype=np.int64), values))
+    assert found == [(key, *sums[key]) for key in sorted(sums)]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_shard import shard_positions
+from naive_shard import due, shard_positions
 from test_turns import invariants
 
 from kinesis_trident.tracker.errors import OrderError
@@ -226,12 +226,12 @@ def test_failed_records_of_arrays_can_be_settled_by_turns() -> None:
     bulk.emit_many(9, places)
     bulk.fail_many(np.array([3, 4, 6]), 0, "boom", random.Random(1))
     bulk.ack_many(np.array([0, 1, 2, 5, 7, 8]))
-    first, second = bulk.due(0, 10)
+    first, second = due(bulk, 0)
     assert (first.count, first.prev, second.prev) == (2, str(places[2]), str(places[5]))
-    bulk.redelivered(first, 2, None, (), 0, random.Random(1))
+    bulk.turns.redelivered(first, 2, None, (), 0, random.Random(1))
     assert bulk.checkpoint == places[5]
     bulk.ack_many(np.array([3]))
-    bulk.redelivered(second, 1, None, (), 0, random.Random(1))
+    bulk.turns.redelivered(second, 1, None, (), 0, random.Random(1))
     assert (bulk.checkpoint, len(bulk)) == (places[8], 0)
 
 

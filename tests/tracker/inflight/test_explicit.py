@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_shard import shard_positions
+from naive_shard import due, shard_positions
 
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import InflightNode
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.inflight.ack_counts import Told
-from kinesis_trident.tracker.inflight.explicit import TIMEOUT, ExplicitTracker
+from kinesis_trident.tracker.inflight.explicit import TIMEOUT, AckCounts
+from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.position_keys import Keys, keys_of, pack_in_parts, unpack
 from kinesis_trident.tracker.records import NotDone, PendingRun, RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
@@ -49,7 +49,7 @@ class Life:
 
     def __init__(self, r: random.Random, policy: RetryPolicy) -> None:
         self.r, self.policy = r, policy
-        self.tracker = ExplicitTracker(policy)
+        self.tracker = InflightRecordTracker(policy)
         self.records: list[Held] = []
         self.numbers: Iterator[RecordPosition] = shard_positions(r)
         self.now, self.txid = NOW, 0
@@ -83,30 +83,30 @@ class Life:
         """Dead runs are dead-lettered, due ones come again, new ones besides; some fail in the batch."""
         self.txid += 1
         for run in self.tracker.dead:
-            self.tracker.dead_lettered(run, run.count, None)
+            self.tracker.turns.dead_lettered(run, run.count, None)
             for each in self.of(run):
                 each.state = "done"
         deadline = self.now + self.r.choice([0, 5_000, 30_000])
-        due = [(run, self.of(run)) for run in self.tracker.due(self.now, 5)]
-        served = [self.r.choice([run.count, run.count, self.r.randint(0, run.count)]) for run, _ in due]
-        rows = [each for (_, held), count in zip(due, served, strict=True) for each in held[:count]]
+        again = [(run, self.of(run)) for run in due(self.tracker, self.now)[:5]]
+        served = [self.r.choice([run.count, run.count, self.r.randint(0, run.count)]) for run, _ in again]
+        rows = [each for (_, held), count in zip(again, served, strict=True) for each in held[:count]]
         fresh = [Held(next(self.numbers), attempt=0) for _ in range(self.r.choice([0, 1, 9]))]
         keys = made([each.position for each in (*rows, *fresh)])
         start = 0
-        for (run, held), count in zip(due, served, strict=True):
+        for (run, held), count in zip(again, served, strict=True):
             through = held[count - 1].position if count else None
-            self.tracker.give_again(
+            self.tracker.explicit.give_again(
                 run, count, through, txid=self.txid, keys=keys, start=start, deadline=deadline
             )
             start += count
-        self.tracker.give(self.txid, keys, start, deadline)
+        self.tracker.explicit.give(self.txid, keys, start, deadline)
         self.records += fresh
         for each in (*rows, *fresh):
             each.state, each.attempt, each.due = "pending", each.attempt + 1, deadline
         failed = [each for each in (*rows, *fresh) if self.r.random() < 0.2]
         pieces = [NotDone(str(each.position), str(each.position), 1, "bad") for each in failed]
         if len(keys):
-            assert self.tracker.fail_given(self.txid, pieces, self.now, self.r) == 0
+            assert self.tracker.explicit.fail_given(self.txid, pieces, self.now, self.r) == 0
         self.failed(failed, "bad")
 
     def failed(self, records: Sequence[Held], reason: str) -> None:
@@ -124,27 +124,27 @@ class Life:
 
     def ack(self) -> None:
         named, beyond = self.told()
-        told = self.tracker.ack_keys(made(self.shuffled(named, beyond)))
+        told = self.tracker.explicit.ack(made(self.shuffled(named, beyond)))
         states = [each.state for each in named]
         late = sum(state in ("waiting", "dead") for state in states)
-        assert told == Told(states.count("pending"), late, states.count("done"), len(beyond))
+        assert told == AckCounts(states.count("pending"), late, states.count("done"), len(beyond))
         for each in named:
             each.state = "done"
 
     def fail(self) -> None:
         named, beyond = self.told()
-        told = self.tracker.fail_keys(made(self.shuffled(named, beyond)), self.now, "refused", self.r)
+        told = self.tracker.explicit.fail(made(self.shuffled(named, beyond)), self.now, "refused", self.r)
         pending = [each for each in named if each.state == "pending"]
-        assert told == Told(len(pending), 0, len(named) - len(pending), len(beyond))
+        assert told == AckCounts(len(pending), 0, len(named) - len(pending), len(beyond))
         self.failed(pending, "refused")
 
     def reset(self) -> None:
         """Somebody needs longer."""
         named, beyond = self.told()
         deadline = self.now + self.r.choice([1, 5_000, 60_000])
-        told = self.tracker.reset_keys(made(self.shuffled(named, beyond)), deadline)
+        told = self.tracker.explicit.reset(made(self.shuffled(named, beyond)), deadline)
         pending = [each for each in named if each.state == "pending"]
-        assert told == Told(len(pending), 0, len(named) - len(pending), len(beyond))
+        assert told == AckCounts(len(pending), 0, len(named) - len(pending), len(beyond))
         for each in pending:
             each.due = deadline
 
@@ -157,13 +157,13 @@ class Life:
 
     def time_out(self) -> None:
         late = [each for each in self.records if each.state == "pending" and each.due <= self.now]
-        assert self.tracker.time_out(self.now, self.r) == len(late)
+        assert self.tracker.explicit.time_out(self.now, self.r) == len(late)
         self.failed(late, TIMEOUT)
 
     def replay(self) -> None:
         """Somebody asks for records again that are done."""
         asked = [each for each in self.some("done") if self.r.random() < 0.3]
-        assert not self.tracker.replay([each.position for each in asked], self.now)
+        assert not self.tracker.turns.replay([each.position for each in asked], self.now)
         for each in asked:
             each.beside = self.tracker.checkpoint is not None and each.position <= self.tracker.checkpoint
             each.state, each.attempt, each.due, each.reasons = "waiting", 0, self.now // 1000 * 1000, []
@@ -174,26 +174,28 @@ class Life:
             txid=self.txid,
             waiting=self.tracker.waiting,
             dead=self.tracker.dead,
-            pending=self.tracker.unacked,
-            turns=tuple(self.tracker.turns_in_use),
+            pending=self.tracker.explicit.pending,
+            turns=tuple(self.tracker.explicit.turns_in_use),
         )
         read = decode("/inflight", encode(node), InflightNode)
-        turns = {txid: unpack(*pack_in_parts(keys)) for txid, keys in self.tracker.turns_in_use.items()}
-        self.tracker = ExplicitTracker.of(
+        turns = {
+            txid: unpack(*pack_in_parts(keys)) for txid, keys in self.tracker.explicit.turns_in_use.items()
+        }
+        self.tracker = InflightRecordTracker.restore(
             self.tracker.checkpoint,
             read.waiting,
             read.dead,
-            read.pending,
-            turns,
             self.policy,
+            pending=read.pending,
+            turns=turns,
             through=self.records[-1].position if self.records else None,
         )
 
     def check(self) -> None:
         pending = {each.position: each for each in self.records if each.state == "pending"}
-        turns = self.tracker.turns_in_use
+        turns = self.tracker.explicit.turns_in_use
         found = {}
-        for run in self.tracker.unacked:
+        for run in self.tracker.explicit.pending:
             positions = [
                 position
                 for start, until in zip(run.open[::2], run.open[1::2], strict=True)
@@ -216,8 +218,12 @@ class Life:
                 if each.state == state
             }
         others = [each for each in self.records if each.state in ("waiting", "dead")]
-        assert (self.tracker.open, self.tracker.held) == (len(pending), len(pending) + len(others))
-        assert self.tracker.next_timeout == min((each.due for each in pending.values()), default=None)
+        assert self.tracker.held == len(pending) + len(others)
+        runs = self.tracker.explicit.pending
+        assert sum(run.count for run in runs) == len(pending)
+        assert min((run.due for run in runs), default=None) == min(
+            (each.due for each in pending.values()), default=None
+        )
         self.check_checkpoint()
 
     def check_checkpoint(self) -> None:
@@ -238,11 +244,11 @@ class Life:
         for _ in range(self.policy.limit + 2):
             self.now += 60_000
             self.batch()
-            self.tracker.time_out(NEVER, self.r)
+            self.tracker.explicit.time_out(NEVER, self.r)
             self.failed([each for each in self.records if each.state == "pending"], TIMEOUT)
         self.restart()
         left = [each.position for each in self.records if each.state != "done"]
-        self.tracker.ack_keys(made(left))
+        self.tracker.explicit.ack(made(left))
         for each in self.records:
             each.state = "done"
         self.check()
@@ -270,44 +276,46 @@ def numbered(count: int, first: int = 10**55) -> list[RecordPosition]:
 def test_many_records_are_acked_in_bulk_and_stored_in_little() -> None:
     count = 200_000
     keys = keys_of(np.arange(10**12, 10**12 + count).astype("S13"))
-    tracker = ExplicitTracker()
-    tracker.give(1, keys, 0, NOW)
+    tracker = InflightRecordTracker()
+    tracker.explicit.give(1, keys, 0, NOW)
     odd = np.random.default_rng(7).permutation(np.arange(count // 2) * 2 + 1)
-    assert tracker.ack_keys(keys[odd]).changed == count // 2
-    assert tracker.ack_keys(keys[: count // 2]).changed == count // 4
+    assert tracker.explicit.ack(keys[odd]).changed == count // 2
+    assert tracker.explicit.ack(keys[: count // 2]).changed == count // 4
     assert str(tracker.checkpoint) == str(10**12 + count // 2 - 1)
-    assert tracker.ack_keys(keys).changed == count // 4
+    assert tracker.explicit.ack(keys).changed == count // 4
     assert not len(tracker)
 
 
 def test_pending_records_of_a_turn_that_is_gone_are_an_error() -> None:
     run = PendingRun(txid=3, open=(0, 2), due=NOW)
     with pytest.raises(OrderError, match=r"txid 3, whose turn has unknown rows"):
-        ExplicitTracker.of(None, (), (), (run,), {})
+        InflightRecordTracker.restore(None, (), (), pending=(run,))
     with pytest.raises(OrderError, match="whose turn has 1 rows"):
-        ExplicitTracker.of(None, (), (), (run,), {3: made(numbered(1))})
+        InflightRecordTracker.restore(None, (), (), pending=(run,), turns={3: made(numbered(1))})
 
 
 def test_rows_that_are_not_the_runs_are_an_error() -> None:
     a, b, c = numbered(3)
-    tracker = ExplicitTracker(RetryPolicy(3, AT_ONCE))
-    tracker.give(1, made([a, b, c]), 0, NOW)
-    tracker.fail_keys(made([b]), NOW, "no", random.Random(7))
+    tracker = InflightRecordTracker(RetryPolicy(3, AT_ONCE))
+    tracker.explicit.give(1, made([a, b, c]), 0, NOW)
+    tracker.explicit.fail(made([b]), NOW, "no", random.Random(7))
     (run,) = tracker.waiting
     with pytest.raises(OrderError, match="whose rows there end with"):
-        tracker.give_again(run, 1, None, txid=2, keys=made([c]), start=0, deadline=NOW)
+        tracker.explicit.give_again(run, 1, None, txid=2, keys=made([c]), start=0, deadline=NOW)
     with pytest.raises(OrderError, match="expected them after"):
-        tracker.give(3, made([c]), 0, NOW)
+        tracker.explicit.give(3, made([c]), 0, NOW)
 
 
 def test_an_ack_of_what_waits_holds_until_it_is_delivered_again() -> None:
     a, b = numbered(2)
-    tracker = ExplicitTracker(RetryPolicy(3, AT_ONCE))
-    tracker.give(1, made([a, b]), 0, NOW)
-    assert tracker.time_out(NOW, random.Random(7)) == 2
-    assert tracker.ack_keys(made([b])) == Told(late=1)
+    tracker = InflightRecordTracker(RetryPolicy(3, AT_ONCE))
+    tracker.explicit.give(1, made([a, b]), 0, NOW)
+    assert tracker.explicit.time_out(NOW, random.Random(7)) == 2
+    assert tracker.explicit.ack(made([b])) == AckCounts(late=1)
     assert [(run.first, run.last) for run in tracker.waiting] == [(str(a), str(a))]
-    tracker.give_again(tracker.waiting[0], 1, None, txid=2, keys=made([a]), start=0, deadline=NOW + 9)
+    tracker.explicit.give_again(
+        tracker.waiting[0], 1, None, txid=2, keys=made([a]), start=0, deadline=NOW + 9
+    )
     assert tracker.checkpoint is None
-    assert tracker.ack_keys(made([a])) == Told(changed=1)
+    assert tracker.explicit.ack(made([a])) == AckCounts(changed=1)
     assert tracker.checkpoint == b

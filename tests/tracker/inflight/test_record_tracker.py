@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_turns import invariants
 
+from kinesis_trident.tracker.acker.acker import Acker, TreeOutcome
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.entries import State
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
@@ -342,13 +343,46 @@ def test_acks_are_xored_and_fail_wins_over_zero() -> None:
     assert tracker.checkpoint == position
 
 
+@given(
+    st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=4), min_size=1, max_size=5),
+    st.data(),
+)
+def test_values_come_to_zero_where_the_acker_says_that_the_tree_is_done(
+    trees: list[list[int]], data: st.DataObject
+) -> None:
+    """Trees of tuples with these ids: each is made and acked; some messages are lost, some come twice."""
+    tracker, acker = InflightRecordTracker(RetryPolicy(3, AT_ONCE)), Acker()
+    messages: list[tuple[int, int]] = []
+    for root, ids in enumerate(trees):
+        tree = [one or 1 for one in ids]
+        assert tracker.emit(RecordPosition(root + 1), tree[0])
+        assert acker.init(root, tree[0]) is None
+        # Each tuple makes the next one.
+        messages += [(root, made ^ child) for made, child in zip(tree, [*tree[1:], 0], strict=True)]
+    lost = data.draw(st.sets(st.integers(0, len(messages) - 1)))
+    twice = data.draw(st.lists(st.integers(0, len(messages) - 1), max_size=3))
+    failing = data.draw(st.sets(st.integers(0, len(trees) - 1)))
+    for root in failing:
+        assert tracker.fail(RecordPosition(root + 1), 0, "boom", random.Random(1))
+        assert acker.fail(root) is TreeOutcome.FAILED
+    come = data.draw(st.permutations([at for at in range(len(messages)) if at not in lost] + twice))
+    for root, value in (messages[at] for at in come if messages[at][1]):
+        done = acker.ack(root, value) is TreeOutcome.ACKED
+        assert tracker.ack(RecordPosition(root + 1), value) == done
+    assert tracker.held == acker.pending + len(failing)
+
+
+def test_the_tracker_inherits_nothing() -> None:
+    assert InflightRecordTracker.__mro__ == (InflightRecordTracker, object)
+
+
 def test_a_stored_run_is_addressed_by_its_last_record() -> None:
     run = Run("3", "6", 4, "2", 1, 5_000)
     tracker = InflightRecordTracker.restore(RecordPosition(2), (run,), (), through=RecordPosition(9))
     last = RecordPosition(6)
     assert (tracker.next_retry(4_999), tracker.next_retry(5_000)) == (None, last)
     tracker.emit(last, retry=True)
-    assert tracker.pending[0].attempt == 2
+    assert next(tracker.entries()).attempt == 2
     tracker.ack(last)
     assert tracker.checkpoint == RecordPosition(9)
 
