@@ -50,8 +50,8 @@ class Purger:
     def purge(self) -> None:
         """Begin to remove what is settled: most batches are removed when they are settled, what is not has time."""
         state = self._state
-        if state.untidy or state.settled >= self._purged + _EVERY:
-            self._purged, state.untidy = state.settled, False
+        if state.untidy_upto > self._purged or state.settled >= self._purged + _EVERY:
+            self._purged = state.settled
             left = {shard: (*at.waiting, *at.dead) for shard, at in state.shards.items()}
             self._executor.submit(self._remove, self._purged, left, state.turns_in_use)
 

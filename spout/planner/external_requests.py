@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -31,7 +31,10 @@ _REQUESTS_AT_A_TIME = 1_000
 
 
 class Amender:
-    """Amends the shards of a source, in ZooKeeper first.
+    """Amends the shards of a source in ZooKeeper.
+
+    Its methods are iterators that give each shard as it stands in ZooKeeper once it is amended there; the caller takes
+    it over into `states` before it asks for the next one.
 
     Args:
         store: of the source.
@@ -40,7 +43,6 @@ class Amender:
         rng: for their jitter.
         explicit: how long records wait for their acks.
         max_retrying: `maxRetryingRecords`.
-        shards: what is known of each shard, kept up to date here.
 
     Attributes:
         tally: what was taken in so far.
@@ -54,7 +56,6 @@ class Amender:
         rng: random.Random,
         explicit: Explicit,
         max_retrying: int,
-        shards: dict[str, ShardState],
     ) -> None:
         self._store = store
         self._epoch = epoch
@@ -62,17 +63,18 @@ class Amender:
         self._rng = rng
         self._explicit = explicit
         self._max_retrying = max_retrying
-        self._shards = shards
         self.tally = Tally()
         self._ignored: set[str] = set()
 
-    def take_in_requests(self, now: int) -> None:
+    def take_in_requests(
+        self, states: Mapping[str, ShardState], now: int
+    ) -> Iterator[tuple[str, ShardState]]:
         """Take in what other processes ask for: replays, acks and fails."""
         requests = self._store.external()
         for path, why in requests.unreadable.items():
             self._put_aside(path, why)
         for shard, asked in requests.asked.items():
-            state = self._shards.get(shard)
+            state = states.get(shard)
             if state is None or state.checkpoint is None:
                 log.warning("shard %s was never read: what was asked of its records is dropped", shard)
                 self._store.amend(shard, self._epoch, consumed=list(asked))
@@ -80,13 +82,13 @@ class Amender:
             names = list(asked)
             for start in range(0, len(names), _REQUESTS_AT_A_TIME):
                 some = {name: asked[name] for name in names[start : start + _REQUESTS_AT_A_TIME]}
-                tracker = self._tracker(shard)
+                tracker = self._tracker(shard, states[shard])
                 tally, unreadable = take_in(shard, tracker, some, now, self._rng, self._explicit.timeout)
                 for name, why in unreadable.items():
                     del some[name]
                     path = f"{self._store.layout.external_of(shard)}/{name}"
                     self._put_aside(path, f"{path}: {why}")
-                self._amend(shard, tracker, consumed=list(some))
+                yield shard, self._amend(shard, states[shard], tracker, consumed=list(some))
                 self.tally = self.tally.plus(tally)
 
     def _put_aside(self, path: str, why: str) -> None:
@@ -106,24 +108,24 @@ class Amender:
             "a request of another process cannot be read, and nothing was done of it: %s; %s", why, where
         )
 
-    def _tracker(self, shard: str) -> InflightRecordTracker:
+    def _tracker(self, shard: str, state: ShardState) -> InflightRecordTracker:
         with naming(self._store.layout.inflight_of(shard)):
-            return tracker_of(self._shards[shard], self._policy)
+            return tracker_of(state, self._policy)
 
-    def time_out(self, shards: Collection[str], now: int) -> None:
+    def time_out(self, states: Mapping[str, ShardState], now: int) -> Iterator[tuple[str, ShardState]]:
         """Fail the records of these shards that nobody has acked in time."""
-        for shard in shards:
-            state = self._shards[shard]
+        for shard, state in list(states.items()):
             if not any(run.due <= now for run in state.pending):
                 continue
-            tracker = self._tracker(shard)
+            tracker = self._tracker(shard, state)
             late = tracker.explicit.time_out(now, self._rng)
             log.warning("shard %s: %d records were not acked in time and fail (%s)", shard, late, TIMEOUT)
-            self._amend(shard, tracker)
+            yield shard, self._amend(shard, state, tracker)
             self.tally = self.tally.plus(Tally(timed_out=late))
 
-    def _amend(self, shard: str, tracker: InflightRecordTracker, consumed: Sequence[str] = ()) -> None:
-        state = self._shards[shard]
+    def _amend(
+        self, shard: str, state: ShardState, tracker: InflightRecordTracker, consumed: Sequence[str] = ()
+    ) -> ShardState:
         assert state.checkpoint is not None, "a shard that was read has a checkpoint"
         safe = tracker.checkpoint
         checkpoint = msgspec.structs.replace(
@@ -133,10 +135,7 @@ class Amender:
         )
         inflight = inflight_of(tracker, checkpoint.txid, self._max_retrying, self._explicit)
         self._store.amend(shard, self._epoch, checkpoint=checkpoint, inflight=inflight, consumed=consumed)
-        self._shards[shard] = ShardState(state.start, checkpoint, inflight, tracker.explicit.turns_in_use)
-
-
-log = logging.getLogger(__name__)
+        return ShardState(state.start, checkpoint, inflight, tracker.explicit.turns_in_use)
 
 
 class Tally(NamedTuple):

@@ -27,6 +27,7 @@ __all__ = [
     "make_plan",
     "per_shard_limit",
     "starting_plan",
+    "still_due",
     "waiting_besides",
 ]
 
@@ -208,6 +209,17 @@ def waiting_besides(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
     )
 
 
+def still_due(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
+    """Return the plan with those of its runs that still wait, or are dead, as it names them.
+
+    A plan that Spark has logged and nobody has stored can be older than the shards' nodes: its runs may have been
+    acked, or asked for again, by name since. Such a run cannot be settled; what is left of it comes with a later plan.
+    """
+    waiting = {shard: {_key(run) for run in state.waiting} for shard, state in states.items()}
+    dead = {shard: {_key(run) for run in state.dead} for shard, state in states.items()}
+    return msgspec.structs.replace(plan, retries=_known(plan.retries, waiting), dead=_known(plan.dead, dead))
+
+
 def per_shard_limit(shards: list[str], most: int | None, txid: int) -> tuple[int | None, list[str]]:
     """Share out so many records, or bytes: (how many a shard, the shards that are read).
 
@@ -228,3 +240,18 @@ def _due(state: ShardState, now: int) -> tuple[Run, ...]:
 
 def _all(state: ShardState) -> tuple[Run, ...]:
     return (*state.waiting, *state.dead)
+
+
+def _key(run: Run) -> tuple[RecordPosition, int, int]:
+    """What tells a run from another one of its shard, as the tracker looks it up."""
+    return run.last_position, run.attempt, run.count
+
+
+def _known(
+    named: Mapping[str, tuple[Run, ...]], known: Mapping[str, set[tuple[RecordPosition, int, int]]]
+) -> dict[str, tuple[Run, ...]]:
+    left = {
+        shard: tuple(run for run in runs if _key(run) in known.get(shard, ()))
+        for shard, runs in named.items()
+    }
+    return {shard: runs for shard, runs in left.items() if runs}

@@ -56,7 +56,7 @@ def progress_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict
         "unacked": state.unacked,
         "retrying": retrying,
         "deadLettered": sum(node.count for node in letters.values()),
-        **({"acks": state.amender.tally._asdict()} if any(state.amender.tally) else {}),
+        **({"acks": state.tally._asdict()} if any(state.tally) else {}),
         **({"losses": len(losses), "lastLosses": list(losses.values())[-_LAST:]} if losses else {}),
         "shards": shards,
         **({"otherShards": others} if (others := len(state.active) - len(shards)) else {}),

@@ -1,31 +1,29 @@
-"""Makes ZooKeeper's state and the offset that Spark names agree, or says how they do not.
+"""Compares the offset that Spark names with ZooKeeper's state and decides what comes first. Pure.
 
-Which case it is, `spout.planner.reconciliation` tells; here is what each of them does.
+`SourceRun` carries the decisions out: it settles, adopts, resumes, skips or stops.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 
 from kinesis_trident.checkpoint.model.nodes import Plan
-from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.data_loss import recreated
-from kinesis_trident.spout.errors import (
-    CheckpointMismatchError,
-    OutcomeMissingError,
-    SettledBatchError,
-    StreamChangedError,
-)
-from kinesis_trident.spout.options.source import Options
-from kinesis_trident.spout.planner.offsets import in_home
-from kinesis_trident.spout.planner.plan import waiting_besides
-from kinesis_trident.spout.planner.state import SourceState
+from kinesis_trident.spout.errors import CheckpointMismatchError, SettledBatchError, SpoutError
 
-__all__ = ["Reconciler", "Standing", "stands"]
-
-log = logging.getLogger(__name__)
+__all__ = [
+    "Adopt",
+    "Facts",
+    "Resume",
+    "Settle",
+    "Skip",
+    "Standing",
+    "Stop",
+    "decide",
+    "decide_replay",
+    "decide_without_outcome",
+    "stands",
+]
 
 _CHOICES = (
     "Restore the matching checkpointLocation, or start with a new checkpointLocation to go on from ZooKeeper's "
@@ -37,222 +35,6 @@ _OR_NEVER_RUN = (
     "loses and repeats nothing)"
 )
 """Spark asks for no partitions of a scan that it can leave out, so no plan is stored; the two look the same."""
-
-
-class Reconciler:
-    """What a run does with the offsets that Spark names, before it plans from one or hands out its rows.
-
-    Args:
-        options: `onCheckpointMismatch`.
-        store: of the application and stream.
-        state: what the run knows of each shard; settled and adopted here.
-        known: the streams that have their home here, name to creation time; those read now and earlier ones.
-        settle: settles a batch that Spark has committed.
-
-    Attributes:
-        resume: the plan that another Spark checkpoint began and did not finish: it comes first, once.
-    """
-
-    def __init__(
-        self,
-        options: Options,
-        store: SourceStore,
-        state: SourceState,
-        known: dict[str, int],
-        settle: Callable[[Plan], None],
-    ) -> None:
-        self._options = options
-        self._store = store
-        self._state = state
-        self._known = known
-        self._settle = settle
-        self._base = store.layout.base
-        self._compared = False
-        self.resume: Plan | None = None
-
-    def as_it_counts(self, plan: Plan) -> Plan:
-        """An offset as it counts for the streams there are now.
-
-        Of a stream that was recreated nothing counts but the txid: its positions mean nothing in the new one, which has
-        a home of its own and is read from its oldest record. The home of several streams keeps what is of the others.
-
-        Raises:
-            StreamChangedError: it is of another stream, or, with `failOnDataLoss`, of a recreated one.
-        """
-        layout = self._store.layout
-        plan = in_home(plan, layout)
-        if not self._see_streams(plan) or layout.several:
-            return plan
-        return Plan(txid=plan.txid, plan=plan.plan, streams=self._state.streams.created, positions={})
-
-    def _is_anew(self, plan: Plan) -> bool:
-        """Whether an offset is of a stream that was recreated, and of the new one nothing was read yet."""
-        return (
-            not plan.positions
-            and not self._compared
-            and not any(shard.begun for shard in self._state.shards.values())
-        )
-
-    def go_on_from(self, plan: Plan, planned: Plan | None) -> None:
-        """Make ZooKeeper's state the one after `plan`, which Spark has committed; `planned` is this run's last plan.
-
-        Raises:
-            CheckpointMismatchError: Spark's checkpoint and ZooKeeper disagree.
-        """
-        state = self._state
-        stored = None
-        if plan.txid == state.settled + 1:
-            stored = planned or self._stored_plan(plan.txid)
-        standing = stands(plan, state.settled, state.settled_plan, stored)
-        if self._is_anew(plan) and standing in (Standing.AGREES, Standing.ZOOKEEPER_BEHIND):
-            state.adopt(plan, settled=plan.txid)
-            standing = Standing.AGREES
-        if standing is Standing.SETTLE:
-            self._settle_or_repeat(plan)
-        elif self._compared:
-            return
-        elif standing is Standing.AGREES:
-            self.resume = self._unsettled_plan()
-        elif standing is Standing.SPARK_BEHIND:
-            self._mismatch(
-                f"Spark's checkpoint stands at txid {plan.txid}, but in ZooKeeper ({self._base}) txid "
-                f"{state.settled} is settled already, by another Spark checkpoint or a later state of this one",
-                "ZooKeeper's position is used and nothing is read again",
-            )
-            self.resume = self._unsettled_plan()
-        else:
-            self._mismatch(
-                f"Spark's checkpoint stands at txid {plan.txid}, but ZooKeeper ({self._base}) knows "
-                f"nothing after txid {state.settled}: its data was lost, or restored from an older copy"
-                + (_OR_NEVER_RUN if plan.txid == state.settled + 1 else ""),
-                f"the positions of Spark's offset are used, and the records of txid {plan.txid} are READ AGAIN "
-                f"under txid {plan.txid + 1} (at least once)",
-            )
-            state.adopt(plan, settled=plan.txid)
-        self._compared = True
-
-    def _settle_or_repeat(self, plan: Plan) -> None:
-        try:
-            self._settle(plan)
-        except OutcomeMissingError as error:
-            self._mismatch(
-                str(error),
-                f"the records of txid {plan.txid} are READ AGAIN under txid {plan.txid + 1} (at least once)",
-            )
-            self._state.adopt(plan, settled=plan.txid)
-
-    def ready_to_replay(self, start: Plan, end: Plan, planned: Plan | None) -> bool:
-        """Whether a batch that Spark starts over can be given its rows; False: it was settled, and is skipped.
-
-        Raises:
-            SettledBatchError: the batch is settled already: it gives no rows again.
-            CheckpointMismatchError: as `go_on_from`.
-        """
-        state = self._state
-        if self._is_anew(end) and end.txid > state.settled:
-            state.adopt(end, settled=end.txid - 1)
-            self._compared = True
-            return True
-        if end.txid == state.settled + 1:
-            behind = stands(start, state.settled, state.settled_plan, None) is Standing.SPARK_BEHIND
-            # What ZooKeeper holds as the next plan comes next, from wherever Spark's checkpoint came to it.
-            if behind and not self._is_stored(end):
-                msg = (
-                    "Restore the matching checkpointLocation, or start with a new one to go on from ZooKeeper's "
-                    f"position. Spark starts txid {end.txid} over, but txid {start.txid} before it was settled in "
-                    f"ZooKeeper ({self._base}) by another Spark checkpoint"
-                )
-                raise CheckpointMismatchError(msg)
-            self._compared = True
-            return True
-        if end.txid == state.settled + 2 and self._is_stored(start):
-            # ZooKeeper is older by one settling, and still has all that it takes to do it again.
-            self.go_on_from(start, planned)
-            return True
-        if end.txid <= state.settled:
-            what = (
-                f"Spark starts txid {end.txid} over, but it is settled in ZooKeeper ({self._base}, settled: "
-                f"{state.settled}): its records are done, and no rows are given twice"
-            )
-            if self._options.on_checkpoint_mismatch == "stop":
-                msg = f"{_CHOICES}. {what}"
-                raise SettledBatchError(msg)
-            log.error("%s; the batch is skipped (onCheckpointMismatch=continue)", what)
-            return False
-        self._mismatch(
-            f"Spark starts txid {end.txid} over, but ZooKeeper ({self._base}) knows nothing after txid "
-            f"{state.settled}: its data was lost, or restored from an older copy",
-            f"the plan in Spark's offset is used, and the records of txid {end.txid} may come AGAIN (at least once)",
-        )
-        return self._take_over(end)
-
-    def _take_over(self, end: Plan) -> bool:
-        """Adopt the plan of a batch in hand; False where ZooKeeper has got beyond it, so that it cannot be settled."""
-        # What waited for acks before it is read again, so the rows of the batch come once more too, with a later one.
-        further = self._state.stands_further(end) or bool(end.resume)
-        self._state.adopt(end, settled=end.txid if further else end.txid - 1)
-        self._compared = True
-        return not further
-
-    def _stored_plan(self, txid: int) -> Plan | None:
-        batch = self._store.get_batch(txid)
-        return batch.plan if batch is not None else None
-
-    def _is_stored(self, plan: Plan) -> bool:
-        stored = self._stored_plan(plan.txid)
-        return stored is not None and stored.plan == plan.plan
-
-    def _unsettled_plan(self) -> Plan | None:
-        """The plan that another Spark checkpoint began and did not finish: it comes first, as it is.
-
-        What waits besides is not kept with a stored plan, because ZooKeeper has it already.
-        """
-        plan = self._stored_plan(self._state.settled + 1)
-        if plan is None:
-            return None
-        self._see_streams(plan, f"The unsettled txid {plan.txid} in ZooKeeper ({self._base})")
-        return waiting_besides(plan, self._state.active)
-
-    def _see_streams(self, plan: Plan, whose: str = "Spark's checkpoint") -> bool:
-        """See that a plan is of the streams there are; whether one of it was recreated since, and that may be."""
-        now = self._known | self._state.streams.created
-        lost = False
-        for stream, created in plan.streams.items():
-            if now.get(stream) == created:
-                continue
-            if stream in self._state.streams.created:
-                self._lose(stream, created, plan, whose)
-                lost = True
-                continue
-            here = ", ".join(f"{name!r} created at {at}" for name, at in sorted(now.items()))
-            msg = (
-                f"Start with a new checkpointLocation. {whose} is of the stream {stream!r} created at {created} (epoch "
-                f"milliseconds), the source now reads {here}: another stream, in which its positions mean nothing"
-            )
-            raise StreamChangedError(msg)
-        return lost
-
-    def _lose(self, stream: str, created: int, plan: Plan, whose: str) -> None:
-        key_of = self._store.layout.key_of
-        positions = {
-            key_of(shard).shard: position
-            for shard, position in plan.positions.items()
-            if key_of(shard).stream == stream
-        }
-        what = recreated(stream, created, self._state.streams.created[stream], positions)
-        if self._options.fail_on_data_loss:
-            msg = (
-                "Start with a new checkpointLocation, or go on with the new stream by failOnDataLoss=false. "
-                f"{whose} is of a stream that is no more: {what}"
-            )
-            raise StreamChangedError(msg)
-        self._state.losses.lost(what, f"{stream}@{created}")
-
-    def _mismatch(self, what: str, consequence: str) -> None:
-        if self._options.on_checkpoint_mismatch == "stop":
-            msg = f"{_CHOICES}. {what}"
-            raise CheckpointMismatchError(msg)
-        log.error("%s; going on (onCheckpointMismatch=continue): %s", what, consequence)
 
 
 class Standing(Enum):
@@ -278,6 +60,223 @@ def stands(offset: Plan, settled: int, settled_plan: str, stored: Plan | None) -
         return Standing.AGREES if same else Standing.SPARK_BEHIND
     if offset.txid < settled:
         return Standing.SPARK_BEHIND
-    if stored is not None and (stored.txid, stored.plan) == (offset.txid, offset.plan):
+    if stored is not None and _is_same(stored, offset):
         return Standing.SETTLE
     return Standing.ZOOKEEPER_BEHIND
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a decision needs to know besides the offset.
+
+    Attributes:
+        settled: the newest settled txid, 0 for none.
+        settled_plan: its plan's mark; empty where that is not known.
+        stored: the plan of the next txid that ZooKeeper holds, or that this run has made; None where there is none.
+        place: the source's home in ZooKeeper, for errors.
+        may_go_on: `onCheckpointMismatch=continue`.
+        agreed: the run has gone on from an offset already; what Spark names then is what the run told it.
+        untouched: no record of the streams was read, and the run has adopted no offset.
+    """
+
+    settled: int
+    settled_plan: str
+    stored: Plan | None
+    place: str
+    may_go_on: bool = False
+    agreed: bool = False
+    untouched: bool = False
+
+    def begins_anew(self, offset: Plan) -> bool:
+        """Whether an offset is of a stream that was recreated, and of the new one nothing was read yet."""
+        anew = self.untouched and not self.agreed and not offset.positions
+        return anew and offset.txid >= self.settled
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Settle the batch, and decide again.
+
+    Attributes:
+        plan: of the batch as it was stored; what it takes up again can be less than Spark's offset names.
+        offset: of the batch as Spark names it: to be adopted where its outcome is missing.
+    """
+
+    plan: Plan
+    offset: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Take the positions of Spark's offset over into ZooKeeper.
+
+    Attributes:
+        offset: where reading goes on.
+        settled: the txid that counts as settled from then on; below the offset's, its batch is run.
+        warning: what disagrees, and what follows; empty where nothing does.
+    """
+
+    offset: Plan
+    settled: int
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Go on.
+
+    Attributes:
+        plan: of the batch that comes first; None to plan the next one.
+        warning: what disagrees, and what follows; empty where nothing does.
+    """
+
+    plan: Plan | None
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Give no rows: the batch is settled.
+
+    Attributes:
+        warning: what disagrees, and what follows.
+    """
+
+    warning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Raise the error: a person has to choose.
+
+    Attributes:
+        error: to be raised.
+    """
+
+    error: SpoutError
+
+
+def decide(offset: Plan, facts: Facts) -> Settle | Adopt | Resume | Stop:
+    """Decide what comes before the next plan, where Spark has committed the batch that ended at `offset`.
+
+    After `Settle` and `Adopt` decide again. `facts.stored` is needed where the offset's txid is the next one, and where
+    the run has not agreed yet.
+    """
+    standing = stands(offset, facts.settled, facts.settled_plan, facts.stored)
+    if standing is Standing.SETTLE and facts.stored is not None:
+        return Settle(facts.stored, offset)
+    if facts.begins_anew(offset) and standing is not Standing.SPARK_BEHIND:
+        return Adopt(offset, settled=offset.txid)
+    if facts.agreed:
+        return Resume(None)
+    if standing is Standing.AGREES:
+        return Resume(facts.stored)
+    if standing is Standing.SPARK_BEHIND:
+        return _with_zookeeper_s_position(offset, facts)
+    return _with_spark_s_position(offset, facts)
+
+
+def decide_without_outcome(offset: Plan, missing: str, *, may_go_on: bool) -> Adopt | Stop:
+    """Decide what becomes of a batch that cannot be settled because its outcome is `missing`, as that text says."""
+    if not may_go_on:
+        return _stop(missing)
+    return Adopt(offset, offset.txid, _going_on(missing, _read_again(offset.txid)))
+
+
+def decide_replay(
+    start: Plan, end: Plan, facts: Facts, *, overtaken: bool
+) -> Settle | Adopt | Resume | Skip | Stop:
+    """Decide what becomes of the batch from `start` to `end`, which Spark has logged and starts over.
+
+    After `Settle` decide again; after `Adopt` the batch is run, unless its txid counts as settled by that. `overtaken`:
+    ZooKeeper has a shard read beyond where the batch starts. `facts.stored` is what ZooKeeper holds; it is needed where
+    the txid of `end` is one or two above the newest settled one.
+    """
+    stored = facts.stored
+    if facts.begins_anew(end) and end.txid > facts.settled:
+        return Adopt(end, settled=end.txid - 1)
+    if end.txid == facts.settled + 1:
+        return _replay_next(start, end, facts)
+    if end.txid == facts.settled + 2 and stored is not None and _is_same(stored, start):
+        # ZooKeeper is older by one settling, and still has all that it takes to do it again.
+        return Settle(stored, start)
+    if end.txid <= facts.settled:
+        return _replay_settled(end, facts)
+    return _replay_unknown(end, facts, overtaken=overtaken)
+
+
+def _with_zookeeper_s_position(offset: Plan, facts: Facts) -> Resume | Stop:
+    what = (
+        f"Spark's checkpoint stands at txid {offset.txid}, but in ZooKeeper ({facts.place}) txid "
+        f"{facts.settled} is settled already, by another Spark checkpoint or a later state of this one"
+    )
+    if not facts.may_go_on:
+        return _stop(what)
+    return Resume(facts.stored, _going_on(what, "ZooKeeper's position is used and nothing is read again"))
+
+
+def _with_spark_s_position(offset: Plan, facts: Facts) -> Adopt | Stop:
+    what = (
+        f"Spark's checkpoint stands at txid {offset.txid}, but ZooKeeper ({facts.place}) knows "
+        f"nothing after txid {facts.settled}: its data was lost, or restored from an older copy"
+        + (_OR_NEVER_RUN if offset.txid == facts.settled + 1 else "")
+    )
+    if not facts.may_go_on:
+        return _stop(what)
+    follows = f"the positions of Spark's offset are used, and {_read_again(offset.txid)}"
+    return Adopt(offset, offset.txid, _going_on(what, follows))
+
+
+def _replay_next(start: Plan, end: Plan, facts: Facts) -> Resume | Stop:
+    # What ZooKeeper holds as the next plan comes next, from wherever Spark's checkpoint came to it.
+    if facts.stored is not None and _is_same(facts.stored, end):
+        return Resume(facts.stored)
+    if stands(start, facts.settled, facts.settled_plan, None) is not Standing.SPARK_BEHIND:
+        return Resume(end)
+    return Stop(
+        CheckpointMismatchError(
+            "Restore the matching checkpointLocation, or start with a new one to go on from ZooKeeper's "
+            f"position. Spark starts txid {end.txid} over, but txid {start.txid} before it was settled in "
+            f"ZooKeeper ({facts.place}) by another Spark checkpoint"
+        )
+    )
+
+
+def _replay_settled(end: Plan, facts: Facts) -> Skip | Stop:
+    what = (
+        f"Spark starts txid {end.txid} over, but it is settled in ZooKeeper ({facts.place}, settled: "
+        f"{facts.settled}): its records are done, and no rows are given twice"
+    )
+    if not facts.may_go_on:
+        return Stop(SettledBatchError(f"{_CHOICES}. {what}"))
+    return Skip(f"{what}; the batch is skipped (onCheckpointMismatch=continue)")
+
+
+def _replay_unknown(end: Plan, facts: Facts, *, overtaken: bool) -> Adopt | Stop:
+    what = (
+        f"Spark starts txid {end.txid} over, but ZooKeeper ({facts.place}) knows nothing after txid "
+        f"{facts.settled}: its data was lost, or restored from an older copy"
+    )
+    if not facts.may_go_on:
+        return _stop(what)
+    follows = f"the plan in Spark's offset is used, and the records of txid {end.txid} may come AGAIN (at least once)"
+    # A batch that was overtaken can no longer be settled. What waited for acks before it is read again, so its rows
+    # come once more too, with a later one.
+    never_run = overtaken or bool(end.resume)
+    return Adopt(end, end.txid if never_run else end.txid - 1, _going_on(what, follows))
+
+
+def _is_same(stored: Plan, offset: Plan) -> bool:
+    return (stored.txid, stored.plan) == (offset.txid, offset.plan)
+
+
+def _stop(what: str) -> Stop:
+    return Stop(CheckpointMismatchError(f"{_CHOICES}. {what}"))
+
+
+def _going_on(what: str, consequence: str) -> str:
+    return f"{what}; going on (onCheckpointMismatch=continue): {consequence}"
+
+
+def _read_again(txid: int) -> str:
+    return f"the records of txid {txid} are READ AGAIN under txid {txid + 1} (at least once)"

@@ -13,7 +13,6 @@ import random
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.checkpoint.store.source_home import find_home, settle_in
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
-from kinesis_trident.spout.errors import CheckpointMismatchError
+from kinesis_trident.spout.errors import CheckpointMismatchError, OutcomeMissingError
 from kinesis_trident.spout.failed_records.retry_spool import spool_of
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.client import kinesis_client
@@ -37,14 +36,23 @@ from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.partition import TurnsPartition, tasks_of
 from kinesis_trident.spout.planner.cleanup import Purger
 from kinesis_trident.spout.planner.clocks import SteadyClock
-from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.named_runs import with_failures
-from kinesis_trident.spout.planner.plan import make_plan, starting_plan
+from kinesis_trident.spout.planner.next_batch import BatchPlanner
+from kinesis_trident.spout.planner.plan import starting_plan, waiting_besides
 from kinesis_trident.spout.planner.progress import progress_of
-from kinesis_trident.spout.planner.reconciliation import Reconciler
-from kinesis_trident.spout.planner.shards.discovery import Listings
-from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
-from kinesis_trident.spout.planner.shards.tips import LOOK_PERIOD_MS, TipWatch
+from kinesis_trident.spout.planner.reconciliation import (
+    Adopt,
+    Facts,
+    Resume,
+    Settle,
+    Skip,
+    Stop,
+    decide,
+    decide_replay,
+    decide_without_outcome,
+)
+from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
+from kinesis_trident.spout.planner.shards.tips import LOOK_PERIOD_MS
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.streams import Streams, describe_streams
 from kinesis_trident.spout.planner.takeover import Tenure, fenced_first
@@ -99,10 +107,10 @@ class SourceRun:
         self._steady = steady
         self._rng = rng or random.Random()
         self._wake = threading.Event()
-        self._requested = False
         self._planned: Plan | None = None
         self._made = ""
-        self._draining = False
+        self._agreed = False
+        self._adopted = False
 
         infos = describe_streams(kinesis, options.streams)
         created = {name: info.created for name, info in infos.items()}
@@ -118,17 +126,20 @@ class SourceRun:
             self._state.check_retention()
             # What was read while a newer run moved it on does not belong together.
             self._store.check_epoch(self._epoch)
-        self._probe = TipProbe(
+        self._planner = BatchPlanner(
+            options,
             kinesis,
             layout,
-            deaggregate=options.deaggregate,
-            wall=self._now,
-            is_closed=self._state.is_closed,
+            self._state,
+            now=self._now,
+            steady=steady,
+            rng=self._rng,
+            look_period=look_period,
         )
-        self._listings = Listings(self._state, self._probe, options, self._steady, self._rng)
         self._purger = Purger(self._store, self._state, spool_of(options, layout), self._epoch, executor)
-        self._tip = TipWatch(self._probe, self._state.is_closed, int(look_period * 1000))
-        self._reconciler = Reconciler(options, self._store, self._state, known, self._settle)
+        self._recreated = RecreatedStreams(
+            layout, streams, known, self._state.losses, fail=options.fail_on_data_loss
+        )
         self._tenure = Tenure(
             self._store,
             client,
@@ -191,11 +202,8 @@ class SourceRun:
 
     def drain_and_end(self) -> None:
         """Read only what is in the stream by now, retry what of it fails, then report that nothing is left."""
-        self._draining = True
         self._made = ""
-        self._tip.only_until_tip(self._listings.arrived_by())
-        # What was split before then has children that hold records of then.
-        self._listings.list_at_once()
+        self._planner.drain()
 
     def latest(self, start: Plan, max_records: int | None) -> Plan | None:
         """Settle the batch that ended at `start`, which Spark has committed, and plan the next one.
@@ -209,10 +217,10 @@ class SourceRun:
             DataLossError: with `failOnDataLoss`, records have expired unread.
         """
         with self._tenure.call():
-            self._reconciler.go_on_from(self._reconciler.as_it_counts(start), self._planned)
-            if self._reconciler.resume is not None:
-                self._planned, self._reconciler.resume = self._reconciler.resume, None
-                return self._planned
+            begun = self._go_on_from(start)
+            if begun is not None:
+                self._planned, self._agreed = begun, True
+                return begun
             deadline = self._steady() + self._hold
             while True:
                 self._tenure.raise_if_replaced()
@@ -220,18 +228,12 @@ class SourceRun:
                     self._store.answer_stop(self._state.settled, self._epoch)
                     self._rest_until(deadline)
                     return None
-                plan = self._plan(max_records)
+                plan = self._planner.plan(max_records)
                 if plan is not None:
                     self._planned, self._made = plan, plan.plan
                     return plan
-                if (
-                    self._draining
-                    and self._listings.is_current
-                    and not (self._state.waiting or self._state.unacked)
-                    and self._tip.all_ended(self._state.positions())
-                ):
-                    return None
-                if not self._draining and self._steady() >= deadline:
+                planner = self._planner
+                if planner.is_drained or (not planner.is_draining and self._steady() >= deadline):
                     return None
                 self._rest_until(deadline)
 
@@ -248,34 +250,35 @@ class SourceRun:
         if not end.plan or end == start:
             return []
         with self._tenure.call():
-            start, end = self._reconciler.as_it_counts(start), self._reconciler.as_it_counts(end)
+            start, end = self._recreated.as_it_counts(start), self._recreated.as_it_counts(end)
             ours = self._planned is not None and self._planned.plan == end.plan
-            if not (ours or self._reconciler.ready_to_replay(start, end, self._planned)):
+            plan = end if ours else self._take_up(start, end)
+            if plan is None:
                 return []
             try:
-                self._store.put_batch(msgspec.structs.replace(end, notDone={}), self._epoch)
+                plan = self._store.put_batch(msgspec.structs.replace(plan, notDone={}), self._epoch).plan
             except PlanConflictError as error:
                 msg = (
                     "Start the query with a new checkpointLocation, and ZooKeeper's batch comes first: another Spark "
                     f"checkpoint has begun it. {error}"
                 )
                 raise CheckpointMismatchError(msg) from error
-            self._planned = end
+            self._planned = plan
             return tasks_of(
-                with_failures(end, self._state.dead),
+                with_failures(plan, self._state.dead),
                 self._options,
                 self._layout,
                 self._epoch,
-                replay=end.plan != self._made,
+                replay=plan.plan != self._made,
                 consumers=self._consumers,
-                without=[shard for shard in end.shards if self._state.streams.is_recreated(shard)],
+                without=[shard for shard in plan.shards if self._state.streams.is_recreated(shard)],
                 is_closed=self._state.is_closed,
             )
 
     def settle_finished(self, plan: Plan) -> None:
         """Settle a batch that Spark has finished although it will not ask for another one."""
         with self._tenure.call():
-            self._reconciler.go_on_from(self._reconciler.as_it_counts(plan), self._planned)
+            self._go_on_from(plan)
 
     def purge(self) -> None:
         """Delete plans, pins and outcomes of settled batches, beside what Spark does next."""
@@ -284,67 +287,116 @@ class SourceRun:
 
     def report(self) -> dict[str, Any]:
         """What the query's progress shows: lag, in-flight, retrying and dead-lettered records."""
-        return progress_of(self._state, self._probe.looks, self._now())
+        return progress_of(self._state, self._planner.looks, self._now())
 
     def close(self) -> None:
         """End the session with ZooKeeper; nothing can be written after this."""
-        self._probe.close()
+        self._planner.close()
         self._purger.close()
         self._client.stop()
         self._client.close()
 
-    def _steady_ms(self) -> int:
-        return int(self._steady() * 1000)
-
-    def _plan(self, max_records: int | None) -> Plan | None:
-        state, options, now = self._state, self._options, self._now()
-        self._listings.refresh()
-        timeout = state.next_timeout
-        timed_out = timeout is not None and timeout <= now
-        due = options.ack_mode == "explicit" and any(run.due <= now for run in state.waiting)
-        # An ack that came in time must not lose against the news of it.
-        if self._requested or timed_out or due:
-            self._requested = False
-            state.amender.take_in_requests(now)
-        if timed_out:
-            state.amender.time_out(list(state.active), now)
-        refuse_exhausted(state.dead, self._layout, options)
-        read = self._listings.shards_to_read(self._tip, self._steady_ms())
-        return make_plan(
-            txid=state.settled + 1,
-            plan=uuid.UUID(int=self._rng.getrandbits(128)).hex,
-            streams=state.streams.created,
-            states=state.active,
-            read=read,
-            now=now,
-            max_records=max_records,
-            max_bytes=self._options.max_bytes_per_trigger,
-            max_inflight=options.max_inflight_records if options.ack_mode == "explicit" else None,
-            max_turn=options.max_fetch_records_per_shard,
-            deaggregate=options.deaggregate,
-        )
-
     def _rest_until(self, deadline: float) -> None:
         """Wait until something may be due, or somebody wakes this run."""
-        now = self._steady_ms()
-        due = min(self._state.dues, default=None)
-        milliseconds = self._tip.next_look(self._state.positions(), now) - now
-        if due is not None:
-            milliseconds = min(milliseconds, due - self._now())
-        seconds = milliseconds / 1000
-        if not self._draining:
+        seconds = self._planner.until_due()
+        if not self._planner.is_draining:
             seconds = min(seconds, deadline - self._steady())
         if self._wait(self._wake, max(seconds, 0.001)):
             self._wake.clear()
 
     def _on_request(self) -> None:
-        self._requested = True
+        self._planner.note_request()
         self._wake.set()
+
+    def _go_on_from(self, offset: Plan) -> Plan | None:
+        """Make ZooKeeper's state the one after a batch that Spark has committed.
+
+        Returns the plan that another Spark checkpoint began and did not finish: it comes first; None if there is none.
+        """
+        offset = self._recreated.as_it_counts(offset)
+        while not isinstance(decision := decide(offset, self._facts_after(offset)), Resume):
+            self._carry_out(decision)
+        _warn(decision.warning)
+        begun = decision.plan
+        if begun is not None:
+            whose = f"The unsettled txid {begun.txid} in ZooKeeper ({self._layout.base})"
+            self._recreated.check(begun, whose)
+            # What waits besides is not kept with a stored plan, because ZooKeeper has it already.
+            begun = waiting_besides(begun, self._state.active)
+        self._agreed = begun is None
+        return begun
+
+    def _take_up(self, start: Plan, end: Plan) -> Plan | None:
+        """Make ZooKeeper's state the one before a batch that Spark starts over.
+
+        Returns its plan, to be stored where it is not; None where the batch gives no rows.
+        """
+        overtaken = end.txid > self._state.settled + 1 and self._state.stands_further(end)
+        while True:
+            stored = self._stored_next() if 1 <= end.txid - self._state.settled <= 2 else None
+            decision = decide_replay(start, end, self._facts(stored), overtaken=overtaken)
+            match decision:
+                case Resume(plan):
+                    self._agreed = True
+                    return plan if plan is stored else self._state.still_due(end)
+                case Skip(warning):
+                    _warn(warning)
+                    return None
+                case Adopt(settled=settled):
+                    self._carry_out(decision)
+                    self._agreed = True
+                    return self._state.still_due(end) if settled < end.txid else None
+                case _:
+                    self._carry_out(decision)
+
+    def _carry_out(self, decision: Settle | Adopt | Stop) -> None:
+        match decision:
+            case Settle(plan, offset):
+                try:
+                    self._settle(plan)
+                except OutcomeMissingError as error:
+                    go_on = self._options.on_checkpoint_mismatch == "continue"
+                    self._carry_out(decide_without_outcome(offset, str(error), may_go_on=go_on))
+                self._agreed = True
+            case Adopt(offset, settled, warning):
+                _warn(warning)
+                self._state.adopt(offset, settled=settled)
+                self._adopted = True
+            case Stop(error):
+                raise error
+
+    def _facts_after(self, offset: Plan) -> Facts:
+        """The facts for going on from an offset; this run's own last plan need not be read."""
+        if offset.txid == self._state.settled + 1:
+            return self._facts(self._planned or self._stored_next())
+        return self._facts(None if self._agreed else self._stored_next())
+
+    def _facts(self, stored: Plan | None) -> Facts:
+        state = self._state
+        return Facts(
+            state.settled,
+            state.settled_plan,
+            stored,
+            place=self._layout.base,
+            may_go_on=self._options.on_checkpoint_mismatch == "continue",
+            agreed=self._agreed,
+            untouched=not (self._agreed or self._adopted) and not state.begun,
+        )
+
+    def _stored_next(self) -> Plan | None:
+        """The plan that ZooKeeper holds after the newest settled batch."""
+        batch = self._store.get_batch(self._state.settled + 1)
+        return batch.plan if batch is not None else None
 
     def _settle(self, plan: Plan) -> None:
         with _uncollected():
             self._state.settle(plan, self._now())
-        self._tip.settled(plan, self._state.shards, self._steady_ms(), replayed=plan.plan != self._made)
+        self._planner.learn(plan, replayed=plan.plan != self._made)
+
+
+def _warn(warning: str) -> None:
+    if warning:
+        log.error("%s", warning)
 
 
 @contextmanager

@@ -20,10 +20,10 @@ from kinesis_trident.spout.data_loss import Losses, deleted, gone_before, replay
 from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.planner.clocks import due_in_time
 from kinesis_trident.spout.planner.exhausted import counted
-from kinesis_trident.spout.planner.external_requests import Amender
+from kinesis_trident.spout.planner.external_requests import Amender, Tally
 from kinesis_trident.spout.planner.finished_batch import Finished
 from kinesis_trident.spout.planner.offset_recovery import adopted_nodes, is_beyond
-from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.plan import ShardState, still_due
 from kinesis_trident.spout.planner.settlement import Explicit, SettledShard, settle_shard
 from kinesis_trident.spout.planner.shards.forgetting import Forgetting
 from kinesis_trident.spout.planner.shards.lineage import Lineage, drained, readable
@@ -47,6 +47,12 @@ class SourceState:
 
     Every write goes through the store under this run's epoch. Shards of a stream that is not read any more are kept
     as they are: a batch of theirs may still have to be settled, and the stream may be read again.
+
+    Attributes:
+        settled: the newest settled txid, 0 for none; `settled_plan` is its plan's mark.
+        shards: by name; nobody else changes them.
+        untidy_upto: the newest batch that this run has settled without removing all that it left.
+        ended: how many shards were read to their end so far; what comes after them is to be listed.
     """
 
     def __init__(
@@ -69,19 +75,17 @@ class SourceState:
         self.streams = streams
         self.settled = 0
         self.settled_plan = ""
-        self.untidy = True
-        self.children_due = False
+        self.untidy_upto = 0
+        self.ended = 0
         self.losses = Losses(options.fail_on_data_loss)
         self._forgetting = Forgetting(store, epoch)
         self._keeper = LineageKeeper(options, store, streams, epoch, self.losses)
         self.shards: dict[str, ShardState] = {}
         self.dead_letters: dict[str, DeadLettersNode] = {}
-        self._tips = TipNotes(store, epoch, self.shards)
+        self._tips = TipNotes(store, epoch)
         bound = options.max_inflight_records if options.ack_mode == "explicit" else None
         self._explicit = Explicit(round(options.message_timeout * 1000), bound)
-        self.amender = Amender(
-            store, epoch, self._policy, rng, self._explicit, options.max_retrying_records, self.shards
-        )
+        self._amender = Amender(store, epoch, self._policy, rng, self._explicit, options.max_retrying_records)
 
     def load(self) -> None:
         """Read everything from ZooKeeper; the very first time, list the shards and settle where they start."""
@@ -154,7 +158,18 @@ class SourceState:
 
         Otherwise a shard that is idle for longer than the retention would look as if its records had expired unread.
         """
-        self._tips.note(looks, self.lineage)
+        for shard, state in self._tips.note(self.shards, looks, self.lineage):
+            self.shards[shard] = state
+
+    def take_in_requests(self, now: int) -> None:
+        """Take in what other processes ask for: replays, acks and fails."""
+        for shard, state in self._amender.take_in_requests(self.shards, now):
+            self.shards[shard] = state
+
+    def time_out(self, now: int) -> None:
+        """Fail the records of the streams read now that nobody has acked in time."""
+        for shard, state in self._amender.time_out(self.active, now):
+            self.shards[shard] = state
 
     def settle(self, plan: Plan, now: int) -> None:
         """Settle a batch that Spark has committed: move checkpoints, queue what failed, in ZooKeeper first.
@@ -198,7 +213,6 @@ class SourceState:
             elif pin.lost:
                 self.losses.noted(replayed_without(key, pin), f"{shard} txid {plan.txid}")
         ended = [shard for shard, pin in pins.items() if pin.closed]
-        self.children_due |= bool(ended)
         lineage = drained(self.lineage, ended)
         letters = {
             shard: counted(self.dead_letters.get(shard), result.dead_lettered, self._options)
@@ -208,7 +222,6 @@ class SourceState:
         # A plan or an outcome of many nodes is left to a purge; and pins that know where records in flight are, stay.
         known = plan.txid in self.turns_in_use or any(plan.txid in result.turns for result in done.values())
         small = not (plan.retries or plan.dead or not_done or known) and len(plan.positions) < _FEW_SHARDS
-        self.untidy |= not small
         self._store.settle(
             {shard: (result.checkpoint, result.inflight) for shard, result in done.items()},
             letters,
@@ -225,10 +238,20 @@ class SourceState:
             start = self._of(plan, shard).start
             self.shards[shard] = ShardState(start, result.checkpoint, result.inflight, result.turns)
         self.settled, self.settled_plan = plan.txid, plan.plan
+        self.ended += len(ended)
+        if not small:
+            self.untidy_upto = plan.txid
 
     def _of(self, plan: Plan, shard: str) -> ShardState:
         """A shard of a plan; retention may have removed it from the listing since it was planned."""
         return self.shards.get(shard) or ShardState(parse_position(plan.positions[shard]))
+
+    def still_due(self, plan: Plan) -> Plan:
+        """A plan that nobody has stored, with those of its runs that wait, or are dead, as it names them."""
+        if not (plan.retries or plan.dead):
+            return plan
+        taken_up = {*plan.retries, *plan.dead}
+        return still_due(plan, {shard: self.shards[shard] for shard in taken_up & self.shards.keys()})
 
     def stands_further(self, plan: Plan) -> bool:
         """Whether ZooKeeper has a shard read beyond where a plan starts: its batch can no longer be settled."""
@@ -298,6 +321,11 @@ class SourceState:
         return {shard: state for shard, state in self.shards.items() if shard not in self._parked}
 
     @property
+    def tally(self) -> Tally:
+        """What became of the records that were acked and failed by name."""
+        return self._amender.tally
+
+    @property
     def waiting(self) -> list[Run]:
         """All runs that wait for a retry."""
         return [run for state in self.active.values() for run in state.waiting]
@@ -318,6 +346,11 @@ class SourceState:
         states = self.active.values()
         acks = [run.due for state in states for run in state.pending]
         return [run.due for state in states for run in state.waiting] + acks
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was read."""
+        return any(state.begun for state in self.shards.values())
 
     @property
     def turns_in_use(self) -> frozenset[int]:

@@ -15,6 +15,7 @@ from tenacity import Retrying, retry_if_result, stop_after_delay
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import StateMissingError
+from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.acks import Acks
 from kinesis_trident.spout.errors import AckError, CheckpointMismatchError, OptionsError
@@ -241,6 +242,55 @@ def test_batches_whose_records_are_in_flight_are_kept_and_the_others_go(job: Job
     query = job.start()
     assert query.store.batches() == [2]
     until(query, unacked=1)
+
+
+def log_late(job: Job, older: Query, acked: list[str], **options: str) -> Plan:
+    """A run plans and is replaced; its plan is logged when the newer one has taken in that a record is acked."""
+    older.run.settle_finished(older.committed)
+    job.ahead += 120
+    late = older.run.latest(older.committed, None)
+    assert late is not None
+    newer = job.start(**options)
+    job.acks().ack(acked)
+    newer.run.latest(newer.committed, None)
+    assert newer.run.report()["acks"]["late"] == 1
+    older._log(late)
+    return late
+
+
+@pytest.mark.parametrize("retry_limit", ["1", "0"])
+def test_a_plan_that_takes_up_what_was_acked_before_it_was_stored(job: Job, retry_limit: str) -> None:
+    """What is acked does not come again, and the batch is settled; what failed beside it is taken up."""
+    job.put(range(4))
+    older = job.start(retryLimit=retry_limit)
+    rows = older.batch(failing={0, 2})
+    late = log_late(job, older, ids(rows, 0), retryLimit=retry_limit)
+    assert len((late.retries or late.dead)[A]) == 2
+    for _ in range(2):
+        query = job.start(retryLimit=retry_limit)
+        assert numbers(query.rows()) == ([2] if late.retries else [])
+    query.publish()
+    query.commit()
+    job.acks().ack(ids(rows))
+    until(query, inflight=0)
+    until(job.start(retryLimit=retry_limit), inflight=0)
+
+
+def test_a_plan_that_retries_a_run_of_which_one_was_acked_before_it_was_stored(job: Job) -> None:
+    """The run is another one by now; what is left of it comes with the next plan."""
+    job.put(range(4))
+    backoff = {"retryBackoff": "60s..60s x1"}
+    older = job.start(**backoff)
+    rows = older.batch()
+    job.acks().fail(ids(rows, 0, 2), "slow")
+    until(older, retrying=2)
+    late = log_late(job, older, ids(rows, 0), **backoff)
+    assert [run.count for run in late.retries[A]] == [2]
+    query = job.start(**backoff)
+    assert query.batch() == []
+    assert [(row[0], row[2]) for row in query.batch()] == [(2, 2)]
+    job.acks().ack(ids(rows))
+    until(query, inflight=0)
 
 
 def test_draining_ends_when_nothing_is_in_flight(job: Job) -> None:

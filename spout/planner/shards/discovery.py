@@ -53,6 +53,7 @@ class Listings:
         self._rng = rng
         self._next = self._all_next = -math.inf
         self._begun = clock()
+        self._ends = 0
         self.is_current = True
 
     def arrived_by(self) -> int:
@@ -82,9 +83,10 @@ class Listings:
             StreamRecreatedError: a stream was deleted and created again.
         """
         # What comes after a shard that has ended is listed at once: from then on it is known what of it expires.
-        if self._clock() < self._next and not (self._state.children_due or self._probe.ended_open):
+        ends = self._state.ended + self._probe.ended_open
+        if self._clock() < self._next and ends == self._ends:
             return
-        self._state.children_due = self._probe.ended_open = False
+        self._ends = ends
         interval = self._interval if self.is_current else min(self._interval, _AGAIN)
         self._next = self._clock() + interval * self._rng.uniform(0.8, 1.2)
         try:

@@ -72,7 +72,8 @@ class TipProbe:
 
     Attributes:
         looks: the last look at each shard.
-        ended_open: a shard that is listed as open was answered without a next iterator: list the shards again.
+        ended_open: how often a shard that is listed as open was answered without a next iterator; each time the shards
+            are to be listed again.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class TipProbe:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="probe")
         self._is_closed = is_closed
         self.looks: dict[str, Look] = {}
-        self.ended_open = False
+        self.ended_open = 0
         self._endless: dict[str, float] = {}
         self._warned: set[ShardKey] = set()
 
@@ -156,7 +157,7 @@ class TipProbe:
                 return replace(found, arrival=arrival_at(new, 0)) if new.num_rows else found
             if page.next_iterator is None:
                 # Closed since it was listed, or an answer that is wrong: the next listing tells.
-                self.ended_open = True
+                self.ended_open += 1
                 return self._seen(look, None, None, page)
             iterator = page.next_iterator
             if page.behind_ms == 0 and page.records.num_rows == 0 and not closed:

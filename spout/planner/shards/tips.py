@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -154,19 +154,22 @@ class TipNotes:
     Args:
         store: where the nodes are.
         epoch: of this run.
-        shards: what is known of each shard; changed here.
     """
 
-    def __init__(self, store: SourceStore, epoch: int, shards: dict[str, ShardState]) -> None:
+    def __init__(self, store: SourceStore, epoch: int) -> None:
         self._store = store
         self._epoch = epoch
-        self._shards = shards
         self._stored: dict[str, int] = {}
 
-    def note(self, looks: Mapping[str, Look], lineage: Lineage) -> None:
-        """Note what looks at the tip of shards have seen; one that was never read gets its first node, with txid 0."""
+    def note(
+        self, states: Mapping[str, ShardState], looks: Mapping[str, Look], lineage: Lineage
+    ) -> Iterator[tuple[str, ShardState]]:
+        """Note what looks at the tip of shards have seen; give each shard that has seen more, as it is then.
+
+        One that was never read gets its first node, with txid 0.
+        """
         for shard, look in looks.items():
-            state = self._shards.get(shard)
+            state = states.get(shard)
             if state is None or look.more is not False or state.position != look.position:
                 continue
             node = state.checkpoint or CheckpointNode(checkpoint=None, txid=0, position=str(state.position))
@@ -178,4 +181,4 @@ class TipNotes:
             if look.at - known >= _PERIOD_MS:
                 self._store.amend(shard, self._epoch, checkpoint=seen)
                 self._stored[shard] = look.at
-            self._shards[shard] = replace(state, checkpoint=seen)
+            yield shard, replace(state, checkpoint=seen)

@@ -16,6 +16,7 @@ from kinesis_trident.spout.planner.plan import (
     make_plan,
     per_shard_limit,
     starting_plan,
+    still_due,
     waiting_besides,
 )
 from kinesis_trident.spout.positions import TRIM_HORIZON, After
@@ -42,6 +43,27 @@ def plan_for(
     return make_plan(
         txid=txid, plan="p", streams={"s": 1}, states=states, read=read, now=NOW, max_records=max_records
     )
+
+
+def test_a_plan_that_nobody_has_stored_keeps_the_runs_that_are_still_due_as_it_names_them() -> None:
+    kept, asked_again, cut, gone = run(7), run(8), Run("9", "11", count=3, attempt=1), run(12)
+    states = {
+        "a": shard(kept, run(8, attempt=0), Run("10", "11", count=2, attempt=1)),
+        "b": shard(dead=(kept,)),
+    }
+    plan = Plan(
+        txid=4,
+        plan="p",
+        streams={"s": 1},
+        positions={},
+        read=("c",),
+        retries={"a": (kept, asked_again, cut), "b": (kept,), "c": (gone,)},
+        dead={"b": (kept, gone), "a": (kept,)},
+    )
+    left = still_due(plan, states)
+    assert (left.retries, left.dead) == ({"a": (kept,)}, {"b": (kept,)})
+    assert left.shards == ["a", "b", "c"]
+    assert (left.plan, left.read) == (plan.plan, plan.read)
 
 
 def test_there_is_no_plan_where_there_is_nothing_to_do() -> None:

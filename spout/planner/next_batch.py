@@ -1,0 +1,146 @@
+"""Plans the next batch from what waits, what other processes ask for, and what the shards hold."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Mapping
+
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import Plan
+from kinesis_trident.spout.kinesis import Kinesis
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.planner.exhausted import refuse_exhausted
+from kinesis_trident.spout.planner.plan import make_plan
+from kinesis_trident.spout.planner.shards.discovery import Listings
+from kinesis_trident.spout.planner.shards.tip_probe import Look, TipProbe
+from kinesis_trident.spout.planner.shards.tips import TipWatch
+from kinesis_trident.spout.planner.state import SourceState
+
+__all__ = ["BatchPlanner"]
+
+
+class BatchPlanner:
+    """Knows what there is to do, and when there may be something again.
+
+    Args:
+        options: of the source.
+        kinesis: how Kinesis is reached.
+        layout: of the source's home.
+        state: of the shards; what other processes ask for is taken into it before a plan is made.
+        now: epoch milliseconds.
+        steady: seconds that never step back, for all that is waited for.
+        rng: for jitter and the marks of plans.
+        look_period: seconds between two looks at the tip of a shard.
+
+    Attributes:
+        is_draining: only what is in the stream by now is read.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        kinesis: Kinesis,
+        layout: Layout,
+        state: SourceState,
+        *,
+        now: Callable[[], int],
+        steady: Callable[[], float],
+        rng: random.Random,
+        look_period: float,
+    ) -> None:
+        self._options = options
+        self._layout = layout
+        self._state = state
+        self._now = now
+        self._steady = steady
+        self._rng = rng
+        self._requested = False
+        self.is_draining = False
+        self._probe = TipProbe(
+            kinesis, layout, deaggregate=options.deaggregate, wall=now, is_closed=state.is_closed
+        )
+        self._listings = Listings(state, self._probe, options, steady, rng)
+        self._tip = TipWatch(self._probe, state.is_closed, int(look_period * 1000))
+
+    @property
+    def looks(self) -> Mapping[str, Look]:
+        """The last look at the tip of each shard."""
+        return self._probe.looks
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether, while it drains, all is read and nothing is in flight."""
+        return (
+            self.is_draining
+            and self._listings.is_current
+            and not (self._state.waiting or self._state.unacked)
+            and self._tip.all_ended(self._state.positions())
+        )
+
+    def drain(self) -> None:
+        """Read only what is in the stream by now, and retry what of it fails."""
+        self.is_draining = True
+        self._tip.only_until_tip(self._listings.arrived_by())
+        # What was split before then has children that hold records of then.
+        self._listings.list_at_once()
+
+    def note_request(self) -> None:
+        """Take in, before the next plan, what another process has just asked for."""
+        self._requested = True
+
+    def learn(self, plan: Plan, *, replayed: bool) -> None:
+        """Learn of the shards' tips from a batch that was settled, as `TipWatch.settled`."""
+        self._tip.settled(plan, self._state.shards, self._steady_ms(), replayed=replayed)
+
+    def plan(self, max_records: int | None) -> Plan | None:
+        """Plan the next batch, of so many new records at most; None when there is nothing to do now.
+
+        Raises:
+            ExhaustedError: with `onExhausted=fail`, a record has failed too often.
+            DataLossError: with `failOnDataLoss`, records have expired unread.
+            StreamRecreatedError: a stream was deleted and created again.
+            KinesisError: a shard cannot be looked at.
+        """
+        state, options, now = self._state, self._options, self._now()
+        self._listings.refresh()
+        timeout = state.next_timeout
+        timed_out = timeout is not None and timeout <= now
+        due = options.ack_mode == "explicit" and any(run.due <= now for run in state.waiting)
+        # An ack that came in time must not lose against the news of it.
+        if self._requested or timed_out or due:
+            self._requested = False
+            state.take_in_requests(now)
+        if timed_out:
+            state.time_out(now)
+        refuse_exhausted(state.dead, self._layout, options)
+        read = self._listings.shards_to_read(self._tip, self._steady_ms())
+        return make_plan(
+            txid=state.settled + 1,
+            plan=uuid.UUID(int=self._rng.getrandbits(128)).hex,
+            streams=state.streams.created,
+            states=state.active,
+            read=read,
+            now=now,
+            max_records=max_records,
+            max_bytes=options.max_bytes_per_trigger,
+            max_inflight=options.max_inflight_records if options.ack_mode == "explicit" else None,
+            max_turn=options.max_fetch_records_per_shard,
+            deaggregate=options.deaggregate,
+        )
+
+    def until_due(self) -> float:
+        """Return the seconds until something may be due: a look at a tip, a retry, a timeout."""
+        now = self._steady_ms()
+        due = min(self._state.dues, default=None)
+        milliseconds = self._tip.next_look(self._state.positions(), now) - now
+        if due is not None:
+            milliseconds = min(milliseconds, due - self._now())
+        return milliseconds / 1000
+
+    def close(self) -> None:
+        """End the threads; a look under way is not waited for."""
+        self._probe.close()
+
+    def _steady_ms(self) -> int:
+        return int(self._steady() * 1000)
