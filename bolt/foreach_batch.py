@@ -15,22 +15,22 @@ from pyspark.sql.utils import is_remote
 
 from kinesis_trident.bolt.errors import BatchFailedError, StaleBatchError
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier, NodeCarrier
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand, open_store
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.reader.rows import ANCHORS
 from kinesis_trident.tracker.ids import tag_of
 
-__all__ = ["Attempt", "Process", "start_query"]
+__all__ = ["Attempt", "BatchHandler", "start_query"]
 
 log = logging.getLogger(__name__)
 
-Attempt = Callable[["DataFrame", BatchInHand, "Process"], Mapping[str, tuple[NotDone, ...]] | None]
+Attempt = Callable[["DataFrame", CurrentBatch, "BatchHandler"], Mapping[str, tuple[NotDone, ...]] | None]
 """Processes a batch once: gives what is not done, by shard, to be published; None where nothing is, or it was."""
 
 
-class Process:
+class BatchHandler:
     """A function for `foreachBatch`: each batch is attempted until it succeeds as a whole, at most a few times.
 
     The batch is the newest that ZooKeeper holds. Whether that is the one whose rows Spark hands over is seen from the
@@ -89,7 +89,7 @@ class Process:
             else:
                 return
 
-    def _batch_of(self, rows: DataFrame) -> BatchInHand | None:
+    def _batch_of(self, rows: DataFrame) -> CurrentBatch | None:
         """Return the batch of which these are the rows; None for a batch of Spark's without any work of ours.
 
         There is none in batch 0 of a new Spark checkpoint where nothing is to be read, in a settled batch that
@@ -120,18 +120,18 @@ class Process:
         self._epoch = batch.epoch
         return batch
 
-    def _newest(self) -> BatchInHand:
+    def _newest(self) -> CurrentBatch:
         """Read the newest batch, in the home of the stream as it is now: a recreated stream has another one."""
         try:
-            return BatchInHand.newest(self._store, self._options)
+            return CurrentBatch.newest(self._store, self._options)
         except StaleBatchError:
             again = open_store(self._options)
             if again.layout == self._store.layout:
                 raise
             self._opened, self._carrier = again, None
-            return BatchInHand.newest(again, self._options)
+            return CurrentBatch.newest(again, self._options)
 
-    def publish(self, batch: BatchInHand, not_done: Mapping[str, Sequence[NotDone]]) -> None:
+    def publish(self, batch: CurrentBatch, not_done: Mapping[str, Sequence[NotDone]]) -> None:
         """Publish the outcome of a batch, or adopt the one that was.
 
         Raises:
@@ -156,7 +156,7 @@ def _mark_of(rows: DataFrame) -> tuple[int, int] | None:
 
 def start_query(
     stream: DataFrame,
-    process: Process,
+    process: BatchHandler,
     *,
     checkpointLocation: str,
     queryName: str | None,

@@ -14,11 +14,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import BatchFailedError, NotBareStreamError, OperatorError
-from kinesis_trident.bolt.foreach_batch import Process, start_query
+from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.steps.functions import Step
 from kinesis_trident.bolt.steps.kinds import step_for
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.options.source import Options
@@ -121,10 +121,10 @@ class ReliableSink:
     writer: _Writer
     batch_retries: int | None = None
 
-    def process(self, batch_retries: int = 3) -> Process:
+    def process(self, batch_retries: int = 3) -> BatchHandler:
         """Make the function that `start` gives to `foreachBatch`, for a query that is started by hand."""
         retries = batch_retries if self.batch_retries is None else self.batch_retries
-        return Process(self.source.options, _Mapped(self.writer, self.source.steps), retries)
+        return BatchHandler(self.source.options, _Mapped(self.writer, self.source.steps), retries)
 
     def start(
         self,
@@ -163,7 +163,7 @@ class _Mapped:
     writer: _Writer
     steps: tuple[Step, ...]
 
-    def __call__(self, rows: DataFrame, batch: BatchInHand, process: Process) -> NotDoneByShard | None:
+    def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> NotDoneByShard | None:
         outcomes = Outcomes(batch.epoch)
         carry = (MESSAGE_ID,) if self.writer.with_outcomes else ()
         tracking = Tracking(rows, batch, process.carrier)
@@ -182,7 +182,7 @@ class _Plain:
 
     writer: _Writer
 
-    def __call__(self, rows: DataFrame, batch: BatchInHand, _process: Process) -> NotDoneByShard | None:
+    def __call__(self, rows: DataFrame, batch: CurrentBatch, _process: BatchHandler) -> NotDoneByShard | None:
         outcomes = Outcomes(batch.epoch)
         self.writer(_without_excluded(rows, batch), batch.txid, outcomes)
         if batch.verdict is not None:
@@ -191,7 +191,7 @@ class _Plain:
         return batch.outcome({}, batch.pins(), outcomes.message_ids) if len(outcomes) else {}
 
 
-def _none_refused(batch: BatchInHand, outcomes: Outcomes, writer: _Writer) -> None:
+def _none_refused(batch: CurrentBatch, outcomes: Outcomes, writer: _Writer) -> None:
     """In a replay nothing is judged again, so nothing may be refused.
 
     Raises:
@@ -218,10 +218,10 @@ def foreach_batch(
         NotOurSourceError: `stream` does not read `kinesis-trident`.
         OperatorError: `write` takes neither two nor three arguments.
     """
-    return Process(options_of(stream), _Plain(_Writer(write)), batch_retries)
+    return BatchHandler(options_of(stream), _Plain(_Writer(write)), batch_retries)
 
 
-def _without_excluded(rows: DataFrame, batch: BatchInHand) -> DataFrame:
+def _without_excluded(rows: DataFrame, batch: CurrentBatch) -> DataFrame:
     """The rows without those that a published outcome leaves out: refused one by one, so by message id."""
     if batch.verdict is None:
         return rows

@@ -116,7 +116,7 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
     acks = None
     if batch is not None:
         plan = batch.plan
-        acks = store.get_acks(plan.txid)
+        acks = store.get_outcome(plan.txid)
         found = store.get_pins(plan.txid, plan.shards)
         # Those of an earlier plan under this txid count for nothing.
         pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}

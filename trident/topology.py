@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.bolt.foreach_batch import Process, start_query
+from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.storm.spout import KinesisSpout
 from kinesis_trident.spout.graceful_stop import stop
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
@@ -146,7 +146,7 @@ class TridentTopology:
                 attempts = TopologyAttempts(spout, nodes, self._partitions())
                 queries[spout.name] = start_query(
                     spout.rows,
-                    Process(spout.options, attempts, batch_retries),
+                    BatchHandler(spout.options, attempts, batch_retries),
                     checkpointLocation=checkpointLocation if one else f"{checkpointLocation}/{spout.name}",
                     queryName=queryName if one or queryName is None else f"{queryName}-{spout.name}",
                     trigger=trigger,

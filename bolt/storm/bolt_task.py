@@ -16,7 +16,7 @@ from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import BasicBolt, BasicOutputCollector, Bolt, TopologyContext, Tuple
 from kinesis_trident.bolt.storm.collector import Collector, Given, HeldTuple
 from kinesis_trident.bolt.tracking.operators import Tag, send
-from kinesis_trident.bolt.tracking.reports import Ledger
+from kinesis_trident.bolt.tracking.reports import OperatorLedger
 
 __all__ = ["COMPONENT", "TASK", "BoltOperator", "prepare", "task_of"]
 
@@ -47,7 +47,7 @@ class BoltOperator:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """What the bolt emits."""
-        ledger = self.tag.ledger() if self.tag is not None else Ledger(self.component, self.txid)
+        ledger = self.tag.ledger() if self.tag is not None else OperatorLedger(self.component, self.txid)
         given = (batch for batch in batches if batch.num_rows)
         first = next(given, None)
         if first is not None:
@@ -56,7 +56,7 @@ class BoltOperator:
             send(self.tag, ledger)
 
     def _run(
-        self, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], ledger: Ledger
+        self, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], ledger: OperatorLedger
     ) -> Iterator[pa.RecordBatch]:
         collector = Collector(
             self.component, self.schema, ledger, tracked=self.tag is not None, of_source=self.of_source
@@ -70,7 +70,7 @@ class BoltOperator:
             collector.end_batch()
         collector.clean_up(self.bolt)
         yield from collector.flush()
-        collector.tell_untold()
+        collector.log_untracked_failures()
 
     def _tuples(self, batch: pa.RecordBatch, collector: Collector) -> Iterator[Tuple]:
         given = Given(batch, self.tag is not None)

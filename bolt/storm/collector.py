@@ -15,7 +15,7 @@ from kinesis_trident.bolt.steps.columns import Columns, batch_of
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import BasicBolt, Bolt, Tuple
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, child_edges, salt_of
-from kinesis_trident.bolt.tracking.reports import Ledger
+from kinesis_trident.bolt.tracking.reports import OperatorLedger
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
 
 __all__ = ["NOT_ACKED", "Collector", "Given", "HeldTuple", "named"]
@@ -83,7 +83,13 @@ class Collector:
     """
 
     def __init__(
-        self, component: str, schema: pa.Schema | None, ledger: Ledger, *, tracked: bool, of_source: bool
+        self,
+        component: str,
+        schema: pa.Schema | None,
+        ledger: OperatorLedger,
+        *,
+        tracked: bool,
+        of_source: bool,
     ) -> None:
         self._component = component
         self._schema = schema
@@ -94,7 +100,7 @@ class Collector:
         self._batch: Given | None = None
         self._pending: dict[int, HeldTuple] = {}
         self._mistake: OperatorError | None = None
-        self._untold = 0
+        self._untracked_failures = 0
         self._first_untold = ""
         self.emitted = _Emitted()
 
@@ -203,14 +209,14 @@ class Collector:
         for tup in list(self._pending.values()):
             self.fail(tup, reason)
 
-    def tell_untold(self) -> None:
+    def log_untracked_failures(self) -> None:
         """Log what failed without any record to be told of it."""
-        if self._untold:
+        if self._untracked_failures:
             log.warning(
                 "bolt %r, batch %d: %d tuples failed that no record is tracked by; the first: %s",
                 self._component,
                 self._ledger.txid,
-                self._untold,
+                self._untracked_failures,
                 self._first_untold,
             )
 
@@ -259,7 +265,7 @@ class Collector:
             self._ledger.fail(roots, text)
             return
         self._first_untold = self._first_untold or text
-        self._untold += 1
+        self._untracked_failures += 1
 
     def _require_tuple(self, given: object, what: str) -> None:
         if not isinstance(given, HeldTuple):

@@ -22,13 +22,13 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.bolt.foreach_batch import Process, start_query
+from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import ArrowBolt, BasicBolt, Bolt
 from kinesis_trident.bolt.storm.components import AnyBolt, BoltPart, Input, Part, SpoutPart, TransformPart
 from kinesis_trident.bolt.storm.groupings import BoltDeclarer
 from kinesis_trident.bolt.storm.spout import KinesisSpout
-from kinesis_trident.bolt.storm.topology_run import Run
+from kinesis_trident.bolt.storm.topology_run import TopologyRun
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
 from kinesis_trident.spout.spark_plan import options_of
 
@@ -133,12 +133,12 @@ class TopologyBuilder:
                 that its component does not have; fields that cannot be read.
         """
         run, stream = self.build()
-        process = Process(options_of(stream), run, batch_retries)
+        process = BatchHandler(options_of(stream), run, batch_retries)
         return start_query(
             stream, process, checkpointLocation=checkpointLocation, queryName=queryName, trigger=trigger
         )
 
-    def build(self) -> tuple[Run, DataFrame]:
+    def build(self) -> tuple[TopologyRun, DataFrame]:
         """Check the topology: what processes its batches, and the stream.
 
         Raises:
@@ -158,7 +158,7 @@ class TopologyBuilder:
                 parts[name] = self._transform_part(name, parts, tracked)
             elif name in self._bolts:
                 parts[name] = self._bolt_part(self._bolts[name], parts)
-        return Run(parts, tracked, self._parallelism()), spout.load(self._spark)
+        return TopologyRun(parts, tracked, self._parallelism()), spout.load(self._spark)
 
     def _parallelism(self) -> int:
         if is_remote():

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.errors import OperatorError
-from kinesis_trident.bolt.foreach_batch import Process
+from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.steps.functions import ArrowStep, Judged, Step
 from kinesis_trident.bolt.storm.api import ArrowBolt, TopologyContext
 from kinesis_trident.bolt.storm.bolt_task import COMPONENT, TASK, BoltOperator, prepare, task_of
@@ -32,13 +32,13 @@ from kinesis_trident.bolt.storm.components import (
     SpoutPart,
     TransformPart,
 )
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.operators import StepOperator
 from kinesis_trident.bolt.tracking.tracking import Operator, Tracked, Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
 
-__all__ = ["Run", "Untracked"]
+__all__ = ["TopologyRun", "Untracked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Untracked:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TopologyRun:
     """Processes the batches of a topology; `parts` are in an order in which each comes after its inputs."""
 
     parts: Mapping[str, Part]
@@ -112,7 +112,7 @@ class Run:
     parallelism: int
 
     def __call__(
-        self, rows: DataFrame, batch: BatchInHand, process: Process
+        self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler
     ) -> Mapping[str, tuple[NotDone, ...]] | None:
         """Run all bolts over a batch once: what is not done of it."""
         if batch.verdict is not None:
@@ -148,7 +148,9 @@ class Run:
 class _Frames:
     """The components of a topology as DataFrames over one batch."""
 
-    def __init__(self, topology: Run, batch: BatchInHand, tracking: Tracking | None, source: Tracked) -> None:
+    def __init__(
+        self, topology: TopologyRun, batch: CurrentBatch, tracking: Tracking | None, source: Tracked
+    ) -> None:
         self._topology = topology
         self._batch = batch
         self._tracking = tracking

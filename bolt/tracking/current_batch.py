@@ -11,7 +11,7 @@ from kinesis_trident.bolt.tracking.coverage import SOURCE, Total, Wiring, failur
 from kinesis_trident.bolt.tracking.operators import Verdict
 from kinesis_trident.bolt.tracking.reports import FailedRun, Reports, merged
 from kinesis_trident.bolt.tracking.spans import Spans
-from kinesis_trident.checkpoint.model.nodes import Acks, Batch, NotDone, Pin
+from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, NotDone, Pin
 from kinesis_trident.checkpoint.store.source_home import find_home
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import shared_client
@@ -21,7 +21,7 @@ from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.planner.streams import describe_streams
 from kinesis_trident.tracker.ids import tag
 
-__all__ = ["BatchInHand", "open_store"]
+__all__ = ["CurrentBatch", "open_store"]
 
 
 def open_store(options: Options) -> SourceStore:
@@ -36,7 +36,7 @@ def open_store(options: Options) -> SourceStore:
     return SourceStore(client, find_home(client, options.zookeeper_root, options.application_name, created))
 
 
-class BatchInHand:
+class CurrentBatch:
     """The batch that Spark has handed to the driver, read from ZooKeeper once, at its start.
 
     What is published later is written under the epoch read here, so a driver that slept through a takeover changes
@@ -53,11 +53,11 @@ class BatchInHand:
         self._plan = batch.plan
         self.spool = spool_of(options, store.layout, batch.plan.streams) if options else None
         self._tag = tag(batch.epoch, batch.plan.plan)
-        found = store.get_acks(self._plan.txid)
+        found = store.get_outcome(self._plan.txid)
         self._published = found if found is not None and found.plan == self._plan.plan else None
 
     @classmethod
-    def newest(cls, store: SourceStore, options: Options | None = None) -> BatchInHand:
+    def newest(cls, store: SourceStore, options: Options | None = None) -> CurrentBatch:
         """The batch with the highest txid.
 
         Raises:
@@ -216,10 +216,10 @@ class BatchInHand:
         Raises:
             FencedError: a newer run has taken over; nothing was written.
         """
-        acks = Acks(
+        acks = BatchOutcome(
             txid=self.txid,
             plan=self._plan.plan,
             epoch=self._batch.epoch,
             not_done={shard: tuple(runs) for shard, runs in not_done.items()},
         )
-        self._published, _ = self._store.put_acks(acks, self._batch.epoch)
+        self._published, _ = self._store.put_outcome(acks, self._batch.epoch)

@@ -15,7 +15,7 @@ from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.steps.functions import Judged, Step, chain
 from kinesis_trident.bolt.tracking.anchors import anchors_of, groups_of, salt_of
 from kinesis_trident.bolt.tracking.carriers import Sender
-from kinesis_trident.bolt.tracking.reports import FailedRun, Ledger
+from kinesis_trident.bolt.tracking.reports import FailedRun, OperatorLedger
 from kinesis_trident.bolt.tracking.spans import PROPERTY, Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
@@ -64,14 +64,14 @@ class Tag:
     txid: int
     sender: Sender
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> OperatorLedger:
         """A new ledger for the task that runs here."""
         context = TaskContext.get()
         asked = context.getLocalProperty(PROPERTY) if context is not None else None
-        return Ledger(self.operator, self.txid, Spans.parse(asked) if asked else None)
+        return OperatorLedger(self.operator, self.txid, Spans.parse(asked) if asked else None)
 
 
-def send(tag: Tag, ledger: Ledger) -> None:
+def send(tag: Tag, ledger: OperatorLedger) -> None:
     """Report for the task that runs here; call it when the input is exhausted, and only then."""
     context = TaskContext.get()
     where = (context.stageId(), context.partitionId()) if context is not None else (0, 0)
@@ -111,7 +111,7 @@ class StepOperator:
         send(self.tag, ledger)
 
     def _one(
-        self, batch: pa.RecordBatch, ledger: Ledger, salt: int, lost: list[pa.RecordBatch]
+        self, batch: pa.RecordBatch, ledger: OperatorLedger, salt: int, lost: list[pa.RecordBatch]
     ) -> pa.RecordBatch:
         anchors = anchors_of(batch)
         taken = np.arange(batch.num_rows)

@@ -20,7 +20,7 @@ from kinesis_trident.bolt.tracking.spans import WHOLE, Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.tracker.ids import of_turn, ordinal_of, turn_of
 
-__all__ = ["FailedRun", "Ledger", "ReportKey", "ReportParam", "Reports", "merged"]
+__all__ = ["FailedRun", "OperatorLedger", "ReportKey", "ReportParam", "Reports", "merged"]
 
 
 class FailedRun(NamedTuple):
@@ -135,7 +135,7 @@ class _Records:
         return others
 
 
-class Ledger:
+class OperatorLedger:
     """Counts and XORs what one operator takes and makes in one task, shard by shard, over whole batches.
 
     `consume` first, then `produce` and `fail`, in any number; `reports` when the input is exhausted. Where `spans`

@@ -9,7 +9,7 @@
 A `Tracked` is a DataFrame with the column `__anchors`, and the names of the operators that made its rows. Between two
 operators anything may stand that keeps every row with its `__anchors`, once: repartition, select, persist; `on` puts
 the changed frame in the place of the old. `steps` runs functions that judge tuples one by one. `operator` takes any
-picklable generator over Arrow batches; it keeps a `Ledger` (`bolt.tracking.reports`) and calls
+picklable generator over Arrow batches; it keeps a `OperatorLedger` (`bolt.tracking.reports`) and calls
 `bolt.tracking.operators.send` at the end
 of its input: `consume` the anchors of every tuple that comes in, `produce` those of every one that goes out,
 `fail` the
@@ -38,7 +38,7 @@ from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.functions import Step
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.coverage import OPEN, SOURCE, intervals, lost, spans_of, whole
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.fusion import Fused, Operator
 from kinesis_trident.bolt.tracking.operators import Finder, StepOperator, Tag, Verdict
 from kinesis_trident.bolt.tracking.reports import FailedRun, Reports
@@ -105,7 +105,7 @@ class Tracking:
     """
 
     def __init__(
-        self, rows: DataFrame, batch: BatchInHand, carrier: Carrier, verdict: Verdict | None = None
+        self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier, verdict: Verdict | None = None
     ) -> None:
         carrier.clear()
         self._batch = batch

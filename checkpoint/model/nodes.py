@@ -16,7 +16,7 @@ from kinesis_trident.tracker.records import SEQUENCE, NotDone, Number, PendingRu
 
 __all__ = [
     "VERSION",
-    "Acks",
+    "BatchOutcome",
     "Batch",
     "CheckpointNode",
     "DeadLetterRecord",
@@ -256,7 +256,7 @@ class Pin(Node, frozen=True, kw_only=True):
     gone: bool = False
 
 
-class Acks(Node, frozen=True, kw_only=True):
+class BatchOutcome(Node, frozen=True, kw_only=True):
     """`acks/<txid>`: the outcome of a batch: what is *not* done, by shard; all else that ran is done."""
 
     txid: Ordinal

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import (
-    Acks,
     Batch,
+    BatchOutcome,
     InflightNode,
     Node,
     NotDone,
@@ -74,8 +74,8 @@ class PackedBatch(Node, frozen=True, kw_only=True):
     plan: PackedPlan
 
 
-class PackedAcks(Node, frozen=True, kw_only=True):
-    """An `Acks`; a piece is packed as a run of no attempt, with its reason as the one failure."""
+class PackedOutcome(Node, frozen=True, kw_only=True):
+    """A `BatchOutcome`; a piece is packed as a run of no attempt, with its reason as the one failure."""
 
     v: int = PACKED_VERSION
     txid: Ordinal
@@ -88,7 +88,7 @@ _KINDS: dict[type[Node], type[Node]] = {
     InflightNode: PackedInflight,
     Batch: PackedBatch,
     Plan: PackedPlan,
-    Acks: PackedAcks,
+    BatchOutcome: PackedOutcome,
 }
 
 
@@ -111,8 +111,8 @@ def packed(node: Node) -> Node:
             return PackedPlan(**_fields(node) | by_shard)
         case Batch() if isinstance(plan := packed(node.plan), PackedPlan):
             return PackedBatch(epoch=node.epoch, plan=plan)
-        case Acks() if _count(node.not_done) > FEW:
-            return PackedAcks(**_fields(node) | {"not_done": _each(_pack_pieces, node.not_done)})
+        case BatchOutcome() if _count(node.not_done) > FEW:
+            return PackedOutcome(**_fields(node) | {"not_done": _each(_pack_pieces, node.not_done)})
     return node
 
 
@@ -135,8 +135,8 @@ def unpacked(node: Node) -> Node:
             plan = unpacked(node.plan)
             assert isinstance(plan, Plan)
             return Batch(epoch=node.epoch, plan=plan)
-        case PackedAcks():
-            return Acks(**_fields(node) | {"not_done": _each(_unpack_pieces, node.not_done)})
+        case PackedOutcome():
+            return BatchOutcome(**_fields(node) | {"not_done": _each(_unpack_pieces, node.not_done)})
     return node
 
 

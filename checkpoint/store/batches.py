@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError, PlanConflictError
 from kinesis_trident.checkpoint.model.codec import encode
-from kinesis_trident.checkpoint.model.nodes import Acks, Batch, Pin, Plan
+from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, Pin, Plan
 from kinesis_trident.checkpoint.model.split_nodes import owner_of
 from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
 from kinesis_trident.checkpoint.store.node_store import NodeStore, stray_below, txid_of
@@ -29,7 +29,7 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
 
 __all__ = ["BatchStore"]
 
-PinOrAcks = TypeVar("PinOrAcks", Pin, Acks)
+PinOrOutcome = TypeVar("PinOrOutcome", Pin, BatchOutcome)
 
 
 class BatchStore(NodeStore):
@@ -179,7 +179,7 @@ class BatchStore(NodeStore):
                     return
         raise too_many_races(path)
 
-    def put_acks(self, acks: Acks, epoch: int) -> tuple[Acks, bool]:
+    def put_outcome(self, acks: BatchOutcome, epoch: int) -> tuple[BatchOutcome, bool]:
         """Publish the outcome of a batch once: the verdict. Who finds one of the same plan adopts it.
 
         Returns:
@@ -189,21 +189,21 @@ class BatchStore(NodeStore):
             FencedError, BatchMissingError, PlanConflictError: as `create_pin`.
         """
         where = self.layout.batch_of(acks.txid)
-        return self._once(self.layout.acks_of(acks.txid), acks, Acks, epoch, where=where)
+        return self._once(self.layout.acks_of(acks.txid), acks, BatchOutcome, epoch, where=where)
 
-    def get_acks(self, txid: int, *, fresh: bool = False) -> Acks | None:
+    def get_outcome(self, txid: int, *, fresh: bool = False) -> BatchOutcome | None:
         """The outcome of a batch, None when none was published. `fresh`: as with `get_pins`."""
-        found = self._fetch(self.layout.acks_of(txid), Acks, fresh=fresh)
+        found = self._fetch(self.layout.acks_of(txid), BatchOutcome, fresh=fresh)
         return found.node if found else None
 
-    def finished(self, txid: int, shards: Sequence[str]) -> tuple[dict[str, Pin], Acks | None]:
+    def finished(self, txid: int, shards: Sequence[str]) -> tuple[dict[str, Pin], BatchOutcome | None]:
         """What settling a batch needs: the pins of those shards that have one, and the outcome; one round trip.
 
         All that was there before this call is seen: Spark has committed the batch, so its outcome was published.
         """
         pins = {shard: self.layout.pin_of(txid, shard) for shard in shards}
         acks = self.layout.acks_of(txid)
-        found = self._fetch_each({**dict.fromkeys(pins.values(), Pin), acks: Acks}, fresh=True)
+        found = self._fetch_each({**dict.fromkeys(pins.values(), Pin), acks: BatchOutcome}, fresh=True)
         held = {shard: stored.node for shard, path in pins.items() if (stored := found[path]) is not None}
         outcome = found[acks]
         return held, outcome.node if outcome is not None else None
@@ -266,8 +266,8 @@ class BatchStore(NodeStore):
         return groups
 
     def _once(
-        self, path: str, node: PinOrAcks, kind: type[PinOrAcks], epoch: int, where: str | None = None
-    ) -> tuple[PinOrAcks, bool]:
+        self, path: str, node: PinOrOutcome, kind: type[PinOrOutcome], epoch: int, where: str | None = None
+    ) -> tuple[PinOrOutcome, bool]:
         for _ in range(RACES):
             try:
                 self._create(path, node, epoch, where=where)

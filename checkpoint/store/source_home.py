@@ -18,7 +18,7 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 
-__all__ = ["find_home", "move_in", "settle_in"]
+__all__ = ["find_home", "adopt_stream_state", "merge_into_shared_home"]
 
 
 def find_home(client: KazooClient, root: str, application: str, streams: Mapping[str, int]) -> Layout:
@@ -41,7 +41,7 @@ def find_home(client: KazooClient, root: str, application: str, streams: Mapping
     )
 
 
-def settle_in(
+def merge_into_shared_home(
     home: SourceStore,
     client: KazooClient,
     streams: Mapping[str, int],
@@ -53,7 +53,7 @@ def settle_in(
     """See that all of several streams have their home with each other; the creation times of those that have.
 
     Raises:
-        HomeError, FencedError: as `move_in`.
+        HomeError, FencedError: as `adopt_stream_state`.
     """
     node = home.streams()
     known = dict(node.streams) if node else {}
@@ -61,13 +61,15 @@ def settle_in(
     for stream, created in streams.items():
         if known.get(stream) != created:
             alone = SourceStore(client, Layout(layout.root, layout.application, stream, created))
-            move_in(home, epoch, alone, host, pid, now)
+            adopt_stream_state(home, epoch, alone, host, pid, now)
     known |= streams
     home.put_streams(StreamsNode(streams=known, active=tuple(sorted(streams))), epoch)
     return known
 
 
-def move_in(home: SourceStore, epoch: int, alone: SourceStore, host: str, pid: int, now: int) -> bool:
+def adopt_stream_state(
+    home: SourceStore, epoch: int, alone: SourceStore, host: str, pid: int, now: int
+) -> bool:
     """Take the state of a stream that was read alone over into the home of several; whether there was any.
 
     Its older run is fenced. Checkpoints, retries and dead letters come along, stamped with the newest settled txid

@@ -29,7 +29,13 @@ from samples_console import (
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.embedded.ports import free_port
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
-from kinesis_trident.checkpoint.model.nodes import Acks, DeadLettersNode, SettledNode, ShardsNode, StreamsNode
+from kinesis_trident.checkpoint.model.nodes import (
+    BatchOutcome,
+    DeadLettersNode,
+    SettledNode,
+    ShardsNode,
+    StreamsNode,
+)
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.console.cli import main
@@ -102,7 +108,7 @@ def test_checkpoints_are_read_from_zookeeper(command: Command, store: SourceStor
 
 
 def test_a_published_outcome_shows_as_finished(command: Command, store: SourceStore, app: str) -> None:
-    store.put_acks(Acks(txid=8, plan="p8", epoch=1), 1)
+    store.put_outcome(BatchOutcome(txid=8, plan="p8", epoch=1), 1)
     assert "txid 8: finished, not settled" in command("checkpoints", app)[1]
 
 

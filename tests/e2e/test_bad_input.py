@@ -241,7 +241,7 @@ def test_a_batch_whose_records_are_gone(
     text = error_of(stage.start(stage.parsed(spout=spout), breaks))
     assert "RuntimeError: 6 rows are too many" in text
     assert stage.settled == 0
-    assert stage.store.get_acks(1) is None
+    assert stage.store.get_outcome(1) is None
     moto.expire(stage.stream, ids[:4])
 
     taken = Taken()
@@ -332,7 +332,7 @@ def test_a_batch_function_that_raises_acks_nothing(stage: Stage) -> None:
     text = error_of(stage.start(stage.parsed(), breaks))
     assert "OSError: the warehouse is closed on Sundays" in text
     assert stage.settled == 0
-    assert stage.store.get_acks(1) is None
+    assert stage.store.get_outcome(1) is None
     ended(stage.start(stage.parsed(), taken, trigger=AVAILABLE_NOW))
     assert taken.batches == {1: [("one", 1), ("two", 1)]}
 

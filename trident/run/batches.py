@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kinesis_trident.bolt.errors import BatchFailedError
-from kinesis_trident.bolt.foreach_batch import Process
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.foreach_batch import BatchHandler
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.operators import Verdict
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
@@ -45,7 +45,7 @@ class TopologyAttempts:
     partitions: int
     _attempts: int = field(default=0, init=False)
 
-    def __call__(self, rows: DataFrame, batch: BatchInHand, process: Process) -> None:
+    def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> None:
         """One attempt. The outcome is published before the first state is touched, so there is nothing to return.
 
         Raises:
@@ -68,7 +68,7 @@ class TopologyAttempts:
                 raise BatchFailedError(msg) from error
             raise
 
-    def _judged(self, rows: DataFrame, batch: BatchInHand, process: Process) -> Attempt:
+    def _judged(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> Attempt:
         """Run what is tracked until nothing more fails, and publish the verdict, or adopt the one there is.
 
         Raises:
@@ -96,7 +96,7 @@ class TopologyAttempts:
                 raise
             attempt.release()
 
-    def _taken_whole(self, rows: DataFrame, batch: BatchInHand, process: Process) -> Attempt:
+    def _taken_whole(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> Attempt:
         """Read the batch and publish that all of it is done, or adopt the outcome that an earlier attempt published."""
         while True:
             verdict = batch.verdict
@@ -115,7 +115,7 @@ class TopologyAttempts:
                 return attempt
             attempt.release()
 
-    def _facts(self, batch: BatchInHand) -> BatchFacts:
+    def _facts(self, batch: CurrentBatch) -> BatchFacts:
         assert self.spout.options is not None
         self._attempts += 1
         conf = {

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from kinesis_trident.trident.maps.backing import Version
-from kinesis_trident.trident.stores.overlap import Line
+from kinesis_trident.trident.stores.overlap import Exchange
 
 __all__ = ["ByteStore"]
 
@@ -61,10 +61,10 @@ class ByteStore(ABC):
 
     @property
     def overlaps(self) -> bool:
-        """Whether there is a `line`."""
+        """Whether there is an `exchange`."""
         return False
 
-    def line(self, guard: str | None) -> AbstractContextManager[Line[Any]]:
+    def exchange(self, guard: str | None) -> AbstractContextManager[Exchange[Any]]:
         """A connection on which reads and writes overlap.
 
         Args:

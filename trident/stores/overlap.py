@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from kinesis_trident.trident.maps.backing import Version
 
-__all__ = ["Line", "RawChange", "exchanged"]
+__all__ = ["Exchange", "RawChange", "run_exchange"]
 
 N = TypeVar("N")
 
@@ -23,7 +23,7 @@ RawChange = Callable[
 """(some of the keys, what stands under them, what stands under the guard) -> as `trident.maps.backing.Change`."""
 
 
-class Line(ABC, Generic[N]):
+class Exchange(ABC, Generic[N]):
     """A connection of one exchange. What is sent is answered in its order, and each answer is taken once.
 
     `N` is what the store makes of names. All raise `StoreUnavailableError` and `StoreError`, as a `ByteStore` does.
@@ -55,13 +55,13 @@ class Line(ABC, Generic[N]):
         """Take the answer to the next write: as of `ByteStore.compare_and_set_many`, or `UNREAD`."""
 
 
-def exchanged(
-    line: Line[Any], count: int, name: Callable[[slice], Sequence[str]], change: RawChange
+def run_exchange(
+    exchange: Exchange[Any], count: int, name: Callable[[slice], Sequence[str]], change: RawChange
 ) -> list[Version]:
     """Read, change and write keys, a part after the other.
 
     Args:
-        line: on which nothing is under way. After an error there may be.
+        exchange: on which nothing is under way. After an error there may be.
         count: of the keys.
         name: the names of some of them.
         change: called once a part, in order.
@@ -71,22 +71,22 @@ def exchanged(
     """
     versions: list[Version] = [None] * count
     under_way: deque[_Read | _Write] = deque()
-    parts = (slice(at, min(at + line.part_size, count)) for at in range(0, count, line.part_size))
+    parts = (slice(at, min(at + exchange.part_size, count)) for at in range(0, count, exchange.part_size))
 
     def ask_next() -> None:
         part = next(parts, None)
         if part is not None:
-            under_way.append(_Read(part, line.ask(name(part))))
+            under_way.append(_Read(part, exchange.ask(name(part))))
 
     for _ in range(_AHEAD):
         ask_next()
     while under_way:
         sent = under_way.popleft()
         if isinstance(sent, _Write):
-            sent.settle(versions, line.written(len(sent.at)))
+            sent.settle(versions, exchange.written(len(sent.at)))
             continue
         part, names = sent.part, sent.names
-        raws, found, guard = line.read(len(names))
+        raws, found, guard = exchange.read(len(names))
         values, left = change(part, raws, guard)
         at: Sequence[int] = range(part.start, part.stop)
         if left:
@@ -99,7 +99,7 @@ def exchanged(
                 [found[i] for i in chosen],
             )
         if at:
-            line.write(names, values, found, guard)
+            exchange.write(names, values, found, guard)
             under_way.append(_Write(at))
         ask_next()
     return versions

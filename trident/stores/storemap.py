@@ -21,7 +21,7 @@ from kinesis_trident.trident.maps.backing import LOST, Change, Version, Versione
 from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.key_text import FENCE, KeyFactory, encode_keys
-from kinesis_trident.trident.stores.overlap import exchanged
+from kinesis_trident.trident.stores.overlap import run_exchange
 from kinesis_trident.trident.stores.serializers import Serializer
 
 __all__ = ["StoreMap"]
@@ -153,8 +153,8 @@ class StoreMap(VersionedBackingMap[Any]):
             return self._serialized(here, values), left
 
         def exchange() -> list[Version]:
-            with self._store.line(guard) as line:
-                return exchanged(line, len(keys), lambda part: self._names(keys[part]), changed)
+            with self._store.exchange(guard) as exchange:
+                return run_exchange(exchange, len(keys), lambda part: self._names(keys[part]), changed)
 
         return self._ask(exchange) if self._store.overlaps else super().multi_exchange(keys, change)
 

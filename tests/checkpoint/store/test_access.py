@@ -59,7 +59,7 @@ def fill(store: SourceStore) -> int:
     store.put_lineage(ShardsNode(shards={}), epoch)
     store.put_batch(samples.plan(), epoch)
     store.create_pin(samples.SHARD, samples.pin(epoch), epoch)
-    store.put_acks(samples.acks(epoch, failed=20_000), epoch)
+    store.put_outcome(samples.acks(epoch, failed=20_000), epoch)
     store.add_report(1, "attempt", ReportNode(reports=()))
     store.settle(
         {samples.SHARD: (samples.checkpoint(1, 9), samples.inflight(1, samples.run(5)))},

@@ -29,7 +29,7 @@ from kinesis_trident.trident.stores.memcached.protocol import (
     wire_keys,
 )
 from kinesis_trident.trident.stores.options import MapOptions
-from kinesis_trident.trident.stores.overlap import Line
+from kinesis_trident.trident.stores.overlap import Exchange
 
 __all__ = ["MemcachedByteStore", "MemcachedOptions", "MemcachedState"]
 
@@ -120,13 +120,13 @@ class MemcachedByteStore(ByteStore):
         return len(self._connections) == 1
 
     @contextmanager
-    def line(self, guard: str | None) -> Iterator[Line[bytes]]:
-        """See `ByteStore.line`."""
+    def exchange(self, guard: str | None) -> Iterator[Exchange[bytes]]:
+        """See `ByteStore.exchange`."""
         [server] = self._connections.values()
         with self._lock:
             connection = self._idle.pop() if self._idle else server.another()
         try:
-            yield _MemcachedLine(self, connection, self._ttl, guard)
+            yield _MemcachedExchange(self, connection, self._ttl, guard)
         except BaseException:
             # What is under way would be taken for the answers to what comes next.
             connection.close()
@@ -180,7 +180,7 @@ class MemcachedByteStore(ByteStore):
             raise StoreError(msg) from None
 
 
-class _MemcachedLine(Line[bytes]):
+class _MemcachedExchange(Exchange[bytes]):
     """The guard is one key more of each read. memcached is silent about what it sets: that halves its work."""
 
     part_size = _CHUNK
@@ -195,13 +195,13 @@ class _MemcachedLine(Line[bytes]):
         self._written: deque[tuple[Sequence[bytes], bool]] = deque()
 
     def ask(self, names: Sequence[str]) -> list[bytes]:
-        """See `Line.ask`."""
+        """See `Exchange.ask`."""
         encoded = wire_keys(names)
         self._connection.send(gets(encoded + self._guard))
         return encoded
 
     def read(self, count: int) -> tuple[list[bytes | None], Sequence[Version], bytes | None]:
-        """See `Line.read`; a version is memcached's own cas."""
+        """See `Exchange.read`; a version is memcached's own cas."""
         with self._store.speaking():
             values, cases = self._connection.answer(count + len(self._guard), found)
         if not self._guard:
@@ -216,14 +216,14 @@ class _MemcachedLine(Line[bytes]):
         versions: Sequence[Version],
         guard: bytes | None,
     ) -> None:
-        """See `Line.write`; the guard is not looked at again."""
+        """See `Exchange.write`; the guard is not looked at again."""
         silent = None not in values
         said = b"k q" if silent else b"c"
         self._connection.send(compare_and_sets(names, values, versions, self._ttl, said))
         self._written.append((names, silent))
 
     def written(self, count: int) -> list[Version]:
-        """See `Line.written`."""
+        """See `Exchange.written`."""
         names, silent = self._written.popleft()
         with self._store.speaking():
             if not silent:

@@ -16,14 +16,14 @@ from kinesis_trident.trident.errors import (
 )
 from kinesis_trident.trident.maps.backing import LOST, Version
 from kinesis_trident.trident.stores.bytestore import ByteStore
-from kinesis_trident.trident.stores.overlap import Line
+from kinesis_trident.trident.stores.overlap import Exchange
 from kinesis_trident.trident.stores.redis.protocol import command, joined, packed, packed_texts
 from kinesis_trident.trident.stores.redis.scripts import COMPARE_AND_SET, SET
 
 if TYPE_CHECKING:
     from redis import Redis
 
-__all__ = ["RedisByteStore", "RedisLine"]
+__all__ = ["RedisByteStore", "RedisExchange"]
 
 _CHUNK = 1000
 """Keys a command: few enough for the stack of Lua, which takes 8000 values."""
@@ -84,12 +84,12 @@ class RedisByteStore(ByteStore):
         return True
 
     @contextmanager
-    def line(self, guard: str | None) -> Iterator[Line[str]]:
-        """See `ByteStore.line`."""
+    def exchange(self, guard: str | None) -> Iterator[Exchange[str]]:
+        """See `ByteStore.exchange`."""
         with self.speaking(()):
             connection = self._client.connection_pool.get_connection()
         try:
-            yield RedisLine(self, connection, guard, _CHUNK)
+            yield RedisExchange(self, connection, guard, _CHUNK)
         except BaseException:
             # What is under way would be taken for the answers to what comes next.
             connection.disconnect()  # type: ignore[no-untyped-call]
@@ -207,7 +207,7 @@ class RedisByteStore(ByteStore):
         )
 
 
-class RedisLine(Line[str]):
+class RedisExchange(Exchange[str]):
     """The guard is one key more of each read, and compared in the script of each write."""
 
     def __init__(self, store: RedisByteStore, connection: Any, guard: str | None, part_size: int) -> None:
@@ -219,14 +219,14 @@ class RedisLine(Line[str]):
         self._written: deque[Sequence[bytes | None]] = deque()
 
     def ask(self, names: Sequence[str]) -> Sequence[str]:
-        """See `Line.ask`."""
+        """See `Exchange.ask`."""
         self._asked.append(names)
         encoded = list(map(str.encode, names))
         self._send(self._store.get([*encoded, self._guard] if self._guard else encoded))
         return names
 
     def read(self, count: int) -> tuple[list[bytes | None], Sequence[Version], bytes | None]:
-        """See `Line.read`; a version is the bytes themselves."""
+        """See `Exchange.read`; a version is the bytes themselves."""
         found = self._take()
         guard = found.pop() if self._guard else None
         return found, found, guard
@@ -238,12 +238,12 @@ class RedisLine(Line[str]):
         versions: Sequence[Version],
         guard: bytes | None,
     ) -> None:
-        """See `Line.write`."""
+        """See `Exchange.write`."""
         self._send(self._store.compare_and_set(names, versions, values, (self._guard, guard)))
         self._written.append(values)
 
     def written(self, count: int) -> Sequence[Version]:
-        """See `Line.written`."""
+        """See `Exchange.written`."""
         lost = self._take()
         values = self._written.popleft()
         if not lost:
