@@ -1,4 +1,4 @@
-"""Where the state of a source stands: in the home of its one stream, or in the home that several share."""
+"""Chooses the home of a source's state: that of its one stream, or the one that several streams share."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["find_home", "adopt_stream_state", "merge_into_shared_home"]
 
 
 def find_home(client: KazooClient, root: str, application: str, streams: Mapping[str, int]) -> Layout:
-    """The layout of a source that reads `streams`, name to creation time in epoch milliseconds.
+    """Return the layout of a source that reads `streams`, name to creation time in epoch milliseconds.
 
-    A stream that was once read together with others has its home with them from then on.
+    A stream that was once read together with others stays in their shared home.
 
     Raises:
         CheckpointError: ZooKeeper does not answer, or a node is corrupt.
@@ -50,10 +50,10 @@ def merge_into_shared_home(
     pid: int,
     now: int,
 ) -> dict[str, int]:
-    """See that all of several streams have their home with each other; the creation times of those that have.
+    """Merge the states of all `streams` into their shared home; return the creation times of all streams there.
 
     Raises:
-        HomeError, FencedError: as `adopt_stream_state`.
+        HomeError, FencedError: as in `adopt_stream_state`.
     """
     node = home.streams()
     known = dict(node.streams) if node else {}
@@ -70,11 +70,11 @@ def merge_into_shared_home(
 def adopt_stream_state(
     home: SourceStore, epoch: int, alone: SourceStore, host: str, pid: int, now: int
 ) -> bool:
-    """Take the state of a stream that was read alone over into the home of several; whether there was any.
+    """Adopt the state of a stream that was read alone into the shared home; return False if there is none.
 
-    Its older run is fenced. Checkpoints, retries and dead letters come along, stamped with the newest settled txid
-    here, or, where nothing is settled here yet, as that of the stream, so that its Spark checkpoint goes on. It may
-    be repeated after a crash; what stands at the old place stays there and is not looked at again.
+    Its older run is fenced. Checkpoints, retries and dead letters are adopted, stamped with the newest settled txid
+    here, or, if nothing is settled here yet, with that of the stream, so that its Spark checkpoint stays valid. It
+    may be repeated after a crash; the old nodes stay and are not read again.
 
     Raises:
         HomeError: a batch of the stream is not settled, or records of it are not acked (`ackMode=explicit`).
@@ -89,18 +89,18 @@ def adopt_stream_state(
     batch = alone.newest_batch()
     if batch is not None and batch.plan.txid > txid:
         msg = (
-            f"stream {alone.layout.stream!r} was read alone until now, and its txid {batch.plan.txid} is not settled "
-            f"({alone.layout.batches}). Start the query once more with this stream alone and end it with "
-            "spout.stop(query), which settles its last batch; then read it together with others"
+            f"stream {alone.layout.stream!r} was read alone until now, and its txid {batch.plan.txid} is not "
+            f"settled ({alone.layout.batches}). Start the query once more with this stream alone, and end it with "
+            "kinesis_trident.stop(query), which settles its last batch; then read it together with others"
         )
         raise HomeError(msg)
     inflight = alone.inflight()
     unacked = sum(run.count for node in inflight.values() for run in node.pending)
     if unacked:
         msg = (
-            f"stream {alone.layout.stream!r} was read alone until now, and {unacked} records of it are not acked "
-            f"({alone.layout.inflight}). Start the query once more with this stream alone, ack or fail them, and end "
-            "it with spout.stop(query); then read it together with others"
+            f"stream {alone.layout.stream!r} was read alone until now, and {unacked} of its records are not acked "
+            f"({alone.layout.inflight}). Start the query once more with this stream alone, ack or fail them, and "
+            "end it with kinesis_trident.stop(query); then read it together with others"
         )
         raise HomeError(msg)
     ours = home.settled()
