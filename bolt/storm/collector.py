@@ -214,7 +214,7 @@ class Collector:
         """Log the failures of tuples that belong to no tracked record."""
         if self._untracked_failures:
             log.warning(
-                "bolt %r, batch %d: %d unanchored tuples failed, so no record comes back for them; the first: %s",
+                "bolt %r, batch %d: %d untracked tuples failed, so no record comes back for them; the first: %s",
                 self._component,
                 self._ledger.txid,
                 self._untracked_failures,

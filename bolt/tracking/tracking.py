@@ -163,8 +163,8 @@ class Tracking:
         """
         if not name or name in self._wiring:
             msg = (
-                f"there already is an operator {name!r}. Give each operator its own name; the others are "
-                f"{', '.join(self._wiring) or 'none'}"
+                f"operator {name!r}: the name is empty or used already. Give each operator its own name; there "
+                f"are {', '.join(self._wiring) or 'none'}"
             )
             raise OperatorError(msg)
         fields: list[StructField] = [*schema.fields, *([_ANCHORS] if anchored else [])]

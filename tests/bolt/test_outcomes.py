@@ -84,7 +84,7 @@ def test_refused_and_failed_records_are_joined_in_shard_order_and_none_twice() -
 )
 def test_a_record_that_the_batch_did_not_hold_is_an_error_that_names_it(message_id: str) -> None:
     plan = plan_of()
-    with pytest.raises(NotOfThisBatchError, match=f"{message_id}' was not in batch 7 of orders"):
+    with pytest.raises(NotOfThisBatchError, match=f"{message_id}' is not in batch 7 of orders"):
         outcome(plan, {f"orders/{SHARD}": SHARD}, {SHARD: pin_of(plan)}, {}, {message_id: "full"})
 
 

@@ -339,12 +339,14 @@ def test_a_batch_function_that_raises_acks_nothing(stage: Stage) -> None:
 
 def test_functions_of_the_wrong_arity_are_refused_when_they_are_given(stage: Stage) -> None:
     stream = reliable(stage.load())
-    with pytest.raises(OperatorError, match=r"the function takes no argument; it is given one record"):
+    with pytest.raises(
+        OperatorError, match=r"the function takes no argument\. Give it one parameter, for a record"
+    ):
         stream.map(lambda: ("a", 1), "text string, attempt int")
-    with pytest.raises(OperatorError, match=r"needs 2 arguments \(key, value\); it is given one"):
+    with pytest.raises(OperatorError, match=r"needs 2 arguments \(key, value\)\. Give it one parameter"):
         stream.map(lambda key, value: ("a", 1), "text string, attempt int")
     with pytest.raises(
-        OperatorError, match=r"must take \(df, txid\) or \(df, txid, outcomes\); it takes 1 arg"
+        OperatorError, match=r"takes 1 arguments\. Define it as \(df, txid\) or \(df, txid, outcomes\)"
     ):
         stream.for_each_batch(lambda rows: None)
 

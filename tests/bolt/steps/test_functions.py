@@ -199,8 +199,11 @@ def test_a_null_fails_its_record_where_the_schema_says_not_null(function: Callab
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda rows: rows.reset_index(drop=True).set_index(pd.Index([7, 8])), "keep the index"),
-        (lambda rows: pd.concat([rows, rows]), "keep the index"),
+        (
+            lambda rows: rows.reset_index(drop=True).set_index(pd.Index([7, 8])),
+            r"records are unknown\. Keep the index",
+        ),
+        (lambda rows: pd.concat([rows, rows]), r"records are unknown\. Keep the index"),
         (lambda rows: rows[["text"]], r"no column 'number'; it has \['text'\]"),
         (lambda rows: [1, 2], "returned list; expected a pandas DataFrame"),
     ],
@@ -277,7 +280,7 @@ def test_the_hint_of_its_parameter_says_what_a_function_takes(
 @pytest.mark.parametrize("schema", ["order_id strnig", 5, None])
 def test_a_schema_that_cannot_be_read_is_refused(schema: Any) -> None:
     with pytest.raises(
-        OperatorError, match=r"operator by_row: the schema .* cannot be read [\s\S]*: write it as"
+        OperatorError, match=r"operator by_row: the schema .* cannot be parsed [\s\S]*\. Write it as"
     ):
         step_for(by_row, schema)
 
@@ -291,7 +294,7 @@ def test_a_schema_may_be_written_as_in_sql() -> None:
 @pytest.mark.parametrize("name", ["__anchors", "__failed"])
 def test_columns_of_ours_are_refused(name: str) -> None:
     schema = StructType([*NUMBER.fields, StructField(name, LongType())])
-    with pytest.raises(OperatorError, match="none that starts with '__'"):
+    with pytest.raises(OperatorError, match="none of which may begin with '__'"):
         step_for(by_row, schema)
 
 
@@ -388,5 +391,8 @@ def test_an_arrow_function_that_names_rows_that_there_are_not_is_stopped(rows: l
     def function(_: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_pydict({"number": [0] * len(rows), ROW: rows})
 
-    with pytest.raises(OperatorError, match="'__row' must hold whole numbers from 0 to 2, ascending"):
+    with pytest.raises(
+        OperatorError,
+        match=r"'__row' is not valid\. It must hold the input rows: whole numbers from 0 to 2, ascending",
+    ):
         ArrowStep(function, pa.schema([("number", pa.int64())]))(batch("a", "b", "c"))

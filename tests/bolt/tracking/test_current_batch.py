@@ -141,7 +141,7 @@ def test_a_batch_is_covered_when_every_pinned_row_was_seen(store: SourceStore, t
     reports = turns.judged(A, 10)
     assert batch.uncovered(WIRING, reports, pins) == [("map", B)]
     with pytest.raises(
-        NotCoveredError, match=f"batch 7 is then read again.*Not every record of {B} was seen"
+        NotCoveredError, match=f"it reads batch 7 again.*The operator map did not see every record of {B}"
     ):
         batch.require_covered(WIRING, reports, pins)
     pins = {A: turns.pin(A), B: turns.pin(B)}

@@ -213,7 +213,7 @@ def test_rows_that_were_not_read_at_all_leave_the_batch_undecided(
     tracking = Tracking(rows.where("shardId like '%1'"), batch, carrier)
     tracking.steps("decode", tracking.source, (step_for(decode, TEXT),), TEXT)
     with pytest.raises(
-        NotCoveredError, match=f"Not every record of {SHARDS[0]} was seen by the operator __source"
+        NotCoveredError, match=f"The operator __source did not see every record of {SHARDS[0]}"
     ):
         tracking.not_done()
 
@@ -265,7 +265,7 @@ def test_each_operator_has_a_name_of_its_own(
     chain(tracking)
     for name in ("split", ""):
         with pytest.raises(
-            OperatorError, match="each needs a name of its own; there are decode, split, judge"
+            OperatorError, match="Give each operator its own name; there are decode, split, judge"
         ):
             tracking.steps(name, tracking.source, (), TEXT)
 

@@ -174,7 +174,9 @@ def test_a_missing_part_names_the_node(store: SourceStore, client: KazooClient, 
     store.put_outcome(BatchOutcome(txid=1, plan="p1", epoch=epoch, not_done={samples.SHARD: failed}), epoch)
     part = next(name for name in client.get_children(store.layout.acks) if is_part(name))
     client.delete(f"{store.layout.acks}/{part}")
-    with pytest.raises(CorruptNodeError, match=rf"{store.layout.acks_of(1)} is kept in parts and .*{part}"):
+    with pytest.raises(
+        CorruptNodeError, match=rf"{store.layout.acks_of(1)} is stored in parts, and .*{part}"
+    ):
         store.get_outcome(1)
 
 
