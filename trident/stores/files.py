@@ -5,8 +5,8 @@ it. At its first write, as a batch begins, it reads the folder once more and wri
 generation; from then on the writes of an older process are never read: its files are of a lower generation. A batch
 is one file, complete or absent, written by `commit`.
 
-    <generation>-<number>.snapshot all keys and values <generation>-<number>.batch the values that one batch has
-    set; a null value: removed
+    <generation>-<number>.snapshot    all keys and values
+    <generation>-<number>.batch       the values that one batch has set; a null value: removed
 
 Both are Arrow IPC files with the columns key, value (binary) and expires (epoch seconds, 0: never). `generation` and
 `number` are decimal; the state is the highest snapshot and the batches of its generation with higher numbers.
