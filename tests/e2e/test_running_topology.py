@@ -207,7 +207,7 @@ def test_without_tracking_a_failure_fails_the_batch_and_not_the_record(
 
 def test_what_is_no_stream_or_no_scheme_is_refused(stage: Stage) -> None:
     topology = TridentTopology(stage.spark)
-    with pytest.raises(TopologyError, match="dict is not a stream\. Give KinesisSpout"):
+    with pytest.raises(TopologyError, match=r"dict is not a stream\. Give KinesisSpout"):
         topology.new_stream("lines", stage.options())  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match="names a field 'Data', which is a column of the source"):
         topology.new_stream("lines", spout(stage, scheme={"Data": "partitionKey"}))

@@ -262,8 +262,8 @@ def test_tridents_json_byte_for_byte(redis_server: RedisServer) -> None:
         (lambda: RedisState.opaque("redis://x", dataType="HASH"), "additionalKey"),
         (lambda: RedisState.opaque("redis://x", serializer="xml"), "'json', 'msgpack'"),
         (lambda: RedisState.opaque("x:1"), "not a Redis URL"),
-        (lambda: RedisState.opaque("redis://host:port"), "not a Redis URL\. Check its port"),
-        (lambda: RedisState.opaque("redis://host:70000"), "not a Redis URL\. Check its port"),
+        (lambda: RedisState.opaque("redis://host:port"), r"not a Redis URL\. Check its port"),
+        (lambda: RedisState.opaque("redis://host:70000"), r"not a Redis URL\. Check its port"),
         (
             lambda: RedisState.opaque("redis://x", requestTimeoutMillis=-5),
             "requestTimeoutMillis is -5; .* 1 or more",

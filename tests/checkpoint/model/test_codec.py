@@ -58,7 +58,7 @@ def test_nodes_survive(node: Batch | Pin | BatchOutcome | InflightNode) -> None:
         (GOOD.replace(b'"v":1', b'"v":"1"'), "`int`"),
         (
             GOOD.replace(b'"v":1', b'"v":7'),
-            "has format version 7, this release of kinesis-trident reads version 1",
+            "has format version 7; this release of kinesis-trident reads version 1",
         ),
         (GOOD.replace(b'"txid"', b'"tx"'), "CheckpointNode of version 1"),
         (GOOD[:-1] + b',"new":1}', "unknown field `new`"),
