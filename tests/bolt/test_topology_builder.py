@@ -129,7 +129,7 @@ WRONG: dict[str, tuple[Build, str]] = {
     "not a spout": (lambda b: b.set_spout("more", "lines"), "'more': str is not a KinesisSpout"),
     "a list of fields": (
         lambda b: b.set_bolt("split", Split()).fields_grouping("lines", ["str"]),
-        "each a name: fields_grouping",
+        "each a name. Call it as fields_grouping",
     ),
     "a field twice": (
         lambda b: b.set_bolt("split", Twice()).shuffle_grouping("lines"),
@@ -152,7 +152,7 @@ WRONG: dict[str, tuple[Build, str]] = {
     ),
     "a component twice": (
         lambda b: b.set_bolt("split", Split()).shuffle_grouping("lines").all_grouping("lines"),
-        "'split' takes tuples of 'lines' already",
+        "'split' already takes tuples of 'lines'",
     ),
     "other types": (
         other_type,
@@ -187,7 +187,7 @@ def test_a_wrong_topology_is_refused_by_name(spark: SparkSession, what: str) -> 
 
 @pytest.mark.parametrize("ackers", ["0", -1, 1.5, True])
 def test_ackers_are_a_number(spark: SparkSession, ackers: Any) -> None:
-    with pytest.raises(TopologyError, match=f"ackers={ackers!r}; give 0"):
+    with pytest.raises(TopologyError, match=rf"ackers={ackers!r}\. Give 0"):
         TopologyBuilder(spark, ackers=ackers)
 
 

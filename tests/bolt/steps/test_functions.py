@@ -147,7 +147,10 @@ def test_a_row_function_returns_a_tuple_a_list_a_dict_or_a_row(result: Any) -> N
     ("result", "reason"),
     [
         ((1, 2), "OperatorError: the function returned 2 values; the schema has 1: ['number']"),
-        ({"nummer": 1}, "OperatorError: the function's result has no 'number'; the schema has ['number']"),
+        (
+            {"nummer": 1},
+            "OperatorError: the function's result has no 'number'. Return a value for each of ['number']",
+        ),
         (5, "OperatorError: the function returned int; expected a tuple, a dict, a Row or None"),
         ("5", "OperatorError: the function returned str; expected a tuple, a dict, a Row or None"),
     ],
@@ -218,10 +221,10 @@ def test_a_pandas_function_that_is_wrong_for_all_records_stops_with_what_is_wron
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda rows: rows.slice(1), "took 2 rows and returned 1 rows"),
-        (lambda rows: None, "took 2 rows and returned NoneType"),
+        (lambda rows: rows.slice(1), "got 2 rows and returned 1 rows"),
+        (lambda rows: None, "got 2 rows and returned NoneType"),
         (lambda rows: rows, r"no column 'number'; it has \['text'\]"),
-        (lambda rows: pa.table({"number": pa.array([], pa.int64())}), "took 2 rows and returned 0 rows"),
+        (lambda rows: pa.table({"number": pa.array([], pa.int64())}), "got 2 rows and returned 0 rows"),
     ],
 )
 def test_an_arrow_function_that_is_wrong_for_all_records_stops_with_what_is_wrong(
@@ -350,9 +353,9 @@ def test_a_record_gives_its_columns_by_name_and_says_which_there_are() -> None:
     assert (first.text, second["text"], second["__anchors"]) == ("a", "b", [1])
     assert first.asDict() == {"text": "a"}
     assert repr(second) == "Record({'text': 'b'})"
-    with pytest.raises(AttributeError, match=r"no column 'txet'; there are text$"):
+    with pytest.raises(AttributeError, match=r"there is no column 'txet'; the columns are text$"):
         _ = first.txet
-    with pytest.raises(KeyError, match="no column 'txet'"):
+    with pytest.raises(KeyError, match="there is no column 'txet'"):
         _ = first["txet"]
     assert getattr(first, "txet", 7) == 7
 

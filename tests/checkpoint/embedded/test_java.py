@@ -143,7 +143,7 @@ def test_java_home_wins_over_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_none_at_all_says_what_was_looked_at_and_what_to_do(path_without_java: str, tmp_path: Path) -> None:
     old = fake_java(tmp_path / "old", "11")
-    code = f"{WITHOUT_WHEEL}\nfrom checkpoint.java import ensure_java\nensure_java()"
+    code = f"{WITHOUT_WHEEL}\nfrom kinesis_trident.checkpoint.embedded.java import ensure_java\nensure_java()"
     done = run(code, path_without_java, tmp_path, JAVA_HOME=str(tmp_path / "old"))
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
