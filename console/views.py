@@ -118,7 +118,7 @@ def inflight(snapshot: Snapshot, _now: int) -> View:
 
 
 def retries(snapshot: Snapshot, now: int) -> View:
-    """What failed and comes back, the next due first."""
+    """Show failed records that come back, the next due first."""
     rows = [
         {
             "message_id": _message_id(snapshot, shard, run),

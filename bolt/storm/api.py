@@ -119,7 +119,7 @@ class BasicOutputCollector:
 
 
 class Bolt:
-    """A bolt that anchors, acks and fails by itself.
+    """A bolt whose code anchors, acks and fails.
 
     `fields` are the names and types of the fields that it emits, such as "word string, count long"; empty if it
     emits nothing. An exception from `execute` fails the current tuple, even if it is acked already; one from

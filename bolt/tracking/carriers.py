@@ -69,7 +69,7 @@ class NodeCarrier:
 
     @property
     def reports(self) -> Reports:
-        """All that has come since `clear`."""
+        """Return all reports since `clear`."""
         found: Reports = {}
         param = ReportParam()
         for txid, node in self._store.reports(self._attempt):
@@ -122,7 +122,7 @@ class Carrier(Protocol):
 
     @property
     def reports(self) -> Reports:
-        """All that has come since `clear`."""
+        """Return all reports since `clear`."""
         ...
 
     def clear(self) -> None:
@@ -141,7 +141,7 @@ class AccumulatorCarrier:
 
     @property
     def reports(self) -> Reports:
-        """All that has come since `clear`."""
+        """Return all reports since `clear`."""
         return self.sender.value
 
     def clear(self) -> None:

@@ -84,7 +84,7 @@ class ShardKey:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All paths of one application reading one stream, or, without a stream, several at once.
+    """The paths of one application that reads one stream, or, without a stream, several at once.
 
     `root` is the option `zookeeper.root`; `created` is the stream's creation time in epoch milliseconds: a
     stream created again under the same name is another stream.

@@ -54,7 +54,7 @@ class Sasl:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperConfig:
-    """How to reach ZooKeeper; picklable, and its repr shows no secret.
+    """The settings of a connection to ZooKeeper; picklable, and its repr shows no secret.
 
     Attributes:
         hosts: `host:port,host:port[/chroot]`.

@@ -1,4 +1,4 @@
-"""What every backing map must do. Run it on your own:
+"""The tests that every backing map must pass. Run them on your own:
 
     class TestMyMap(BackingMapConformance):
         @pytest.fixture
@@ -221,7 +221,7 @@ class BackingMapConformance:
                 late.multi_update([key], [_Overtaken(kind, make, connect, key)])
             except (StaleTransactionError, FencedError):
                 refused = True
-            assert refused, "the batch is over, and nobody said so"
+            assert refused, "the batch is over, but no error was raised"
             assert map_state(connect(kind), kind).multi_get([key]) == [110]
 
     def test_writers_side_by_side_lose_nothing(self, connect: Connect) -> None:
