@@ -25,7 +25,7 @@ from benchmarks.endpoint import PreparedEndpoint, Records
 from benchmarks.report import Section, publish
 from benchmarks.source import options, session
 from kinesis_trident import ArrowBolt, KinesisSpout, TopologyBuilder, reliable
-from kinesis_trident.bolt.foreach_batch import Process
+from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.steps.kinds import step_for
 from kinesis_trident.bolt.storm.topology_run import Untracked
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
@@ -77,7 +77,7 @@ def two_bolts(spark: SparkSession, given: dict[str, str], *, tracked: bool, fail
     builder.set_bolt("length", Length()).local_or_shuffle_grouping("records")
     builder.set_bolt("half", Half(failing)).local_or_shuffle_grouping("length")
     run, stream = builder.build()
-    return Process(options_of(stream), run, batch_retries=0)
+    return BatchHandler(options_of(stream), run, batch_retries=0)
 
 
 def parse(record: Any) -> tuple[str, float]:

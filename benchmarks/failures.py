@@ -26,7 +26,7 @@ from benchmarks.memory import resident
 from benchmarks.report import Section, publish
 from kinesis_trident.bolt.outcomes import few_reasons
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.checkpoint.model.nodes import Acks, NotDone, Plan
+from kinesis_trident.checkpoint.model.nodes import BatchOutcome, NotDone, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.options.source import Options
@@ -154,8 +154,10 @@ class Life:
                 for rows in TurnReader(part, self.kinesis, self.store, look_first=part.replay).rows():
                     for shard, piece in self._failing(rows.column("messageId").to_pylist(), share):
                         failed.setdefault(shard, []).append(piece)
-            acks = Acks(txid=end.txid, plan=end.plan, epoch=self.run.epoch, not_done=few_reasons(failed))
-            self.store.put_acks(acks, self.run.epoch)
+            acks = BatchOutcome(
+                txid=end.txid, plan=end.plan, epoch=self.run.epoch, not_done=few_reasons(failed)
+            )
+            self.store.put_outcome(acks, self.run.epoch)
             self.before = end
             self.run.purge()
         self.clock.ahead += A_BATCH

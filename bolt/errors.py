@@ -1,4 +1,4 @@
-"""What can go wrong when a batch is processed: one root, each message says where and what to do."""
+"""The errors of processing a batch: one root; each message says where, and what to do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BoltError(KinesisTridentError):
 
 
 class FailedException(KinesisTridentError):
-    """Raised by your code: in a bolt the tuple fails, in a topology of Trident the batch is replayed in place.
+    """Raised by your code: in a bolt it fails the tuple; in a Trident topology it replays the batch in place.
 
     Its message is the reason.
     """
@@ -33,7 +33,7 @@ class NotBareStreamError(BoltError):
 
 
 class NotCoveredError(BoltError):
-    """An operator did not see all records of a batch, not even when it was run to the end."""
+    """An operator did not see all records of a batch, although it was run to the end."""
 
 
 class OperatorError(BoltError):
@@ -41,16 +41,16 @@ class OperatorError(BoltError):
 
 
 class BatchFailedError(BoltError):
-    """The batch as a whole failed: it is tried again in place, then the query stops."""
+    """The batch failed as a whole: it is tried again in place, then the query stops."""
 
 
 class StaleBatchError(BoltError):
-    """The rows in hand belong to another run than the batch that ZooKeeper holds now."""
+    """The current rows belong to another run than the batch that ZooKeeper holds now."""
 
 
 class NotOfThisBatchError(BoltError):
-    """A row was failed that the batch did not hold."""
+    """A sink failed a row that is not in the batch."""
 
 
 class TopologyError(BoltError):
-    """A topology, of bolts or of Trident, cannot be built as it was described."""
+    """A topology of bolts or of Trident cannot be built as described."""

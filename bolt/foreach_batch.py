@@ -1,4 +1,4 @@
-"""What the driver does for each batch of a query: finds out which one it is, attempts it, publishes the outcome."""
+"""Handles each batch of a query in the driver: identifies it, attempts it, and publishes the outcome."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from pyspark.sql.utils import is_remote
 
 from kinesis_trident.bolt.errors import BatchFailedError, StaleBatchError
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier, NodeCarrier
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand, open_store
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.reader.rows import ANCHORS
 from kinesis_trident.tracker.ids import tag_of
 
-__all__ = ["Attempt", "Process", "start_query"]
+__all__ = ["Attempt", "BatchHandler", "start_query"]
 
 log = logging.getLogger(__name__)
 
-Attempt = Callable[["DataFrame", BatchInHand, "Process"], Mapping[str, tuple[NotDone, ...]] | None]
-"""Processes a batch once: gives what is not done, by shard, to be published; None where nothing is, or it was."""
+Attempt = Callable[["DataFrame", CurrentBatch, "BatchHandler"], Mapping[str, tuple[NotDone, ...]] | None]
+"""Processes a batch once; returns the records that are not done, by shard, or None if nothing is to be published."""
 
 
-class Process:
-    """A function for `foreachBatch`: each batch is attempted until it succeeds as a whole, at most a few times.
+class BatchHandler:
+    """A function for `foreachBatch`: it attempts each batch until it succeeds as a whole, at most a few times.
 
-    The batch is the newest that ZooKeeper holds. Whether that is the one whose rows Spark hands over is seen from the
-    rows themselves, once an epoch: a driver that was paused through a takeover finds the newer run's batch there, and
-    must not write under its txid. From then on a batch of the same epoch is of the same run, which has one at a time.
+    The batch is the newest that ZooKeeper holds. The rows themselves show, once an epoch, that it is the one whose
+    rows Spark hands over: a driver that was paused through a takeover finds the newer run's batch there, and must
+    not write under its txid. From then on a batch of the same epoch is of the same run, which has one at a time.
 
     Raises, when it is called:
-        StaleBatchError: the rows in hand are of another run than the batch that ZooKeeper holds.
+        StaleBatchError: the current rows are of another run than the batch that ZooKeeper holds.
         FencedError: a newer run has taken over; nothing was written.
         BatchFailedError: the batch failed as a whole, `batch_retries` + 1 times.
     """
@@ -59,7 +59,7 @@ class Process:
 
     @property
     def carrier(self) -> Carrier:
-        """How reports come to this driver; made when it is first needed."""
+        """The carrier that brings reports to this driver; made when first needed."""
         if self._carrier is None:
             self._carrier = (
                 NodeCarrier(self._store, self._options.zookeeper) if is_remote() else AccumulatorCarrier()
@@ -67,42 +67,43 @@ class Process:
         return self._carrier
 
     def __call__(self, rows: DataFrame, _batch_id: int) -> None:
-        """Process a batch of which these are the source's rows."""
+        """Process the batch of these rows of the source."""
         batch = self._batch_of(rows)
         if batch is None:
             return
         batch.say_judging()
         for left in range(self._batch_retries, -1, -1):
-            # A driver may have been paused since it read the batch: nothing is written for a run that was replaced.
+            # The driver may have been paused since it read the batch: a run that was replaced writes nothing.
             self._store.check_epoch(batch.epoch)
             try:
                 not_done = self._attempt(rows, batch, self)
                 if batch.verdict is None:
                     self.publish(batch, not_done or {})
             except (BatchFailedError, PythonException) as error:
-                # An operator's error arrives as Spark's, with the name of ours in it.
+                # An operator's error arrives as Spark's error, with the name of our class in it.
                 if not left or not (
                     isinstance(error, BatchFailedError) or BatchFailedError.__name__ in str(error)
                 ):
                     raise
-                log.warning("batch %d failed and is tried again (%d more): %s", batch.txid, left, error)
+                log.warning(
+                    "batch %d failed and is tried again (%d more attempts): %s", batch.txid, left, error
+                )
             else:
                 return
 
-    def _batch_of(self, rows: DataFrame) -> BatchInHand | None:
-        """Return the batch of which these are the rows; None for a batch of Spark's without any work of ours.
+    def _batch_of(self, rows: DataFrame) -> CurrentBatch | None:
+        """Return the batch of these rows; None for a batch of Spark without any work for us.
 
-        There is none in batch 0 of a new Spark checkpoint where nothing is to be read, in a settled batch that
-        `onCheckpointMismatch=continue` skips, and where Spark saw that no row can come of it. Another batch's
-        txid must
-        not be given to `write` with no rows then: it would replace with nothing what that batch wrote.
+        There is none in batch 0 of a new Spark checkpoint if nothing is to be read, in a settled batch that
+        `onCheckpointMismatch=continue` skips, and if Spark sees that it has no rows. `write` must not get another
+        batch's txid without rows then: it would replace that batch's output with nothing.
         """
         try:
             batch = self._newest()
         except StaleBatchError as error:
             if not rows.isEmpty():
                 raise
-            log.debug("a batch without rows is not handed on: %s", error)
+            log.debug("a batch without rows is skipped: %s", error)
             return None
         if batch.epoch == self._epoch or ANCHORS not in rows.columns:
             return batch
@@ -112,27 +113,27 @@ class Process:
             return batch if batch.is_empty() and newest is not None and newest[0] == batch.epoch else None
         if mark != batch.mark:
             msg = (
-                "Start the query again: its driver was paused, and a newer run has taken over meanwhile. The rows in "
-                f"hand are of txid {mark[0]}, the newest batch in ZooKeeper is txid {batch.txid} of epoch "
-                f"{batch.epoch}, which another run reads; nothing was written"
+                "Start the query again: its driver was paused, and a newer run has taken over meanwhile. The "
+                f"current rows are of txid {mark[0]}; the newest batch in ZooKeeper is txid {batch.txid} of epoch "
+                f"{batch.epoch}, which another run reads. Nothing was written"
             )
             raise StaleBatchError(msg)
         self._epoch = batch.epoch
         return batch
 
-    def _newest(self) -> BatchInHand:
-        """Read the newest batch, in the home of the stream as it is now: a recreated stream has another one."""
+    def _newest(self) -> CurrentBatch:
+        """Read the newest batch in the current home of the stream: a recreated stream has another home."""
         try:
-            return BatchInHand.newest(self._store, self._options)
+            return CurrentBatch.newest(self._store, self._options)
         except StaleBatchError:
             again = open_store(self._options)
             if again.layout == self._store.layout:
                 raise
             self._opened, self._carrier = again, None
-            return BatchInHand.newest(again, self._options)
+            return CurrentBatch.newest(again, self._options)
 
-    def publish(self, batch: BatchInHand, not_done: Mapping[str, Sequence[NotDone]]) -> None:
-        """Publish the outcome of a batch, or adopt the one that was.
+    def publish(self, batch: CurrentBatch, not_done: Mapping[str, Sequence[NotDone]]) -> None:
+        """Publish the outcome of a batch, or adopt the published one.
 
         Raises:
             BatchFailedError: records failed under `spout=transactional`.
@@ -140,36 +141,37 @@ class Process:
         if not_done and self._options.spout == "transactional":
             shard, pieces = next(iter(not_done.items()))
             msg = (
-                f"batch {batch.txid}: {sum(p.count for runs in not_done.values() for p in runs)} records failed, the "
-                f"first is {shard}:{pieces[0].first} ({pieces[0].reason}). spout=transactional fails the batch as a "
-                "whole: mend the cause, or use spout=opaque, where failed records come back in later batches"
+                f"batch {batch.txid}: {sum(p.count for runs in not_done.values() for p in runs)} records failed, "
+                f"the first is {shard}:{pieces[0].first} ({pieces[0].reason}). spout=transactional fails the "
+                "batch as a whole. Fix the cause, or use spout=opaque, where failed records come back in later "
+                "batches"
             )
             raise BatchFailedError(msg)
         batch.publish(not_done)
 
 
 def _mark_of(rows: DataFrame) -> tuple[int, int] | None:
-    """Return txid and tag of the first of the source's rows; None where there are no rows."""
+    """Return the txid and the tag of the first of the source's rows; None if there are no rows."""
     first = rows.select("txid", F.col(ANCHORS)[0]["root"].alias("root")).head()
     return (first.txid, int(tag_of(np.array([first.root]))[0])) if first is not None else None
 
 
 def start_query(
     stream: DataFrame,
-    process: Process,
+    process: BatchHandler,
     *,
     checkpointLocation: str,
     queryName: str | None,
     trigger: Mapping[str, Any] | None,
 ) -> StreamingQuery:
-    """Start the query that gives each batch of `stream` to `process`; None leaves the choice to Spark.
+    """Start the query that passes each batch of `stream` to `process`; None leaves the choice to Spark.
 
     Args:
         stream: reads `kinesis-trident`.
         process: processes each batch.
         checkpointLocation: the folder of Spark's checkpoint.
-        queryName: a name that no other running query of the session has.
-        trigger: what `DataStreamWriter.trigger` takes.
+        queryName: a name, unique among the running queries of the session.
+        trigger: the arguments of `DataStreamWriter.trigger`.
     """
     writer = stream.writeStream.foreachBatch(process).option("checkpointLocation", checkpointLocation)
     if queryName is not None:

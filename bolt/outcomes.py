@@ -1,4 +1,4 @@
-"""The records of one batch that a sink refused, named by the rows in hand."""
+"""The records of one batch that a sink refused, named by its rows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _REASON_LENGTH = 256
 
 
 class Outcomes:
-    """What `write` says of rows that it could not take: they come back in a later batch, with the reason.
+    """The rows that `write` could not store: they come back in a later batch, with the reason.
 
     Attributes:
-        epoch: of the run that the rows are of; each start of the application has a higher one. A driver that was paused
-            and wakes after a takeover writes under its own epoch, so a sink that has it in its keys or paths can tell
-            what was written late.
+        epoch: of the run that read the rows; each start of the application has a higher one. A driver that was
+            paused and resumes after a takeover writes under its own epoch, so a sink that has it in its keys or
+            paths can recognise late writes.
     """
 
     def __init__(self, epoch: int = 0) -> None:
@@ -43,20 +43,23 @@ class Outcomes:
         """
         if not isinstance(rows, DataFrame):
             if isinstance(reason, Column):
-                msg = "a column as the reason needs a DataFrame of rows; give a text"
+                msg = "outcomes.fail needs a DataFrame of rows if the reason is a column. Give the reason as a text"
                 raise NotOfThisBatchError(msg)
             self._failed.update((message_id, reason[:_REASON_LENGTH]) for message_id in rows)
             return
         if "messageId" not in rows.columns:
             msg = (
-                f"outcomes.fail needs the column 'messageId' to know the records; the rows have "
-                f"{', '.join(rows.columns)}: keep it in what is derived from the batch"
+                "outcomes.fail needs the column 'messageId' to identify records; the rows have "
+                f"{', '.join(rows.columns)}. Keep the column in all DataFrames derived from the batch"
             )
             raise NotOfThisBatchError(msg)
         why = reason if isinstance(reason, Column) else F.lit(reason)
         for row in rows.select("messageId", why.cast("string").alias("reason")).distinct().collect():
             if row["messageId"] is None:
-                msg = "outcomes.fail got a row whose messageId is null, as an outer join makes them: filter those out"
+                msg = (
+                    "outcomes.fail got a row whose messageId is null, as outer joins produce them. Filter such "
+                    "rows out"
+                )
                 raise NotOfThisBatchError(msg)
             self._failed[row["messageId"]] = (row["reason"] or "refused by the sink")[:_REASON_LENGTH]
 
@@ -76,9 +79,9 @@ def outcome(
     failed: Mapping[str, Iterable[NotDone]],
     refused: Mapping[str, str],
 ) -> dict[str, tuple[NotDone, ...]]:
-    """Join what operators failed (by shard) and what a sink refused (by message id): the outcome of the batch.
+    """Join the failures of operators (by shard) and of a sink (by message id) into the outcome of the batch.
 
-    `sources` has the plan's shards by how their message ids begin, `stream/shardId`.
+    `sources` has the plan's shards by the beginning of their message ids, `stream/shardId`.
 
     Raises:
         NotOfThisBatchError: a refused record was not in the batch.
@@ -95,7 +98,10 @@ def outcome(
         where = _parsed(message_id, position)
         if shard not in turns or not turns[shard].holds(where):
             streams = ", ".join(sorted(plan.streams))
-            msg = f"outcomes.fail: record {message_id!r} was not in batch {plan.txid} of {streams}"
+            msg = (
+                f"outcomes.fail: record {message_id!r} is not in batch {plan.txid} of {streams}. Fail only rows "
+                "of the current batch"
+            )
             raise NotOfThisBatchError(msg)
         if shard not in known or where not in known[shard]:
             pieces.setdefault(shard, []).append(NotDone(str(where), str(where), 1, reason))
@@ -103,7 +109,7 @@ def outcome(
 
 
 def few_reasons(pieces: Mapping[str, Iterable[NotDone]]) -> dict[str, tuple[NotDone, ...]]:
-    """Keep at most `MAX_REASONS` distinct reasons; of the others the class of the error stays, of as many more."""
+    """Keep at most `MAX_REASONS` distinct reasons, and of further ones as many classes of errors."""
     kept = FewReasons("batch").kept
     return {
         shard: tuple(NotDone(p.first, p.last, p.count, kept(p.reason), p.prev) for p in runs)
@@ -120,13 +126,13 @@ def _span(piece: NotDone) -> tuple[RecordPosition, RecordPosition]:
 
 
 class _Spans:
-    """Disjoint spans of positions, both ends included: a batch may be refused as a whole, so finding is quick."""
+    """Disjoint spans of positions, both ends included, with a fast lookup: a sink may refuse a whole batch."""
 
     def __init__(self, spans: Iterable[tuple[RecordPosition, RecordPosition]]) -> None:
         self._spans = sorted(spans)
 
     def of(self, where: RecordPosition) -> tuple[RecordPosition, RecordPosition] | None:
-        """The span that holds a position."""
+        """Return the span that holds a position."""
         at = bisect_left(self._spans, where, key=lambda span: span[1])
         return self._spans[at] if at < len(self._spans) and self._spans[at][0] <= where else None
 
@@ -135,7 +141,7 @@ class _Spans:
 
 
 class _Turn:
-    """Which positions a pinned turn holds."""
+    """The positions that a pinned turn holds."""
 
     def __init__(self, plan: Plan, shard: str, pin: Pin) -> None:
         start = parse_position(pin.start)
@@ -157,7 +163,7 @@ class _Turn:
         self._due = _Spans(spans)
 
     def holds(self, where: RecordPosition) -> bool:
-        """Whether a record at this position can have been in the turn."""
+        """Return True if a record at this position can have been in the turn."""
         new = self._last is not None and where <= self._last
         if (
             new
@@ -168,9 +174,9 @@ class _Turn:
         return where in self._due
 
     def with_prev(self, run: NotDone) -> NotDone:
-        """What an operator failed, with the record before it: without a row before, it is the first of its segment.
+        """Return an operator's failure with the record before it; without one it is the first of its segment.
 
-        So what the segment comes after is just before it, and the safe checkpoint can be exact.
+        The position before the segment is then just before it, so the safe checkpoint is exact.
         """
         if run.prev is not None:
             return run
@@ -191,5 +197,5 @@ def _parsed(message_id: str, position: str) -> RecordPosition:
     try:
         return RecordPosition.parse(position)
     except ValueError as error:
-        msg = f"outcomes.fail: {message_id!r} is not a message id (stream/shardId:sequence[:sub])"
+        msg = f"outcomes.fail: {message_id!r} is not a message id. Its form is stream/shardId:sequence[:sub]"
         raise NotOfThisBatchError(msg) from error

@@ -1,4 +1,4 @@
-"""`reliable(stream)`: records succeed or fail one by one, and what failed comes back in a later micro-batch."""
+"""`reliable(stream)`: records succeed or fail one by one, and failed ones come back in a later micro-batch."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import BatchFailedError, NotBareStreamError, OperatorError
-from kinesis_trident.bolt.foreach_batch import Process, start_query
+from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.steps.functions import Step
 from kinesis_trident.bolt.steps.kinds import step_for
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.options.source import Options
@@ -40,13 +40,14 @@ def reliable(stream: DataFrame) -> Reliable:
 
     Raises:
         NotOurSourceError: `stream` does not read `kinesis-trident`.
-        NotBareStreamError: something was done to `stream` already.
+        NotBareStreamError: `stream` has already been transformed.
     """
     options = options_of(stream)
     if not is_bare(stream):
         msg = (
-            "reliable() takes the DataFrame as load() returned it: rows that were filtered or changed before could "
-            "not be told from rows that were lost. Do it in .map(): a function that returns None drops the record"
+            "reliable() needs the DataFrame as load() returned it: rows that were filtered or changed before "
+            "cannot be distinguished from lost rows. Filter and change rows in .map(): a function that returns "
+            "None drops the record"
         )
         raise NotBareStreamError(msg)
     return Reliable(stream, options)
@@ -54,19 +55,19 @@ def reliable(stream: DataFrame) -> Reliable:
 
 @dataclass(frozen=True, slots=True)
 class Reliable:
-    """A stream whose records are judged one by one."""
+    """A stream whose records succeed or fail one by one."""
 
     stream: DataFrame
     options: Options
     steps: tuple[Step, ...] = ()
 
     def map(self, function: Callable[..., Any], schema: StructType | str) -> Reliable:
-        """Apply a function to each record; where it raises, that record fails, with the error as its reason.
+        """Apply a function to each record; an exception fails that record, with the error as its reason.
 
-        The type hint of the function's parameter says what it takes: one record by default (`record.data`, any
-        column of the source, or of the step before), which gives a tuple, a dict, a Row, or None to drop the
-        record; a `pandas.DataFrame`, whose index it keeps; or a `pyarrow.RecordBatch`, of which it keeps every row.
-        Vectorised functions may fail single records with a reason in a column `__failed`.
+        The type hint of the function's parameter decides what it gets: one record by default (`record.data`, any
+        column of the source, or of the previous step), for which it returns a tuple, a dict, a Row, or None to drop
+        the record; a `pandas.DataFrame`, whose index it must keep; or a `pyarrow.RecordBatch`, of which it must
+        keep every row. Vectorised functions may fail single records with a reason in a column `__failed`.
 
         Raises:
             OperatorError: the schema cannot be used.
@@ -76,11 +77,11 @@ class Reliable:
     def for_each_batch(self, write: Write, *, batch_retries: int | None = None) -> ReliableSink:
         """Give `write(df, txid)` the rows that succeeded, batch by batch.
 
-        `write(df, txid, outcomes)` may also send rows back with `outcomes.fail(df, reason)`; its `df` has the
-        column `messageId` besides. The outcome is published when `write` returns. A replay of a batch has the same
-        txid and gives the same rows: replacing what was written under a txid makes the result exact.
+        `write(df, txid, outcomes)` may also send rows back with `outcomes.fail(df, reason)`; its `df` also has the
+        column `messageId`. The outcome is published when `write` returns. A replay of a batch has the same txid and
+        the same rows: a sink that replaces the rows of a txid is exactly-once.
 
-        `batch_retries`, if it is given here, stands above that of `start`.
+        `batch_retries`, if given here, overrides that of `start`.
 
         Raises:
             OperatorError: `write` takes neither two nor three arguments.
@@ -102,7 +103,7 @@ class _Writer:
         ]
         self.with_outcomes = len(positional) >= 3 or any(p.kind is p.VAR_POSITIONAL for p in positional)
         if not self.with_outcomes and len(positional) != 2:
-            msg = f"{self.name} must take (df, txid) or (df, txid, outcomes); it takes {len(positional)} arguments"
+            msg = f"{self.name} takes {len(positional)} arguments. Define it as (df, txid) or (df, txid, outcomes)"
             raise OperatorError(msg)
         self._write = write
 
@@ -121,10 +122,10 @@ class ReliableSink:
     writer: _Writer
     batch_retries: int | None = None
 
-    def process(self, batch_retries: int = 3) -> Process:
-        """Make the function that `start` gives to `foreachBatch`, for a query that is started by hand."""
+    def process(self, batch_retries: int = 3) -> BatchHandler:
+        """Return the function that `start` passes to `foreachBatch`, for a query that you start yourself."""
         retries = batch_retries if self.batch_retries is None else self.batch_retries
-        return Process(self.source.options, _Mapped(self.writer, self.source.steps), retries)
+        return BatchHandler(self.source.options, _Mapped(self.writer, self.source.steps), retries)
 
     def start(
         self,
@@ -138,11 +139,12 @@ class ReliableSink:
 
         Args:
             checkpointLocation: the folder of Spark's checkpoint.
-            queryName: a name that no other running query of the session has.
-            trigger: what `DataStreamWriter.trigger` takes, such as `{"processingTime": "10 seconds"}` or
+            queryName: a name, unique among the running queries of the session.
+            trigger: the arguments of `DataStreamWriter.trigger`, such as `{"processingTime": "10 seconds"}` or
                 `{"availableNow": True}`; by default a batch starts as soon as there is something to do.
-            batch_retries: how often a batch that fails as a whole (a record failed under `spout=transactional`, or
-                a replay disagrees with the published outcome) is tried again in place before the query stops.
+            batch_retries: the number of times that a batch that fails as a whole (a record failed under
+                `spout=transactional`, or a replay disagrees with the published outcome) is tried again in place
+                before the query stops.
         """
         return start_query(
             self.source.stream,
@@ -163,7 +165,7 @@ class _Mapped:
     writer: _Writer
     steps: tuple[Step, ...]
 
-    def __call__(self, rows: DataFrame, batch: BatchInHand, process: Process) -> NotDoneByShard | None:
+    def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> NotDoneByShard | None:
         outcomes = Outcomes(batch.epoch)
         carry = (MESSAGE_ID,) if self.writer.with_outcomes else ()
         tracking = Tracking(rows, batch, process.carrier)
@@ -178,11 +180,11 @@ class _Mapped:
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """Attempts a batch by a plain batch function: it gets the source's rows as they are, and only it fails records."""
+    """Attempts a batch with a plain batch function: it gets the source's rows unchanged, and only it fails records."""
 
     writer: _Writer
 
-    def __call__(self, rows: DataFrame, batch: BatchInHand, _process: Process) -> NotDoneByShard | None:
+    def __call__(self, rows: DataFrame, batch: CurrentBatch, _process: BatchHandler) -> NotDoneByShard | None:
         outcomes = Outcomes(batch.epoch)
         self.writer(_without_excluded(rows, batch), batch.txid, outcomes)
         if batch.verdict is not None:
@@ -191,16 +193,17 @@ class _Plain:
         return batch.outcome({}, batch.pins(), outcomes.message_ids) if len(outcomes) else {}
 
 
-def _none_refused(batch: BatchInHand, outcomes: Outcomes, writer: _Writer) -> None:
-    """In a replay nothing is judged again, so nothing may be refused.
+def _none_refused(batch: CurrentBatch, outcomes: Outcomes, writer: _Writer) -> None:
+    """Check that the sink refused nothing in a replay, in which nothing is judged again.
 
     Raises:
-        BatchFailedError: something was.
+        BatchFailedError: it refused a record.
     """
     if outcomes.message_ids:
         msg = (
-            f"batch {batch.txid} is replayed, and {writer.name} refused {len(outcomes)} records, the "
-            f"first is {min(outcomes.message_ids)}, that the published outcome counts as done"
+            f"batch {batch.txid} is a replay, but {writer.name} refused {len(outcomes)} records that the "
+            f"published outcome counts as done; the first is {min(outcomes.message_ids)}. Let {writer.name} "
+            "accept the rows of a replay"
         )
         raise BatchFailedError(msg)
 
@@ -208,28 +211,28 @@ def _none_refused(batch: BatchInHand, outcomes: Outcomes, writer: _Writer) -> No
 def foreach_batch(
     stream: DataFrame, write: Write, *, batch_retries: int = 3
 ) -> Callable[[DataFrame, int], None]:
-    """A function for `stream.writeStream.foreachBatch(...)` that lets `write` send single rows back.
+    """Return a function for `stream.writeStream.foreachBatch(...)` that lets `write` send single rows back.
 
-    `write(df, txid, outcomes)` gets the rows of the source as they are; `outcomes.fail(df, reason)` fails records by
-    their `messageId`. Everything else of the batch is done when Spark has committed it. `batch_retries` as in
+    `write(df, txid, outcomes)` gets the rows of the source unchanged; `outcomes.fail(df, reason)` fails records by
+    their `messageId`. All other records of the batch are done when Spark has committed it. `batch_retries`: as in
     `ReliableSink.start`.
 
     Raises:
         NotOurSourceError: `stream` does not read `kinesis-trident`.
         OperatorError: `write` takes neither two nor three arguments.
     """
-    return Process(options_of(stream), _Plain(_Writer(write)), batch_retries)
+    return BatchHandler(options_of(stream), _Plain(_Writer(write)), batch_retries)
 
 
-def _without_excluded(rows: DataFrame, batch: BatchInHand) -> DataFrame:
-    """The rows without those that a published outcome leaves out: refused one by one, so by message id."""
+def _without_excluded(rows: DataFrame, batch: CurrentBatch) -> DataFrame:
+    """Return the rows without those that a published outcome excludes by message id."""
     if batch.verdict is None:
         return rows
     return rows.where(~F.col(MESSAGE_ID).isin(batch.excluded_ids()))
 
 
 def _spark_schema(steps: tuple[Step, ...], carry: tuple[str, ...]) -> StructType:
-    """The schema of what an operator of these steps yields; without steps, the source's columns."""
+    """Return the schema of the output of these steps; without steps, the source's columns."""
     if steps:
         fields = list(from_arrow_schema(steps[-1].schema).fields)
     else:

@@ -1,1 +1,1 @@
-"""Everything in ZooKeeper: layout, nodes, store, ownership; and the embedded servers."""
+"""The state in ZooKeeper: layout, nodes, store, ownership; and the embedded servers."""

@@ -1,4 +1,4 @@
-"""What can go wrong with the state in ZooKeeper: one root, each message says where and what to do."""
+"""The errors of the state in ZooKeeper: one root; each message says where, and what to do."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ZooKeeperAccessError(CheckpointError):
 
 
 class CorruptNodeError(CheckpointError):
-    """A node does not hold what its place says: another version, bad JSON, an unknown or a missing field."""
+    """A node cannot be read as what its path says: another version, bad JSON, an unknown or a missing field."""
 
 
 class NodeTooLargeError(CheckpointError):
@@ -48,11 +48,11 @@ class NodeTooLargeError(CheckpointError):
 
 
 class StateMissingError(CheckpointError):
-    """ZooKeeper lost what this run has written: the ensemble was wiped, restored or exchanged."""
+    """ZooKeeper lost data that this run wrote: the ensemble was wiped, restored or replaced."""
 
 
 class HomeError(CheckpointError):
-    """The state of a stream cannot be taken over into the home of several, or does not belong there."""
+    """The state of a stream cannot be merged into the home that several streams share, or does not belong there."""
 
 
 class FencedError(CheckpointError):

@@ -1,13 +1,12 @@
-"""Checkpoints of the two Storm spouts for Kinesis, read and written in their own ZooKeeper layouts.
+"""Reads and writes checkpoints of the two Storm spouts for Kinesis, in their own ZooKeeper layouts.
 
 - awslabs/kinesis-storm-spout: `/{prefix}/{topology}/{stream}/{shard}/state` = `{"checkpoint": "<sequence>"}`, and
-  beside the shards `shardList` = `{"shardList": [...]}` (its classes ZookeeperStateManager, ShardStateV0,
-  ShardListV0).
-- Apache Storm's storm-kinesis: `/{zkNode}/{stream}/{shard}` = `{"committedSequenceNumber": "<sequence>"}` (its
-  class ZKConnection).
+next to the shards `shardList` = `{"shardList": [...]}` (its classes ZookeeperStateManager, ShardStateV0,
+ShardListV0). - Apache Storm's storm-kinesis: `/{zkNode}/{stream}/{shard}` = `{"committedSequenceNumber":
+"<sequence>"}` (its class ZKConnection).
 
-Both mean what ours does: everything up to that record is done, and reading goes on after it. Neither knows records
-within an aggregate.
+Both mean the same as ours: everything up to that record is done, and reading continues after it. Neither knows
+records within an aggregate.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _SHARD_LIST = "shardList"
 
 
 class StormStyle(StrEnum):
-    """Whose layout."""
+    """The Storm spout whose layout it is."""
 
     KINESIS_STORM_SPOUT = "kinesis-storm-spout"
     STORM_KINESIS = "storm-kinesis"
@@ -44,7 +43,7 @@ class StormStyle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Paths:
-    """One spout's paths for one stream."""
+    """The paths of one spout for one stream."""
 
     style: StormStyle
     prefix: str
@@ -68,7 +67,7 @@ class _Paths:
 def import_storm(
     client: KazooClient, style: StormStyle | str, *, prefix: str, stream: str, topology: str = ""
 ) -> dict[str, RecordPosition]:
-    """The checkpoints that a Storm spout has left; nothing is changed.
+    """Return the checkpoints that a Storm spout has left; changes nothing.
 
     Args:
         client: of the ZooKeeper that the spout used.
@@ -78,18 +77,18 @@ def import_storm(
         topology: its name; kinesis-storm-spout only.
 
     Returns:
-        By shard the last record that is done with all before it. Shards without a checkpoint are left out.
+        By shard the last record that is done together with all before it. Shards without a checkpoint are left out.
 
     Raises:
-        MigrationError: there is nothing there, or a node is not of that layout; it names the path.
+        MigrationError: there is nothing at the path, or a node is not of that layout; the message names the path.
     """
     paths = _paths(style, prefix, topology, stream)
     session = Session(client, session_timeout(client))
     names = session.children([paths.base])[0]
     if names is None:
         msg = (
-            f"there is no {paths.base} in ZooKeeper: check prefix, topology and stream, and that {paths.style} "
-            "is the spout that ran"
+            f"there is no {paths.base} in ZooKeeper. Check prefix, topology and stream, and that {paths.style} is "
+            "the spout that ran"
         )
         raise MigrationError(msg)
     shards = sorted(name for name in names if name != _SHARD_LIST)
@@ -105,23 +104,23 @@ def import_storm(
 def export_storm(
     store: SourceStore, style: StormStyle | str, *, prefix: str, topology: str = "", overwrite: bool = False
 ) -> dict[str, str]:
-    """Write this application's checkpoints as a Storm spout would have, so that it can go on from them.
+    """Write this application's checkpoints as a Storm spout does, so that it can continue from them.
 
-    Stop the query first: what it does afterwards is not in the export. Records that failed and wait to be
-    retried are above the checkpoint, so Storm reads them again, and what was done after them too.
+    Stop the query first: the export does not contain later progress. Failed records that wait for a retry are above
+    the checkpoint, so Storm reads them again, and the finished records after them too.
 
     Args:
-        store: whose checkpoints are exported, within the same ZooKeeper.
+        store: the source of the checkpoints, which are exported within the same ZooKeeper.
         style: whose layout.
         prefix: `zookeeperPrefix` of kinesis-storm-spout, or `zkNode` of storm-kinesis.
         topology: its name; kinesis-storm-spout only.
-        overwrite: also checkpoints that are further on than ours.
+        overwrite: also replace checkpoints that are further on than ours.
 
     Returns:
-        By shard the path written. Shards in which nothing is done yet have none.
+        By shard the path written. Shards without any finished record have none.
 
     Raises:
-        MigrationError: nothing was written: a checkpoint stands within an aggregated record, which Storm cannot
+        MigrationError: nothing was written: a checkpoint is within an aggregated record, which Storm cannot
             express, or Storm's own is further on.
     """
     paths = _paths(style, prefix, topology, store.layout.stream)
@@ -137,7 +136,7 @@ def export_storm(
         theirs = _read(paths, shard, node.data) if node is not None else None
         if theirs is not None and theirs.sequence > sequences[shard] and not overwrite:
             msg = (
-                f"{paths.of(shard)} stands at {theirs}, further on than the {sequences[shard]} of "
+                f"{paths.of(shard)} is at {theirs}, further on than {sequences[shard]} of "
                 f"{store.layout.checkpoint_of(shard)}; nothing was written. Export with overwrite to go back"
             )
             raise MigrationError(msg)
@@ -151,19 +150,19 @@ def export_storm(
 
 
 def seed_checkpoints(store: SourceStore, positions: Mapping[str, RecordPosition], epoch: int) -> None:
-    """Let an application that has not read anything yet begin after these records, shard by shard.
+    """Let a new application, which has not read anything yet, begin after these records, shard by shard.
 
-    Shards that are not named begin at `startingPosition`.
+    Shards without an entry begin at `startingPosition`.
 
     Raises:
-        MigrationError: it has read already.
+        MigrationError: the application has already read the stream.
         FencedError: a newer run has taken over.
     """
     read = any(node.txid or node.checkpoint for node in store.checkpoints().values())
     if read or store.settled() is not None:
         msg = (
-            f"{store.layout.checkpoints} holds checkpoints: application {store.layout.application!r} has read "
-            f"stream {store.layout.stream!r} already. Import under another applicationName"
+            f"{store.layout.checkpoints} holds checkpoints: application {store.layout.application!r} has already "
+            f"read stream {store.layout.stream!r}. Import under another applicationName"
         )
         raise MigrationError(msg)
     for shard, position in sorted(positions.items()):
@@ -180,11 +179,11 @@ def _paths(style: StormStyle | str, prefix: str, topology: str, stream: str) -> 
     try:
         chosen = StormStyle(style)
     except ValueError:
-        msg = f"{style!r} is no Storm layout: it is one of {', '.join(StormStyle)}"
+        msg = f"{style!r} is not a Storm layout. Choose one of {', '.join(StormStyle)}"
         raise MigrationError(msg) from None
     if (chosen is StormStyle.KINESIS_STORM_SPOUT) != bool(topology):
         needs = "needs" if chosen is StormStyle.KINESIS_STORM_SPOUT else "does not know"
-        msg = f"the layout of {chosen} {needs} a topology name"
+        msg = f"the layout of {chosen} {needs} a topology name. Check the topology"
         raise MigrationError(msg)
     return _Paths(chosen, prefix, topology, stream)
 
@@ -195,23 +194,23 @@ def _read(paths: _Paths, shard: str, data: bytes) -> RecordPosition | None:
         return None if value is None else RecordPosition(int(value))
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
         msg = (
-            f'{paths.of(shard)} holds {data[:80]!r}, not {{"{paths.field}": "<sequence number>"}}: check that '
+            f'{paths.of(shard)} holds {data[:80]!r}, not {{"{paths.field}": "<sequence number>"}}. Check that '
             f"{paths.style} is the spout that wrote it"
         )
         raise MigrationError(msg) from None
 
 
 def _whole(node: CheckpointNode, inflight: InflightNode | None, path: str) -> int | None:
-    """The sequence number of a checkpoint that stands after a whole record; None when nothing is done."""
+    """Return the sequence number of a checkpoint that is after a whole record; None if nothing is done."""
     position = position_of(node)
     if position is None:
         return None
     waits = inflight is not None and bool(inflight.waiting or inflight.dead)
-    # Reading never stops inside an aggregate, so where nothing waits the last record read ends its aggregate.
+    # Reading never stops inside an aggregate, so if nothing waits, the last record read ends its aggregate.
     if position.sub >= 0 and (waits or node.position != f"AFTER_SEQUENCE_NUMBER {position}"):
         msg = (
-            f"{path} stands at {position}, within an aggregated record, which Storm's layouts cannot express; "
-            "nothing was written. Let the query finish its retries, stop it and export again"
+            f"{path} is at {position}, within an aggregated record, which Storm's layouts cannot express; nothing "
+            "was written. Let the query finish its retries, stop it and export again"
         )
         raise MigrationError(msg)
     return position.sequence

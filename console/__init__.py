@@ -1,1 +1,1 @@
-"""The command line that inspects it all."""
+"""The command line of kinesis-trident."""

@@ -52,14 +52,14 @@ app = typer.Typer(
 
 
 class Action(enum.StrEnum):
-    """What to do with dead letters."""
+    """The action on dead letters."""
 
     LIST = "list"
     REPLAY = "replay"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; what goes wrong is one sentence, and exit code 1."""
+    """Run a command; an error is printed as one message, with exit code 1."""
     try:
         app(arguments)
     except (CheckpointError, ConsoleError, SpoutError) as error:
@@ -83,21 +83,24 @@ def login(
         typer.Option(
             envvar="KINESIS_TRIDENT_ZOOKEEPER_SASL",
             metavar="USER:PASSWORD",
-            help="Log in by SASL.",
+            help="Log in with SASL.",
         ),
     ] = None,
-    sasl_mechanism: Annotated[str, typer.Option(help="Of the SASL login.")] = "DIGEST-MD5",
+    sasl_mechanism: Annotated[str, typer.Option(help="The username of the SASL login.")] = "DIGEST-MD5",
     tls_ca: Annotated[
-        Path | None, typer.Option(help="PEM file of who to trust, and no others; TLS is used then.")
+        Path | None, typer.Option(help="PEM file of the only authorities to trust; switches TLS on.")
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="PEM file to show to the server.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="PEM file of the client's certificate.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
     tls_verify: Annotated[
-        bool, typer.Option("--tls-verify/--no-tls-verify", help="Accept no certificate of others.")
+        bool, typer.Option("--tls-verify/--no-tls-verify", help="Verify the server's certificate.")
     ] = True,
     tls_check_hostname: Annotated[
         bool,
-        typer.Option("--tls-check-hostname/--no-tls-check-hostname", help="It must name the host of HOSTS."),
+        typer.Option(
+            "--tls-check-hostname/--no-tls-check-hostname",
+            help="The certificate must name the host in HOSTS.",
+        ),
     ] = True,
 ) -> None:
     """Inspects an application in ZooKeeper, replays its dead letters, runs local servers."""
@@ -113,16 +116,16 @@ def login(
 
 
 _SHORT = {
-    "checkpoints": "How far each shard is done and read.",
-    "inflight": "What is read and not done.",
-    "retries": "What failed and comes back, the next due first.",
-    "shards": "Which shard came from which.",
+    "checkpoints": "Show how far each shard is done and read.",
+    "inflight": "Show records that are read and not done.",
+    "retries": "Show failed records that come back, next due first.",
+    "shards": "Show the parents and children of shards.",
 }
-"""The list of commands has room for one short line each."""
+"""The help of each command in the list: one short line."""
 
 
 def _add_view(name: str) -> None:
-    """A command that shows one of the views; its help is the view's docstring."""
+    """Add a command that shows a view; its help is the view's docstring."""
 
     def command(
         *,
@@ -143,7 +146,7 @@ for _name in _SHORT:
     _add_view(_name)
 
 
-@app.command("dead-letters", short_help="List what was given up, or replay it.")
+@app.command("dead-letters", short_help="List or replay dead letters.")
 def dead_letters(
     *,
     context: typer.Context,
@@ -151,15 +154,15 @@ def dead_letters(
     zookeeper: ZooKeeper,
     action: Annotated[Action, typer.Argument(help="What to do.")] = Action.LIST,
     message_ids: Annotated[
-        list[str] | None, typer.Argument(metavar="MESSAGE_ID", help="Which to replay.")
+        list[str] | None, typer.Argument(metavar="MESSAGE_ID", help="Message ids to replay.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Replay all of them.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Replay all dead letters.")] = False,
     folder: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="FOLDER",
-            help="Replay what is in this dead-letter folder, or those named of it.",
+            help="Replay the dead letters in this folder, or only the named ones.",
         ),
     ] = None,
     root: Root = DEFAULT_ROOT,
@@ -167,11 +170,11 @@ def dead_letters(
     as_json: AsJson = False,
     watch: Watch = 0,
 ) -> None:
-    """List what was given up, or have it delivered again with a fresh count of attempts."""
+    """List dead letters, or have them delivered again with a new count of attempts."""
     target = target_of(context.obj, zookeeper, root, application, stream)
     if action is Action.LIST:
         if message_ids or every or folder:
-            msg = "message ids, --all and --from choose what to replay: write replay after the application"
+            msg = "message ids, --all and --from choose dead letters to replay. Write replay after the application"
             raise ConsoleError(msg)
         show(VIEWS["dead-letters"], target, as_json, watch)
         return
@@ -192,11 +195,13 @@ def export_command(
     style: Style,
     prefix: Prefix,
     topology: Topology = "",
-    overwrite: Annotated[bool, typer.Option(help="Also where Storm's own checkpoint is further on.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option(help="Also overwrite Storm checkpoints that are further on.")
+    ] = False,
     root: Root = DEFAULT_ROOT,
     stream: Stream = None,
 ) -> None:
-    """Write the checkpoints of a stopped query as a Storm spout would have."""
+    """Write the checkpoints of a stopped query as a Storm spout does."""
     target = target_of(context.obj, zookeeper, root, application, stream)
     for path in export_checkpoints(target, Storm(style, prefix, topology), overwrite=overwrite).values():
         print(path)
@@ -213,13 +218,13 @@ def import_command(
     stream: Annotated[str, typer.Option(help="The stream that both read.")],
     topology: Topology = "",
     storm_zookeeper: Annotated[
-        str | None, typer.Option(metavar="HOSTS", help="The ZooKeeper of Storm, if it is another one.")
+        str | None, typer.Option(metavar="HOSTS", help="Storm's ZooKeeper, if it is another one.")
     ] = None,
     region: Annotated[str | None, typer.Option(help="Of the stream.")] = None,
-    endpoint: Annotated[str | None, typer.Option(help="Of Kinesis, if it is not AWS's.")] = None,
+    endpoint: Annotated[str | None, typer.Option(help="The endpoint of Kinesis, if it is not AWS's.")] = None,
     root: Root = DEFAULT_ROOT,
 ) -> None:
-    """Let a new application begin where a Storm spout has stopped."""
+    """Let a new application begin where a Storm spout stopped."""
     target = target_of(context.obj, zookeeper, root, application, stream)
     begins = import_checkpoints(
         target, Storm(style, prefix, topology), zookeeper=storm_zookeeper, region=region, endpoint=endpoint
@@ -232,7 +237,7 @@ def import_command(
 def zookeeper_server(
     port: Annotated[int, typer.Option(help="Loopback port; 0 chooses a free one.")] = 2181,
     data: Annotated[
-        Path | None, typer.Option(help="Folder that keeps the data; by default it is lost.")
+        Path | None, typer.Option(help="Folder of the data; by default the data is lost.")
     ] = None,
 ) -> None:
     """Run a ZooKeeper server on this machine, for trying things out."""
@@ -248,9 +253,12 @@ def kinesis_server(
 
 
 def _chosen(stores: Sequence[SourceStore], ids: list[str], every: bool, folder: str | None) -> list[str]:
-    """The message ids to replay: those named, all that ZooKeeper lists, or those in a folder."""
+    """Return the message ids to replay: the named ones, all that ZooKeeper lists, or those in a folder."""
     if every and (ids or folder):
-        msg = "--all stands alone: name message ids, or a folder with --from, or --all"
+        msg = (
+            "--all cannot be combined with message ids or --from. Give message ids, or a folder with --from, or "
+            "--all"
+        )
         raise ConsoleError(msg)
     if every:
         return [text for store in stores for text in listed_ids(store.dead_letters().values())]
@@ -260,7 +268,7 @@ def _chosen(stores: Sequence[SourceStore], ids: list[str], every: bool, folder: 
         held, expired = folder_ids(folder, layouts[0].application, streams)
         missing = sorted(set(ids) - set(held))
         if missing:
-            msg = f"{folder} holds no dead letter {', '.join(missing)} that can be replayed"
+            msg = f"{folder} holds no replayable dead letter {', '.join(missing)}. Check the message ids"
             raise ConsoleError(msg)
         if expired and not ids:
             print(
@@ -271,7 +279,7 @@ def _chosen(stores: Sequence[SourceStore], ids: list[str], every: bool, folder: 
             raise ConsoleError(msg)
         return ids or held
     if not ids:
-        msg = "name the message ids to replay, or --all, or a dead-letter folder with --from FOLDER"
+        msg = "there is nothing to replay. Give message ids, or --all, or a dead-letter folder with --from FOLDER"
         raise ConsoleError(msg)
     return ids
 
@@ -280,7 +288,7 @@ _LOOK_SECONDS = 1.0
 
 
 def serve(server: EmbeddedZooKeeper | EmbeddedKinesis) -> None:
-    """Start the server, say where it is, and stop it when this process is asked to end.
+    """Start the server, print its address, and stop it when this process is asked to end.
 
     Raises:
         ConsoleError: the server ended by itself.
@@ -298,5 +306,5 @@ def serve(server: EmbeddedZooKeeper | EmbeddedKinesis) -> None:
         print(f"{server.name} at {where}; Ctrl-C stops it", flush=True)
         while not ended.wait(_LOOK_SECONDS):
             if not server.running:
-                msg = f"the embedded {server.name} at {where} has ended by itself"
+                msg = f"the embedded {server.name} at {where} has ended unexpectedly. Start it again"
                 raise ConsoleError(msg)

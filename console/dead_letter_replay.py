@@ -1,4 +1,4 @@
-"""Asks the running query to deliver dead-lettered records again, with a fresh count of attempts."""
+"""Requests that the running query delivers dead letters again, with a new count of attempts."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class MessageId:
         """Read a message id.
 
         Raises:
-            ConsoleError: it is none, or stands for several records.
+            ConsoleError: it is not a message id, or stands for several records.
         """
         stream, slash, rest = text.strip().partition("/")
         shard, colon, position = rest.partition(":")
         if ".." in position or position.startswith("after "):
             msg = (
-                f"{text!r} stands for several records, which ZooKeeper does not name one by one: take them "
-                "from the dead-letter folder with --from FOLDER"
+                f"{text!r} stands for several records, which ZooKeeper does not name one by one. Take them from "
+                "the dead-letter folder with --from FOLDER"
             )
             raise ConsoleError(msg)
         try:
@@ -46,22 +46,22 @@ class MessageId:
                 raise ValueError
             return cls(stream, shard, RecordPosition.parse(position))
         except ValueError:
-            msg = f"{text!r} is not a message id: those have the form stream/shardId:sequence[:sub]"
+            msg = f"{text!r} is not a message id. Its form is stream/shardId:sequence[:sub]"
             raise ConsoleError(msg) from None
 
 
 def listed_ids(nodes: Iterable[DeadLettersNode]) -> Iterator[str]:
-    """The message ids of all dead letters, as far as ZooKeeper lists them.
+    """Yield the message ids of all dead letters that ZooKeeper lists.
 
     Raises:
-        ConsoleError: there are more than it lists; it says where they are.
+        ConsoleError: there are more than it lists; the message names their place.
     """
     for node in nodes:
         listed = sum(record.count for record in node.last)
         if listed < node.count:
             where = node.target if "/" in node.target else "FOLDER"
             msg = (
-                f"there are {node.count} dead letters and ZooKeeper lists the last {listed}: to replay all, "
+                f"there are {node.count} dead letters, of which ZooKeeper lists the last {listed}. To replay all, "
                 f"take them from the dead-letter folder with --from {where}"
             )
             raise ConsoleError(msg)
@@ -69,7 +69,7 @@ def listed_ids(nodes: Iterable[DeadLettersNode]) -> Iterator[str]:
 
 
 def folder_ids(folder: str, application: str, streams: Container[str]) -> tuple[list[str], int]:
-    """What a dead-letter folder, which applications may share, holds of one application and its streams.
+    """Return the dead letters of one application and its streams in a folder, which applications may share.
 
     Returns:
         The message ids that can be replayed, in the folder's order, and how many records cannot, because they
@@ -78,7 +78,7 @@ def folder_ids(folder: str, application: str, streams: Container[str]) -> tuple[
     Raises:
         DeadLetterError: the folder cannot be read; it names it.
     """
-    # Only here, because it loads pyarrow, and the other commands are to answer at once.
+    # Only here, because it loads pyarrow, and the other commands must answer at once.
     from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 
     place = folder if "://" in folder else str(Path(folder).absolute())
@@ -95,7 +95,7 @@ def folder_ids(folder: str, application: str, streams: Container[str]) -> tuple[
 
 
 def requests(ids: Iterable[MessageId]) -> dict[str, list[ExternalNode]]:
-    """What to ask of each shard: every record once, in order, a bounded number in a node."""
+    """Return the requests for each shard: every record once, in order, a bounded number in a node."""
     shards: dict[str, set[RecordPosition]] = {}
     for message_id in ids:
         shards.setdefault(message_id.shard, set()).add(message_id.position)
@@ -110,12 +110,12 @@ def requests(ids: Iterable[MessageId]) -> dict[str, list[ExternalNode]]:
 
 
 def ask_for_replay(stores: Sequence[SourceStore], ids: Sequence[MessageId]) -> int:
-    """Write the requests; the next settled batch of the query takes them in.
+    """Write the requests; the next settled batch of the query includes them.
 
-    Nothing is written when one of them cannot be.
+    If one of them cannot be written, none is.
 
     Returns:
-        How many records were asked for.
+        The number of requested records.
 
     Raises:
         ConsoleError: a message id is of a stream or shard that the application does not know.

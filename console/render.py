@@ -21,13 +21,13 @@ from kinesis_trident.console.views import View
 __all__ = ["show", "to_json", "to_table"]
 
 _NUMBERS = {"attempts", "count", "inflight", "lag_ms", "retrying", "sub", "txid"}
-# What is copied into another command is never shortened.
+# Values that are copied into another command are never shortened.
 _WHOLE = {"message_id"}
 _NAMES = {"inflight": "in flight", "message_id": "message id", "sub": "sub-sequence"}
 
 
 def to_table(view: View) -> Group:
-    """A view as a rich table and the note below it; markup in the data has no effect."""
+    """Return a view as a rich table with the note below it; markup in the data has no effect."""
     table = Table(title=Text(view.title), title_justify="left")
     for column in view.columns:
         name = column.removesuffix("_ms").removesuffix("_at").replace("due_in", "due in")
@@ -39,12 +39,12 @@ def to_table(view: View) -> Group:
         )
     for row in view.rows:
         table.add_row(*(Text(_cell(column, row[column])) for column in view.columns))
-    # Beside the table, not its caption: that would be folded to the width of the table.
+    # Separate from the table: a caption would be wrapped to the width of the table.
     return Group(table, Text(view.note), *(Text(f"cannot be read: {problem}") for problem in view.problems))
 
 
 def to_json(view: View) -> str:
-    """A view as one JSON object on one line; its rows hold every value whole. `problems` is left out without any."""
+    """Return a view as one JSON object on one line, with all values in full; `problems` only if there are any."""
     document: dict[str, Any] = {"title": view.title, "note": view.note, "rows": view.rows}
     if view.problems:
         document["problems"] = view.problems
@@ -68,12 +68,12 @@ def _cell(column: str, value: Any) -> str:
             return text if column in _WHOLE else short(text)
 
 
-# Into a pipe or a file there is no width to fit, and long values are better kept in one line.
+# A pipe or a file has no width, and long values should stay on one line.
 _UNBOUND_WIDTH = 250
 
 
 def show(view: Callable[[Snapshot, int], View], target: Target, as_json: bool, watch: float) -> None:
-    """Print a view of each stream; with `watch`, look again after that many seconds until Ctrl-C.
+    """Print a view of each stream; with `watch`, repeat it after that many seconds until Ctrl-C.
 
     Raises:
         ConsoleError: there is no such application or stream; or, once all else is shown, nodes cannot be

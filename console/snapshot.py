@@ -1,4 +1,4 @@
-"""One look at what ZooKeeper holds of an application and stream: the raw material of every table."""
+"""A snapshot of an application's nodes in ZooKeeper: the data of every table."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class Snapshot:
     """The nodes of one application and its streams, read one after the other: a running query may move between.
 
     Attributes:
-        layout: whose they are.
-        streams: that have their home here, those looked at.
+        layout: of the application.
+        streams: those shown, of the streams that have their home here.
         epoch: of the newest run; 0 before the first.
         run: the newest run; None before the first.
-        owner: its process, while that is connected.
+        owner: its process, while it is connected.
         settled: the newest settled batch.
         batch: the newest plan that is not settled.
         pins: of `batch`, by shard, of all streams.
-        finished: whether the outcome of `batch` is published.
+        finished: True if the outcome of `batch` is published.
         shards: the lineage.
         checkpoints, inflight, dead_letters: by shard; a shard may be missing in each.
-        problems: what is wrong with the nodes that cannot be read; they are missing in all else.
+        problems: the errors of the nodes that cannot be read; these are missing in the other attributes.
     """
 
     layout: Layout
@@ -60,22 +60,22 @@ class Snapshot:
     problems: tuple[str, ...] = ()
 
     def label_of(self, shard: str) -> str:
-        """A shard as people read it: its id, and before it the stream where there are several."""
+        """Return a shard's name for people: its id, preceded by the stream if there are several."""
         try:
             key = self.layout.key_of(shard)
         except ValueError:
-            # A parent that was forgotten before its stream was read together with others.
+            # A parent that was removed before its stream was read together with others.
             return shard
         return key.source if self.layout.several else key.shard
 
     @property
     def shard_ids(self) -> list[str]:
-        """Every shard that any node names, sorted; what is kept of forgotten ones is none."""
+        """Return every shard that any node names, sorted, without the entry for removed ones."""
         return sorted({*self.shards, *self.checkpoints, *self.inflight})
 
     @property
     def batch_state(self) -> str:
-        """How far the batch that is not settled has come, as far as ZooKeeper knows; empty without one.
+        """Return the progress of the unsettled batch, according to ZooKeeper; empty without one.
 
         A query without bolts or states publishes no outcome: its last batch stays at "read" until the next
         start settles it.
@@ -95,9 +95,9 @@ class Snapshot:
 
 
 def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
-    """Read everything the tables show, of all streams that have their home there, or of one of them.
+    """Read the data of all tables, for all streams that have their home there, or for one of them.
 
-    A node that cannot be read hides no other: it is among the problems.
+    A node that cannot be read does not hide others: it is listed in `problems`.
 
     Raises:
         CheckpointError: ZooKeeper does not answer.
@@ -116,9 +116,9 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
     acks = None
     if batch is not None:
         plan = batch.plan
-        acks = store.get_acks(plan.txid)
+        acks = store.get_outcome(plan.txid)
         found = store.get_pins(plan.txid, plan.shards)
-        # Those of an earlier plan under this txid count for nothing.
+        # Those of an earlier plan under this txid do not count.
         pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
     known = tuple(sorted(streams_of(store)))
 

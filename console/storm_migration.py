@@ -1,4 +1,4 @@
-"""Takes over from a Storm spout, and hands over to one: its checkpoints become ours, and ours its."""
+"""Migrates from and to a Storm spout: converts its checkpoints to ours, and ours to its."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Storm", "export_checkpoints", "import_checkpoints"]
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """Where a Storm spout keeps its checkpoints: its layout, its prefix, and its topology where it has one."""
+    """The place of a Storm spout's checkpoints: its layout, its prefix, and its topology if it has one."""
 
     style: StormStyle
     prefix: str
@@ -31,7 +31,7 @@ class Storm:
 
 
 def export_checkpoints(target: Target, storm: Storm, *, overwrite: bool) -> dict[str, str]:
-    """Write an application's checkpoints as a Storm spout would have.
+    """Write an application's checkpoints as a Storm spout does.
 
     Returns:
         By shard the path written.
@@ -43,13 +43,13 @@ def export_checkpoints(target: Target, storm: Storm, *, overwrite: bool) -> dict
     with open_stores(target) as stores:
         if len(stores) > 1:
             streams = ", ".join(stream for store in stores for stream in streams_of(store))
-            msg = f"application {target.application!r} reads several streams: choose one with --stream ({streams})"
+            msg = f"application {target.application!r} reads several streams. Choose one with --stream ({streams})"
             raise ConsoleError(msg)
         (store,) = stores
         if store.layout.several:
             msg = (
                 f"application {target.application!r} reads its streams together ({store.layout.base}), and their "
-                "checkpoints are not written one by one: hand over from an application that reads one stream"
+                "checkpoints are not written one by one. Export from an application that reads one stream"
             )
             raise ConsoleError(msg)
         _refuse_running(store)
@@ -61,14 +61,14 @@ def export_checkpoints(target: Target, storm: Storm, *, overwrite: bool) -> dict
 def import_checkpoints(
     target: Target, storm: Storm, *, zookeeper: str | None, region: str | None, endpoint: str | None
 ) -> dict[str, str]:
-    """Let an application that has read nothing yet begin where a Storm spout has stopped.
+    """Let an application that has read nothing yet begin where a Storm spout stopped.
 
     Args:
         target: the new application; its stream is required.
-        storm: where the spout's checkpoints are.
-        zookeeper: hosts of the ZooKeeper that the spout used, where it is another one.
-        region: of the stream, which is asked for its creation time.
-        endpoint: of Kinesis, where it is not AWS's.
+        storm: the place of the spout's checkpoints.
+        zookeeper: hosts of the ZooKeeper that the spout used, if it is another one.
+        region: of the stream, for the request of its creation time.
+        endpoint: of Kinesis, if it is not AWS's.
 
     Returns:
         By shard the record after which the application will begin.
@@ -78,12 +78,12 @@ def import_checkpoints(
         MigrationError: it has read already, or there is nothing to import.
         SpoutError: Kinesis does not know the stream, or does not answer.
     """
-    # Only here, because they load botocore and pyarrow, and the other commands are to answer at once.
+    # Only here, because they load botocore and pyarrow, and the other commands must answer at once.
     from kinesis_trident.spout.kinesis.client import kinesis_client
     from kinesis_trident.spout.options.source import Options
 
     if target.stream is None:
-        msg = "name the stream with --stream: Storm's layouts are by stream"
+        msg = "the stream is missing, but Storm's layouts are by stream. Give it with --stream"
         raise ConsoleError(msg)
     config = target.zookeeper
     given = {
@@ -108,7 +108,7 @@ def import_checkpoints(
         layout = Layout(target.root, target.application, target.stream, created)
         store = SourceStore(client, layout, config.session_timeout)
         _refuse_running(store)
-        # Refuses an application that has read already, before its epoch is raised.
+        # Refuses an application that has already read, before its epoch is raised.
         seed_checkpoints(store, {}, epoch=0)
         epoch = store.raise_epoch(socket.gethostname(), os.getpid(), int(time.time() * 1000))
         seed_checkpoints(store, positions, epoch)
@@ -122,7 +122,7 @@ def _refuse_running(store: SourceStore) -> None:
     owner = store.owner()
     if owner is not None:
         msg = (
-            f"application {store.layout.application!r} is connected ({owner.host} pid {owner.pid}, "
-            f"{store.layout.owner}): stop its query, and the Spark application with it, first"
+            f"application {store.layout.application!r} is running ({owner.host} pid {owner.pid}, "
+            f"{store.layout.owner}). Stop its query and its Spark application first"
         )
         raise ConsoleError(msg)

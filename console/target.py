@@ -1,4 +1,4 @@
-"""From the options of a command to the stores of an application's streams."""
+"""The application of a command: opens the stores of its streams."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whose state a command is about; `stream` None stands for every stream of the application."""
+    """The application and stream of a command; `stream` None means every stream of the application."""
 
     zookeeper: ZooKeeperConfig
     root: str
@@ -50,7 +50,7 @@ class Target:
 
 @contextmanager
 def open_stores(target: Target) -> Iterator[list[SourceStore]]:
-    """The stores of the application's streams: what is read together first, then by name, the newest of a name.
+    """Open the stores of the application's streams: the shared one first, then by name, the newest of a name.
 
     Raises:
         ConsoleError: there is no such application or stream; it names those there are.
@@ -68,8 +68,8 @@ def open_stores(target: Target) -> Iterator[list[SourceStore]]:
         known = {stream for store in newest.values() for stream in streams_of(store)}
         if target.stream is not None and target.stream not in known:
             msg = (
-                f"application {target.application!r} reads no stream {target.stream!r}; "
-                f"it reads {', '.join(sorted(known))}"
+                f"application {target.application!r} does not read stream {target.stream!r}; it reads "
+                f"{', '.join(sorted(known))}"
             )
             raise ConsoleError(msg)
         yield [
@@ -85,8 +85,8 @@ def open_stores(target: Target) -> Iterator[list[SourceStore]]:
 def _no_application(target: Target, known: list[str]) -> str:
     where = f"below {target.root} in ZooKeeper at {target.zookeeper.hosts}"
     if not known:
-        return f"there is no application {where}: check --zookeeper and --root"
-    return f"there is no application {target.application!r} {where}; there is {', '.join(known)}"
+        return f"there is no application {where}. Check --zookeeper and --root"
+    return f"there is no application {target.application!r} {where}; the applications are {', '.join(known)}"
 
 
 Application = Annotated[str, typer.Argument(metavar="APP", help="The option applicationName of the query.")]
@@ -101,10 +101,13 @@ ZooKeeper = Annotated[
 ]
 Root = Annotated[str, typer.Option("--root", help="The option zookeeper.root of the query.")]
 Stream = Annotated[str | None, typer.Option("--stream", help="One of the streams; all by default.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a stream and line.")]
-Watch = Annotated[float, typer.Option("--watch", min=0, metavar="SECONDS", help="Look again, until Ctrl-C.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line for each stream.")]
+Watch = Annotated[
+    float,
+    typer.Option("--watch", min=0, metavar="SECONDS", help="Repeat after this many seconds, until Ctrl-C."),
+]
 
-Style = Annotated[StormStyle, typer.Option("--storm", help="Which Storm spout.")]
+Style = Annotated[StormStyle, typer.Option("--storm", help="The Storm spout.")]
 Prefix = Annotated[
     str, typer.Option(help="zookeeperPrefix of kinesis-storm-spout, or zkNode of storm-kinesis.")
 ]
@@ -113,7 +116,7 @@ Topology = Annotated[str, typer.Option(help="Storm's topology name; kinesis-stor
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How to log in to ZooKeeper; given before the command, because few need it."""
+    """The login to ZooKeeper; given before the command, because few need it."""
 
     timeout: float
     tls: Tls | None
@@ -122,7 +125,7 @@ class Login:
 
 
 def target_of(login: Login, zookeeper: str, root: str, application: str, stream: str | None) -> Target:
-    """Put the options of a command together."""
+    """Make the target from the options of a command."""
     config = ZooKeeperConfig(
         zookeeper, session_timeout=login.timeout, tls=login.tls, sasl=login.sasl, digest=login.digest
     )
@@ -130,4 +133,4 @@ def target_of(login: Login, zookeeper: str, root: str, application: str, stream:
 
 
 class ConsoleError(KinesisTridentError):
-    """The command cannot be carried out as it was given."""
+    """The command cannot be carried out as given."""

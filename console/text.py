@@ -1,4 +1,4 @@
-"""How times and positions are written for people. Pure."""
+"""Formats times and positions for people. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONG_NUMBER = re.compile(r"\d{21,}")
 
 
 def iso_time(milliseconds: int) -> str:
-    """Epoch milliseconds as UTC, to the second; what no date can be, as it is."""
+    """Format epoch milliseconds as UTC, to the second; a value out of the range of dates stays a number."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
@@ -19,7 +19,7 @@ def iso_time(milliseconds: int) -> str:
 
 
 def duration(milliseconds: int) -> str:
-    """Milliseconds in the units that say something: `350 ms`, `4.2 s`, `3m 05s`, `2h 07m`, `1d 4h`."""
+    """Format milliseconds in suitable units: `350 ms`, `4.2 s`, `3m 05s`, `2h 07m`, `1d 4h`."""
     if milliseconds < 1000:
         return f"{milliseconds} ms"
     seconds = milliseconds // 1000
@@ -36,5 +36,5 @@ def duration(milliseconds: int) -> str:
 
 
 def short(text: str) -> str:
-    """Sequence numbers (56 digits) cut in the middle: their ends tell them apart."""
+    """Shorten a sequence number (56 digits) in the middle: its ends identify it."""
     return _LONG_NUMBER.sub(lambda number: f"{number[0][:4]}…{number[0][-12:]}", text)

@@ -1,4 +1,4 @@
-"""What each table says, as plain rows made from the nodes. Pure: the time is an argument."""
+"""The views: makes plain rows for each table from the nodes. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _CHECKPOINTS = (
 )
 
 _IF_ANY = {"sub", "blocked"}
-"""Columns that are shown only where a shard has something in them: the table is wide enough without."""
+"""Columns that are shown only if a shard has a value in them: the table is wide enough without them."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A table before it is drawn: rows of JSON values with the same keys, and what stands above and below.
+    """A table before it is drawn: rows of JSON values with the same keys, a title and a note.
 
-    `problems` says which nodes cannot be read, and so are in no row.
+    `problems` names the nodes that cannot be read, and so are in no row.
 
     A key that ends in `_ms` holds milliseconds, `_at` holds epoch milliseconds.
     """
@@ -51,7 +51,7 @@ class View:
 
 
 def checkpoints(snapshot: Snapshot, _now: int) -> View:
-    """Per shard: how far everything is done, where reading goes on, and what is between."""
+    """Show per shard how far all records are done, where reading continues, and the records between."""
     owner = _owner(snapshot)
     rows = []
     for shard in snapshot.shard_ids:
@@ -78,7 +78,7 @@ def checkpoints(snapshot: Snapshot, _now: int) -> View:
 
 
 def inflight(snapshot: Snapshot, _now: int) -> View:
-    """Everything read and not done: in the batch under way, not acked yet, failed, or to be dead-lettered."""
+    """Show records read and not done: in the current batch, not acked yet, failed, or to be dead-lettered."""
     rows = []
     for shard in snapshot.shard_ids:
         pin, held = snapshot.pins.get(shard), snapshot.inflight.get(shard)
@@ -118,7 +118,7 @@ def inflight(snapshot: Snapshot, _now: int) -> View:
 
 
 def retries(snapshot: Snapshot, now: int) -> View:
-    """What failed and comes back, the next due first."""
+    """Show failed records that come back, the next due first."""
     rows = [
         {
             "message_id": _message_id(snapshot, shard, run),
@@ -137,7 +137,7 @@ def retries(snapshot: Snapshot, now: int) -> View:
 
 
 def dead_letters(snapshot: Snapshot, _now: int) -> View:
-    """The last dead letters of each shard, the newest first."""
+    """Show the last dead letters of each shard, the newest first."""
     rows: list[Row] = [
         {
             "message_id": record.message_id,
@@ -152,7 +152,7 @@ def dead_letters(snapshot: Snapshot, _now: int) -> View:
     ]
     rows.sort(key=lambda row: (-row["time_at"], row["message_id"]))
     total = sum(node.count for node in snapshot.dead_letters.values())
-    # Without a dead letter the node names what was done instead.
+    # Without a dead letter the node names the action taken instead.
     targets = sorted({node.target for node in snapshot.dead_letters.values() if "/" in node.target})
     listed = sum(row["count"] for row in rows)
     note = f"{total} in all" if listed >= total else f"{total} in all, the last {listed} are listed here"
@@ -163,7 +163,7 @@ def dead_letters(snapshot: Snapshot, _now: int) -> View:
 
 
 def shards(snapshot: Snapshot, _now: int) -> View:
-    """The lineage: which shard came from which, and how far each is read."""
+    """Show the lineage: the parents of each shard, and how far it is read."""
     rows = []
     for shard, lineage in sorted(snapshot.shards.items()):
         node = snapshot.checkpoints.get(shard)
@@ -219,7 +219,7 @@ def _owner(snapshot: Snapshot) -> str | None:
 
 
 def _pending(shard: str, run: PendingRun) -> Row:
-    """Records that nobody has acked yet. Only the batch's pin knows their positions; due is when they time out."""
+    """Return the row of unacked records. Only the batch's pin holds their positions; due is their timeout."""
     return {
         "shard": shard,
         "state": "not acked",

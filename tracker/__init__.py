@@ -1,1 +1,1 @@
-"""Pure bookkeeping: record positions, in-flight records, retry policy. No I/O and no clock of its own."""
+"""Pure bookkeeping: record positions, in-flight records, retry policy. It has no I/O and no clock."""

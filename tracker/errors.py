@@ -1,4 +1,4 @@
-"""The root of all our errors, and what the trackers refuse."""
+"""The root of all our errors, and the errors of the trackers."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ __all__ = [
 
 
 class KinesisTridentError(Exception):
-    """The root of every error that this package raises by itself."""
+    """The root of every error that this package raises."""
 
 
 class MissingPackageError(KinesisTridentError, ImportError):
-    """A package is not installed that this one does not bring by itself; the message says how to get it."""
+    """An optional package is not installed; the message says how to get it."""
 
 
 class TrackerError(KinesisTridentError):
-    """A tracker was told something that cannot be true. Nothing was changed."""
+    """A tracker got a contradictory call. Nothing was changed."""
 
 
 class BackoffError(TrackerError, ValueError):
-    """The text or the numbers of a retry policy make no sense."""
+    """The text or the numbers of a retry policy are not valid."""
 
 
 class OrderError(TrackerError, ValueError):
-    """Positions are out of order, overlap, or lie outside of what they are said to be a part of."""
+    """Positions are out of order, overlap, or lie outside of the range that they belong to."""
 
 
 class UnknownRunError(TrackerError, KeyError):
-    """No such run waits or is dead in this tracker: its outcome was settled before, or never planned here."""
+    """No such run waits or is dead in this tracker: it was settled before, or never planned here."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""

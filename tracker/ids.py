@@ -1,8 +1,8 @@
 """Record and tuple ids: derived, never random, because Spark may compute any stage again.
 
-A record's *root* names it within its batch; its *tuple id* (edge) is what the acker XORs. Both are 64-bit and travel
-as signed integers, which is what Arrow, Spark and the JVM have. A root packs, from the high end: 12 bits of the
-epoch and 12 bits of the plan that read it (so that a report shows whose rows it saw), 14 bits for the index of the
+A record's *root* names it within its batch; the acker XORs its *tuple id* (edge). Both are 64-bit and travel as
+signed integers, the type that Arrow, Spark and the JVM have. A root packs, from the high end: 12 bits of the epoch
+and 12 bits of the plan that read it (so that a report shows the run of its rows), 14 bits for the index of the
 shard in the plan and 26 bits for the record's ordinal in its turn.
 
 The tuple id is mix64(xxh3(stream/txid/shard) + ordinal), with the finalizer of MurmurHash3 (Austin Appleby, public
@@ -51,7 +51,7 @@ def xor_of(ids: Int64s | UInt64s) -> int:
 
 
 def mix64(values: UInt64s) -> UInt64s:
-    """MurmurHash3's 64-bit finalizer over an array: a bijection whose output looks random."""
+    """Apply MurmurHash3's 64-bit finalizer to an array: a bijection with random-looking output."""
     x = values ^ (values >> np.uint64(33))
     x *= np.uint64(0xFF51AFD7ED558CCD)
     x ^= x >> np.uint64(33)
@@ -61,26 +61,26 @@ def mix64(values: UInt64s) -> UInt64s:
 
 
 def tuple_ids(stream: str, txid: int, shard: str, ordinals: Int64s) -> Int64s:
-    """The tuple ids of records by their ordinals in the turn, as signed 64-bit integers of the same shape."""
+    """Return the tuple ids of records by their ordinals in the turn, as signed 64-bit integers of the same shape."""
     base = np.uint64(xxhash.xxh3_64_intdigest(f"{stream}/{txid}/{shard}".encode()))
     return mix64(ordinals.astype(np.uint64) + base).view(np.int64)
 
 
 def tag(epoch: int, plan: str) -> int:
-    """24 bits that say which run's plan a row was read for."""
+    """Return 24 bits that identify the run and plan for which a row was read."""
     return ((epoch & 0xFFF) << 12) | (xxhash.xxh3_64_intdigest(plan.encode()) & 0xFFF)
 
 
 def roots(batch_tag: int, shard_index: int, ordinals: Int64s) -> Int64s:
-    """The roots of records of one shard.
+    """Return the roots of records of one shard.
 
     Raises:
         ValueError: more than `MAX_SHARDS` shards in a plan or `MAX_ORDINAL` records in a turn.
     """
     if not 0 <= shard_index < MAX_SHARDS or (len(ordinals) and int(ordinals[-1]) > MAX_ORDINAL):
         msg = (
-            f"a plan holds at most {MAX_SHARDS} shards of {MAX_ORDINAL} records each; "
-            f"got shard index {shard_index} with {len(ordinals)} records: lower maxFetchRecordsPerShard"
+            f"a plan holds at most {MAX_SHARDS} shards of {MAX_ORDINAL} records each; got shard index "
+            f"{shard_index} with {len(ordinals)} records. Lower maxFetchRecordsPerShard"
         )
         raise ValueError(msg)
     high = np.uint64((batch_tag << _TAG_SHIFT) | (shard_index << _ORDINAL_BITS))
@@ -88,20 +88,20 @@ def roots(batch_tag: int, shard_index: int, ordinals: Int64s) -> Int64s:
 
 
 def tag_of(roots_: Int64s) -> Int64s:
-    """The tags within roots."""
+    """Return the tags within roots."""
     return (roots_.view(np.uint64) >> np.uint64(_TAG_SHIFT)).view(np.int64)
 
 
 def turn_of(roots_: Int64s) -> Int64s:
-    """Tag and shard index within roots as one number: that of the turn that the records are of."""
+    """Return the tag and shard index within roots as one number, which identifies the records' turn."""
     return (roots_.view(np.uint64) >> np.uint64(_ORDINAL_BITS)).view(np.int64)
 
 
 def of_turn(turn: int) -> tuple[int, int]:
-    """The tag and the shard index of one turn."""
+    """Return the tag and the shard index of one turn."""
     return turn >> _SHARD_BITS, turn & (MAX_SHARDS - 1)
 
 
 def ordinal_of(roots_: Int64s) -> Int64s:
-    """The ordinals within roots."""
+    """Return the ordinals within roots."""
     return roots_ & np.int64(MAX_ORDINAL)

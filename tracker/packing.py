@@ -1,11 +1,11 @@
-"""Runs of records as columns: what thousands of failed records of one shard take, a tenth of what it is as JSON. Pure.
+"""Packs runs of records as columns: thousands of failed records of a shard take a tenth of their JSON. Pure.
 
 Neighbouring positions differ in few of their digits, a turn's records fail with few reasons and are due together. So
 a chunk of runs keeps the distances between positions, and what its runs share once, in a table. All of it is
 `zlib` of msgpack, in base64.
 
-Where a chunk ends is told by the run that ends it, not by how many came before: so runs that come, change or go
-leave all other chunks as they were, to the byte, and what is stored chunk by chunk is written once.
+The last run of a chunk determines its end, not the number of runs before: so added, changed or removed runs leave
+all other chunks the same, to the byte, and each stored chunk is written once.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from kinesis_trident.tracker.records import Failure, RecordPosition, Run
 __all__ = ["PackedRuns", "pack_runs", "packed_size", "unpack_runs"]
 
 _SUB = 32
-"""Bits of a sub-sequence number: a position is then one number, and its neighbour's distance another."""
+"""The bits of a sub-sequence number: a position is one number, and the distance to its neighbour another."""
 
 _SUBS = (1 << _SUB) - 1
 
 _HIGHEST = 10**129 << _SUB
-"""Kinesis' sequence numbers have up to 129 digits."""
+"""The bound of positions: Kinesis' sequence numbers have up to 129 digits."""
 
 _ENDS_A_CHUNK = 1024
-"""One run of so many ends its chunk."""
+"""On average one run of this many ends its chunk."""
 
 _MOST_IN_A_CHUNK = 8192
 
 _MOST_BYTES = 32 * 2**20
-"""Unpacked, a chunk of the longest sequence numbers with as many failures each as are kept is less."""
+"""The limit of an unpacked chunk: one with the longest sequence numbers and the most failures is smaller."""
 
 _PREV, _FIRST, _ALONE = 1, 2, 4
 
@@ -51,12 +51,12 @@ class PackedRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Columns(msgspec.Struct, frozen=True, array_like=True):
-    """A chunk, unpacked.
+    """An unpacked chunk.
 
-    `fates`: attempt, due, and the failures as (time, index of the reason); `fate`: which of them is each run's.
-    `flags`: whether the record before a run is known, its first one, and whether that is its last one, too. `gaps`: of
-    all positions there are, in order, the distance to the one before, as `width` bytes each. Columns of several bytes
-    stand byte by byte: the first bytes of all numbers are alike.
+    `fates`: attempt, due, and the failures as (time, index of the reason); `fate`: the index of each run's fate.
+    `flags`: the record before a run is known, its first one is, and that is also its last one. `gaps`: the distance
+    of each existing position to the previous one, in order, `width` bytes each. Columns of several bytes are stored
+    byte by byte: the first bytes of all numbers are alike.
     """
 
     reasons: tuple[str, ...]
@@ -74,25 +74,25 @@ _decoder = msgspec.msgpack.Decoder(_Columns)
 
 
 def pack_runs(runs: Sequence[Run]) -> tuple[PackedRuns, ...]:
-    """Runs as chunks, in order. Their positions come back as the numbers that they are, whatever zeros they begin with.
+    """Pack runs into chunks, in order. Their positions come back as numbers, without leading zeros.
 
     Raises:
-        ValueError: a position is none.
+        ValueError: a position is not valid.
     """
     return tuple(_packed(chunk) for chunk in _chunks(runs))
 
 
 def unpack_runs(chunks: Iterable[PackedRuns]) -> tuple[Run, ...]:
-    """The runs of all chunks, in order.
+    """Unpack the runs of all chunks, in order.
 
     Raises:
-        OrderError: a chunk is not what `pack_runs` gives.
+        OrderError: a chunk is not an output of `pack_runs`.
     """
     return tuple(run for chunk in chunks for run in _unpacked(chunk))
 
 
 def packed_size(chunks: Iterable[PackedRuns]) -> int:
-    """About how many bytes chunks take in JSON."""
+    """Return the approximate bytes of chunks in JSON."""
     return sum(len(chunk.packed) + 32 for chunk in chunks)
 
 
@@ -111,7 +111,7 @@ def _packed(runs: Sequence[Run]) -> PackedRuns:
     reasons: dict[str, int] = {}
     fates: dict[tuple[int, int, tuple[tuple[int, int], ...]], int] = {}
     flags = bytearray()
-    # What fails together shares its failures, most often as the same object.
+    # Records that fail together share their failures, mostly as the same object.
     alike: dict[tuple[int, int, int], int] = {}
     fate: list[int] = []
     numbers: list[int] = []
@@ -195,7 +195,7 @@ def _runs(columns: _Columns, count: int) -> list[Run]:
 
 
 def _texts(number: int, gaps: bytes, width: int) -> Iterator[str]:
-    """The positions as texts: the first, and one for each gap."""
+    """Yield the positions as texts: the first, and one for each gap."""
     yield _text(number)
     for at in range(0, len(gaps), width):
         number += _signed(int.from_bytes(gaps[at : at + width], "big"))
@@ -211,14 +211,14 @@ def _number(text: str) -> int:
 
 def _text(number: int) -> str:
     if not 0 <= number < _HIGHEST:
-        msg = "a position is none"
+        msg = "a position is not valid"
         raise ValueError(msg)
     sub = number & _SUBS
     return f"{number >> _SUB}:{sub - 1}" if sub else str(number >> _SUB)
 
 
 def _unsigned(gap: int) -> int:
-    """A distance, that may go back, as a number that begins with zeros when it is short."""
+    """Encode a distance, which may be negative, as a number that begins with zeros if it is short."""
     return gap << 1 if gap >= 0 else (-gap << 1) - 1
 
 

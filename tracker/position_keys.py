@@ -1,4 +1,4 @@
-"""The positions of many records as one numpy array that compares: what acks by the thousand are found with.
+"""The positions of many records as one comparable numpy array: finds acks by the thousand.
 
 A key is the sequence number in decimal digits, filled up with zeros to the array's width, and ten digits of the
 sub-sequence plus one: keys of one width compare as bytes just as positions do as numbers. Sequence numbers have up
@@ -38,18 +38,18 @@ Keys = npt.NDArray[np.bytes_]
 
 _SUB = 10
 _MOST_IN_A_PART = 20_000
-"""Keys of one packed text at most: of Kinesis' own numbers, which differ in some 27 digits, about 350 KB."""
+"""The limit of keys in one packed text: about 350 KB for Kinesis' own numbers, which differ in some 27 digits."""
 
 _MOST_BYTES = 512 * 1024
 
 _WIDEST = 129 + _SUB
-"""Digits of a key: a sequence number has up to 129."""
+"""The digits of a key: a sequence number has up to 129."""
 
 _SHAPE = re.compile(r"([0-9]{1,6})x([0-9]{1,3})\Z")
 
 
 def keys_of(sequences: Sequence[str] | npt.NDArray[Any], subs: npt.ArrayLike = -1) -> Keys:
-    """The keys of records: decimal sequence numbers, and sub-sequence numbers (-1 where not aggregated)."""
+    """Return the keys of records: decimal sequence numbers, and sub-sequence numbers (-1 if not aggregated)."""
     digits = np.asarray(sequences).astype(np.bytes_)
     if not len(digits):
         return np.empty(0, f"S{_SUB + 1}")
@@ -58,17 +58,17 @@ def keys_of(sequences: Sequence[str] | npt.NDArray[Any], subs: npt.ArrayLike = -
 
 
 def key_of(position: RecordPosition) -> Keys:
-    """The key of one record, as an array of one."""
+    """Return the key of one record, as an array of one."""
     return keys_of([str(position.sequence)], position.sub)
 
 
 def position_of(key: bytes) -> RecordPosition:
-    """The position that a key stands for."""
+    """Return the position of a key."""
     return RecordPosition(int(key[:-_SUB]), int(key[-_SUB:]) - 1)
 
 
 def find(keys: Keys, wanted: Keys) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Look sorted `wanted` up in sorted `keys`: the indexes of those that are there, and which of `wanted` are."""
+    """Look sorted `wanted` up in sorted `keys`: return the indexes of the hits in `keys`, and in `wanted`."""
     if not len(keys) or not len(wanted):
         return np.empty(0, np.int64), np.zeros(len(wanted), np.bool_)
     keys, wanted = _alike(keys, wanted)
@@ -78,7 +78,7 @@ def find(keys: Keys, wanted: Keys) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
 
 
 def above(keys: Keys, position: RecordPosition | None) -> int:
-    """How many of sorted keys stand for records after a position."""
+    """Return the number of sorted keys after a position."""
     if position is None:
         return len(keys)
     keys, bound = _alike(keys, key_of(position))
@@ -86,13 +86,13 @@ def above(keys: Keys, position: RecordPosition | None) -> int:
 
 
 def joined(parts: Sequence[Keys]) -> Keys:
-    """All keys of several arrays, sorted, each once."""
+    """Return all keys of several arrays, sorted, each once."""
     width = max((part.dtype.itemsize for part in parts), default=_SUB + 1)
     return np.unique(np.concatenate([np.empty(0, f"S{width}"), *(_widened(part, width) for part in parts)]))
 
 
 def pack(keys: Keys) -> str:
-    """Keys as a text for JSON: `<count>x<width>:<base64>`.
+    """Pack keys into a text for JSON: `<count>x<width>:<base64>`.
 
     Digit by digit, not record by record, because the first digits of neighbours are the same.
     """
@@ -103,13 +103,13 @@ def pack(keys: Keys) -> str:
 
 
 def pack_in_parts(keys: Keys) -> tuple[str, ...]:
-    """Keys as texts of at most 512 KiB, in order."""
+    """Pack keys into texts of at most 512 KiB, in order."""
     parts: list[str] = []
     for start in range(0, len(keys), _MOST_IN_A_PART):
         some = keys[start : start + _MOST_IN_A_PART]
         text = pack(some)
         if len(text) > _MOST_BYTES:
-            # Digits without any order: at 139 of them in each key, the halves fit.
+            # The digits are random: with 139 of them in each key, the halves fit.
             half = len(some) // 2
             parts += [*pack_in_parts(some[:half]), *pack_in_parts(some[half:])]
         else:
@@ -118,10 +118,10 @@ def pack_in_parts(keys: Keys) -> tuple[str, ...]:
 
 
 def unpack(*texts: str) -> Keys:
-    """The keys that were packed, of all texts in order.
+    """Unpack the keys of all texts, in order.
 
     Raises:
-        OrderError: a text is not what `pack` gives.
+        OrderError: a text is not an output of `pack`.
     """
     found = [_unpacked(text) for text in texts]
     width = max((part.dtype.itemsize for part in found), default=_SUB + 1)
@@ -129,7 +129,7 @@ def unpack(*texts: str) -> Keys:
 
 
 class KeyPositions(Sequence[RecordPosition]):
-    """Keys as the positions they stand for, each made when it is asked for."""
+    """The positions of keys, each made when needed."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
@@ -147,7 +147,7 @@ def _unpacked(text: str) -> Keys:
     shape, _, squeezed = text.partition(":")
     try:
         count, width = _shape(shape)
-        # Of what unpacks to more than it says no more than that is ever held.
+        # A text that unpacks to more than its size is never unpacked further.
         unpacker = zlib.decompressobj()
         raw = unpacker.decompress(base64.b64decode(squeezed, validate=True), count * width + 1)
         digits = np.frombuffer(raw, np.uint8).reshape(width, count)
@@ -161,7 +161,7 @@ def _unpacked(text: str) -> Keys:
 
 
 def _shape(text: str) -> tuple[int, int]:
-    """How many keys a packed text holds, and how wide they are."""
+    """Return the number of keys in a packed text, and their width."""
     found = _SHAPE.match(text)
     if found is None:
         msg = "it does not begin with <count>x<width>"

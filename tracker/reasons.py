@@ -1,4 +1,4 @@
-"""Few reasons for many failures: a message with the record's own data in it must not fill what is stored. Pure."""
+"""Limits the reasons of many failures: messages with the record's own data must not fill the store. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MAX_REASONS = 64
 
 
 class FewReasons:
-    """Keeps the first `MAX_REASONS` distinct reasons; of the others the class of the error stays, of as many more.
+    """Keeps the first `MAX_REASONS` distinct reasons, and of further ones as many classes of errors.
 
     Args:
-        place: what they are kept in, for who reads them: a batch, a shard.
+        place: what the reasons belong to, for their readers: a batch, a shard.
     """
 
     def __init__(self, place: str) -> None:
@@ -28,10 +28,10 @@ class FewReasons:
         self._failures: dict[tuple[Failure, ...], tuple[Failure, ...]] = {}
 
     def kept(self, reason: str) -> str:
-        """A reason as it is kept."""
+        """Return a reason in the form in which it is kept."""
         if reason in self._known:
             return self._known[reason]
-        # ZooKeeper's JSON is UTF-8, which has no place for half a surrogate pair.
+        # ZooKeeper's JSON is UTF-8, which cannot contain half a surrogate pair.
         text = reason.encode("utf-8", "replace").decode()
         if text in self._shortened:
             return text
@@ -45,7 +45,7 @@ class FewReasons:
         return text
 
     def of(self, runs: Sequence[Run]) -> tuple[Run, ...]:
-        """Runs with the reasons of their failures as they are kept."""
+        """Return runs with the reasons of their failures in the form in which they are kept."""
         return tuple(
             run
             if (kept := self._all(run.failures)) is run.failures
@@ -57,6 +57,6 @@ class FewReasons:
         known = self._failures.get(failures)
         if known is None:
             known = tuple(Failure(failure.time, self.kept(failure.reason)) for failure in failures)
-            # Most are what they were, and are the same object then.
+            # Most are unchanged, and then stay the same object.
             self._failures[failures] = known = failures if known == failures else known
         return known

@@ -1,4 +1,4 @@
-"""Where a record stands within its shard, and runs of neighbouring records."""
+"""The position of a record within its shard, and runs of neighbouring records."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ PositionText = Annotated[str, msgspec.Meta(pattern=rf"\A{SEQUENCE}\Z")]
 """The text form of a `RecordPosition`, checked when it is decoded."""
 
 Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""What fits everywhere that numbers go: numpy, Arrow, JSON."""
+"""A number that fits everywhere: numpy, Arrow, JSON."""
 
 Time = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
-"""Epoch milliseconds: what JSON holds exactly, so also a time that never comes."""
+"""Epoch milliseconds that JSON holds exactly; also a time that never comes."""
 
 _PositionOrNone = Annotated[str, msgspec.Meta(pattern=rf"\A({SEQUENCE})?\Z")]
 
@@ -60,7 +60,7 @@ class RecordPosition(NamedTuple):
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):
-    """One failed delivery: when (epoch milliseconds) and why (class and message, at most 256 characters)."""
+    """One failed delivery: its time (epoch milliseconds) and reason (class and message, at most 256 characters)."""
 
     time: Time
     reason: str
@@ -69,10 +69,10 @@ class Failure(msgspec.Struct, frozen=True, array_like=True):
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Neighbouring records of one shard that share a fate: all records from `first` to `last`, both included.
 
-    `first` is the empty string when only a predecessor is known: the run then starts right after `prev`.
-    `prev` is the record just before `first` where that is known, else None. Positions are in the text form of
-    `RecordPosition`, because JSON numbers cannot hold them. `attempt` counts the deliveries made so far;
-    `due` is the earliest time of the next one, in epoch milliseconds, rounded up to a second.
+    `first` is the empty string when only a predecessor is known: the run then starts right after `prev`. `prev` is
+    the record just before `first` if that is known, else None. Positions are in the text form of `RecordPosition`,
+    because JSON numbers cannot hold them. `attempt` counts the deliveries made so far; `due` is the earliest time
+    of the next one, in epoch milliseconds, rounded up to a second.
     """
 
     first: _PositionOrNone
@@ -90,11 +90,11 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PendingRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Records of one delivery that nobody has acked or failed yet.
+    """Records of one delivery that are not acked or failed yet.
 
-    `txid`: of the batch that delivered them. `open`: which of its shard's turn, as ranges of their ordinals (from,
-    until, from, until, ...); the turn's pin knows their positions. `attempt`: the deliveries made so far. `due`: when
-    they time out, in epoch milliseconds. `prev`: the record just before the first of them, where known.
+    `txid`: of the batch that delivered them. `open`: their ordinals in the shard's turn, as ranges (from, until,
+    from, until, ...); the turn's pin holds their positions. `attempt`: the deliveries made so far. `due`: the time
+    of their timeout, in epoch milliseconds. `prev`: the record just before the first of them, if known.
     """
 
     txid: Number
@@ -106,14 +106,14 @@ class PendingRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def count(self) -> int:
-        """How many records."""
+        """The number of records."""
         return sum(self.open[1::2]) - sum(self.open[::2])
 
 
 class NotDone(msgspec.Struct, frozen=True, array_like=True):
-    """Neighbouring records of one shard that are not done, and why: all `count` from `first` to `last`.
+    """Neighbouring records of one shard that are not done, and the reason: all `count` from `first` to `last`.
 
-    `prev` is the record just before `first` where the reporter saw it: it makes the safe checkpoint exact.
+    `prev` is the record just before `first` if the reporter saw it: it makes the safe checkpoint exact.
     """
 
     first: _PositionOrNone

@@ -1,4 +1,4 @@
-"""When a failed record comes again, and when it no longer does.
+"""Decides when a failed record is delivered again, and when no more.
 
 The four calls of `RetryHandler` are those of Storm's `FailedMessageRetryHandler` (storm-kinesis), with the
 time and the randomness as arguments. `RetryQueue` is its default, driven by a `RetryPolicy`.
@@ -30,8 +30,7 @@ _TEXT = re.compile(rf"\s*{_DURATION}\s*\.\.\s*{_DURATION}\s+x\s*(\d+(?:\.\d+)?)\
 class Backoff:
     """Exponential backoff with full jitter: before retry n, anything up to `min(cap, base * factor^(n-1))`.
 
-    Full jitter is what AWS recommends ("Exponential Backoff And Jitter", 2015): least work for the same
-    delay.
+    AWS recommends full jitter ("Exponential Backoff And Jitter", 2015): the least work for the same delay.
 
     Raises:
         BackoffError: `base_ms` is negative, `cap_ms` is below it, or `factor` is below 1.
@@ -43,7 +42,10 @@ class Backoff:
 
     def __post_init__(self) -> None:
         if not 0 <= self.base_ms <= self.cap_ms or not 1 <= self.factor < math.inf:
-            msg = f"backoff {self}: needs 0 <= first delay <= longest delay, and a factor of at least 1"
+            msg = (
+                f"backoff {self} is not valid. It needs 0 <= first delay <= longest delay, and a factor of at "
+                "least 1"
+            )
             raise BackoffError(msg)
 
     @classmethod
@@ -51,12 +53,12 @@ class Backoff:
         """Read `<first delay>..<longest delay> x<factor>`, such as `1s..60s x2` or `100ms..5m x1.5`.
 
         Raises:
-            BackoffError: the text is not of that form; it is named.
+            BackoffError: the text does not have that form; the message contains it.
         """
         found = _TEXT.fullmatch(text)
         if found is None:
             form = "<first delay>..<longest delay> x<factor>, in ms, s, m or h, such as '1s..60s x2'"
-            msg = f"backoff {text!r}: expected {form}"
+            msg = f"backoff {text!r} is not valid. Its form is {form}"
             raise BackoffError(msg)
         base, base_unit, cap, cap_unit, factor = found.groups()
         try:
@@ -64,14 +66,17 @@ class Backoff:
                 round(float(base) * _UNITS[base_unit]), round(float(cap) * _UNITS[cap_unit]), float(factor)
             )
         except (BackoffError, OverflowError) as e:
-            msg = f"backoff {text!r}: the longest delay must not be below the first, nor the factor below 1"
+            msg = (
+                f"backoff {text!r} is not valid. The longest delay must not be below the first, nor the factor "
+                "below 1"
+            )
             raise BackoffError(msg) from e
 
     def __str__(self) -> str:
         return f"{self.base_ms}ms..{self.cap_ms}ms x{self.factor:g}"
 
     def bound(self, attempt: int) -> int:
-        """The longest delay in ms after delivery number `attempt` (from 1) failed; never overflows."""
+        """Return the longest delay in ms after delivery number `attempt` (from 1) failed; never overflows."""
         doublings = max(attempt, 1) - 1
         if self.base_ms == 0 or doublings == 0 or self.factor == 1:
             return self.base_ms
@@ -83,7 +88,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and when failed records are delivered again.
+    """The number and the times of further deliveries of failed records.
 
     `limit` counts retries: 3 means four deliveries, 0 means none (a failed record is exhausted at once and
     the checkpoint still moves). `dead_letter`: exhausted records are kept as dead until they are
@@ -99,48 +104,48 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         if self.limit < 0:
-            msg = f"retry limit {self.limit}: must not be negative; 0 means that nothing is retried"
+            msg = f"the retry limit {self.limit} is negative. Give 0 or more; 0 means that nothing is retried"
             raise BackoffError(msg)
 
     def exhausted(self, attempt: int) -> bool:
-        """Whether nothing comes after the failure of delivery number `attempt` (from 1)."""
+        """Return True if delivery number `attempt` (from 1) is the last one."""
         return attempt > self.limit
 
     def due(self, attempt: int, now_ms: int, rng: random.Random) -> int:
-        """When to deliver again what failed at `now_ms` in delivery number `attempt` (from 1).
+        """Return when to deliver again what failed at `now_ms` in delivery number `attempt` (from 1).
 
-        Epoch milliseconds, rounded up to a whole second: due times then gather, and one range of the shard is
-        read for many of them.
+        Epoch milliseconds, rounded up to a whole second: so due times coincide, and one range of the shard is read
+        for many of them.
         """
         delay = math.ceil(rng.random() * self.backoff.bound(attempt))
         return -(-(now_ms + delay) // DUE_GRAIN_MS) * DUE_GRAIN_MS
 
 
 class RetryHandler(Protocol):
-    """Decides what is retried and when: Storm's `FailedMessageRetryHandler`."""
+    """Decides which records are retried, and when: Storm's `FailedMessageRetryHandler`."""
 
     def failed(self, position: RecordPosition, attempt: int, now_ms: int, rng: random.Random) -> int | None:
-        """Delivery number `attempt` of a record failed: when it is due again, None when it is exhausted."""
+        """Handle a failure of delivery number `attempt`: return when the record is due again, None if exhausted."""
         ...
 
     def acked(self, position: RecordPosition) -> None:
-        """The record is done: it must not come again. Unknown records are ignored."""
+        """Handle the ack of a record: it must not come again. Unknown records are ignored."""
         ...
 
     def next(self, now_ms: int) -> RecordPosition | None:
-        """The record to deliver again now, if any; the same one until it is emitted or acked."""
+        """Return the record to deliver again now, if any; the same one until it is emitted or acked."""
         ...
 
     def emitted(self, position: RecordPosition) -> None:
-        """The record was delivered again: it no longer waits."""
+        """Handle the new delivery of a record: it no longer waits."""
         ...
 
 
 class RetryQueue:
     """The default `RetryHandler`: the earliest due first, then in shard order.
 
-    A heap with lazy deletion: what was acked or emitted meanwhile is skipped, so that a stale head can never
-    block the shard; a record is queued once however often it fails.
+    A heap with lazy deletion: records acked or emitted meanwhile are skipped, so that a stale head can never block
+    the shard; a record is queued once, even if it fails repeatedly.
     """
 
     def __init__(self, policy: RetryPolicy) -> None:
@@ -152,7 +157,7 @@ class RetryQueue:
         return len(self._due)
 
     def schedule(self, position: RecordPosition, due: int) -> None:
-        """Put a record into the queue, due at `due`; one that is queued already keeps its time."""
+        """Put a record into the queue, due at `due`; an already queued one keeps its time."""
         if position not in self._due:
             self._due[position] = due
             heapq.heappush(self._heap, (due, position))

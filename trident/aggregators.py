@@ -1,4 +1,4 @@
-"""Aggregators: what becomes of many tuples. Those that Spark knows itself say so, and run in it."""
+"""Aggregators: combine many tuples. Those that Spark also has run in Spark."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 
 
 class CombinerAggregator:
-    """Each tuple becomes a value, and values are combined in any order: partly where they are, then once more.
+    """Turns each tuple into a value and combines values in any order: first partially in place, then finally.
 
-    `in_spark` names the Spark function that does the same (`count`, `sum`, `min`, `max`): then that one runs.
+    `in_spark` names the Spark function that does the same (`count`, `sum`, `min`, `max`) and runs instead.
     """
 
     in_spark: ClassVar[str | None] = None
 
     def init(self, tup: TridentTuple) -> Any:
-        """The value of one tuple; an exception fails its record."""
+        """Return the value of one tuple; an exception fails its record."""
         raise NotImplementedError
 
     def combine(self, left: Any, right: Any) -> Any:
-        """Two values as one: associative and commutative."""
+        """Combine two values: associative and commutative."""
         raise NotImplementedError
 
     def zero(self) -> Any:
-        """The value of no tuples, as in Trident. No topology calls it: of no tuples comes nothing (docs/trident.md)."""
+        """Return the value of no tuples, as in Trident. No topology calls it (docs/trident.md)."""
         raise NotImplementedError
 
     def result(self, _inputs: StructType) -> DataType | None:
-        """The type of the values, None if the user is to say."""
+        """Return the type of the values; None if the user must declare it."""
         return None
 
 
@@ -54,37 +54,37 @@ class ReducerAggregator:
     """Folds tuples into a value one after the other; with a state, into the stored one."""
 
     def init(self) -> Any:
-        """The value before the first tuple."""
+        """Return the value before the first tuple."""
         raise NotImplementedError
 
     def reduce(self, current: Any, tup: TridentTuple) -> Any:
-        """The value after one more tuple."""
+        """Return the value after one more tuple."""
         raise NotImplementedError
 
 
 class Aggregator:
-    """Sees all tuples of a group, or of a partition, and emits any number of new ones."""
+    """Reads all tuples of a group, or of a partition, and emits any number of new ones."""
 
     def init(self, batch_id: int | None, collector: TridentCollector) -> Any:
-        """What is kept while the group is read; `batch_id` is the txid."""
+        """Return the initial value for a group; `batch_id` is the txid."""
         raise NotImplementedError
 
     def aggregate(self, value: Any, tup: TridentTuple, collector: TridentCollector) -> Any:
-        """One more tuple: what is kept from here on."""
+        """Return the value after one more tuple."""
         raise NotImplementedError
 
     def complete(self, value: Any, collector: TridentCollector) -> None:
-        """The group is read to its end."""
+        """Emit the result, at the end of the group."""
         raise NotImplementedError
 
 
 class Count(CombinerAggregator):
-    """How many tuples."""
+    """Counts tuples."""
 
     in_spark = "count"
 
     def init(self, tup: TridentTuple) -> int:
-        """One."""
+        """Return 1."""
         return 1
 
     def combine(self, left: int, right: int) -> int:
@@ -92,21 +92,21 @@ class Count(CombinerAggregator):
         return left + right
 
     def zero(self) -> int:
-        """None."""
+        """Return 0."""
         return 0
 
     def result(self, _inputs: StructType) -> DataType:
-        """A bigint."""
+        """Return bigint."""
         return LongType()
 
 
 class Sum(CombinerAggregator):
-    """The sum of one field of numbers; nulls add nothing."""
+    """Sums one field of numbers; nulls add nothing."""
 
     in_spark = "sum"
 
     def init(self, tup: TridentTuple) -> Any:
-        """The number."""
+        """Return the number."""
         return tup[0]
 
     def combine(self, left: Any, right: Any) -> Any:
@@ -114,11 +114,11 @@ class Sum(CombinerAggregator):
         return left + right
 
     def zero(self) -> int:
-        """Nothing."""
+        """Return 0."""
         return 0
 
     def result(self, inputs: StructType) -> DataType:
-        """As Spark's sum: whole numbers as bigint, fractions as double, decimals ten digits wider.
+        """Return the type of Spark's sum: whole numbers as bigint, fractions as double, decimals ten digits wider.
 
         Raises:
             TopologyError: the field does not hold numbers.
@@ -130,45 +130,48 @@ class Sum(CombinerAggregator):
             return DoubleType()
         if isinstance(kind, DecimalType):
             return DecimalType(min(38, kind.precision + 10), kind.scale)
-        msg = f"Sum: the field {inputs.names[0]!r} is {kind.simpleString()}, not a number"
+        msg = (
+            f"Sum: the field {inputs.names[0]!r} is {kind.simpleString()}, not a number. Cast it, or choose "
+            "another field"
+        )
         raise TopologyError(msg)
 
 
 class _Extreme(CombinerAggregator):
     def init(self, tup: TridentTuple) -> Any:
-        """The value of the field."""
+        """Return the value of the field."""
         return tup[0]
 
     def zero(self) -> None:
-        """There is none of nothing."""
+        """Return None: no tuples have no value."""
 
     def result(self, inputs: StructType) -> DataType:
-        """The field's own type."""
+        """Return the field's own type."""
         return inputs.fields[0].dataType
 
 
 class Min(_Extreme):
-    """The least value of one field; nulls do not count."""
+    """Finds the least value of one field; ignores nulls."""
 
     in_spark = "min"
 
     def combine(self, left: Any, right: Any) -> Any:
-        """The lesser one."""
+        """Return the lesser value."""
         return min(left, right)
 
 
 class Max(_Extreme):
-    """The greatest value of one field; nulls do not count."""
+    """Finds the greatest value of one field; ignores nulls."""
 
     in_spark = "max"
 
     def combine(self, left: Any, right: Any) -> Any:
-        """The greater one."""
+        """Return the greater value."""
         return max(left, right)
 
 
 class FirstN(Aggregator):
-    """The first `n` tuples of a group, sorted by `field` if one is given; nulls and NaN come last."""
+    """Emits the first `n` tuples of a group, sorted by `field` if one is given; nulls and NaN come last."""
 
     def __init__(self, n: int, field: str | None = None, *, reverse: bool = False) -> None:
         self._n = n
@@ -176,31 +179,33 @@ class FirstN(Aggregator):
         self._reverse = reverse
 
     def check(self, read: Sequence[str], added: StructType, operation: str) -> None:
-        """Check what it is given when the topology is built.
+        """Check the fields when the topology is built.
 
         Raises:
-            TopologyError: it does not see the field that it sorts by, or the new fields are not as many as it emits.
+            TopologyError: it does not read its sort field, or the number of new fields differs from the fields
+                read.
         """
         if self._field is not None and self._field not in read:
             msg = (
-                f"{operation}: sorts by {self._field!r}, and reads {', '.join(read)}: name it in inputs=[...]"
+                f"{operation}: sorts by {self._field!r}, but reads only {', '.join(read)}. Name the field in "
+                "inputs=[...]"
             )
             raise TopologyError(msg)
         if len(added) != len(read):
             msg = (
-                f"{operation}: emits the tuples that it reads, so it needs {len(read)} new fields, not {len(added)}: "
-                "inputs=[...] names what it reads"
+                f"{operation}: emits the {len(read)} fields that it reads, but there are {len(added)} new fields. "
+                "Choose the fields with inputs=[...]"
             )
             raise TopologyError(msg)
 
     def init(self, batch_id: int | None, collector: TridentCollector) -> list[TridentTuple]:
-        """None yet."""
+        """Return an empty list."""
         return []
 
     def aggregate(
         self, value: list[TridentTuple], tup: TridentTuple, collector: TridentCollector
     ) -> list[TridentTuple]:
-        """Keep the tuple while it is among the first."""
+        """Keep the tuple if it is among the first."""
         if self._field is not None:
             value.append(tup)
             if len(value) > 2 * self._n + 1000:
@@ -210,7 +215,7 @@ class FirstN(Aggregator):
         return value
 
     def complete(self, value: list[TridentTuple], collector: TridentCollector) -> None:
-        """Emit them."""
+        """Emit the tuples."""
         for tup in self._first(value):
             collector.emit(list(tup))
 
@@ -224,5 +229,5 @@ class FirstN(Aggregator):
 
 
 def _is_unknown(value: Any) -> bool:
-    """Whether a value has no place in an order: null, and NaN, which is not even equal to itself."""
+    """Return True if a value has no place in an order: null, and NaN, which is not even equal to itself."""
     return value is None or bool(value != value)  # noqa: PLR0124

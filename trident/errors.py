@@ -1,4 +1,4 @@
-"""What can go wrong in topologies and states: one root, each message says what, where, and what to do."""
+"""The errors of topologies and states: one root; each message says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = [
 
 
 class TridentError(KinesisTridentError):
-    """A topology or a state cannot do what was asked."""
+    """A topology or a state cannot do an operation."""
 
 
 class OperationError(TridentError):
-    """An operation does not keep to what it declared; the message names it."""
+    """An operation does not do what it declared; the message names it."""
 
 
 class StateError(TridentError):
@@ -44,7 +44,7 @@ class MissingExtraError(StateError, ImportError):
 
 
 class StaleTransactionError(StateError):
-    """The batch is older than what the store holds: its time has passed, and it was not written."""
+    """The batch is older than the one in the store: it was not written."""
 
 
 class FencedError(StateError):
@@ -52,28 +52,28 @@ class FencedError(StateError):
 
 
 class ConflictError(StateError, FailedException):
-    """Another writer keeps changing the same keys."""
+    """Another writer repeatedly changes the same keys."""
 
 
 class BrokenBatchError(StateError, FailedException):
-    """An update failed halfway, so this batch goes no further: begin it again."""
+    """An update failed halfway, so this batch cannot continue: begin it again."""
 
 
 class ForeignValueError(StateError):
-    """What stands under a key is not a value of this state; it was not overwritten."""
+    """A key holds a value that is not of this state; it was not overwritten."""
 
 
 class SerializationError(StateError):
-    """The serializer cannot take a value, or would not give it back as it was."""
+    """The serializer cannot store a value, or would not return it unchanged."""
 
 
 class StoreError(StateError):
-    """The store refused a request, and would refuse it again: wrong password, no such table, read-only."""
+    """The store refused a request, and would refuse it again: wrong password, missing table, read-only."""
 
 
 class StoreUnavailableError(StateError, FailedException):
-    """The store did not answer, not even after the retries; what was asked may have happened or not."""
+    """The store did not answer, even after the retries; the request may have happened or not."""
 
 
 class ValueTooLargeError(StoreError):
-    """A value is larger than the store takes."""
+    """A value is larger than the store accepts."""

@@ -1,4 +1,4 @@
-"""Which pairs of spout and state are exactly once: the matrix of the document "Trident State"."""
+"""The pairs of spout and state that are exactly-once: the matrix of the document "Trident State"."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from kinesis_trident.trident.state import StateFactory
 __all__ = ["EXACTLY_ONCE", "SPOUTS", "STATES", "GuaranteeWarning", "weakness"]
 
 SPOUTS = ("nontransactional", "transactional", "opaque")
-"""The source's option `spout`."""
+"""The values of the source's option `spout`."""
 
 STATES = ("non_transactional", "transactional", "opaque")
-"""Kinds of state, named like the factories that make them."""
+"""The kinds of state, named like the methods that make them."""
 
 EXACTLY_ONCE = frozenset(
     {("transactional", "transactional"), ("transactional", "opaque"), ("opaque", "opaque")}
@@ -23,7 +23,7 @@ class GuaranteeWarning(UserWarning):
 
 
 def weakness(spout: str, factory: StateFactory) -> str | None:
-    """Why a state is not exactly once with a spout; None if it is."""
+    """Return why a state is not exactly-once with a spout; None if it is."""
     if factory.kind is None:
         return (
             "what the state promises is not known, so nobody can tell. If it makes a replayed batch count once, say so "
@@ -34,15 +34,15 @@ def weakness(spout: str, factory: StateFactory) -> str | None:
         return None
     if kind == "non_transactional":
         return (
-            "a non-transactional state does not know which batch it holds, so a replayed batch counts again. "
-            "Use .opaque() or .transactional()"
+            "a non-transactional state does not store its batch, so a replayed batch counts again. Use .opaque() "
+            "or .transactional()"
         )
     if spout == "nontransactional":
         return (
-            "with spout=nontransactional a replayed batch can hold other records, and a record can be in two. "
-            "Use spout=opaque with .opaque()"
+            "with spout=nontransactional a replayed batch can hold other records, and a record can be in two "
+            "batches. Use spout=opaque with .opaque()"
         )
     return (
-        "with spout=opaque a replayed batch can hold fewer records, when some have expired, and a transactional state "
-        "keeps what the first attempt wrote. Use .opaque(), or spout=transactional"
+        "with spout=opaque a replayed batch can hold fewer records, if some have expired, and a transactional "
+        "state keeps the values of the first attempt. Use .opaque(), or spout=transactional"
     )

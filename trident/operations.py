@@ -1,4 +1,4 @@
-"""Operations on single tuples: functions add fields, filters keep or drop; each record fails by itself."""
+"""Operations on single tuples: functions add fields, filters keep or drop tuples; each record fails separately."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ __all__ = [
 
 
 class Operation:
-    """What functions and filters share: they are made ready once a task, in the process that runs it.
+    """The common part of functions and filters: they are prepared once for each task, in its process.
 
-    A `FailedException` that one raises fails no record: the batch is replayed in place.
+    A `FailedException` fails no record: it replays the batch in place.
     """
 
     def prepare(self, conf: Mapping[str, Any]) -> None:
-        """Called before the first tuple of a task."""
+        """Prepare for a task: called before its first tuple."""
 
     def cleanup(self) -> None:
-        """Called after the last tuple of a task, also after an error."""
+        """Clean up after a task: called after its last tuple, also after an error."""
 
 
 class Function(Operation):
-    """Emits any number of tuples for each one it gets; the new values are added to those it was made from."""
+    """Emits any number of tuples for each input tuple; the new values are added to those of the input tuple."""
 
     def execute(self, tup: TridentTuple, collector: TridentCollector) -> None:
-        """One tuple. An exception fails its record, with everything else that came from it."""
+        """Process one tuple. An exception fails its record, with all other tuples of the record."""
         raise NotImplementedError
 
 
@@ -47,18 +47,18 @@ class ArrowFunction(Operation):
     """A function over whole Arrow batches, for speed."""
 
     def execute(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch | pa.Table, np.ndarray]:
-        """The new columns, and for each of their rows the row of `batch` it comes from, ascending.
+        """Return the new columns, and for each of their rows the input row in `batch`, ascending.
 
-        Where it raises it is called again on halves, so that only the records at fault fail.
+        After an error it is called again on halves, so that only the faulty records fail.
         """
         raise NotImplementedError
 
 
 class Filter(Operation):
-    """Keeps tuples or drops them; a dropped one is done."""
+    """Keeps or drops tuples; a dropped tuple is done."""
 
     def is_keep(self, tup: TridentTuple) -> bool:
-        """Whether the tuple stays. An exception fails its record."""
+        """Return True to keep the tuple. An exception fails its record."""
         raise NotImplementedError
 
 
@@ -70,17 +70,17 @@ class FilterNull(Filter):
     """Drops tuples with a null among their values."""
 
     def is_keep(self, tup: TridentTuple) -> bool:
-        """Whether there is none."""
+        """Return True if no value is null."""
         return all(value is not None for value in tup)
 
 
 class Debug(Filter):
-    """Prints each tuple in the worker that has it, and keeps it."""
+    """Prints each tuple in its worker, and keeps it."""
 
     def __init__(self, name: str = "DEBUG") -> None:
         self._name = name
 
     def is_keep(self, tup: TridentTuple) -> bool:
-        """Always."""
+        """Print the tuple and keep it."""
         print(f"<{self._name}> {list(tup)}", flush=True)
         return True

@@ -1,4 +1,4 @@
-"""Queries of the states that Trident's own aggregations keep."""
+"""Queries of the states of Trident's own aggregations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["MapGet", "SnapshotGet"]
 
 
 class MapGet(QueryFunction[ReadOnlyMapState[Any], Any]):
-    """The value under the key that the tuple's fields are; null where there is none."""
+    """Looks up the value of the key in the tuple's fields; null if there is none."""
 
     gives: ClassVar[int | None] = 1
 
@@ -26,7 +26,7 @@ class MapGet(QueryFunction[ReadOnlyMapState[Any], Any]):
 
 
 class SnapshotGet(QueryFunction[ReadOnlySnapshottable[Any], Any]):
-    """The one value of a global aggregation, for every tuple."""
+    """Looks up the value of a global aggregation, for every tuple."""
 
     gives: ClassVar[int | None] = 1
 

@@ -1,18 +1,17 @@
 """States as Trident defines them (`org.apache.storm.trident.state`), with Python names.
 
-A batch updates a state between `begin_commit(txid)` and `commit(txid)`. Batches come strictly one after the other, a
-failed one again with its txid; on that alone exactly-once rests.
+A batch updates a state between `begin_commit(txid)` and `commit(txid)`. Batches come strictly one after the other,
+and a failed one comes again with its txid; exactly-once depends only on that.
 
-A task that was cancelled may still be running. What it can do to a state is bounded in three ways:
+A task that was cancelled may still be running. Its effect on a state is limited in three ways:
 
-- A txid below the stored one is refused.
-- A write replaces exactly what its computation started from, or nothing (compare and set).
-- `conf[ATTEMPT]` numbers the attempts at a batch, rising, also from one run of the query to the next.
-Beginning a batch
-  raises the state's fence to (txid, attempt); a task that finds the fence above its own stops. It looks after it has
-  read its keys and before it writes them: what it read before the fence rose is changed by the newer attempt, so its
-  compare-and-set fails, or the newer attempt reads what it wrote. Without an attempt number the first two hold, and a
-  late task can write what its own attempt at the same txid computed: the same, unless a replay holds other records.
+- A txid below the stored one is refused. - A write replaces exactly the value from which its computation started,
+or nothing (compare and set). - `conf[ATTEMPT]` numbers the attempts at a batch, rising, also from one run of the
+query to the next. Beginning a batch raises the state's fence to (txid, attempt); a task that finds the fence above
+its own stops. It looks after it has read its keys and before it writes them: what it read before the fence rose is
+changed by the newer attempt, so its compare-and-set fails, or the newer attempt reads what it wrote. Without an
+attempt number the first two hold, and a late task can write what its own attempt at the same txid computed: the
+same, unless a replay holds other records.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ R = TypeVar("R")
 S = TypeVar("S", bound="State")
 
 Key = tuple[Any, ...]
-"""The values of the group fields."""
+"""The key of a group: the values of the group fields."""
 
 ATTEMPT = "trident.attempt"
-"""The entry of `conf` that numbers the attempts at a batch: an int that rises with each, restarts included."""
+"""The entry of `conf` with the number of the attempt at a batch: an int that rises with each, also over restarts."""
 
 
 class StateType(Enum):
-    """What a state promises, and with that what it stores. Named as the kinds of spout are."""
+    """The guarantee of a state, which decides what it stores. Named like the kinds of spout."""
 
     NON_TRANSACTIONAL = "nontransactional"
     TRANSACTIONAL = "transactional"
@@ -64,15 +63,15 @@ class StateType(Enum):
 
 
 class State(ABC):
-    """Anything a topology keeps. How it is read and updated is between it, its updaters and its queries."""
+    """Any state of a topology. Its updaters and queries define how it is read and updated."""
 
     @abstractmethod
     def begin_commit(self, txid: int | None) -> None:
-        """The updates of a batch follow. None: of a batch without a transaction. Called again when it is replayed."""
+        """Begin the updates of a batch; None: a batch without a transaction. Called again in a replay."""
 
     @abstractmethod
     def commit(self, txid: int | None) -> None:
-        """The updates of the batch were made; they are durable on return."""
+        """Commit the updates of the batch; they are durable on return."""
 
 
 class ReadOnlyState(State):
@@ -84,7 +83,7 @@ class ReadOnlyState(State):
         Raises:
             NotImplementedError: always.
         """
-        msg = f"{type(self).__name__} is read-only: query it, and update the state that it shows"
+        msg = f"{type(self).__name__} is read-only. Only query it, and update the underlying state"
         raise NotImplementedError(msg)
 
     def commit(self, txid: int | None) -> None:
@@ -97,22 +96,22 @@ class ReadOnlyState(State):
 
 
 class StateFactory(ABC):
-    """Makes a state where a task needs it; travels to the executors, so it must pickle."""
+    """Makes states in tasks; it travels to the executors, so it must pickle."""
 
     kind: StateType | None = None
-    """What its states promise. None: nobody knows, so a topology warns, and refuses it with `strict=True`."""
+    """The guarantee of its states. None: unknown, so a topology warns, and refuses it with `strict=True`."""
 
     driver_local: ClassVar[bool] = False
-    """The state lives in the driver's process: all its updates and queries run there, in one partition."""
+    """True if the state is in the driver's process: all its updates and queries run there, in one partition."""
 
     @property
     def place(self) -> Hashable:
-        """Where its states are: a topology updates no place twice. Here the factory itself."""
+        """Return the place of its states: a topology updates no place twice. By default the factory itself."""
         return id(self)
 
     @abstractmethod
     def make_state(self, conf: Mapping[str, Any], partition_index: int, num_partitions: int) -> Any:
-        """The state of one partition.
+        """Make the state of one partition.
 
         Args:
             conf: of the topology; see `ATTEMPT`.
@@ -120,33 +119,33 @@ class StateFactory(ABC):
             num_partitions: of the operation that updates it.
 
         Returns:
-            The state: of whatever class its updaters and queries ask for.
+            The state, of a class that its updaters and queries accept.
         """
 
 
 class ValueUpdater(ABC, Generic[T]):
-    """What to make of a stored value. Pure: it may be called again when another writer was faster."""
+    """Updates a stored value. Pure: it may be called again if another writer was faster."""
 
     @abstractmethod
     def update(self, stored: T | None) -> T:
-        """The new value; `stored` is None when there is none."""
+        """Return the new value; `stored` is None if there is none."""
 
 
 class Combiner(Protocol):
     """The part of a combiner aggregator that states use."""
 
     def combine(self, a: Any, b: Any) -> Any:
-        """Two partial results as one."""
+        """Combine two partial results."""
 
 
 class Reducer(Protocol):
     """The part of a reducer aggregator that states use."""
 
     def init(self) -> Any:
-        """The result of no tuples."""
+        """Return the result of no tuples."""
 
     def reduce(self, current: Any, tuple_: Any) -> Any:
-        """The result with one tuple more."""
+        """Return the result with one more tuple."""
 
 
 class CombinerValueUpdater(ValueUpdater[T]):
@@ -157,7 +156,7 @@ class CombinerValueUpdater(ValueUpdater[T]):
         self._partial = partial
 
     def update(self, stored: T | None) -> T:
-        """The partial result where nothing is stored, else both combined."""
+        """Return the partial result if nothing is stored, else both combined."""
         if stored is None:
             return self._partial
         result: T = self._combiner.combine(stored, self._partial)
@@ -172,7 +171,7 @@ class ReducerValueUpdater(ValueUpdater[T]):
         self._tuples = tuples
 
     def update(self, stored: T | None) -> T:
-        """The stored value, or the reducer's first, with all tuples in it."""
+        """Return the stored value, or the reducer's first, with all tuples added."""
         value: Any = self._reducer.init() if stored is None else stored
         for tuple_ in self._tuples:
             value = self._reducer.reduce(value, tuple_)
@@ -185,18 +184,18 @@ class ReadOnlyMapState(State, Generic[T]):
 
     @abstractmethod
     def multi_get(self, keys: Sequence[Key]) -> list[T | None]:
-        """The value of each key, None where there is none.
+        """Return the value of each key, None if there is none.
 
-        In a batch that is being replayed an opaque state gives the values from before it, until it updates them.
+        In a replayed batch an opaque state returns the values from before the batch, until it updates them.
         """
 
 
 class MapState(ReadOnlyMapState[T]):
-    """Values by key, updated a batch at a time. What grouped aggregations need."""
+    """Values by key, updated a batch at a time, as grouped aggregations need them."""
 
     @abstractmethod
     def multi_update(self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[T]]) -> list[T | None]:
-        """Update each key; a key that comes twice is updated twice, in order.
+        """Update each key; a key that occurs twice is updated twice, in order.
 
         Returns:
             The new value of each key, in the order of `keys`.
@@ -204,17 +203,17 @@ class MapState(ReadOnlyMapState[T]):
 
     @abstractmethod
     def multi_put(self, keys: Sequence[Key], values: Sequence[T | None]) -> None:
-        """Set each key, whatever was there."""
+        """Set each key unconditionally."""
 
     def multi_combine(
         self, keys: Sequence[Key], combine: Callable[[Any, Any], Any], partials: Sequence[Any]
     ) -> list[T | None]:
-        """`multi_update` with one function for all keys, in bulk.
+        """Update each key with one function for all keys, in bulk.
 
         Args:
-            keys: of the groups.
-            combine: of two values; a function in C, such as `operator.add` or `max`, is the fastest.
-            partials: what the batch adds to each key, in the serializer's types (not numpy's).
+            keys: the keys of the groups.
+            combine: combines two values; a function in C, such as `operator.add` or `max`, is the fastest.
+            partials: the values that the batch adds to each key, in the serializer's types (not numpy's).
 
         Returns:
             The new value of each key, in the order of `keys`.
@@ -225,11 +224,11 @@ class MapState(ReadOnlyMapState[T]):
 
 
 class RemovableMapState(MapState[T]):
-    """Values by key that can be removed again."""
+    """Values by key that can be removed."""
 
     @abstractmethod
     def multi_remove(self, keys: Sequence[Key]) -> None:
-        """Remove each key: gone at once, back in a replay of the batch, gone for good in the next one."""
+        """Remove each key: a replay of the batch brings it back, the next batch removes it for good."""
 
 
 class ReadOnlySnapshottable(State, Generic[T]):
@@ -237,11 +236,11 @@ class ReadOnlySnapshottable(State, Generic[T]):
 
     @abstractmethod
     def get(self) -> T | None:
-        """The value, None when there is none."""
+        """Return the value, None if there is none."""
 
 
 class Snapshottable(ReadOnlySnapshottable[T]):
-    """One value, updated a batch at a time. What global aggregations need."""
+    """One value, updated a batch at a time, as global aggregations need it."""
 
     @abstractmethod
     def update(self, updater: ValueUpdater[T]) -> T | None:
@@ -249,21 +248,21 @@ class Snapshottable(ReadOnlySnapshottable[T]):
 
     @abstractmethod
     def set(self, value: T | None) -> None:
-        """Set the value, whatever was there."""
+        """Set the value unconditionally."""
 
 
 class Collector(Protocol):
-    """Takes what an operation emits."""
+    """Receives the tuples that an operation emits."""
 
     def emit(self, values: Sequence[Any]) -> None:
         """Emit one tuple: a value for each of the operation's output fields."""
 
 
 class StateUpdater(ABC, Generic[S]):
-    """Updates a state with the tuples of a batch; what it emits is the new values stream."""
+    """Updates a state with the tuples of a batch; the tuples that it emits are the new values stream."""
 
     def prepare(self, conf: Mapping[str, Any]) -> None:
-        """Called once before the first batch of a task."""
+        """Prepare for a task: called once, before its first batch."""
         return
 
     @abstractmethod
@@ -271,7 +270,7 @@ class StateUpdater(ABC, Generic[S]):
         """Update the state with one partition of a batch, never an empty one."""
 
     def cleanup(self) -> None:
-        """Called once after the last batch of a task."""
+        """Clean up after a task: called once, after its last batch."""
         return
 
 
@@ -279,27 +278,27 @@ class QueryFunction(ABC, Generic[S, R]):
     """Queries a state for the tuples of a batch."""
 
     gives: ClassVar[int | None] = None
-    """How many values `execute` emits at a time, so how many new fields there must be. None: the user says."""
+    """The number of values that `execute` emits at a time, so of new fields. None: the user declares it."""
 
     def prepare(self, conf: Mapping[str, Any]) -> None:
-        """Called once before the first batch of a task."""
+        """Prepare for a task: called once, before its first batch."""
         return
 
     @abstractmethod
     def batch_retrieve(self, state: S, tuples: Sequence[Any]) -> Sequence[R]:
-        """One result for each tuple, in order."""
+        """Return one result for each tuple, in order."""
 
     @abstractmethod
     def execute(self, tuple_: Any, result: R, collector: Collector) -> None:
-        """Emit what comes of a tuple and its result."""
+        """Emit tuples for a tuple and its result."""
 
     def cleanup(self) -> None:
-        """Called once after the last batch of a task."""
+        """Clean up after a task: called once, after its last batch."""
         return
 
 
 class _Function:
-    """A function in the place of a combiner."""
+    """A function in the role of a combiner."""
 
     def __init__(self, combine: Callable[[Any, Any], Any]) -> None:
         self.combine = combine

@@ -1,4 +1,4 @@
-"""Streams as a user writes them down: each call checks its fields and adds a node to the topology."""
+"""The streams of a topology: each call checks its fields and adds a node."""
 
 from __future__ import annotations
 
@@ -53,56 +53,62 @@ __all__ = ["GroupedStream", "Stream", "TridentState"]
 
 @dataclass(frozen=True, slots=True)
 class TridentState:
-    """A state in a topology: to be queried, and, if the topology updates it, the source of its new values."""
+    """A state in a topology: it can be queried, and, if the topology updates it, its new values are a stream."""
 
     factory: StateFactory
     node: UpdateNode | None = None
 
     def new_values_stream(self) -> Stream:
-        """What the updates emit: of `persistent_aggregate` the group fields and the new value.
+        """Return the stream that the updates emit: for `persistent_aggregate` the group fields and the new value.
 
-        Its consumers run when the states of the batch are updated: where one fails, the batch does, not a record.
+        Its consumers run when the states of the batch are updated: a failure there fails the batch, not a record.
 
         Raises:
             TopologyError: the state is static.
         """
         if self.node is None:
-            msg = "new_values_stream: a static state is not updated by this topology, so it has no new values"
+            msg = (
+                "new_values_stream: this topology does not update a static state, so it has no new values. Query "
+                "it instead"
+            )
             raise TopologyError(msg)
         return Stream(self.node)
 
     def parallelism_hint(self, partitions: int) -> TridentState:
-        """Update the state in that many partitions; without it in as many as Spark runs side by side."""
+        """Update the state in that many partitions; by default in as many as Spark runs in parallel."""
         if self.node is None or partitions < 1:
-            msg = f"parallelism_hint({partitions}): at least 1, and of a state that the topology updates"
+            msg = (
+                f"parallelism_hint({partitions}) is not valid here. Give at least 1, for a state that the "
+                "topology updates"
+            )
             raise TopologyError(msg)
         self.node.partitions = partitions
         return self
 
 
 class _Aggregations(ABC):
-    """What can be made of all tuples, or of those of each group."""
+    """The aggregations of all tuples, or of those of each group."""
 
     __slots__ = ()
 
     @abstractmethod
     def _grouped(self) -> tuple[Node, tuple[str, ...]]:
-        """The tuples, and what they are grouped by."""
+        """Return the tuples and their group fields."""
 
     def aggregate(self, aggregator: AnyAggregator, new: Fields, inputs: Names | None = None) -> Stream:
-        """One value (or whatever an `Aggregator` emits) of all tuples of a batch, or after the fields of each group.
+        """Aggregate all tuples of a batch, or those of each group, to one value (or what an `Aggregator` emits).
 
         Raises:
-            TopologyError: a field is unknown, or there are more or fewer new ones than the aggregator gives.
+            TopologyError: a field is unknown, or the number of new ones differs from the aggregator's.
         """
         return Stream(aggregate_node(*self._grouped(), aggregator, new, inputs, "aggregate"))
 
     def min_by(self, field: str) -> Stream:
-        """The whole tuple with the least value in a field, of all tuples of a batch or of each group."""
+        """Keep the whole tuple with the least value in a field, of all tuples of a batch or of each group."""
         return self._extreme("min_by", field, reverse=False)
 
     def max_by(self, field: str) -> Stream:
-        """The whole tuple with the greatest value in a field, of all tuples of a batch or of each group."""
+        """Keep the whole tuple with the greatest value in a field, of all tuples of a batch or of each group."""
         return self._extreme("max_by", field, reverse=True)
 
     def persistent_aggregate(
@@ -112,7 +118,7 @@ class _Aggregations(ABC):
         new: Fields,
         inputs: Names | None = None,
     ) -> TridentState:
-        """Keep one value in a state of each group that ever came, a `MapState`, or of all tuples, a `Snapshottable`.
+        """Keep a value in a state: of each group that ever came (a `MapState`), or of all tuples (a `Snapshottable`).
 
         Raises:
             TopologyError: a field is unknown, or there is not exactly one new one.
@@ -122,7 +128,10 @@ class _Aggregations(ABC):
     def _extreme(self, name: str, field: str, *, reverse: bool) -> Stream:
         node, keys = self._grouped()
         if len(chosen([field], node.schema, name)) != 1 or field in keys:
-            msg = f"{name}: the tuples are grouped by {field!r}, so all of a group have the same"
+            msg = (
+                f"{name}: the tuples are grouped by {field!r}, which is the same in all of a group. Choose "
+                "another field"
+            )
             raise TopologyError(msg)
         others = StructType([one for one in node.schema if one.name not in keys])
         first = FirstN(1, field, reverse=reverse)
@@ -131,7 +140,7 @@ class _Aggregations(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Stream(Groupings, _Aggregations):
-    """Tuples with named fields. No call changes a stream: each gives a new one, so a stream can have many branches."""
+    """Tuples with named fields. No call changes a stream: each returns a new one, so a stream can have branches."""
 
     node: Node
 
@@ -147,13 +156,13 @@ class Stream(Groupings, _Aggregations):
 
     @property
     def df(self) -> DataFrame:
-        """What comes of a stream over a batch DataFrame.
+        """The result of a stream over a batch DataFrame.
 
         Raises:
-            TopologyError: the stream is of Kinesis; its rows exist batch by batch, so use `transform`.
+            TopologyError: the stream reads Kinesis; its rows come batch by batch, so use `transform`.
         """
         if any(spout.in_batches for spout in self.node.spouts):
-            msg = "df: these tuples come batch by batch; use .transform(fn), which sees each batch as a DataFrame"
+            msg = "df: these tuples come batch by batch. Use .transform(fn), which gets each batch as a DataFrame"
             raise TopologyError(msg)
         spark = SparkSession.builder.getOrCreate()
         rows = {spout: spout.rows for spout in self.node.spouts}
@@ -161,18 +170,18 @@ class Stream(Groupings, _Aggregations):
         return Attempt(rows, facts).frame(self.node).select(*self.fields)
 
     def each(self, fields: Names, operation: Function | ArrowFunction | Filter, new: Fields = ()) -> Stream:
-        """Run a function, whose `new` fields are added, or a filter, which has none, on these fields of each tuple.
+        """Run a function, which adds its `new` fields, or a filter, which adds none, on these fields of each tuple.
 
-        A record whose tuple raises fails: it is not in any state of this batch, and comes back in a later one.
+        An exception for a tuple fails its record: it is in no state of this batch, and comes back in a later one.
 
         Raises:
-            TopologyError: a field is unknown, or a new one is there already.
+            TopologyError: a field is unknown, or a new one exists already.
         """
         name = f"each({name_of(operation)})"
         inputs = chosen(fields, self.schema, name)
         if isinstance(operation, Filter):
             if len(new):
-                msg = f"{name}: a filter adds no fields; leave {new!r} out, or make it a Function"
+                msg = f"{name}: a filter adds no fields. Omit {new!r}, or make it a Function"
                 raise TopologyError(msg)
             return self._row(name, FilterStep(name, operation, inputs, arrow(self.schema)), self.schema)
         added = new_fields(new, name)
@@ -181,21 +190,21 @@ class Stream(Groupings, _Aggregations):
     def filter(
         self, condition: Filter | Callable[[TridentTuple], Any], fields: Names | None = None
     ) -> Stream:
-        """Keep the tuples for which the condition holds; it sees these fields, or all."""
+        """Keep the tuples for which the condition is true; it gets these fields, or all."""
         if isinstance(condition, type) and issubclass(condition, Operation):
             check_given(condition, Filter, "filter")
         keep = condition if isinstance(condition, Filter) else Keep(condition)
         return self.each(self.fields if fields is None else fields, keep)
 
     def map(self, function: Callable[[TridentTuple], Sequence[Any]], fields: Fields) -> Stream:
-        """One new tuple, a list of values, in the place of each; only the new fields remain."""
+        """Replace each tuple by one new tuple, a list of values; only the new fields remain."""
         name = f"map({name_of(function)})"
         return Stream(
             function_node(self.node, name, One(function), self.fields, new_fields(fields, name), StructType())
         )
 
     def flat_map(self, function: Callable[[TridentTuple], Sequence[Sequence[Any]]], fields: Fields) -> Stream:
-        """Any number of new tuples, a list of lists of values, in the place of each; only the new fields remain."""
+        """Replace each tuple by any number of new ones, a list of lists of values; only the new fields remain."""
         name = f"flat_map({name_of(function)})"
         return Stream(
             function_node(
@@ -207,7 +216,7 @@ class Stream(Groupings, _Aggregations):
         """Keep only these fields, in this order."""
         names = chosen(fields, self.schema, "project")
         if not names:
-            msg = "project: no fields"
+            msg = "project: there are no fields. Name at least one"
             raise TopologyError(msg)
         schema = StructType([self.schema[name] for name in names])
         return self._row("project", ProjectStep(arrow(schema)), schema)
@@ -215,26 +224,26 @@ class Stream(Groupings, _Aggregations):
     def state_query(
         self, state: TridentState, fields: Names, query: QueryFunction[Any, Any], new: Fields = ()
     ) -> Stream:
-        """Ask a state about these fields of each tuple, a batch of tuples at a time, and add the answer's fields.
+        """Query a state with these fields of each tuple, a batch of tuples at a time, and add the answer's fields.
 
-        The state is read as it is, outside of any transaction. One that this stream's own batches update can be
-        queried only from what comes after the verdict of the batch (an aggregation, a transform, new values), which
-        sees the batch's own updates of the states declared before.
+        The state is read outside of any transaction. A state that this stream's own batches update can be queried
+        only after the verdict of the batch (in an aggregation, a transform, new values), which sees the batch's own
+        updates of the states declared before.
 
         Raises:
-            TopologyError: a field is unknown, there are more or fewer than the query takes or gives, or the answer
-                decides about records and would be another in a replay.
+            TopologyError: a field is unknown, their number does not fit the query, or the answer decides about
+                records and would differ in a replay.
         """
         name = f"state_query({name_of(query)})"
         check_given(query, QueryFunction, name)
-        check_given(state, TridentState, name, "new_static_state(factory) makes one of a factory")
+        check_given(state, TridentState, name, "make one with new_static_state(factory)")
         inputs = chosen(fields, self.schema, name)
         updated = state.node
         if updated is not None and self.node.tracked and updated.spouts & self.node.spouts:
             msg = (
-                f"{name}: the state is updated by the same batch. Which records succeed is decided before that, and a "
-                "replay, which finds the state updated, could decide otherwise. Query it from its new_values_stream(), "
-                "after an aggregation or .transform(), or from the stream of another spout"
+                f"{name}: the state is updated by the same batch. Which records succeed is decided before that, "
+                "and a replay, which finds the state updated, could decide differently. Query it from its "
+                "new_values_stream(), after an aggregation or .transform(), or from the stream of another spout"
             )
             raise TopologyError(msg)
         if state.factory.driver_local and self.node.tracked:
@@ -245,12 +254,15 @@ class Stream(Groupings, _Aggregations):
             raise TopologyError(msg)
         added = new_fields(new, name)
         if query.gives is not None and len(added) != query.gives:
-            msg = f"{name}: gives {query.gives} values, so it needs as many new fields, not {len(added)}"
+            msg = (
+                f"{name}: the query returns {query.gives} values, but there are {len(added)} new fields. Give one "
+                "field for each"
+            )
             raise TopologyError(msg)
         keys = updated.keys if isinstance(updated, PersistentAggregateNode) else ()
         if isinstance(query, MapGet) and (not inputs or (keys and len(inputs) != len(keys))):
             what = f"its keys have {len(keys)} ({', '.join(keys)})" if keys else "name those that are the key"
-            msg = f"{name}: looks up {len(inputs)} fields in the state; {what}"
+            msg = f"{name}: there are {len(inputs)} key fields for the state; {what}"
             raise TopologyError(msg)
         schema = appended(self.schema, added, name)
         step = QueryStep(name, state.factory, query, inputs, arrow(added), arrow(self.schema))
@@ -260,27 +272,27 @@ class Stream(Groupings, _Aggregations):
         """Group the tuples that have the same values in these fields.
 
         Raises:
-            TopologyError: a field is unknown, or holds maps or structs, which are no keys.
+            TopologyError: a field is unknown, or holds maps or structs, which cannot be keys.
         """
         names = key_fields(fields, self.schema, "group_by")
         if not names:
-            msg = "group_by: no fields; aggregate the stream itself for one value in all"
+            msg = "group_by: there are no fields. Aggregate the stream itself for one value of all tuples"
             raise TopologyError(msg)
         return GroupedStream(self, names)
 
     def partition_aggregate(
         self, aggregator: AnyAggregator, new: Fields, inputs: Names | None = None
     ) -> Stream:
-        """Like `aggregate`, for each partition of a batch by itself."""
+        """Aggregate as `aggregate` does, but each partition of a batch separately."""
         return Stream(aggregate_node(self.node, None, aggregator, new, inputs, "partition_aggregate"))
 
     def partition_persist(
         self, state: StateFactory, fields: Names, updater: StateUpdater[Any], new: Fields = ()
     ) -> TridentState:
-        """Update a state with these fields of the tuples, a partition at a time; what is emitted are its new values.
+        """Update a state with these fields of the tuples, by partition; the emitted tuples are its new values.
 
         Raises:
-            TopologyError: a field is unknown, or these are no factory of states and updater.
+            TopologyError: a field is unknown, or the arguments are not a factory of states and an updater.
         """
         name = f"partition_persist({name_of(updater)})"
         check_given(updater, StateUpdater, name)
@@ -291,26 +303,26 @@ class Stream(Groupings, _Aggregations):
         )
 
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
-        """Plain DataFrame code: any function from DataFrame to DataFrame.
+        """Apply plain DataFrame code: any function from DataFrame to DataFrame.
 
-        It sees the tuples whose records succeeded. An error in it stops the query, which replays the batch when it is
-        started again; a `FailedException` replays it in place. It is called once now, with no rows, to know
-        its fields.
+        It gets the tuples whose records succeeded. An error in it stops the query, which replays the batch when it
+        starts again; a `FailedException` replays the batch in place. The function is called once now, without rows,
+        to determine its fields.
 
         Raises:
-            TopologyError: it raises, or gives something else than a DataFrame with fields.
+            TopologyError: it raises an error, or does not return a DataFrame with fields.
         """
         name = f"transform({name_of(function)})"
         try:
             result = function(SparkSession.builder.getOrCreate().createDataFrame([], self.schema))
             schema = result.schema
         except Exception as error:
-            msg = f"{name}: called with a DataFrame of {', '.join(self.fields)} it failed: {error}"
+            msg = f"{name}: the function failed for a DataFrame with the fields {', '.join(self.fields)}: {error}"
             raise TopologyError(msg) from error
         return Stream(TransformNode(name, schema, (self.node,), function))
 
     def merge(self, *others: Stream) -> Stream:
-        """All tuples of several streams with the same fields and types.
+        """Merge all tuples of several streams with the same fields and types.
 
         Raises:
             TopologyError: the fields differ, or the streams come from different spouts.
@@ -322,11 +334,11 @@ class Stream(Groupings, _Aggregations):
     ) -> Stream:
         """Join the tuples of a batch with those of another stream of the batch, or of a batch DataFrame.
 
-        The fields joined on come first, then the others of this stream, then those of the other one; `new` names them
-        all. `how` as in Spark: `inner`, `left`, `right`, `full`.
+        The fields joined on come first, then the others of this stream, then those of the other one; `new` names
+        them all. `how`: as in Spark, `inner`, `left`, `right` or `full`.
 
         Raises:
-            TopologyError: the fields do not fit together, or the streams come from different spouts.
+            TopologyError: the fields do not match, or the streams come from different spouts.
         """
         return Stream(join_node(self.node, fields, other.node, other_fields, new, how))
 

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.bolt.foreach_batch import Process, start_query
+from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.storm.spout import KinesisSpout
 from kinesis_trident.spout.graceful_stop import stop
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
@@ -28,7 +28,7 @@ from kinesis_trident.trident.stream import Stream, TridentState
 __all__ = ["RunningTopology", "TridentTopology"]
 
 _POLL = 0.2
-"""Seconds between two looks at the queries of a topology."""
+"""The seconds between two checks of a topology's queries."""
 
 
 class TridentTopology:
@@ -41,7 +41,7 @@ class TridentTopology:
             .persistent_aggregate(RedisState.opaque("redis://..."), Count(), ["count"]))
         topology.start(checkpointLocation=...)
 
-    Every stream of Kinesis runs as a query of its own, with batches and txids of its own.
+    Every Kinesis stream runs as a separate query, with its own batches and txids.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -51,19 +51,19 @@ class TridentTopology:
     def new_stream(self, name: str, spout: DataFrame | KinesisSpout) -> Stream:
         """Add a stream of tuples with the columns of the source, behind the fields of the spout's `scheme`.
 
-        Without the spout's `tracking` no record fails by itself: where an operation raises, the batch is replayed in
-        place. A batch DataFrame makes a stream outside of any transaction: its `df` is what comes of it.
+        Without the spout's `tracking` no record fails separately: an error in an operation replays the batch in
+        place. A batch DataFrame makes a stream outside of any transaction: its `df` is the result.
 
         Args:
-            name: the stream's, in messages and in the folder of its checkpoint.
+            name: the stream's name, in messages and in the folder of its checkpoint.
             spout: a `KinesisSpout`, or a `kinesis-trident` DataFrame as `load()` returned it, or a batch DataFrame.
 
         Raises:
-            TopologyError: the name is taken, `spout` is neither, the DataFrame cannot be tracked, the option `ackMode`
-                is `explicit`, or `scheme` cannot be used.
+            TopologyError: the name is used already, `spout` is not one of these, the DataFrame cannot be tracked,
+                the option `ackMode` is `explicit`, or `scheme` cannot be used.
         """
         if name in self._spouts:
-            msg = f"new_stream: there is a stream {name!r} already"
+            msg = f"new_stream: there already is a stream {name!r}. Choose another name"
             raise TopologyError(msg)
         scheme: Mapping[str, str] = {}
         tracking, added = True, []
@@ -76,15 +76,15 @@ class TridentTopology:
         if rows.isStreaming:
             if not is_bare(rows):
                 msg = (
-                    f"new_stream({name!r}): takes the DataFrame as load() returned it: rows that were filtered or "
-                    "changed before could not be told from rows that were lost. Use each, filter or transform"
+                    f"new_stream({name!r}) needs the DataFrame as load() returned it: rows that were filtered or "
+                    "changed before cannot be distinguished from lost rows. Use each, filter or transform"
                 )
                 raise TopologyError(msg)
             options = options_of(rows)
             if options.ack_mode == "explicit":
                 msg = (
-                    f"new_stream({name!r}): ackMode=explicit is for sinks that confirm later. A topology decides in "
-                    "each batch what became of its records, before it updates a state: leave ackMode out, or use "
+                    f"new_stream({name!r}): ackMode=explicit is for sinks that confirm later, but a topology "
+                    "decides about the records of each batch before it updates a state. Omit ackMode, or use "
                     "reliable() (docs/acks.md)"
                 )
                 raise TopologyError(msg)
@@ -96,10 +96,10 @@ class TridentTopology:
         return Stream(node)
 
     def new_static_state(self, factory: StateFactory) -> TridentState:
-        """A state that the topology queries and does not update.
+        """Add a state that the topology queries and does not update.
 
         Raises:
-            TopologyError: it is no factory of states.
+            TopologyError: it is not a factory of states.
         """
         check_factory(factory, "new_static_state")
         return TridentState(factory)
@@ -113,28 +113,31 @@ class TridentTopology:
         batch_retries: int = 3,
         strict: bool = False,
     ) -> RunningTopology:
-        """Start a query for each stream of Kinesis.
+        """Start a query for each Kinesis stream.
 
         Args:
             checkpointLocation: the folder of Spark's checkpoint; several streams have folders of their names in it.
-            queryName: the query's name; of several streams each has `queryName-<its name>`.
+            queryName: the query's name; with several streams each query is named `queryName-<stream>`.
             trigger: what `DataStreamWriter.trigger` takes, as in `{"availableNow": True}`.
-            batch_retries: how often a batch that fails as a whole is tried again in place, with its txid, before the
-                query stops.
-            strict: refuse a pair of spout and state that is not exactly once, instead of warning.
+            batch_retries: the number of times that a batch that fails as a whole is tried again in place, with its
+                txid, before the query stops.
+            strict: refuse a pair of spout and state that is not exactly-once, instead of a warning.
 
         Raises:
-            TopologyError: there is no stream of Kinesis, a stream leads nowhere, two of its updates go to one state, or
+            TopologyError: there is no Kinesis stream, a stream is not used, two updates go to one state, or
                 `strict` refuses a state.
         """
         spouts = [spout for spout in self._spouts.values() if spout.options is not None]
         if not spouts:
-            msg = "start: the topology has no stream of Kinesis; call new_stream with a kinesis-trident DataFrame"
+            msg = (
+                "start: the topology has no Kinesis stream. Call new_stream with a KinesisSpout or a "
+                "kinesis-trident DataFrame"
+            )
             raise TopologyError(msg)
         parts = {spout: _below(spout) for spout in spouts}
         for spout, nodes in parts.items():
             if len(nodes) == 1:
-                msg = f"start: nothing is done with the stream {spout.name!r}"
+                msg = f"start: the stream {spout.name!r} is not used. Add operations to it, or remove it"
                 raise TopologyError(msg)
             _check_guarantees(spout, nodes, strict=strict)
         check_places(parts)
@@ -146,13 +149,13 @@ class TridentTopology:
                 attempts = TopologyAttempts(spout, nodes, self._partitions())
                 queries[spout.name] = start_query(
                     spout.rows,
-                    Process(spout.options, attempts, batch_retries),
+                    BatchHandler(spout.options, attempts, batch_retries),
                     checkpointLocation=checkpointLocation if one else f"{checkpointLocation}/{spout.name}",
                     queryName=queryName if one or queryName is None else f"{queryName}-{spout.name}",
                     trigger=trigger,
                 )
         except BaseException:
-            # Nobody else could stop those that run.
+            # Nothing else could stop the queries that run.
             for query in queries.values():
                 query.stop()
             raise
@@ -164,28 +167,28 @@ class TridentTopology:
 
 @dataclass(frozen=True, slots=True)
 class RunningTopology:
-    """A topology that was started: `queries` are Spark's, by the names of the streams."""
+    """A running topology: `queries` are Spark's queries, by the names of the streams."""
 
     queries: Mapping[str, StreamingQuery]
 
     @property
     def is_active(self) -> bool:
-        """Whether all its queries run."""
+        """True while all its queries run."""
         return all(query.isActive for query in self.queries.values())
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until every query has ended, for at most `timeout` seconds.
 
         Returns:
-            Whether all have ended.
+            True if all have ended.
 
         Raises:
-            StreamingQueryException: a query failed. It is raised at once; the other queries go on until `stop`.
+            StreamingQueryException: a query failed. It is raised at once; the other queries run until `stop`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         waiting = list(self.queries.values())
         while True:
-            # Whether they run is asked before their errors: a query that ends in between is asked once more.
+            # Check first if they run, then their errors: a query that ends in between is checked once more.
             running = [query for query in waiting if query.isActive]
             for query in waiting:
                 error = query.exception()
@@ -195,34 +198,34 @@ class RunningTopology:
             if not waiting:
                 return True
             left = _POLL if deadline is None else min(_POLL, deadline - time.monotonic())
-            # Spark counts whole milliseconds, and wants one.
+            # Spark counts whole milliseconds, and needs at least one.
             if left < 0.001:
                 return False
             waiting[0].awaitTermination(left)  # type: ignore[arg-type]
 
     def stop(self, timeout: float | None = None) -> None:
-        """Stop all queries gracefully: the batch in hand of each ends and is settled.
+        """Stop all queries gracefully: the current batch of each ends and is settled.
 
         Args:
-            timeout: seconds to wait for the batches in hand; None for as long as they take.
+            timeout: seconds to wait for the current batches; None for as long as they take.
 
         Raises:
-            StopTimeoutError: a batch did not end in time; its query runs on as before.
+            StopTimeoutError: a batch did not end in time; its query continues.
             StreamingQueryException: a query failed.
         """
         stop(self, timeout)
 
 
 def _frame(name: str, spout: object) -> DataFrame:
-    """Check that what is no `KinesisSpout` is a DataFrame.
+    """Check that a spout other than a `KinesisSpout` is a DataFrame.
 
     Raises:
-        TopologyError: it is none.
+        TopologyError: it is not.
     """
     if not isinstance(spout, DataFrame):
         msg = (
-            f"new_stream({name!r}): {type(spout).__name__} is no stream; give KinesisSpout(streamName=..., ...) or the "
-            "DataFrame that readStream.format('kinesis-trident').load() returned"
+            f"new_stream({name!r}): {type(spout).__name__} is not a stream. Give KinesisSpout(streamName=..., "
+            "...) or the DataFrame that readStream.format('kinesis-trident').load() returned"
         )
         raise TopologyError(msg)
     return spout
@@ -237,13 +240,16 @@ def _scheme_fields(name: str, spout: KinesisSpout, spark: SparkSession) -> list[
     columns = {field.name.casefold() for field in SCHEMA.fields}
     for field in spout.scheme:
         if field.casefold() in columns or field.startswith("__"):
-            msg = f"new_stream({name!r}): its scheme names a field {field!r}, as the source does; give it another name"
+            msg = (
+                f"new_stream({name!r}): its scheme names a field {field!r}, which is a column of the source. Give "
+                "it another name"
+            )
             raise TopologyError(msg)
     return spout.scheme_fields(spark, name)
 
 
 def _below(spout: SpoutNode) -> list[Node]:
-    """All that a spout's tuples come to, in the order of declaration."""
+    """Return all nodes below a spout, in the order of declaration."""
     found: dict[int, Node] = {}
     todo: list[Node] = [spout]
     while todo:

@@ -1,4 +1,4 @@
-"""Tuples as operations see them, and the collector that takes what they emit."""
+"""The tuples that operations get, and the collector that they emit to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TridentTuple:
 
     @property
     def fields(self) -> Sequence[str]:
-        """The names, in the order of the values."""
+        """The names of the fields, in the order of the values."""
         return self._fields
 
     def __getitem__(self, which: int | str) -> Any:
@@ -30,7 +30,7 @@ class TridentTuple:
         try:
             return self.values[self._fields.index(which)]
         except ValueError:
-            msg = f"no field {which!r}; the operation asked for {', '.join(self._fields)}"
+            msg = f"there is no field {which!r}; the operation reads {', '.join(self._fields)}"
             raise KeyError(msg) from None
 
     def __iter__(self) -> Iterator[Any]:
@@ -52,7 +52,7 @@ class TridentTuple:
 
 
 class TridentCollector:
-    """Takes the values that an operation emits, each time as many as it declared new fields."""
+    """Receives the values that an operation emits: each time one for each of its new fields."""
 
     __slots__ = ("_operation", "_width", "rows")
 
@@ -65,17 +65,20 @@ class TridentCollector:
         """Emit one tuple.
 
         Raises:
-            OperationError: there are more or fewer values than fields.
+            OperationError: the number of values differs from that of the fields.
         """
         if isinstance(values, str | bytes) or len(values) != self._width:
             count = "a single text" if isinstance(values, str | bytes) else f"{len(values)} values"
-            msg = f"{self._operation}: emitted {count}, {values!r}; it declares {self._width} new fields"
+            msg = (
+                f"{self._operation}: emitted {count}, {values!r}, but declares {self._width} new fields. Emit one "
+                "value for each"
+            )
             raise OperationError(msg)
         self.rows.append(tuple(values))
 
 
 def tuples_of(fields: Sequence[str], columns: Sequence[Sequence[Any]], count: int) -> list[TridentTuple]:
-    """Rows given as columns, as tuples; `count` rows also where an operation asked for no field."""
+    """Make tuples of columns; there are `count` rows, even if an operation reads no field."""
     if not columns:
         return [TridentTuple(fields, ()) for _ in range(count)]
     return [TridentTuple(fields, values) for values in zip(*columns, strict=True)]

@@ -1,4 +1,4 @@
-"""One row as a row function sees it: columns become Python values only when they are used."""
+"""Rows for row functions, whose columns become Python values only when used; and rows back to columns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Record:
         return self._columns.values(name)[self._row]
 
     def asDict(self) -> dict[str, Any]:
-        """All columns by name."""
+        """Return all columns by name."""
         return {name: self[name] for name in self._columns.names if not name.startswith("__")}
 
     def __repr__(self) -> str:
@@ -42,7 +42,7 @@ class Record:
 
 
 class Columns:
-    """The columns of a batch as Python lists, each made once and only when asked for."""
+    """The columns of a batch as Python lists, each made once and only when needed."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
@@ -50,20 +50,20 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """All columns, ours too."""
+        """The names of all columns, our own included."""
         return list(self._batch.schema.names)
 
     def values(self, name: str) -> list[Any]:
-        """One column.
+        """Return the values of one column.
 
         Raises:
-            KeyError: there is none of that name; those that there are are named.
+            KeyError: there is no such column; the message names the columns.
         """
         found = self._lists.get(name)
         if found is None:
             if name not in self._batch.schema.names:
                 known = ", ".join(one for one in self.names if not one.startswith("__"))
-                msg = f"no column {name!r}; there are {known}"
+                msg = f"there is no column {name!r}; the columns are {known}"
                 raise KeyError(msg)
             found = self._lists[name] = self._batch.column(name).to_pylist()
         return found
@@ -73,24 +73,24 @@ _FRACTIONAL = (float, np.floating, Decimal, Fraction)
 
 
 def batch_of(values: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of rows given as tuples.
+    """Return a batch of rows given as tuples.
 
     Raises:
-        Exception: of many classes, Arrow's own among them: a value does not fit its type.
+        Exception: of many classes, such as Arrow's own: a value does not fit its type.
     """
     columns = list(zip(*values, strict=True)) if values else [() for _ in schema]
     return checked([_array(*pair) for pair in zip(columns, schema, strict=True)], schema)
 
 
 def checked(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of these columns.
+    """Return a batch of these columns.
 
     Raises:
-        ValueError: a null in a column that is NOT NULL, which would end the task in Spark.
+        ValueError: a NOT NULL column holds a null, which would end the task in Spark.
     """
     for column, field in zip(columns, schema, strict=True):
         if column.null_count and not field.nullable:
-            msg = f"null in the column {field.name!r}, which is NOT NULL"
+            msg = f"the column {field.name!r} is NOT NULL, but a value is null"
             raise ValueError(msg)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -98,8 +98,8 @@ def checked(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
 def _array(column: Sequence[Any], field: pa.Field) -> pa.Array:
     if pa.types.is_integer(field.type):
         for value in column:
-            # Arrow would cut the fraction off in silence.
+            # Arrow would silently cut off the fraction.
             if isinstance(value, _FRACTIONAL) and value % 1 != 0:
-                msg = f"{value!r} in the column {field.name!r}, which holds whole numbers"
+                msg = f"the column {field.name!r} holds whole numbers, but a value is {value!r}"
                 raise ValueError(msg)
     return pa.array(column, type=field.type)

@@ -1,7 +1,8 @@
-"""User functions as steps over Arrow batches: each record succeeds or fails by itself.
+"""User functions as steps over Arrow batches: each record succeeds or fails separately.
 
-A step takes a batch and gives the rows that succeeded, which input rows they came from, and why others failed. A
-function that takes a whole batch and raises is called again on halves, until the records that fail stand alone.
+A step takes a batch and returns the rows that succeeded, their input rows, and the reasons of failed ones. A
+function that takes a whole batch and raises an error is called again on halves, until the failing records are
+isolated.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ __all__ = [
 ]
 
 FAILED = "__failed"
-"""A column of strings that a vectorised function may add: where it is not null, the record failed for that reason."""
+"""A column of strings that a vectorised function may add: a value fails the record, with that reason."""
 
 ROW = "__row"
-"""A column of numbers that an Arrow function may add: from which input row each row comes, ascending from 0."""
+"""A column of numbers that an Arrow function may add: the input row of each row, ascending from 0."""
 
 _REASON_LENGTH = 256
 
@@ -44,7 +45,8 @@ _REASON_LENGTH = 256
 class Judged:
     """A batch after a step: `rows` that succeeded, the input row `source[i]` each came from, and the `failed` ones.
 
-    `source` is ascending; `failed` maps an input row to its reason. Input rows in neither were dropped: done.
+    `source` is ascending; `failed` maps an input row to its reason. Input rows in neither were dropped: they are
+    done.
     """
 
     rows: pa.RecordBatch
@@ -66,7 +68,7 @@ class Step(Protocol):
 
 
 def reason_of(error: object) -> str:
-    """The class and message of an error, anything else as text; at most 256 characters, all of which UTF-8 has."""
+    """Return an error's class and message, or any other value as text; at most 256 characters of valid UTF-8."""
     try:
         text = str(error)
     except Exception:
@@ -105,7 +107,10 @@ class RowStep:
         if isinstance(result, Mapping):
             missing = [name for name in names if name not in result]
             if missing:
-                msg = f"the function's result has no {', '.join(map(repr, missing))}; the schema has {names}"
+                msg = (
+                    f"the function's result has no {', '.join(map(repr, missing))}. Return a value for each of "
+                    f"{names}"
+                )
                 raise OperatorError(msg)
             return tuple(result[name] for name in names)
         if not isinstance(result, list | tuple):
@@ -117,7 +122,7 @@ class RowStep:
         return tuple(result)
 
     def _converted(self, values: list[tuple[Any, ...]], source: list[int], failed: dict[int, str]) -> Judged:
-        """Make Arrow columns; a value that does not fit its type fails its record."""
+        """Convert rows to Arrow columns; a value that does not fit its type fails its record."""
         try:
             return Judged(batch_of(values, self.schema), np.asarray(source, dtype=np.int64), failed)
         except Exception:
@@ -136,7 +141,7 @@ class RowStep:
 
 @dataclass(frozen=True, slots=True)
 class PandasStep:
-    """A function from DataFrame to DataFrame; its result's index says which records the rows came from."""
+    """A function from DataFrame to DataFrame; the index of its result identifies the input records."""
 
     function: Callable[[pd.DataFrame], Any]
     schema: pa.Schema
@@ -146,7 +151,7 @@ class PandasStep:
         return _halving(batch, self._call, self.schema)
 
     def _call(self, batch: pa.RecordBatch) -> Judged:
-        # Here, since only functions of DataFrames need what takes so long to import.
+        # Here, because only functions of DataFrames need this slow import.
         import pandas as pd
 
         result = self.function(_without_ours(batch).to_pandas())
@@ -156,8 +161,8 @@ class PandasStep:
         source = result.index.to_numpy()
         if result.index.has_duplicates or not np.isin(source, np.arange(batch.num_rows)).all():
             msg = (
-                "the rows returned do not carry the index of the rows given, so it is not known which records "
-                "they are: keep the index (no reset_index, no repeated rows)"
+                "the returned rows do not have the index of the input rows, so their records are unknown. Keep "
+                "the index (no reset_index, no repeated rows)"
             )
             raise OperatorError(msg)
         missing = [column for column in self.schema.names if column not in result.columns]
@@ -180,7 +185,7 @@ class PandasStep:
 
 @dataclass(frozen=True, slots=True)
 class ArrowStep:
-    """A function from RecordBatch to RecordBatch: one row for each, in order, or with the column `__row`."""
+    """A function from RecordBatch to RecordBatch: one row for each input row, in order, or with the column `__row`."""
 
     function: Callable[[pa.RecordBatch], Any]
     schema: pa.Schema
@@ -200,9 +205,9 @@ class ArrowStep:
         elif not isinstance(result, pa.RecordBatch) or result.num_rows != batch.num_rows:
             got = f"{result.num_rows} rows" if isinstance(result, pa.RecordBatch) else type(result).__name__
             msg = (
-                f"the function took {batch.num_rows} rows and returned {got}: an Arrow function returns a "
-                f"RecordBatch with one row for each, in order, or says in a column {ROW!r} from which row each comes "
-                f"(name failed ones in a column {FAILED!r})"
+                f"the function got {batch.num_rows} rows and returned {got}. Return a RecordBatch with one row "
+                f"for each, in order, or with the input row of each in a column {ROW!r} (name failed ones in a "
+                f"column {FAILED!r})"
             )
             raise OperatorError(msg)
         failed: dict[int, str] = {}
@@ -214,7 +219,7 @@ class ArrowStep:
                 row: str(text)[:_REASON_LENGTH]
                 for row, text in zip(source[~good].tolist(), texts, strict=True)
             }
-            # Where one of the rows that came from an input row failed, all that came from it are of no use.
+            # If one row of an input row failed, all rows of that input row are dropped.
             good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
             result, source = result.filter(pa.array(good)), source[good]
         columns = []
@@ -233,7 +238,10 @@ def _rows_named(result: pa.RecordBatch, count: int) -> np.ndarray:
         and (rows[1:] >= rows[:-1]).all()
         and (not len(rows) or (rows[0] >= 0 and rows[-1] < count))
     ):
-        msg = f"the column {ROW!r} must hold whole numbers from 0 to {count - 1}, ascending: the rows of the input"
+        msg = (
+            f"the column {ROW!r} is not valid. It must hold the input rows: whole numbers from 0 to {count - 1}, "
+            "ascending"
+        )
         raise OperatorError(msg)
     numbers: np.ndarray = rows.astype(np.int64)
     return numbers
@@ -251,7 +259,7 @@ def chain(steps: Sequence[Step], batch: pa.RecordBatch) -> Judged:
 
 
 def _halving(batch: pa.RecordBatch, call: Callable[[pa.RecordBatch], Judged], schema: pa.Schema) -> Judged:
-    """Call a vectorised function; where it raises, on halves, so that only the records at fault fail."""
+    """Call a vectorised function; after an error on halves, so that only the faulty records fail."""
     parts = list(_halves(batch, 0, call))
     failed = {at + row: reason for at, judged in parts for row, reason in judged.failed.items()}
     good = [(at, judged) for at, judged in parts if len(judged.source)]
@@ -269,7 +277,7 @@ def _halves(
     try:
         yield at, call(batch)
     except OperatorError:
-        # A mistake in the function itself, the same for all records: no half of them does better.
+        # An error of the function itself is the same for all records: halves cannot help.
         raise
     except Exception as error:
         if batch.num_rows == 1:
@@ -281,5 +289,5 @@ def _halves(
 
 
 def _without_ours(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns that a user's function sees."""
+    """Return a batch with only the columns that a user's function sees."""
     return batch.select([name for name in batch.schema.names if not name.startswith("__")])

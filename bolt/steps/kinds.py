@@ -1,4 +1,4 @@
-"""Which kind of step a user's function becomes: the type hint of its parameter says so."""
+"""Chooses the kind of step for a user's function, by the type hint of its parameter."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ _BY_NAME = {kind.__name__: kind for kind in (pa.RecordBatch, pa.Table)}
 
 
 def step_for(function: Callable[..., Any], schema: StructType | str) -> Step:
-    """Make a step of a function; the type hint of its parameter says whether it is vectorised.
+    """Make a step of a function; the type hint of its parameter decides if it is vectorised.
 
     `pandas.DataFrame`: a pandas function; `pyarrow.RecordBatch` or `pyarrow.Table`: an Arrow function; anything
     else, or no hint: a function of one record.
 
     Raises:
-        OperatorError: the schema cannot be read, names a column of ours, or the function does not take one argument.
+        OperatorError: the schema cannot be parsed or uses a reserved name, or the function does not take one
+            argument.
     """
     name = getattr(function, "__name__", type(function).__name__)
     try:
@@ -39,7 +40,10 @@ def step_for(function: Callable[..., Any], schema: StructType | str) -> Step:
         raise OperatorError(_unreadable(name, schema, type(schema).__name__))
     ours = [field.name for field in parsed.fields if field.name.startswith("__")]
     if ours or not parsed.fields:
-        msg = f"operator {name}: the schema {parsed.simpleString()!r} needs columns, and none that starts with '__'"
+        msg = (
+            f"operator {name}: the schema {parsed.simpleString()!r} is not valid. It needs columns, none of which "
+            "may begin with '__'"
+        )
         raise OperatorError(msg)
     arrow = to_arrow_schema(parsed, timezone="UTC")
     kind = _first_hint(function, name)
@@ -54,23 +58,25 @@ def step_for(function: Callable[..., Any], schema: StructType | str) -> Step:
 
 def _unreadable(name: str, schema: object, why: object) -> str:
     form = "order_id string, amount double"
-    return f"operator {name}: the schema {schema!r} cannot be read ({why}): write it as {form!r}"
+    return f"operator {name}: the schema {schema!r} cannot be parsed ({why}). Write it as {form!r}"
 
 
 def _first_hint(function: Callable[..., Any], name: str) -> Any:
-    """The type of the first parameter, None where it has no hint."""
+    """Return the type hint of the first parameter; None if it has none."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return None
     if not parameters:
-        msg = f"operator {name}: the function takes no argument; it is given one record, or one batch of them"
+        msg = (
+            f"operator {name}: the function takes no argument. Give it one parameter, for a record or a batch"
+        )
         raise OperatorError(msg)
     needed = [p.name for p in parameters if p.default is p.empty and p.kind not in _ANY_NUMBER]
     if len(needed) > 1:
         msg = (
-            f"operator {name}: the function needs {len(needed)} arguments ({', '.join(needed)}); it is given one: "
-            "a record, or a batch of them"
+            f"operator {name}: the function needs {len(needed)} arguments ({', '.join(needed)}). Give it one "
+            "parameter, for a record or a batch"
         )
         raise OperatorError(msg)
     target = function
@@ -81,13 +87,13 @@ def _first_hint(function: Callable[..., Any], name: str) -> Any:
     try:
         return get_type_hints(target).get(parameters[0].name)
     except Exception:
-        # A name that exists only for the type checker, or where the function was made: the hint's text says enough.
+        # A name that exists only for the type checker, or where the function was defined: the hint's text suffices.
         name = str(parameters[0].annotation).rpartition(".")[2]
         return _BY_NAME.get(name, name)
 
 
 def _is_data_frame(hint: Any) -> bool:
-    """Say whether a type hint, or the name of one, is pandas' DataFrame, without importing pandas."""
+    """Return True if a type hint, or its name, is pandas' DataFrame, without importing pandas."""
     if isinstance(hint, str):
         return hint == "DataFrame"
     pandas = sys.modules.get("pandas")

@@ -1,7 +1,7 @@
-"""What a bolt is made of: `Bolt` and `BasicBolt`, the tuples that they take, the collector that they emit to.
+"""Storm's API of bolts: `Bolt` and `BasicBolt`, the tuples that they take, the collector that they emit to.
 
-After Apache Storm's API of the same names. A bolt works on one micro-batch at a time: each of its tasks is prepared,
-executes the tuples of the batch that come to it, and is cleaned up. One that no tuple comes to is not made.
+After Apache Storm's API of the same names. A bolt works on one micro-batch at a time: each of its tasks is
+prepared, executes its tuples of the batch, and is cleaned up. A task without tuples is not made.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TopologyContext:
-    """Where a task of a bolt stands: its component, its number among that component's tasks, the batch's txid.
+    """The context of a bolt's task: its component, its number among that component's tasks, the batch's txid.
 
-    Where tuples stay where they are made, `task` is the number of Spark's partition.
+    If tuples stay where they are made, `task` is the number of Spark's partition.
     """
 
     component: str
@@ -55,12 +55,12 @@ class Tuple:
         return self._columns.values(name)[self._row]
 
     def get(self, field: str, default: Any = None) -> Any:
-        """A value by its name; `default` where tuples of this component have no such field."""
+        """Return a value by its name; `default` if tuples of this component have no such field."""
         return self[field] if field in self.fields else default
 
     @property
     def values(self) -> list[Any]:
-        """All values, in the order of `fields`."""
+        """The values, in the order of `fields`."""
         return [self[name] for name in self.fields]
 
     def __iter__(self) -> Iterator[Any]:
@@ -71,37 +71,37 @@ class Tuple:
 
 
 class OutputCollector(Protocol):
-    """What a `Bolt` says of its tuples. Each tuple that it takes is to be acked or failed before the batch ends."""
+    """Emits, acks and fails for a `Bolt`. The bolt must ack or fail each of its tuples before the batch ends."""
 
     def emit(self, values: Sequence[Any], anchors: Tuple | Iterable[Tuple] = ()) -> None:
         """Emit a tuple of the bolt's `fields`.
 
-        `anchors`: one tuple, or several, whose trees it joins: when it fails further down, all the records fail that
-        they come from. Without, it is unanchored: what becomes of it has no effect on any record.
+        `anchors`: one tuple, or several, whose trees it joins: if it fails downstream, all their records fail.
+        Without anchors it is unanchored: its failure has no effect on any record.
 
         Raises:
-            OperatorError: not one value for each field in a list, or an anchor that is no tuple.
+            OperatorError: `values` is not a list with one value for each field, or an anchor is not a tuple.
         """
         ...
 
     def ack(self, tup: Tuple) -> None:
-        """The tuple is processed. A second ack or fail of a tuple has no effect."""
+        """Ack the tuple: it is processed. A second ack or fail of a tuple has no effect."""
         ...
 
     def fail(self, tup: Tuple, reason: object = "FAILED") -> None:
-        """Fail the tuple: the records that it comes from fail, whatever else becomes of their trees.
+        """Fail the tuple: its records fail, whatever happens to the rest of their trees.
 
-        `reason`: a text, or an exception, which is told with its class.
+        `reason`: a text, or an exception, which is stored with its class.
         """
         ...
 
     def reset_timeout(self, tup: Tuple) -> None:
-        """Nothing in a micro-batch: a tuple has until its bolt's task ends. It is here for bolts that call it."""
+        """Do nothing: a tuple has time until its bolt's task ends. It exists for bolts that call it."""
         ...
 
 
 class BasicOutputCollector:
-    """What a `BasicBolt` emits to: anchored to the tuple in hand."""
+    """Emits for a `BasicBolt`, anchored to the current tuple."""
 
     __slots__ = ("_collector", "tup")
 
@@ -113,19 +113,19 @@ class BasicOutputCollector:
         """Emit a tuple of the bolt's `fields`.
 
         Raises:
-            OperatorError: the number of values is not that of the fields.
+            OperatorError: the number of values differs from that of the fields.
         """
         self._collector.emit(values, () if self.tup is None else self.tup)
 
 
 class Bolt:
-    """A bolt that anchors, acks and fails by itself.
+    """A bolt whose code anchors, acks and fails.
 
-    `fields` are the names and types of what it emits, such as "word string, count long"; empty if it emits nothing.
-    An exception from `execute` fails the tuple in hand, even one that is acked already; one from `cleanup` all
-    that are
-    neither acked nor failed. A bolt may keep tuples and ack them later in the batch, at the latest in `cleanup`; what
-    is left then fails with the reason NOT_ACKED. It is pickled to its tasks: make connections in `prepare`.
+    `fields` are the names and types of the fields that it emits, such as "word string, count long"; empty if it
+    emits nothing. An exception from `execute` fails the current tuple, even if it is acked already; one from
+    `cleanup` fails all tuples that are neither acked nor failed. A bolt may keep tuples and ack them later in the
+    batch, at the latest in `cleanup`; the remaining tuples then fail with the reason NOT_ACKED. It is pickled to
+    its tasks: make connections in `prepare`.
     """
 
     fields: ClassVar[str] = ""
@@ -138,13 +138,13 @@ class Bolt:
         raise NotImplementedError
 
     def cleanup(self) -> None:
-        """All tuples of the batch have come: emit, ack and fail what is left."""
+        """End the batch, after its last tuple: emit, and ack or fail the remaining tuples."""
 
 
 class BasicBolt:
-    """A bolt that anchors what it emits to the tuple in hand, and acks that when `execute` returns.
+    """A bolt that anchors its output to the current tuple, and acks that tuple when `execute` returns.
 
-    An exception, `FailedException` among them, fails the tuple. `fields` as in `Bolt`.
+    An exception, such as `FailedException`, fails the tuple. `fields`: as in `Bolt`.
     """
 
     fields: ClassVar[str] = ""
@@ -157,16 +157,16 @@ class BasicBolt:
         raise NotImplementedError
 
     def cleanup(self) -> None:
-        """All tuples of the batch have come. They are acked already: a failure here fails the batch."""
+        """End the batch, after its last tuple. All tuples are acked already: an error here fails the batch."""
 
 
 class ArrowBolt:
-    """A vectorised bolt: takes and gives Arrow batches. What it gives is anchored to the row that it comes from.
+    """A vectorised bolt: takes and returns Arrow batches. Each returned row is anchored to its input row.
 
-    It gives one row for each row that it was given, in order, or says in a column `__row` from which row each comes
-    (ascending numbers, from 0; a row may be named several times, or not at all: then it is done). A reason in a
-    column `__failed` fails the row that it was made from. Where it raises, it is called again on halves of the batch,
-    until those at fault stand alone. `fields` as in `Bolt`.
+    It returns one row for each input row, in order, or adds a column `__row` with the input row of each (ascending
+    numbers, from 0; an input row may occur several times, or not at all: then it is done). A reason in a column
+    `__failed` fails the input row. If it raises an error, it is called again on halves of the batch, until the
+    faulty rows are isolated. `fields`: as in `Bolt`.
     """
 
     fields: ClassVar[str] = ""

@@ -1,4 +1,4 @@
-"""One task of a bolt: runs it over the tuples of a micro-batch, and keeps the account of their trees."""
+"""One task of a bolt: runs it over the tuples of a micro-batch, and tracks their trees."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import BasicBolt, BasicOutputCollector, Bolt, TopologyContext, Tuple
 from kinesis_trident.bolt.storm.collector import Collector, Given, HeldTuple
 from kinesis_trident.bolt.tracking.operators import Tag, send
-from kinesis_trident.bolt.tracking.reports import Ledger
+from kinesis_trident.bolt.tracking.reports import OperatorLedger
 
 __all__ = ["COMPONENT", "TASK", "BoltOperator", "prepare", "task_of"]
 
 COMPONENT = "__component"
-"""The column that says who emitted a row, where a bolt takes tuples of several components."""
+"""The column with the component that emitted a row, used if a bolt takes tuples of several components."""
 
 TASK = "__task"
-"""The column that says to which of a bolt's tasks a row was sent."""
+"""The column with the number of the bolt's task to which a row was sent."""
 
 _FLUSH = 10_000
 
@@ -33,8 +33,9 @@ _FLUSH = 10_000
 class BoltOperator:
     """Runs a bolt, as an operator over Arrow batches.
 
-    `inputs`: the fields of the tuples of each component that it takes. `schema`: of what it emits; None where nobody
-    takes that. `tag` None: nothing is tracked, and acks and fails have no effect. `of_source` as in `StepOperator`.
+    `inputs`: the fields of the tuples of each component that it takes. `schema`: of the tuples that it emits; None
+    if no component takes them. `tag` None: nothing is tracked, and acks and fails have no effect. `of_source` as in
+    `StepOperator`.
     """
 
     component: str
@@ -46,8 +47,8 @@ class BoltOperator:
     of_source: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What the bolt emits."""
-        ledger = self.tag.ledger() if self.tag is not None else Ledger(self.component, self.txid)
+        """Yield the tuples that the bolt emits."""
+        ledger = self.tag.ledger() if self.tag is not None else OperatorLedger(self.component, self.txid)
         given = (batch for batch in batches if batch.num_rows)
         first = next(given, None)
         if first is not None:
@@ -56,7 +57,7 @@ class BoltOperator:
             send(self.tag, ledger)
 
     def _run(
-        self, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], ledger: Ledger
+        self, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], ledger: OperatorLedger
     ) -> Iterator[pa.RecordBatch]:
         collector = Collector(
             self.component, self.schema, ledger, tracked=self.tag is not None, of_source=self.of_source
@@ -70,7 +71,7 @@ class BoltOperator:
             collector.end_batch()
         collector.clean_up(self.bolt)
         yield from collector.flush()
-        collector.tell_untold()
+        collector.log_untracked_failures()
 
     def _tuples(self, batch: pa.RecordBatch, collector: Collector) -> Iterator[Tuple]:
         given = Given(batch, self.tag is not None)
@@ -83,7 +84,7 @@ class BoltOperator:
 
 
 def _prepared(bolt: Bolt | BasicBolt, context: TopologyContext, collector: Collector) -> Any:
-    """Prepare a bolt: what executes one tuple."""
+    """Prepare a bolt, and return its function for one tuple."""
     if isinstance(bolt, Bolt):
         prepare(context, bolt.prepare, collector)
         return bolt.execute
@@ -96,7 +97,7 @@ def _prepared(bolt: Bolt | BasicBolt, context: TopologyContext, collector: Colle
         try:
             result: object = bolt.execute(tup, basic)  # type: ignore[func-returns-value]
         except Exception:
-            # What a failed tuple has emitted so far is of no use to anybody.
+            # The tuples that a failed tuple has emitted so far are dropped.
             del collector.emitted.values[emitted:], collector.emitted.trees[emitted:]
             raise
         collector.ack(tup)
@@ -109,20 +110,20 @@ def prepare(context: TopologyContext, function: Callable[..., None], *more: obje
     """Call a bolt's `prepare`.
 
     Raises:
-        OperatorError: it raised.
+        OperatorError: `prepare` raised an error.
     """
     try:
         function(context, *more)
     except Exception as error:
         msg = (
-            f"bolt {context.component!r}: prepare() raised {reason_of(error)} in task {context.task}. No tuple was "
-            "executed; the batch is read again when the query is started again"
+            f"bolt {context.component!r}: prepare() raised {reason_of(error)} in task {context.task}; no tuple "
+            "was executed. Fix it and start the query again, which reads the batch again"
         )
         raise OperatorError(msg) from error
 
 
 def task_of(batch: pa.RecordBatch) -> int:
-    """The task that runs here: where rows were sent to, else the number of Spark's partition."""
+    """Return the number of this task: that to which rows were sent, else that of Spark's partition."""
     if TASK in batch.schema.names:
         return int(batch.column(TASK)[0].as_py())
     context = TaskContext.get()

@@ -1,4 +1,4 @@
-"""What a bolt emits, acks and fails in one task, and the account of the trees of its tuples."""
+"""The collector of one bolt task: its emits, acks and fails, and the trees of its tuples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kinesis_trident.bolt.steps.columns import Columns, batch_of
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import BasicBolt, Bolt, Tuple
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, child_edges, salt_of
-from kinesis_trident.bolt.tracking.reports import Ledger
+from kinesis_trident.bolt.tracking.reports import OperatorLedger
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
 
 __all__ = ["NOT_ACKED", "Collector", "Given", "HeldTuple", "named"]
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Given:
-    """A batch that came in."""
+    """An input batch."""
 
     __slots__ = ("anchors", "failed", "message_ids")
 
@@ -37,7 +37,7 @@ class Given:
         self.failed: dict[int, str] = {}
 
     def anchors_at(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """The roots and the edges of a row."""
+        """Return the roots and the edges of a row."""
         if self.anchors is None:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         offsets = self.anchors.offsets
@@ -46,7 +46,7 @@ class Given:
 
 
 class HeldTuple(Tuple):
-    """A tuple with its place in the trees. `children`: how many tuples were anchored to it so far."""
+    """A tuple with its place in the trees. `children`: the number of tuples anchored to it so far."""
 
     __slots__ = ("answered", "children", "given")
 
@@ -60,13 +60,13 @@ class HeldTuple(Tuple):
 
     @property
     def row(self) -> int:
-        """Its row in the batch."""
+        """The tuple's row in the batch."""
         return self._row
 
 
 @dataclass
 class _Emitted:
-    """Tuples that were emitted and not yet handed on: their values, and for each its {root: edge}."""
+    """Emitted tuples that are not yet passed on: their values, and for each its {root: edge}."""
 
     values: list[tuple[Any, ...]] = field(default_factory=list)
     trees: list[dict[int, int]] = field(default_factory=list)
@@ -76,14 +76,20 @@ class _Emitted:
 
 
 class Collector:
-    """The collector that bolts are given, and the account that it keeps.
+    """The collector that bolts get, and the state of their tuples.
 
-    `schema`: of what the bolt emits; None where nobody takes that. Where it is not `tracked`, acks and fails have no
-    effect. `of_source`: its tuples are the source's rows.
+    `schema`: of the tuples that the bolt emits; None if no component takes them. If it is not `tracked`, acks and
+    fails have no effect. `of_source`: its tuples are the source's rows.
     """
 
     def __init__(
-        self, component: str, schema: pa.Schema | None, ledger: Ledger, *, tracked: bool, of_source: bool
+        self,
+        component: str,
+        schema: pa.Schema | None,
+        ledger: OperatorLedger,
+        *,
+        tracked: bool,
+        of_source: bool,
     ) -> None:
         self._component = component
         self._schema = schema
@@ -94,7 +100,7 @@ class Collector:
         self._batch: Given | None = None
         self._pending: dict[int, HeldTuple] = {}
         self._mistake: OperatorError | None = None
-        self._untold = 0
+        self._untracked_failures = 0
         self._first_untold = ""
         self.emitted = _Emitted()
 
@@ -105,15 +111,15 @@ class Collector:
         given: object = values
         if isinstance(given, Tuple):
             msg = (
-                f"bolt {self._component!r} emitted a tuple as the values: give the values first, then the "
-                "anchors, as in emit([word], tup); to pass a tuple on, emit(list(tup), tup)"
+                f"bolt {self._component!r} emitted a tuple in place of values. Give the values first, then the "
+                "anchors, as in emit([word], tup); to pass a tuple on, call emit(list(tup), tup)"
             )
             self._refuse(msg)
         in_order = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes)
         if not in_order or len(values) != len(self._schema):
             msg = (
-                f"bolt {self._component!r} emitted {values!r}; its fields are "
-                f"{', '.join(self._schema.names)}: give a list with one value for each"
+                f"bolt {self._component!r} emitted {values!r}; its fields are {', '.join(self._schema.names)}. "
+                "Emit a list with one value for each field"
             )
             self._refuse(msg)
         several: object = anchors
@@ -135,21 +141,21 @@ class Collector:
         self.emitted.trees.append(tree)
 
     def ack(self, tup: Tuple) -> None:
-        """The tuple is processed."""
+        """Ack the tuple: it is processed."""
         self._require_tuple(tup, "what it acked")
         assert isinstance(tup, HeldTuple)
         tup.answered = True
         self._pending.pop(id(tup), None)
 
     def fail(self, tup: Tuple, reason: object = "FAILED") -> None:
-        """The tuple failed. `reason`: a text, or an exception."""
+        """Fail the tuple. `reason`: a text, or an exception."""
         self._require_tuple(tup, "what it failed")
         assert isinstance(tup, HeldTuple)
         if not tup.answered:
             self._fail(tup, "FAILED" if reason is None else reason)
 
     def reset_timeout(self, tup: Tuple) -> None:
-        """Nothing: a tuple has until its task ends."""
+        """Do nothing: a tuple has time until its task ends."""
 
     def attempt(self, tup: Tuple, execute: Any) -> None:
         """Execute one tuple; an exception fails it."""
@@ -160,22 +166,22 @@ class Collector:
         except OperatorError:
             raise
         except Exception as error:
-            # Even where it was acked before: somebody who acks and then raises has not done with it.
+            # Even if it was acked before: code that acks a tuple and then raises has not finished it.
             self._fail(tup, error)
         else:
             if result is not None:
                 self._refuse(
-                    f"bolt {self._component!r}: execute() returned {type(result).__name__}, expected None: what it "
-                    "returns or yields goes nowhere; emit it, as in collector.emit([word])"
+                    f"bolt {self._component!r}: execute() returned {type(result).__name__}, expected None. "
+                    "Returned or yielded values are lost; emit them, as in collector.emit([word])"
                 )
         self._raise_mistake()
 
     def begin_batch(self, given: Given) -> None:
-        """A batch comes."""
+        """Begin an input batch."""
         self._batch = given
 
     def end_batch(self) -> None:
-        """All tuples of the batch at hand were executed: take it into the account."""
+        """End the current input batch: all its tuples were executed."""
         given, self._batch = self._batch, None
         if given is None or given.anchors is None:
             return
@@ -185,7 +191,7 @@ class Collector:
             self._ledger.consume(given.anchors)
 
     def clean_up(self, bolt: Bolt | BasicBolt) -> None:
-        """The input is exhausted: what is neither acked nor failed after the bolt's `cleanup` fails."""
+        """Clean up at the end of the input: tuples neither acked nor failed after the bolt's `cleanup` fail."""
         reason = NOT_ACKED
         try:
             bolt.cleanup()
@@ -194,8 +200,9 @@ class Collector:
         except Exception as error:
             if isinstance(bolt, BasicBolt):
                 msg = (
-                    f"bolt {self._component!r}: cleanup() raised {reason_of(error)}. Its tuples are acked by "
-                    "then, so the batch fails as a whole, and is read again when the query is started again"
+                    f"bolt {self._component!r}: cleanup() raised {reason_of(error)}. Its tuples are already "
+                    "acked, so the batch fails as a whole. Fix it and start the query again, which reads the "
+                    "batch again"
                 )
                 raise OperatorError(msg) from error
             reason = reason_of(error)
@@ -203,19 +210,19 @@ class Collector:
         for tup in list(self._pending.values()):
             self.fail(tup, reason)
 
-    def tell_untold(self) -> None:
-        """Log what failed without any record to be told of it."""
-        if self._untold:
+    def log_untracked_failures(self) -> None:
+        """Log the failures of tuples that belong to no tracked record."""
+        if self._untracked_failures:
             log.warning(
-                "bolt %r, batch %d: %d tuples failed that no record is tracked by; the first: %s",
+                "bolt %r, batch %d: %d untracked tuples failed, so no record comes back for them; the first: %s",
                 self._component,
                 self._ledger.txid,
-                self._untold,
+                self._untracked_failures,
                 self._first_untold,
             )
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """What was emitted since the last time; a tuple whose values do not fit the fields fails its records."""
+        """Yield the tuples emitted since the last call; values that do not fit the fields fail their records."""
         emitted, self.emitted = self.emitted, _Emitted()
         schema = self._schema
         if not len(emitted) or schema is None:
@@ -246,7 +253,7 @@ class Collector:
         yield pa.RecordBatch.from_arrays([*rows.columns, made.column()], names=[*schema.names, ANCHORS])
 
     def _fail(self, tup: HeldTuple, reason: object) -> None:
-        # The text first: a reason that cannot be told must not leave the tuple acked.
+        # The text first: a reason that cannot be converted must not leave the tuple acked.
         text = named(reason, self._component)
         self.ack(tup)
         if self._tracked and self._of_source and tup.given is self._batch:
@@ -259,17 +266,17 @@ class Collector:
             self._ledger.fail(roots, text)
             return
         self._first_untold = self._first_untold or text
-        self._untold += 1
+        self._untracked_failures += 1
 
     def _require_tuple(self, given: object, what: str) -> None:
         if not isinstance(given, HeldTuple):
             self._refuse(
-                f"bolt {self._component!r}: {what} is {type(given).__name__}, expected a tuple that execute "
-                "was given"
+                f"bolt {self._component!r}: {what} is {type(given).__name__}, not a tuple. Pass the tuple that "
+                "execute() received"
             )
 
     def _refuse(self, msg: str) -> NoReturn:
-        # Kept, in case the bolt catches it: it is a mistake in the bolt, not in a tuple.
+        # Kept in case the bolt catches it: it is an error of the bolt, not of a tuple.
         self._mistake = OperatorError(msg)
         raise self._mistake
 
@@ -279,6 +286,6 @@ class Collector:
 
 
 def named(reason: object, component: str) -> str:
-    """A reason with the bolt's name, at most 256 characters."""
+    """Return a reason with the bolt's name, at most 256 characters."""
     suffix = f" (bolt {component[:_NAME_LENGTH]})"
     return reason_of(reason)[: 256 - len(suffix)] + suffix

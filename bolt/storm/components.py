@@ -1,4 +1,4 @@
-"""A checked topology's components, and how tuples go from one to the other."""
+"""The components of a checked topology, and the groupings between them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AnyBolt = Bolt | BasicBolt | ArrowBolt
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """How the tuples of a component are spread over a bolt's tasks."""
+    """The distribution of a component's tuples over a bolt's tasks."""
 
     component: str
     kind: str
@@ -56,7 +56,7 @@ class SpoutPart:
 
 @dataclass(frozen=True, slots=True)
 class TransformPart:
-    """A function of the user's behind a component; `anchored` when it keeps `__anchors`."""
+    """A user's function on a component's tuples; `anchored` if it keeps `__anchors`."""
 
     component: str
     function: Callable[[DataFrame], DataFrame]

@@ -12,7 +12,7 @@ __all__ = ["BoltDeclarer"]
 
 @dataclass
 class BoltDeclarer:
-    """What `set_bolt` returns, to say which tuples the bolt takes: call one grouping for each component."""
+    """Returned by `set_bolt`, to choose the tuples that the bolt takes: call one grouping for each component."""
 
     name: str
     bolt: AnyBolt
@@ -24,34 +24,37 @@ class BoltDeclarer:
         return self._add(Grouping(component, SHUFFLE))
 
     def fields_grouping(self, component: str, *fields: str) -> BoltDeclarer:
-        """Tuples with the same values of these fields come to the same task.
+        """Send tuples with the same values of these fields to the same task.
 
         Raises:
-            TopologyError: no field is given.
+            TopologyError: there is no field.
         """
         if not fields or not all(isinstance(one, str) for one in fields):
             msg = (
-                f"bolt {self.name!r}: fields_grouping({component!r}) needs at least one field, each a name: "
-                f"fields_grouping({component!r}, 'word', 'country')"
+                f"bolt {self.name!r}: fields_grouping({component!r}) needs at least one field, each a name. Call "
+                f"it as fields_grouping({component!r}, 'word', 'country')"
             )
             raise TopologyError(msg)
         return self._add(Grouping(component, FIELDS, fields))
 
     def all_grouping(self, component: str) -> BoltDeclarer:
-        """Every task gets each of the component's tuples."""
+        """Send each of the component's tuples to every task."""
         return self._add(Grouping(component, ALL))
 
     def global_grouping(self, component: str) -> BoltDeclarer:
-        """All tuples of the component come to one task."""
+        """Send all tuples of the component to one task."""
         return self._add(Grouping(component, GLOBAL))
 
     def local_or_shuffle_grouping(self, component: str) -> BoltDeclarer:
-        """Tuples stay where they are made; there are as many tasks as there are of the component."""
+        """Keep tuples where they are made; the bolt has as many tasks as the component."""
         return self._add(Grouping(component, LOCAL))
 
     def _add(self, grouping: Grouping) -> BoltDeclarer:
         if any(one.component == grouping.component for one in self.groupings):
-            msg = f"bolt {self.name!r} takes tuples of {grouping.component!r} already: give each component one grouping"
+            msg = (
+                f"bolt {self.name!r} already takes tuples of {grouping.component!r}. Give each component one "
+                "grouping"
+            )
             raise TopologyError(msg)
         self.groupings.append(grouping)
         return self

@@ -15,19 +15,19 @@ __all__ = ["KinesisSpout", "string_scheme"]
 
 
 def string_scheme(field_name: str = "str") -> dict[str, str]:
-    """The record's data as text, in one field: Storm's StringScheme."""
+    """Return a scheme with the record's data as text in one field: Storm's StringScheme."""
     return {field_name: "CAST(data AS STRING)"}
 
 
 class KinesisSpout:
-    """The source as a spout. `options` are those of the format `kinesis-trident`; None stands for the default.
+    """The source as a spout. `options` are those of the format `kinesis-trident`; None means the default.
 
     `scheme` adds fields to the columns of the source: names, each with an SQL expression over the columns.
-    `tracking=False`: its tuples are unanchored, so what fails is not replayed.
+    `tracking=False`: its tuples are unanchored, so failed ones are not replayed.
 
     Raises:
-        OptionsError: there is no option of a name.
-        TopologyError: `scheme` is no dict, or `tracking` neither True nor False.
+        OptionsError: an option is unknown.
+        TopologyError: `scheme` is not a dict, or `tracking` is neither True nor False.
     """
 
     def __init__(
@@ -36,8 +36,8 @@ class KinesisSpout:
         given: tuple[object, object] = tracking, scheme
         if not isinstance(given[0], bool) or not isinstance(given[1], Mapping | None):
             msg = (
-                f"KinesisSpout: tracking={tracking!r}, scheme={scheme!r}; expected True or False, and a dict of field "
-                "names with SQL expressions, such as string_scheme('line')"
+                f"KinesisSpout got tracking={tracking!r} and scheme={scheme!r}. Give True or False, and a dict of "
+                "field names with SQL expressions, such as string_scheme('line')"
             )
             raise TopologyError(msg)
         self.options = {
@@ -52,7 +52,7 @@ class KinesisSpout:
         return spark.readStream.format("kinesis-trident").options(**self.options).load()
 
     def scheme_fields(self, spark: SparkSession, name: str) -> list[StructField]:
-        """Return the fields of `scheme` with their types; `name` is the spout's in messages.
+        """Return the fields of `scheme` with their types; `name` is the spout's name in messages.
 
         Raises:
             TopologyError: Spark cannot read an expression.
@@ -63,7 +63,9 @@ class KinesisSpout:
         try:
             return empty.selectExpr(*(f"{sql} AS `{one}`" for one, sql in self.scheme.items())).schema.fields
         except Exception as error:
-            msg = f"spout {name!r}: its scheme {self.scheme} cannot be used: {error}"
+            msg = (
+                f"spout {name!r}: Spark cannot use its scheme {self.scheme}. Correct the expressions: {error}"
+            )
             raise TopologyError(msg) from error
 
 

@@ -22,13 +22,13 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import is_remote
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.bolt.foreach_batch import Process, start_query
+from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import ArrowBolt, BasicBolt, Bolt
 from kinesis_trident.bolt.storm.components import AnyBolt, BoltPart, Input, Part, SpoutPart, TransformPart
 from kinesis_trident.bolt.storm.groupings import BoltDeclarer
 from kinesis_trident.bolt.storm.spout import KinesisSpout
-from kinesis_trident.bolt.storm.topology_run import Run
+from kinesis_trident.bolt.storm.topology_run import TopologyRun
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
 from kinesis_trident.spout.spark_plan import options_of
 
@@ -38,16 +38,16 @@ __all__ = ["TopologyBuilder"]
 class TopologyBuilder:
     """Builds a topology and starts it as one streaming query.
 
-    `ackers=0` turns tracking off, as in Storm: a record is done when its batch ran, whatever the bolts say of it. Any
-    other number changes nothing: there are no acker tasks here.
+    `ackers=0` turns tracking off, as in Storm: a record is done when its batch ran, whatever the bolts ack or fail.
+    Any other number changes nothing: there are no acker tasks here.
 
     Raises:
-        TopologyError: `ackers` is no number, or below 0.
+        TopologyError: `ackers` is not a number, or below 0.
     """
 
     def __init__(self, spark: SparkSession, ackers: int | None = None) -> None:
         if ackers is not None and (type(ackers) is not int or ackers < 0):
-            msg = f"ackers={ackers!r}; give 0, which tracks nothing, or nothing"
+            msg = f"TopologyBuilder got ackers={ackers!r}. Give 0, which turns tracking off, or omit it"
             raise TopologyError(msg)
         self._spark = spark
         self._ackers = ackers
@@ -56,64 +56,68 @@ class TopologyBuilder:
         self._transforms: dict[str, tuple[str, Callable[[DataFrame], DataFrame]]] = {}
 
     def set_spout(self, name: str, spout: object) -> None:
-        """Name the source.
+        """Set the source, under a name.
 
         Raises:
-            TopologyError: the name is taken, `spout` is none, or there is one already: a query has one source.
+            TopologyError: the name is used already, `spout` is not a spout, or there is one already: a query has
+                one source.
         """
         self._free(name)
         if not isinstance(spout, KinesisSpout):
-            msg = f"spout {name!r}: {type(spout).__name__} is no KinesisSpout: give KinesisSpout(streamName=..., ...)"
+            msg = (
+                f"spout {name!r}: {type(spout).__name__} is not a KinesisSpout. Give KinesisSpout(streamName=..., "
+                "...)"
+            )
             raise TopologyError(msg)
         if self._spouts:
             msg = (
-                f"spout {name!r}: there is {next(iter(self._spouts))!r} already, and a topology has one spout"
+                f"spout {name!r}: the topology already has the spout {next(iter(self._spouts))!r}. Build another "
+                "topology for another spout"
             )
             raise TopologyError(msg)
         self._spouts[name] = spout
 
     def set_bolt(self, name: str, bolt: object, parallelism: int | None = None) -> BoltDeclarer:
-        """Add a bolt with so many tasks.
+        """Add a bolt with `parallelism` tasks.
 
-        If nothing is said: as many as Spark's default parallelism; under Spark Connect, as it has shuffle partitions.
+        The default is Spark's default parallelism; under Spark Connect, the number of shuffle partitions.
 
         Raises:
-            TopologyError: the name is taken, `bolt` is no bolt, has no `execute` or cannot be pickled, or
+            TopologyError: the name is used already, `bolt` is not a bolt, has no `execute` or cannot be pickled, or
                 `parallelism` is below 1.
         """
         self._free(name)
         if not isinstance(bolt, Bolt | BasicBolt | ArrowBolt):
             what = type(bolt).__name__
-            msg = f"bolt {name!r}: {what} is neither a Bolt, a BasicBolt nor an ArrowBolt: derive it from one"
+            msg = f"bolt {name!r}: {what} is not a Bolt, a BasicBolt or an ArrowBolt. Derive it from one of them"
             raise TopologyError(msg)
         if any(type(bolt).execute is kind.execute for kind in (Bolt, BasicBolt, ArrowBolt)):
-            msg = f"bolt {name!r}: {type(bolt).__name__} has no execute(): define what it does with a tuple"
+            msg = f"bolt {name!r}: {type(bolt).__name__} has no execute(). Define the method"
             raise TopologyError(msg)
         _check_arguments(name, bolt)
         try:
             cloudpickle.dumps(bolt)  # type: ignore[no-untyped-call]
         except Exception as error:
             msg = (
-                f"bolt {name!r}: {type(bolt).__name__} cannot be pickled to its tasks ({reason_of(error)}): make "
+                f"bolt {name!r}: {type(bolt).__name__} cannot be pickled to its tasks ({reason_of(error)}). Make "
                 "connections, locks and open files in prepare(), not in __init__()"
             )
             raise TopologyError(msg) from error
         if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
-            msg = f"bolt {name!r}: its parallelism is {parallelism!r}; give a whole number of 1 or more"
+            msg = f"bolt {name!r}: its parallelism is {parallelism!r}. Give a whole number of 1 or more"
             raise TopologyError(msg)
         self._bolts[name] = BoltDeclarer(name, bolt, parallelism)
         return self._bolts[name]
 
     def transform(self, name: str, component: str, function: Callable[[DataFrame], DataFrame]) -> None:
-        """Put plain DataFrame operations behind a component; other bolts take the result under `name`.
+        """Apply plain DataFrame operations to a component's tuples; other bolts take the result under `name`.
 
-        The component's tuples are acked as they go in. What comes out is tracked again by the column `__anchors`: rows
-        that the function drops are done, rows that it doubles are two tuples. If it drops `__anchors` (an
-        aggregation),
-        what follows is unanchored.
+        The component's tuples are acked at the input. The output is tracked again by the column `__anchors`: rows
+        that the function drops are done, rows that it duplicates are two tuples. If it drops `__anchors` (an
+        aggregation), its tuples are unanchored.
 
         Raises:
-            TopologyError: the name is taken.
+            TopologyError: the name is used already.
         """
         self._free(name)
         self._transforms[name] = (component, function)
@@ -129,26 +133,26 @@ class TopologyBuilder:
         """Start the topology; the parameters are those of `ReliableSink.start`.
 
         Raises:
-            TopologyError: no spout; a name that nobody has; a cycle; a bolt without a grouping; a field to group by
-                that its component does not have; fields that cannot be read.
+            TopologyError: there is no spout; a component is unknown; there is a cycle; a bolt has no grouping; a
+                component lacks a field of a grouping; fields cannot be parsed.
         """
         run, stream = self.build()
-        process = Process(options_of(stream), run, batch_retries)
+        process = BatchHandler(options_of(stream), run, batch_retries)
         return start_query(
             stream, process, checkpointLocation=checkpointLocation, queryName=queryName, trigger=trigger
         )
 
-    def build(self) -> tuple[Run, DataFrame]:
-        """Check the topology: what processes its batches, and the stream.
+    def build(self) -> tuple[TopologyRun, DataFrame]:
+        """Check the topology; return the handler of its batches, and the stream.
 
         Raises:
             TopologyError: as `start`.
         """
         if not self._spouts:
-            msg = "the topology has no spout: call set_spout(name, KinesisSpout(...))"
+            msg = "the topology has no spout. Call set_spout(name, KinesisSpout(...))"
             raise TopologyError(msg)
         if not self._bolts:
-            msg = "the topology has no bolt: call set_bolt(name, bolt).shuffle_grouping(...)"
+            msg = "the topology has no bolt. Call set_bolt(name, bolt).shuffle_grouping(...)"
             raise TopologyError(msg)
         spout_name, spout = next(iter(self._spouts.items()))
         tracked = spout.tracking and self._ackers != 0
@@ -158,20 +162,20 @@ class TopologyBuilder:
                 parts[name] = self._transform_part(name, parts, tracked)
             elif name in self._bolts:
                 parts[name] = self._bolt_part(self._bolts[name], parts)
-        return Run(parts, tracked, self._parallelism()), spout.load(self._spark)
+        return TopologyRun(parts, tracked, self._parallelism()), spout.load(self._spark)
 
     def _parallelism(self) -> int:
         if is_remote():
-            # A client of Spark Connect does not see the cluster.
+            # A Spark Connect client does not know the cluster.
             return int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
         return self._spark.sparkContext.defaultParallelism
 
     def _free(self, name: str) -> None:
         if not isinstance(name, str) or not name or name.startswith("__"):
-            msg = f"component {name!r}: give it a name, a text that does not begin with '__'"
+            msg = f"component {name!r}: the name is not valid. Give a text that does not begin with '__'"
             raise TopologyError(msg)
         if name in self._spouts or name in self._bolts or name in self._transforms:
-            msg = f"component {name!r} is there already: each needs a name of its own"
+            msg = f"there already is a component {name!r}. Give each component its own name"
             raise TopologyError(msg)
 
     def _ordered(self) -> list[str]:
@@ -180,16 +184,22 @@ class TopologyBuilder:
         graph |= {name: [component] for name, (component, _) in self._transforms.items()}
         for name, above in graph.items():
             if not above and name not in self._spouts:
-                msg = f"bolt {name!r} takes no tuples: name a component with shuffle_grouping(...) or another grouping"
+                msg = (
+                    f"bolt {name!r} takes no tuples. Name a component with shuffle_grouping(...) or another "
+                    "grouping"
+                )
                 raise TopologyError(msg)
             for component in above:
                 if component not in graph:
-                    msg = f"{name!r} takes tuples of {component!r}, which there is not; there are {', '.join(graph)}"
+                    msg = (
+                        f"{name!r} subscribes to unknown component {component!r}; known components: "
+                        f"{', '.join(graph)}"
+                    )
                     raise TopologyError(msg)
         try:
             return list(TopologicalSorter(graph).static_order())
         except CycleError as error:
-            msg = f"the topology goes in a circle: {' <- '.join(error.args[1])}"
+            msg = f"the topology has a cycle: {' <- '.join(error.args[1])}. Remove one of these groupings"
             raise TopologyError(msg) from None
 
     def _spout_fields(self, name: str, spout: KinesisSpout) -> StructType:
@@ -206,29 +216,35 @@ class TopologyBuilder:
             fields = parsed
         except Exception as error:
             msg = (
-                f"bolt {declared.name!r}: its fields {declared.bolt.fields!r} cannot be read: write them as "
+                f"bolt {declared.name!r}: its fields {declared.bolt.fields!r} cannot be parsed. Write them as "
                 "'word string, count long'"
             )
             raise TopologyError(msg) from error
         names = [name.lower() for name in fields.fieldNames()]
         twice = [name for name in fields.fieldNames() if names.count(name.lower()) > 1]
         if twice:
-            msg = f"bolt {declared.name!r}: its fields {declared.bolt.fields!r} name {twice[0]!r} more than once"
+            msg = (
+                f"bolt {declared.name!r}: its fields {declared.bolt.fields!r} name {twice[0]!r} more than once. "
+                "Rename one"
+            )
             raise TopologyError(msg)
         ours = [name for name in fields.fieldNames() if name.startswith("__")]
         if ours:
-            msg = f"bolt {declared.name!r}: names that begin with '__' are taken, such as its {ours[0]!r}"
+            msg = f"bolt {declared.name!r}: its field {ours[0]!r} begins with '__', which is reserved. Rename it"
             raise TopologyError(msg)
         for grouping in declared.groupings:
             known = parts[grouping.component].fields
             if not known.fields:
-                msg = f"bolt {declared.name!r} takes tuples of {grouping.component!r}, which has no fields to emit"
+                msg = (
+                    f"bolt {declared.name!r} takes tuples of {grouping.component!r}, which emits no fields. "
+                    "Declare fields there, or take another component"
+                )
                 raise TopologyError(msg)
             for name in grouping.fields:
                 if name not in known.fieldNames():
                     msg = (
-                        f"bolt {declared.name!r} groups {grouping.component!r} by {name!r}, which it does not emit; it "
-                        f"emits {', '.join(known.fieldNames())}"
+                        f"bolt {declared.name!r} groups {grouping.component!r} by {name!r}, which that component "
+                        f"does not emit; it emits {', '.join(known.fieldNames())}"
                     )
                     raise TopologyError(msg)
         _check_types(declared, parts)
@@ -244,15 +260,15 @@ class TopologyBuilder:
             out = function(self._spark.createDataFrame([], StructType(fields))).schema
         except Exception as error:
             msg = (
-                f"transform {name!r}: its function fails on the rows of {component!r}, whose columns are "
+                f"transform {name!r}: its function failed on the rows of {component!r}, whose columns are "
                 f"{', '.join(one.name for one in fields)}: {reason_of(error)}"
             )
             raise TopologyError(msg) from error
         kept = ANCHORS in out.fieldNames()
         if tracked and not kept:
             msg = (
-                f"transform {name!r} drops the column {ANCHORS!r}, as aggregations do: what follows is unanchored, so "
-                "a failure there brings no record back"
+                f"transform {name!r} drops the column {ANCHORS!r}, as aggregations do: its tuples are unanchored, "
+                "so a failure there brings no record back"
             )
             warnings.warn(msg, stacklevel=4)
         rest = StructType([one for one in out.fields if one.name != ANCHORS])
@@ -260,7 +276,7 @@ class TopologyBuilder:
 
 
 def _check_arguments(name: str, bolt: AnyBolt) -> None:
-    """Whether a bolt's methods take what they are given."""
+    """Check that a bolt's methods accept their arguments."""
     collected = isinstance(bolt, Bolt)
     for method, given in (
         (bolt.prepare, ("context", "collector") if collected else ("context",)),
@@ -275,9 +291,9 @@ def _check_arguments(name: str, bolt: AnyBolt) -> None:
 
 
 def _check_types(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:
-    """Whether what the tuples of several components are grouped by has the same types.
+    """Check that the fields by which several components' tuples are grouped have the same types.
 
-    Spark hashes an int otherwise than a bigint, so equal values would not meet in one task.
+    Spark hashes an int differently from a bigint, so equal values would not meet in one task.
     """
     known: dict[int, tuple[str, str, str]] = {}
     for grouping in declared.groupings:
@@ -288,6 +304,7 @@ def _check_types(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:
             if first[2] != here[2]:
                 msg = (
                     f"bolt {declared.name!r} groups {first[0]!r} by {first[1]!r}, {first[2]}, and {here[0]!r} by "
-                    f"{here[1]!r}, {here[2]}: equal values meet in one task only where both have the same type"
+                    f"{here[1]!r}, {here[2]}: equal values meet in one task only if both have the same type. "
+                    "Change the type of one"
                 )
                 raise TopologyError(msg)

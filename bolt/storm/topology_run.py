@@ -1,4 +1,4 @@
-"""A checked topology, and how it processes a batch: every component becomes a DataFrame, all leaves run in one job."""
+"""Runs a checked topology over a batch: every component becomes a DataFrame, all leaves run in one job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.errors import OperatorError
-from kinesis_trident.bolt.foreach_batch import Process
+from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.steps.functions import ArrowStep, Judged, Step
 from kinesis_trident.bolt.storm.api import ArrowBolt, TopologyContext
 from kinesis_trident.bolt.storm.bolt_task import COMPONENT, TASK, BoltOperator, prepare, task_of
@@ -32,24 +32,24 @@ from kinesis_trident.bolt.storm.components import (
     SpoutPart,
     TransformPart,
 )
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.operators import StepOperator
 from kinesis_trident.bolt.tracking.tracking import Operator, Tracked, Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
 
-__all__ = ["Run", "Untracked"]
+__all__ = ["TopologyRun", "Untracked"]
 
 
 @dataclass(frozen=True, slots=True)
 class Replicate:
-    """A step that gives each row once for each of a bolt's tasks, with the task's number in `__task`."""
+    """A step that repeats each row for each of a bolt's tasks, with the task's number in `__task`."""
 
     tasks: int
     schema: pa.Schema
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
-        """Judge a batch: nothing fails."""
+        """Repeat the rows of a batch: nothing fails."""
         source = np.repeat(np.arange(batch.num_rows), self.tasks)
         task = pa.array(np.tile(np.arange(self.tasks, dtype=np.int32), batch.num_rows))
         columns = {name: column.take(pa.array(source)) for name, column in _columns(batch).items()}
@@ -58,7 +58,7 @@ class Replicate:
 
 @dataclass(slots=True)
 class ArrowBoltStep:
-    """A vectorised bolt's step; what fails, and what is wrong with it, is told with the bolt's name."""
+    """A vectorised bolt's step; failures and errors carry the bolt's name."""
 
     component: str
     txid: int
@@ -67,7 +67,7 @@ class ArrowBoltStep:
     prepared: bool = False
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
-        """Judge a batch; the first of a task prepares the bolt."""
+        """Judge a batch; the first batch of a task prepares the bolt."""
         if not self.prepared:
             prepare(TopologyContext(self.component, task_of(batch), self.txid), self.bolt.prepare)
             self.prepared = True
@@ -81,12 +81,12 @@ class ArrowBoltStep:
 
 @dataclass(frozen=True, slots=True)
 class Sunk:
-    """An operator whose output nobody takes."""
+    """An operator whose output no component takes."""
 
     operator: Operator
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run it to its end."""
+        """Run the operator to its end."""
         for _ in self.operator(batches):
             pass
         yield from ()
@@ -94,29 +94,29 @@ class Sunk:
 
 @dataclass(frozen=True, slots=True)
 class Untracked:
-    """A step of which nobody asks what failed."""
+    """A step whose failures are ignored."""
 
     step: Step
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that succeeded."""
+        """Yield the rows that succeeded."""
         return (self.step(batch).rows for batch in batches if batch.num_rows)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Processes the batches of a topology; `parts` are in an order in which each comes after its inputs."""
+class TopologyRun:
+    """Processes the batches of a topology; `parts` are ordered such that each comes after its inputs."""
 
     parts: Mapping[str, Part]
     tracked: bool
     parallelism: int
 
     def __call__(
-        self, rows: DataFrame, batch: BatchInHand, process: Process
+        self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler
     ) -> Mapping[str, tuple[NotDone, ...]] | None:
-        """Run all bolts over a batch once: what is not done of it."""
+        """Run all bolts over a batch once; return the records that are not done."""
         if batch.verdict is not None:
-            # All bolts ran to their end before the outcome was published: there is nothing left to do.
+            # All bolts ran to their end before the outcome was published: nothing remains to be done.
             return None
         if not self.tracked:
             _Frames(self, batch, None, Tracked(rows.drop(ANCHORS), ())).run()
@@ -130,7 +130,7 @@ class Run:
 
     @property
     def takers(self) -> Counter[str]:
-        """How many inputs take tuples of each component."""
+        """The number of inputs that take tuples of each component."""
         taken = [part.component for part in self.parts.values() if isinstance(part, TransformPart)]
         return Counter(
             [
@@ -148,7 +148,9 @@ class Run:
 class _Frames:
     """The components of a topology as DataFrames over one batch."""
 
-    def __init__(self, topology: Run, batch: BatchInHand, tracking: Tracking | None, source: Tracked) -> None:
+    def __init__(
+        self, topology: TopologyRun, batch: CurrentBatch, tracking: Tracking | None, source: Tracked
+    ) -> None:
         self._topology = topology
         self._batch = batch
         self._tracking = tracking
@@ -166,7 +168,7 @@ class _Frames:
             self._made[name] = self._shared(made) if self._takers[name] > 1 else made
 
     def run(self) -> None:
-        """Run all: one job over what nobody takes."""
+        """Run all components: one job over those whose tuples no other takes."""
         leaves = [made.frame for name, made in self._made.items() if not self._takers[name]]
         ends = [frame.select(F.lit(0).alias("end")) for frame in leaves]
         try:
@@ -191,7 +193,7 @@ class _Frames:
     def _bolt(self, name: str, part: BoltPart) -> Tracked:
         tracking, taken = self._tracking, bool(self._takers[name])
         tuples, moved = self._taken(name, part)
-        # Where rows of the source came through a shuffle, their neighbours are elsewhere: positions are found later.
+        # If rows of the source came through a shuffle, their neighbours are elsewhere: positions are found later.
         placed = tracking is not None and not moved and tuples.producers == tracking.source.producers
         tag = tracking.tag(name) if tracking is not None else None
         schema = to_arrow_schema(part.fields, timezone="UTC")
@@ -215,7 +217,7 @@ class _Frames:
         return tuples.through(operator, schema, ())
 
     def _taken(self, name: str, part: BoltPart) -> tuple[Tracked, bool]:
-        """The tuples that come to a bolt, in its tasks' partitions; and whether they were moved there."""
+        """Return the tuples of a bolt in its tasks' partitions, and True if they were moved there."""
         stays = all(_stays(one.grouping, part.parallelism) for one in part.inputs)
         tasks = part.parallelism or self._topology.parallelism
         several = len(part.inputs) > 1
@@ -233,7 +235,7 @@ class _Frames:
         return tuples.on(tuples.frame.repartitionById(tasks, TASK)), True
 
     def _addressed(self, name: str, grouping: Grouping, tuples: Tracked, tasks: int) -> Tracked:
-        """Tuples with the number of the task that they go to, in `__task`."""
+        """Add the number of each tuple's task, in `__task`."""
         frame = tuples.frame
         if grouping.kind == ALL:
             if self._tracking is None:
@@ -254,12 +256,12 @@ _NOTHING = StructType([StructField("nothing", IntegerType())])
 
 
 def _stays(grouping: Grouping, parallelism: int | None) -> bool:
-    """Whether a bolt can take the tuples where they are made."""
+    """Return True if a bolt can take the tuples where they are made."""
     return grouping.kind == LOCAL or (grouping.kind == SHUFFLE and parallelism is None)
 
 
 def _task(grouping: Grouping, frame: DataFrame, tasks: int) -> Column:
-    """The task of a row. It depends on the row alone: a stage that is computed again sends it to the same."""
+    """Return the task of a row. It depends on the row only: a stage that is computed again chooses the same task."""
     if grouping.kind == GLOBAL:
         return F.lit(0)
     names = list(grouping.fields)

@@ -26,7 +26,7 @@ _TYPE = ARROW_SCHEMA.field(ANCHORS).type
 class Anchors:
     """The anchors of n tuples, one after the other: int64 arrays `roots` and `edges` of the same length.
 
-    Tuple i has those from `offsets[i]` to `offsets[i + 1]`; `offsets` is None when each tuple has exactly one.
+    Tuple i has those from `offsets[i]` to `offsets[i + 1]`; `offsets` is None if each tuple has exactly one.
     """
 
     roots: np.ndarray
@@ -34,7 +34,7 @@ class Anchors:
     offsets: np.ndarray | None = None
 
     def roots_at(self, row: int) -> list[int]:
-        """The roots of one tuple."""
+        """Return the roots of one tuple."""
         span = (
             slice(row, row + 1) if self.offsets is None else slice(self.offsets[row], self.offsets[row + 1])
         )
@@ -42,7 +42,7 @@ class Anchors:
         return found
 
     def taken(self, rows: np.ndarray) -> Anchors:
-        """The anchors of these tuples, in this order."""
+        """Return the anchors of these tuples, in this order."""
         if self.offsets is None:
             return Anchors(self.roots[rows], self.edges[rows])
         lengths = np.diff(self.offsets)[rows]
@@ -51,7 +51,7 @@ class Anchors:
         return Anchors(self.roots[at], self.edges[at], bounds)
 
     def children(self, rows: np.ndarray, salt: int) -> Anchors:
-        """The anchors of tuples that an operator made, each from the one tuple `rows[i]`; `rows` is ascending."""
+        """Return the anchors of tuples that an operator made, each from the tuple `rows[i]`; `rows` is ascending."""
         numbers = np.arange(len(rows)) - np.searchsorted(rows, rows)
         taken = self.taken(rows)
         if taken.offsets is not None:
@@ -59,7 +59,7 @@ class Anchors:
         return Anchors(taken.roots, child_edges(taken.edges, salt, numbers), taken.offsets)
 
     def column(self) -> pa.ListArray:
-        """As the column `__anchors`."""
+        """Return the column `__anchors`."""
         values = pa.StructArray.from_arrays(
             [pa.array(self.roots), pa.array(self.edges)], fields=list(_TYPE.value_field.type)
         )
@@ -68,28 +68,28 @@ class Anchors:
 
 
 def anchors_of(batch: pa.RecordBatch) -> Anchors:
-    """The anchors of a batch with the column `__anchors`."""
+    """Return the anchors of a batch with the column `__anchors`."""
     column = batch.column(ANCHORS)
     roots, edges = (part.to_numpy(zero_copy_only=False) for part in column.flatten().flatten())
     offsets = column.offsets.to_numpy()
-    # A slice of a longer array still has that one's offsets.
+    # A slice of a longer array still has the offsets of that array.
     offsets = offsets - offsets[0]
     single = len(roots) == batch.num_rows and np.array_equal(offsets, np.arange(len(offsets)))
     return Anchors(roots, edges, None if single else offsets)
 
 
 def salt_of(operator: str) -> int:
-    """What an operator's name adds to the ids of the tuples that it makes."""
+    """Return the salt that an operator's name adds to the ids of its tuples."""
     return xxhash.xxh3_64_intdigest(operator.encode())
 
 
 def child_edges(edges: np.ndarray, salt: int, numbers: np.ndarray) -> np.ndarray:
-    """The edges of children from those of their parents and their numbers among the children, as int64."""
+    """Return the edges of children, from their parents' edges and their numbers among the children, as int64."""
     return mix64((edges.view(np.uint64) ^ np.uint64(salt)) + numbers.astype(np.uint64)).view(np.int64)
 
 
 def groups_of(roots: np.ndarray) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
-    """The tag and shard index of roots, each with where its roots stand, ascending."""
+    """Yield each tag and shard index of roots with the indexes of its roots, ascending."""
     if not len(roots):
         return
     for key, places in _places_of(turn_of(roots)):

@@ -1,4 +1,4 @@
-"""Reports as nodes in ZooKeeper: for Spark Connect, where there is no SparkContext and so no accumulator."""
+"""Carries reports from tasks to the driver: as an accumulator, or, for Spark Connect, as nodes in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, shared_
 __all__ = ["AccumulatorCarrier", "Carrier", "NodeCarrier", "NodeSender", "Sender"]
 
 _RUNS_A_NODE = 500
-"""Runs of failed records in a node, or reports without one: with their reasons some 200 KB."""
+"""The limit of a node: runs of failed records, or reports without any; with their reasons some 200 KB."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSender:
-    """The end in the tasks: `attempt` is the driver's attempt at the batch that the reports are for."""
+    """The sending end, in the tasks: `attempt` is the driver's attempt at the batch of the reports."""
 
     config: ZooKeeperConfig
     layout: Layout
     attempt: str
 
     def add(self, reports: Reports) -> None:
-        """Write a task's reports, once its input is exhausted.
+        """Write a task's reports at the end of its input.
 
-        A task that then fails has reported nevertheless, and so has the slower one of two speculative tasks: reports
-        are keyed by what they say, so the same again adds nothing, and a record that failed in any of them has failed.
+        A task that fails afterwards has still reported, and so has the slower of two speculative tasks: reports are
+        keyed by their content, so a repeated report adds nothing, and a record that failed in any of them has
+        failed.
 
         Raises:
             BatchMissingError: the batch is settled.
@@ -53,7 +54,7 @@ class NodeSender:
 
 
 class NodeCarrier:
-    """The end in the driver. The nodes of a batch are removed with its plan."""
+    """The receiving end, in the driver. The nodes of a batch are removed with its plan."""
 
     def __init__(self, store: SourceStore, config: ZooKeeperConfig) -> None:
         self._store = store
@@ -63,12 +64,12 @@ class NodeCarrier:
 
     @property
     def sender(self) -> NodeSender:
-        """What operators of this attempt are given."""
+        """The sender for operators of this attempt."""
         return NodeSender(self._config, self._store.layout, self._attempt)
 
     @property
     def reports(self) -> Reports:
-        """All that has come since `clear`."""
+        """Return all reports since `clear`."""
         found: Reports = {}
         param = ReportParam()
         for txid, node in self._store.reports(self._attempt):
@@ -79,12 +80,12 @@ class NodeCarrier:
         return found
 
     def clear(self) -> None:
-        """Take no more of what is sent to the attempts before."""
+        """Ignore reports of earlier attempts from now on."""
         self._attempt = uuid.uuid4().hex
 
 
 def _nodes(reports: Iterable[TaskReport]) -> Iterator[ReportNode]:
-    """As many reports to a node as fit."""
+    """Yield nodes with as many reports as fit."""
     held: list[TaskReport] = []
     size = 0
     for report in reports:
@@ -104,10 +105,10 @@ def _sliced(failed: tuple[FailedRun, ...]) -> Iterator[tuple[FailedRun, ...]]:
 
 
 class Sender(Protocol):
-    """The end in the tasks: it is pickled with the operator."""
+    """The sending end, in the tasks: it is pickled with the operator."""
 
     def add(self, reports: Reports) -> None:
-        """Send a task's reports, once its input is exhausted."""
+        """Send a task's reports at the end of its input."""
         ...
 
 
@@ -116,23 +117,23 @@ class Carrier(Protocol):
 
     @property
     def sender(self) -> Sender:
-        """What operators are given."""
+        """The sender for operators."""
         ...
 
     @property
     def reports(self) -> Reports:
-        """All that has come since `clear`."""
+        """Return all reports since `clear`."""
         ...
 
     def clear(self) -> None:
-        """Forget what came: another attempt begins."""
+        """Forget all reports: another attempt begins."""
         ...
 
 
 class AccumulatorCarrier:
     """A Spark accumulator: exact, because Spark delivers a task's update with its end, or not at all.
 
-    One for all batches, because Spark keeps each for good; what it holds is of the batch in hand.
+    One for all batches, because Spark keeps each for good; it holds the reports of the current batch.
     """
 
     def __init__(self) -> None:
@@ -140,9 +141,9 @@ class AccumulatorCarrier:
 
     @property
     def reports(self) -> Reports:
-        """All that has come since `clear`."""
+        """Return all reports since `clear`."""
         return self.sender.value
 
     def clear(self) -> None:
-        """Forget what came."""
+        """Forget all reports."""
         self.sender.value = {}

@@ -1,10 +1,10 @@
-"""Whether reports cover a batch: pure sums over what operators took and made, against the pins and each other.
+"""Checks that reports cover a batch: compares sums of operators' inputs and outputs with the pins and each other.
 
-An operator has judged a shard when, in one run of it, the anchors that it took are those that were there for it: the
-pin's for an operator on the source's rows, else what its inputs made. (Of an operator behind a function of the user's
-nothing can be said: there, what it made is only held against what was taken further down.) A run is one stage: its
-tasks' reports are added up. One report alone may do too, where one task had the whole shard. Nothing needs to be known
-of how often the user's function made Spark compute a stage.
+An operator has judged a shard if, in one of its runs, its input anchors are all the expected ones: the pin's for an
+operator on the source's rows, else the output of its inputs. (For an operator after a user's function nothing is
+known of its input: only its output is compared with the inputs downstream.) A run is one stage: the sums of its
+tasks' reports. One report alone may suffice, if one task had the whole shard. It does not matter how often the
+user's function made Spark compute a stage.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ __all__ = [
 ]
 
 SOURCE = ""
-"""The name of the source among the inputs of an operator."""
+"""The name of the source, as an input of an operator."""
 
 OPEN = "__open"
-"""In the place of an input whose tuples went through a function of the user's: what came out of it is not known."""
+"""Stands for an input whose tuples went through a user's function: its output is unknown."""
 
 Total = tuple[int, int]
-"""Number of anchors, XOR of their edges."""
+"""The number of anchors and the XOR of their edges."""
 
 Part = tuple[int, int]
-"""A shard's index, and a span of its turn (`bolt.tracking.spans`)."""
+"""A shard's index and a span of its turn (`bolt.tracking.spans`)."""
 
 Wiring = Mapping[str, Sequence[str]]
-"""Operators in an order in which each comes after its inputs, with the names of those."""
+"""Operators with the names of their inputs, ordered such that each comes after its inputs."""
 
 
 def uncovered(wiring: Wiring, reports: Reports, turns: Mapping[int, Total]) -> list[tuple[str, int]]:
-    """The (operator, shard index) whose input was not judged to its end; `turns` has the pins' totals by shard."""
+    """Return each (operator, shard index) whose input was not fully judged; `turns` has the pins' totals by shard."""
     wholes = {(shard, WHOLE): total for shard, total in turns.items()}
     return [(operator, shard) for operator, (shard, _) in _missing(wiring, reports, wholes)]
 
 
 def lost(wiring: Wiring, reports: Reports, spans: Mapping[Part, Total]) -> dict[Part, str]:
-    """The spans whose sums disagree, each with the first operator that did not take what was made for it.
+    """Return the spans whose sums disagree, each with the first operator that did not get its full input.
 
-    `spans` has what the source gave of each.
+    `spans` has the source's total of each.
     """
     found: dict[Part, str] = {}
     for operator, part in _missing(wiring, reports, spans):
@@ -63,7 +63,7 @@ def lost(wiring: Wiring, reports: Reports, spans: Mapping[Part, Total]) -> dict[
 
 
 def spans_of(reports: Reports, operator: str) -> dict[Part, Total]:
-    """What an operator took of each span."""
+    """Return an operator's input of each span."""
     found: dict[Part, Total] = {}
     for key in reports:
         if key.operator == operator:
@@ -73,7 +73,7 @@ def spans_of(reports: Reports, operator: str) -> dict[Part, Total]:
 
 
 def whole(reports: Reports) -> Reports:
-    """Reports of spans, added up to those of whole turns."""
+    """Add reports of spans up to reports of whole turns."""
     found: Reports = {}
     sums: dict[ReportKey, tuple[Total, Total]] = {}
     for key in reports:
@@ -106,10 +106,10 @@ def _missing(wiring: Wiring, reports: Reports, totals: Mapping[Part, Total]) -> 
 
 
 def failures(wiring: Wiring, reports: Reports, turns: Mapping[int, Total]) -> dict[int, list[FailedRun]]:
-    """What failed, by shard index: the union over all runs over the pinned rows.
+    """Return the failures by shard index: the union over all runs over the pinned rows.
 
-    Ordinals mean nothing beyond one reading of a turn: runs that saw more rows of the source than the pin holds were
-    over another reading, and the one that is pinned counts.
+    Ordinals are valid only within one reading of a turn: runs that saw more rows of the source than the pin holds
+    had another reading, and only the pinned one counts.
     """
     read: dict[tuple[str, int, int], int] = defaultdict(int)
     for key in reports:
@@ -126,12 +126,12 @@ def failures(wiring: Wiring, reports: Reports, turns: Mapping[int, Total]) -> di
 
 
 def intervals(runs: Iterable[FailedRun]) -> list[FailedRun]:
-    """Runs without their positions, as disjoint intervals of ordinals with a reason each."""
+    """Return runs without their positions: disjoint intervals of ordinals with a reason each."""
     return list(merged(run._replace(first="", last="", prev=None) for run in runs))
 
 
 def _runs(reports: Reports) -> Mapping[tuple[str, Part], set[tuple[Total, Total]]]:
-    """What complete runs may have taken and made, by operator and part: stages summed up, and single tasks."""
+    """Return the possible totals of complete runs, by operator and part: sums of stages, and single tasks."""
     stages: dict[tuple[str, Part, int], list[ReportKey]] = defaultdict(list)
     for key in reports:
         stages[key.operator, (key.shard, key.span), key.stage].append(key)
@@ -139,7 +139,7 @@ def _runs(reports: Reports) -> Mapping[tuple[str, Part], set[tuple[Total, Total]
     for (operator, part, _), keys in stages.items():
         pairs = [((key.rows, key.consumed), (key.emitted, key.produced)) for key in keys]
         found[operator, part].update(pairs)
-        # A task that ran twice and did not say the same both times: no sum of this stage can be trusted.
+        # A task ran twice with different reports: no sum of this stage can be trusted.
         if len({key.partition for key in keys}) == len(keys):
             found[operator, part].add((_sum(taken for taken, _ in pairs), _sum(made for _, made in pairs)))
     return found

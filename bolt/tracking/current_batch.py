@@ -1,4 +1,4 @@
-"""One micro-batch as the driver sees it: which one it is, whether every record was judged, and its outcome."""
+"""The current micro-batch in the driver: its identity, the coverage of its records, and its outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kinesis_trident.bolt.tracking.coverage import SOURCE, Total, Wiring, failur
 from kinesis_trident.bolt.tracking.operators import Verdict
 from kinesis_trident.bolt.tracking.reports import FailedRun, Reports, merged
 from kinesis_trident.bolt.tracking.spans import Spans
-from kinesis_trident.checkpoint.model.nodes import Acks, Batch, NotDone, Pin
+from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, NotDone, Pin
 from kinesis_trident.checkpoint.store.source_home import find_home
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import shared_client
@@ -21,11 +21,11 @@ from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.planner.streams import describe_streams
 from kinesis_trident.tracker.ids import tag
 
-__all__ = ["BatchInHand", "open_store"]
+__all__ = ["CurrentBatch", "open_store"]
 
 
 def open_store(options: Options) -> SourceStore:
-    """The state of the source that the options name, for the driver's process.
+    """Open the state of the source that the options name, in the driver's process.
 
     Raises:
         KinesisError, CheckpointError: the stream or ZooKeeper cannot be reached.
@@ -36,15 +36,15 @@ def open_store(options: Options) -> SourceStore:
     return SourceStore(client, find_home(client, options.zookeeper_root, options.application_name, created))
 
 
-class BatchInHand:
+class CurrentBatch:
     """The batch that Spark has handed to the driver, read from ZooKeeper once, at its start.
 
-    What is published later is written under the epoch read here, so a driver that slept through a takeover changes
-    nothing; the rows carry the mark of the run and the plan that read them, so it cannot speak for a newer run's
+    The outcome is written later under the epoch read here, so a driver that was paused during a takeover changes
+    nothing; the rows carry the mark of the run and the plan that read them, so it cannot publish for a newer run's
     batch either.
 
     Attributes:
-        spool: where the records that fail are kept, if anywhere.
+        spool: the spool of failed records, if there is one.
     """
 
     def __init__(self, store: SourceStore, batch: Batch, options: Options | None = None) -> None:
@@ -53,30 +53,30 @@ class BatchInHand:
         self._plan = batch.plan
         self.spool = spool_of(options, store.layout, batch.plan.streams) if options else None
         self._tag = tag(batch.epoch, batch.plan.plan)
-        found = store.get_acks(self._plan.txid)
+        found = store.get_outcome(self._plan.txid)
         self._published = found if found is not None and found.plan == self._plan.plan else None
 
     @classmethod
-    def newest(cls, store: SourceStore, options: Options | None = None) -> BatchInHand:
-        """The batch with the highest txid.
+    def newest(cls, store: SourceStore, options: Options | None = None) -> CurrentBatch:
+        """Read the batch with the highest txid.
 
         Raises:
-            StaleBatchError: there is none, or it is settled: then it is not the one that Spark has in hand.
+            StaleBatchError: there is none, or it is settled: then it is not Spark's current batch.
         """
         batch = store.newest_batch()
         if batch is None:
             msg = (
                 "Start the query again: if Spark's checkpoint and ZooKeeper disagree, its error says how. "
-                f"{store.layout.batches} holds no plan: the batch in hand was settled by a newer run, or ZooKeeper's "
+                f"{store.layout.batches} holds no plan: a newer run has settled the current batch, or ZooKeeper's "
                 "data was lost"
             )
             raise StaleBatchError(msg)
         settled = store.settled()
         if settled is not None and settled.txid >= batch.plan.txid:
             msg = (
-                "Start the query again: if Spark's checkpoint and ZooKeeper disagree, its error says how. The newest "
-                f"plan in {store.layout.batches} is txid {batch.plan.txid}, which is settled: the batch in hand is "
-                "another one, and was settled before"
+                "Start the query again: if Spark's checkpoint and ZooKeeper disagree, its error says how. The "
+                f"newest plan in {store.layout.batches} is txid {batch.plan.txid}, which is settled: the current "
+                "batch is another one, and was settled before"
             )
             raise StaleBatchError(msg)
         return cls(store, batch, options)
@@ -88,26 +88,26 @@ class BatchInHand:
 
     @property
     def epoch(self) -> int:
-        """Which run of the query works on it: rises with each."""
+        """The epoch of the run that works on the batch: it rises with each run."""
         return self._batch.epoch
 
     @property
     def mark(self) -> tuple[int, int]:
-        """The txid, and the tag that the rows of this run's plan carry in their roots."""
+        """The txid, and the tag in the roots of the rows of this run's plan."""
         return self.txid, self._tag
 
     def is_empty(self) -> bool:
-        """Whether every turn was read, and none of them holds a row."""
+        """True if every turn was read, and none of them holds a row."""
         pins = self.pins()
         return len(pins) == len(self._plan.shards) and not any(pin.count for pin in pins.values())
 
     @property
     def verdict(self) -> Verdict | None:
-        """The outcome that an earlier attempt has published, if any: it is applied, not judged again."""
+        """The outcome that an earlier attempt has published, if any: it is applied, and nothing is judged again."""
         return Verdict(self._published.not_done) if self._published is not None else None
 
     def excluded_ids(self) -> list[str]:
-        """The message ids that the published outcome leaves out, of records that were refused one by one."""
+        """The message ids of the records that the published outcome excludes one by one."""
         layout, published = self._store.layout, self._published
         pieces = published.not_done if published is not None else {}
         return [
@@ -115,18 +115,18 @@ class BatchInHand:
         ]
 
     def reports(self, reports: Reports) -> Reports:
-        """Those of the reports that are of this batch, this plan and this epoch."""
+        """Return the reports of this batch, this plan and this epoch."""
         return {
             key: failed for key, failed in reports.items() if (key.txid, key.tag) == (self.txid, self._tag)
         }
 
     def pins(self) -> dict[str, Pin]:
-        """The pins of the batch's turns, those of this plan."""
+        """The pins of the batch's turns, of this plan only."""
         found = self._store.get_pins(self.txid, self._plan.shards, fresh=True)
         return {shard: pin for shard, pin in found.items() if pin.plan == self._plan.plan}
 
     def uncovered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> list[tuple[str, str]]:
-        """Operators, each with a shard of which it has not seen everything, as far as the reports say.
+        """Return the operators, each with a shard whose records it has not all seen, according to the reports.
 
         Initial values come from the pins, never from the rows.
         """
@@ -140,7 +140,7 @@ class BatchInHand:
         ]
 
     def spans(self, missing: Iterable[tuple[str, str]], pins: Mapping[str, Pin]) -> Spans:
-        """The records of the shards of which operators have not seen everything, as `uncovered` says, one by one.
+        """Return spans, down to single records, of the shards in `uncovered`.
 
         Raises:
             NotCoveredError: a shard's rows were not read at all.
@@ -149,7 +149,7 @@ class BatchInHand:
         if not concerned <= pins.keys():
             self._not_covered(sorted(missing))
         plan = self._plan
-        # Ordinals skip one between two segments of a turn, of which there are at most two for a run that is due.
+        # Ordinals skip one between two segments of a turn; there are at most two segments for each due run.
         return Spans.over(
             {
                 index: [(0, 2 * (pins[shard].count + len(plan.due(shard)) + 1))]
@@ -159,7 +159,7 @@ class BatchInHand:
         )
 
     def require_covered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> None:
-        """Make sure every record was judged.
+        """Check that every record was judged.
 
         Raises:
             NotCoveredError: an operator has not seen all records of a shard.
@@ -169,16 +169,16 @@ class BatchInHand:
             self._not_covered(missing)
 
     def failed(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> dict[int, list[FailedRun]]:
-        """What operators failed, by the shard's index in the plan: the union over all their runs."""
+        """Return the failures of operators, by the shard's index in the plan: the union over all their runs."""
         return failures(wiring, reports, self._turns(pins))
 
     def outcome(
         self, failed: Mapping[int, Iterable[FailedRun]], pins: Mapping[str, Pin], refused: Mapping[str, str]
     ) -> dict[str, tuple[NotDone, ...]]:
-        """What is not done of the batch, by shard; the runs in `failed` have positions.
+        """Return the records that are not done, by shard; the runs in `failed` have positions.
 
         Raises:
-            NotOfThisBatchError: `refused` names a record that the batch did not hold.
+            NotOfThisBatchError: `refused` names a record that is not in the batch.
         """
         shards = self._plan.shards
         pieces = {shards[index]: [run.not_done() for run in merged(runs)] for index, runs in failed.items()}
@@ -189,13 +189,13 @@ class BatchInHand:
         shards = ", ".join(dict.fromkeys(shard for _, shard in missing))
         operators = ", ".join(dict.fromkeys(operator for operator, _ in missing))
         msg = (
-            f"Start the query again: batch {self.txid} is then read again with the same rows, nothing of it is acked. "
-            f"Not every record of {shards} was seen by the operator {operators} although it was run to its end"
+            f"Start the query again: it reads batch {self.txid} again with the same rows, none of which is acked. "
+            f"The operator {operators} did not see every record of {shards}, although it ran to its end"
         )
         raise NotCoveredError(msg)
 
     def _turns(self, pins: Mapping[str, Pin]) -> dict[int, Total]:
-        """What the pinned turns hold, by the shard's index in the plan."""
+        """Return the totals of the pinned turns, by the shard's index in the plan."""
         return {
             index: (pins[shard].count, pins[shard].xor)
             for index, shard in enumerate(self._plan.shards)
@@ -203,7 +203,7 @@ class BatchInHand:
         }
 
     def say_judging(self) -> None:
-        """Make it durable, before the first job, that this run's batches are done only with an outcome.
+        """Store, before the first job, that this run's batches are done only with an outcome.
 
         Raises:
             FencedError: a newer run has taken over.
@@ -211,15 +211,15 @@ class BatchInHand:
         self._store.say_judging(self._batch.epoch)
 
     def publish(self, not_done: Mapping[str, Sequence[NotDone]]) -> None:
-        """Make the outcome durable: before Spark counts the batch as finished.
+        """Store the outcome, before Spark counts the batch as finished.
 
         Raises:
             FencedError: a newer run has taken over; nothing was written.
         """
-        acks = Acks(
+        acks = BatchOutcome(
             txid=self.txid,
             plan=self._plan.plan,
             epoch=self._batch.epoch,
             not_done={shard: tuple(runs) for shard, runs in not_done.items()},
         )
-        self._published, _ = self._store.put_acks(acks, self._batch.epoch)
+        self._published, _ = self._store.put_outcome(acks, self._batch.epoch)

@@ -1,8 +1,8 @@
-"""Operators of which each takes what the one before it gives, in the same task and in one Python worker.
+"""Fuses consecutive operators into one task and one Python worker.
 
-Nothing goes through the JVM between them. And while tuples of a batch of the source's rows are on their way through all
-of them, that batch is still at hand: what fails further down is reported with its position, which else takes another
-reading of the rows.
+Nothing goes through the JVM between them. And while tuples of a batch of the source's rows pass through all of
+them, that batch is still in memory: a downstream failure is reported with its position, which otherwise needs
+another reading of the rows.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ __all__ = ["Fused", "InHand", "Operator", "Task", "current_task"]
 Operator = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _MOST_ROWS = 10_000
-"""Rows of a batch between two operators, as Spark gives them: one that makes many of one row fills no memory."""
+"""Rows of a batch between two operators, as with Spark: an operator that makes many rows of one fills no memory."""
 
 
 class InHand(Protocol):
-    """What holds a batch of the source's rows until the next one comes."""
+    """A holder of the current batch of the source's rows, until the next one comes."""
 
     def fail_in_hand(self, roots: Iterable[int], reason: str) -> list[int]:
-        """Fail those of the roots that are in hand; the others."""
+        """Fail those of the roots that are in the current batch; return the others."""
         ...
 
 
 class Task:
-    """What the operators that run in one worker of a task know of each other: who holds the source's rows."""
+    """The shared state of a task's operators in one worker: the holder of the source's rows."""
 
     def __init__(self) -> None:
         self.source: InHand | None = None
@@ -41,18 +41,18 @@ _TASK: ContextVar[Task | None] = ContextVar("operators of one task", default=Non
 
 
 def current_task() -> Task | None:
-    """That of the operator that runs; None where it runs alone."""
+    """Return the task of the running operator; None if it runs alone."""
     return _TASK.get()
 
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """Operators as one, the first first."""
+    """Several operators as one, in the order of their application."""
 
     operators: tuple[Operator, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What the last one gives."""
+        """Yield the output of the last operator."""
         _TASK.set(Task())
         try:
             for operator in self.operators[:-1]:

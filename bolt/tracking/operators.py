@@ -15,7 +15,7 @@ from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.steps.functions import Judged, Step, chain
 from kinesis_trident.bolt.tracking.anchors import anchors_of, groups_of, salt_of
 from kinesis_trident.bolt.tracking.carriers import Sender
-from kinesis_trident.bolt.tracking.reports import FailedRun, Ledger
+from kinesis_trident.bolt.tracking.reports import FailedRun, OperatorLedger
 from kinesis_trident.bolt.tracking.spans import PROPERTY, Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
@@ -28,12 +28,12 @@ __all__ = ["Finder", "StepOperator", "Tag", "Verdict", "failed_in_replay", "send
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """An outcome as the operators on the source's rows apply it: `not_done`, by shard, are the records left out."""
+    """An outcome as the operators on the source's rows apply it: `not_done`, by shard, are the excluded records."""
 
     not_done: Mapping[str, tuple[NotDone, ...]]
 
     def excluded(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Which rows of a batch the verdict leaves out, as booleans. Where it leaves none out, no column is read."""
+        """Return the rows of a batch that the verdict excludes, as booleans. Reads no column if it excludes none."""
         out = np.zeros(batch.num_rows, dtype=bool)
         if not any(self.not_done.values()):
             return out
@@ -50,7 +50,8 @@ class Verdict:
             firsts = [first for first, _ in runs]
             for row in np.flatnonzero(inside.to_numpy(zero_copy_only=False)).tolist():
                 here = RecordPosition(int(sequence[row].as_py()), sub[row].as_py())
-                # The runs are disjoint, and as many as records failed: a record is in the last that begins before it.
+                # The runs are disjoint, and may be as many as records: a record can only be in the last run that
+                # begins before it.
                 at = bisect_right(firsts, here) - 1
                 out[row] = at >= 0 and here <= runs[at][1]
         return out
@@ -58,21 +59,21 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """Under which name an operator reports, of which batch, and through what."""
+    """The name under which an operator reports, its batch, and its sender."""
 
     operator: str
     txid: int
     sender: Sender
 
-    def ledger(self) -> Ledger:
-        """A new ledger for the task that runs here."""
+    def ledger(self) -> OperatorLedger:
+        """Return a new ledger for the current task."""
         context = TaskContext.get()
         asked = context.getLocalProperty(PROPERTY) if context is not None else None
-        return Ledger(self.operator, self.txid, Spans.parse(asked) if asked else None)
+        return OperatorLedger(self.operator, self.txid, Spans.parse(asked) if asked else None)
 
 
-def send(tag: Tag, ledger: Ledger) -> None:
-    """Report for the task that runs here; call it when the input is exhausted, and only then."""
+def send(tag: Tag, ledger: OperatorLedger) -> None:
+    """Send the reports of the current task; call it only at the end of the input."""
     context = TaskContext.get()
     where = (context.stageId(), context.partitionId()) if context is not None else (0, 0)
     tag.sender.add(ledger.reports(*where))
@@ -80,13 +81,13 @@ def send(tag: Tag, ledger: Ledger) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StepOperator:
-    """Runs steps over tuples; those that fail do not come out, and are reported. Without steps, all come out.
+    """Runs steps over tuples; failed ones are dropped and reported. Without steps all tuples pass.
 
-    `of_source`: the tuples are the source's rows, so failures are reported with their positions, and those that
-    `verdict` leaves out are. `final`: the outcome is published and not judged again, so a failure fails the batch.
-    `carry` names columns of the input that the output keeps beside the steps' schema; with `anchored`, each
-    tuple that comes out has new ids in the trees of the tuple that it came from, and is to be judged downstream.
-    An operator that is not run to the end of its input reports nothing: nothing is acked whose operators did not run.
+    `of_source`: the tuples are the source's rows, so failures are reported with their positions, and and those that
+    `verdict` excludes are dropped. `final`: the outcome is published and not judged again, so a failure fails the
+    batch. `carry` names columns of the input that the output keeps beside the steps' schema; with `anchored`, each
+    tuple that comes out has new ids in the trees of the tuple that it came from, and is to be judged downstream. An
+    operator that is not run to the end of its input reports nothing: nothing is acked whose operators did not run.
     `spool` keeps the source's rows that failed, before the report: their retries need not be fetched.
     """
 
@@ -100,7 +101,7 @@ class StepOperator:
     spool: RetrySpool | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The tuples that succeeded."""
+        """Yield the tuples that succeeded."""
         ledger, salt = self.tag.ledger(), salt_of(self.tag.operator)
         lost: list[pa.RecordBatch] = []
         for batch in batches:
@@ -111,7 +112,7 @@ class StepOperator:
         send(self.tag, ledger)
 
     def _one(
-        self, batch: pa.RecordBatch, ledger: Ledger, salt: int, lost: list[pa.RecordBatch]
+        self, batch: pa.RecordBatch, ledger: OperatorLedger, salt: int, lost: list[pa.RecordBatch]
     ) -> pa.RecordBatch:
         anchors = anchors_of(batch)
         taken = np.arange(batch.num_rows)
@@ -153,7 +154,7 @@ class StepOperator:
 
 
 def failed_in_replay(what: str, reason: str) -> BatchFailedError:
-    """A tuple failed under a verdict that counts its record as done."""
+    """Return the error for a tuple that failed under a verdict that counts its record as done."""
     msg = (
         f"{what} failed in a replay of its batch ({reason}), but the batch's published outcome counts the record as "
         "done: a store may hold it already. The batch is tried again"
@@ -163,16 +164,16 @@ def failed_in_replay(what: str, reason: str) -> BatchFailedError:
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """Finds the positions of records that failed further down, by their ordinals: runs over the source's rows.
+    """Finds the positions of records that failed downstream, by their ordinals: runs over the source's rows.
 
-    `wanted` is by shard index: disjoint intervals, sorted.
+    `wanted`: disjoint intervals, sorted, by shard index.
     """
 
     tag: Tag
     wanted: Mapping[int, list[FailedRun]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """No rows: what was found is reported."""
+        """Report the positions; yields no rows."""
         ledger = self.tag.ledger()
         for batch in batches:
             if batch.num_rows:

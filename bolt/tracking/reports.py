@@ -1,6 +1,6 @@
-"""What a tracked operator says of its input: one report a shard and task, once the input is exhausted.
+"""The reports of a tracked operator on its input: one for each shard and task, at the end of the input.
 
-Reports are a mapping keyed by content: the same task run twice says the same and overwrites itself, and failures
+Reports are a mapping keyed by content: a task that runs twice makes the same report and overwrites it, and failures
 merge by union, so a record that failed in any run of it has failed.
 """
 
@@ -21,15 +21,15 @@ from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.tracker.acker.arrays import sums_of
 from kinesis_trident.tracker.ids import of_turn, ordinal_of, turn_of
 
-__all__ = ["FailedRun", "Ledger", "ReportKey", "ReportParam", "Reports", "merged"]
+__all__ = ["FailedRun", "OperatorLedger", "ReportKey", "ReportParam", "Reports", "merged"]
 
 
 class FailedRun(NamedTuple):
     """Records with neighbouring ordinals that failed for the same reason.
 
     `first_ordinal` to `last_ordinal` in the turn, both included. `first` and `last` are their positions as
-    `sequence[:sub]`, `prev` that of the record just before; all empty where the operator did not see the
-    source's rows.
+    `sequence[:sub]`, `prev` that of the record just before; all empty if the operator did not see the source's
+    rows.
     """
 
     first_ordinal: int
@@ -40,17 +40,17 @@ class FailedRun(NamedTuple):
     reason: str
 
     def not_done(self) -> NotDone:
-        """As it is published."""
+        """Return the run in the form in which it is published."""
         count = self.last_ordinal - self.first_ordinal + 1
         return NotDone(self.first, self.last, count, self.reason, self.prev)
 
 
 class ReportKey(NamedTuple):
-    """What a report is about, and what its operator saw and made: the content is part of the key.
+    """The subject of a report, and its operator's input and output: the content is part of the key.
 
-    `stage` and `partition` are Spark's, of the task. `rows` and `consumed` are the number of anchors that came in on
-    this shard, and the XOR of their edges; `emitted` and `produced` the same of what went out. `span` says of which
-    records, where these are summed up in parts (`bolt.tracking.spans`).
+    `stage` and `partition` are Spark's, of the task. `rows` and `consumed` are the number of input anchors of this
+    shard and the XOR of their edges; `emitted` and `produced` the same of the output. `span` names the records, if
+    these are summed up in parts (`bolt.tracking.spans`).
     """
 
     txid: int
@@ -70,14 +70,14 @@ Reports = dict[ReportKey, tuple[FailedRun, ...]]
 
 
 class ReportParam(AccumulatorParam[Reports]):
-    """Adds reports up: the same key overwrites, failures merge."""
+    """Merges reports: the same key overwrites, failures are united."""
 
     def zero(self, value: Reports) -> Reports:
-        """No reports."""
+        """Return an empty mapping."""
         return {}
 
     def addInPlace(self, value1: Reports, value2: Reports) -> Reports:
-        """Both sides' reports, in `value1`."""
+        """Merge both sides' reports into `value1`."""
         for key, failed in value2.items():
             known = value1.get(key)
             value1[key] = failed if known is None or known == failed else tuple(merged([*known, *failed]))
@@ -85,7 +85,7 @@ class ReportParam(AccumulatorParam[Reports]):
 
 
 def merged(runs: Iterable[FailedRun]) -> Iterator[FailedRun]:
-    """The union of runs, sorted; those that overlap become one, with the first one's reason."""
+    """Yield the union of runs, sorted; overlapping ones become one, with the first one's reason."""
     held: FailedRun | None = None
     for run in sorted(runs, key=lambda run: (*run[:4], run.prev or "", run.reason)):
         if held is None:
@@ -101,7 +101,7 @@ def merged(runs: Iterable[FailedRun]) -> Iterator[FailedRun]:
 
 
 class _Turn:
-    """What one operator saw and made of one shard so far."""
+    """The totals of one operator's input and output of one shard so far."""
 
     __slots__ = ("consumed", "emitted", "failed", "produced", "rows", "seen")
 
@@ -125,7 +125,7 @@ class _Records:
         return {root: row for row, root in enumerate(self.roots.tolist())}
 
     def fail(self, roots: Iterable[int], reason: str) -> list[int]:
-        """Fail those of the roots that are here, for each the first reason counts; the others."""
+        """Fail those of the roots that are here, each with its first reason; return the others."""
         others = []
         for root in roots:
             row = self._rows.get(root)
@@ -136,11 +136,11 @@ class _Records:
         return others
 
 
-class Ledger:
-    """Counts and XORs what one operator takes and makes in one task, shard by shard, over whole batches.
+class OperatorLedger:
+    """Counts and XORs the input and output of one operator in one task, shard by shard, over whole batches.
 
-    `consume` first, then `produce` and `fail`, in any number; `reports` when the input is exhausted. Where `spans`
-    are asked for, it sums up the records of each by themselves.
+    Call `consume` first, then `produce` and `fail`, any number of times; `reports` at the end of the input. If
+    there are `spans`, it sums up the records of each separately.
     """
 
     def __init__(self, operator: str, txid: int, spans: Spans | None = None) -> None:
@@ -165,18 +165,17 @@ class Ledger:
             turn.produced ^= xor
 
     def fail(self, roots: Iterable[int], reason: str) -> None:
-        """The trees of these roots failed; for each the first reason counts."""
+        """Fail the trees of these roots; the first reason of each counts."""
         if self._task is not None and self._task.source is not None:
             roots = self._task.source.fail_in_hand(roots, reason)
         for root in roots:
             self._failed.setdefault(root, reason)
 
     def consume_records(self, taken: Anchors, message_ids: pa.Array, failed: Mapping[int, str]) -> None:
-        """Rows of the source came in, one anchor each; `failed` maps rows to reasons.
+        """Count input rows of the source, with one anchor each; `failed` maps rows to reasons.
 
-        The failures so reported carry their positions, so nobody needs to look them up; but not those of spans, which
-        do not see a record's neighbours. Until the next rows come, those that fail further down in the same worker are
-        taken with them.
+        These failures carry their positions, so no lookup is needed; except those of spans, which do not see a
+        record's neighbours. Until the next rows come, downstream failures in the same worker are added to them.
         """
         if self._spans is not None:
             self.consume(taken)
@@ -190,11 +189,11 @@ class Ledger:
         self.consume(taken)
 
     def fail_in_hand(self, roots: Iterable[int], reason: str) -> list[int]:
-        """Fail those of the roots that are among the rows that came last; the others."""
+        """Fail those of the roots that are among the current rows; return the others."""
         return [*roots] if self._held is None else self._held.fail(roots, reason)
 
     def _let_go(self) -> None:
-        """Take the failures among the rows in hand into the account."""
+        """Record the failures among the current rows."""
         held, self._held = self._held, None
         if held is None:
             return
@@ -209,7 +208,7 @@ class Ledger:
             turn.seen = (_ordinal(held.roots, last), _position(held.message_ids[last]))
 
     def reports(self, stage: int = 0, partition: int = 0) -> Reports:
-        """What is to be said now that the input is exhausted; `stage` and `partition` are the task's."""
+        """Return the reports at the end of the input; `stage` and `partition` are the task's."""
         self._let_go()
         unplaced: dict[tuple[int, int, int], list[FailedRun]] = {}
         roots = np.array(sorted(self._failed), dtype=np.int64)
@@ -279,5 +278,5 @@ def _ordinal(roots: np.ndarray, row: int) -> int:
 
 
 def _position(message_id: pa.Scalar) -> str:
-    """`sequence[:sub]` of a message id, `stream/shardId:sequence[:sub]`."""
+    """Return `sequence[:sub]` of a message id, `stream/shardId:sequence[:sub]`."""
     return str(message_id).rpartition("/")[2].partition(":")[2]

@@ -1,7 +1,8 @@
-"""Which records are concerned when the sums of a batch disagree: its turns in parts, each summed up by itself.
+"""Finds the records for which the sums of a batch disagree: divides its turns into parts with separate sums.
 
-A *span* is some neighbouring ordinals of a turn, named by the first of them. The driver asks the tasks of one job for
-spans by a setting of the session, which Spark hands to each task; none is asked for as long as the sums agree.
+A *span* is a range of neighbouring ordinals of a turn, named by the first of them. The driver requests spans from
+the tasks of one job by a setting of the session, which Spark passes to each task; it requests none as long as the
+sums agree.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import numpy as np
 __all__ = ["PROPERTY", "WHOLE", "Range", "Spans"]
 
 PROPERTY = "spark.kinesisTrident.spans"
-"""The setting of Spark's session in which spans are asked for."""
+"""The setting of Spark's session that requests spans."""
 
 WHOLE = -1
-"""In the place of a span: the whole turn, or what of it is in none."""
+"""Stands for a span: the whole turn, or the part of it that is in no span."""
 
 Range = tuple[int, int]
-"""Ordinals: the first, and the one after the last."""
+"""A range of ordinals: the first, and the one after the last."""
 
 _LIMIT = 16_384
 
@@ -35,13 +36,13 @@ class Spans:
 
     @classmethod
     def over(cls, ranges: Mapping[int, Iterable[Range]], limit: int = _LIMIT) -> Spans:
-        """As fine as `limit` spans in all allow."""
+        """Divide `ranges` as finely as `limit` spans in total allow."""
         joined = {shard: tuple(_joined(some)) for shard, some in ranges.items()}
         ordinals = sum(until - first for some in joined.values() for first, until in some)
         return cls(max(1, -(-ordinals // limit)), joined)
 
     def of(self, shard: int, ordinals: np.ndarray) -> np.ndarray:
-        """The spans of ordinals of a shard, as int64; WHOLE for those in none."""
+        """Return the spans of ordinals of a shard, as int64; WHOLE for those in none."""
         ranges = self.ranges.get(shard)
         if not ranges:
             return np.full(len(ordinals), WHOLE, dtype=np.int64)
@@ -52,17 +53,17 @@ class Spans:
         return np.where(inside, first + (ordinals - first) // self.size * self.size, WHOLE)
 
     def range_of(self, shard: int, span: int) -> Range:
-        """The ordinals of a span."""
+        """Return the ordinals of a span."""
         until = next(until for first, until in self.ranges[shard] if first <= span < until)
         return span, min(span + self.size, until)
 
     def text(self) -> str:
-        """As the setting has it."""
+        """Return the value of the setting."""
         return msgspec.json.encode([self.size, self.ranges]).decode()
 
     @classmethod
     def parse(cls, text: str) -> Spans:
-        """Read the setting."""
+        """Parse the value of the setting."""
         return cls(*msgspec.json.decode(text, type=tuple[int, dict[int, tuple[Range, ...]]]))
 
 

@@ -1,4 +1,4 @@
-"""Tracking one attempt at a batch: the one mechanism below `reliable()`, topologies of bolts and Trident.
+"""Tracks one attempt at a batch: the common mechanism of `reliable()`, topologies of bolts and Trident.
 
     tracking = Tracking(rows, batch, carrier)               # rows: the batch's DataFrame, as the source gave it
     words = tracking.steps("split", tracking.source, (step,), schema)
@@ -6,23 +6,19 @@
     ...                                                     # whatever actions: on `counts.frame`, several, or none
     not_done = tracking.not_done()                          # now every tuple has been judged
 
-A `Tracked` is a DataFrame with the column `__anchors`, and the names of the operators that made its rows. Between two
-operators anything may stand that keeps every row with its `__anchors`, once: repartition, select, persist; `on` puts
-the changed frame in the place of the old. `steps` runs functions that judge tuples one by one. `operator` takes any
-picklable generator over Arrow batches; it keeps a `Ledger` (`bolt.tracking.reports`) and calls
-`bolt.tracking.operators.send` at the end
-of its input: `consume` the anchors of every tuple that comes in, `produce` those of every one that goes out,
-`fail` the
-roots of what fails.
+A `Tracked` is a DataFrame with the column `__anchors`, and the names of the operators that made its rows. Between
+two operators any operation may come that keeps every row with its `__anchors`, once: repartition, select, persist;
+`on` replaces the frame by the changed one. `steps` runs functions that judge tuples one by one. `operator` takes
+any picklable generator over Arrow batches; it keeps an `OperatorLedger` (`bolt.tracking.reports`) and calls
+`bolt.tracking.operators.send` at the end of its input: `consume` the anchors of every tuple that comes in,
+`produce` those of every one that goes out, `fail` the roots of what fails.
 
-`not_done` adds the reports up (`bolt.tracking.coverage`). An operator whose reports do not cover its input is
-run once more to a
-noop sink. Where the sums disagree even then, all is run once more with sums of spans of records
-(`bolt.tracking.spans`), down to
-single ones: those whose own sums disagree are not done, with the reason `LOST`; the others are. There is no Spark job
-besides while everything was run and nothing failed but in operators that run in one worker with those on the source's
-rows (`bolt.tracking.fusion`); where something else did, one job over the source's rows finds where those
-records stand.
+`not_done` adds the reports up (`bolt.tracking.coverage`). An operator whose reports do not cover its input is run
+once more to a noop sink. If the sums disagree even then, everything runs once more with sums of spans of records
+(`bolt.tracking.spans`), down to single ones: those whose own sums disagree are not done, with the reason `LOST`;
+the others are. There is no further Spark job if everything ran and nothing failed except in operators that run in
+one worker with those on the source's rows (`bolt.tracking.fusion`); for other failures, one job over the source's
+rows finds the positions of those records.
 """
 
 from __future__ import annotations
@@ -38,7 +34,7 @@ from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.functions import Step
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.coverage import OPEN, SOURCE, intervals, lost, spans_of, whole
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.fusion import Fused, Operator
 from kinesis_trident.bolt.tracking.operators import Finder, StepOperator, Tag, Verdict
 from kinesis_trident.bolt.tracking.reports import FailedRun, Reports
@@ -52,7 +48,7 @@ __all__ = ["LOST", "Operator", "Tracked", "Tracking"]
 log = logging.getLogger(__name__)
 
 LOST = "LOST"
-"""The reason of records whose tuples did not all come from one operator to the next, or came twice."""
+"""The reason of records whose tuples were lost or duplicated between two operators."""
 
 _FINDER = "__finder"
 _FINDING = {_FINDER: (SOURCE,)}
@@ -63,49 +59,49 @@ _ANCHORS = SCHEMA[ANCHORS]
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """Tuples: a DataFrame with `__anchors`, and the operators whose output it is, all of it and nothing else."""
+    """Tuples: a DataFrame with `__anchors`, and the operators whose entire output it is."""
 
     frame: DataFrame
     producers: tuple[str, ...]
     above: tuple[DataFrame, tuple[Operator, ...]] | None = None
-    """What `frame` is made of, where it is operators on another frame."""
+    """The origin of `frame`, if it is operators on another frame."""
 
     def on(self, frame: DataFrame) -> Tracked:
-        """The same tuples in another frame: moved, with other columns, cached; none lost, none doubled."""
+        """Return the same tuples in another frame: moved, with other columns, cached; none lost, none duplicated."""
         return Tracked(frame, self.producers)
 
     def through(self, operator: Operator, schema: StructType, producers: tuple[str, ...]) -> Tracked:
-        """What an operator makes of the tuples, with this schema.
+        """Return an operator's output for the tuples, with this schema.
 
-        Where they have not been moved since another operator made them, both run in one worker.
+        If they have not been moved since another operator made them, both run in one worker.
         """
         base, operators = self.above or (self.frame, ())
         operators = (*operators, operator)
         frame = base.mapInArrow(operator if len(operators) == 1 else Fused(operators), schema)
-        # Spark gives times in the zone of its session.
+        # Spark returns times in the zone of its session.
         alone = "timestamp" in schema.simpleString()
         return Tracked(frame, producers, None if alone else (base, operators))
 
     def changed(self, frame: DataFrame) -> Tracked:
-        """Other tuples, made of these by the user: some dropped, some doubled. These are acked as they leave."""
+        """Return tuples that the user's code made of these: some dropped, some duplicated. These are acked here."""
         return Tracked(frame, (OPEN,))
 
     def union(self, other: Tracked) -> Tracked:
-        """The tuples of both; columns that only one has are null in the other's."""
+        """Return the tuples of both; columns that only one has are null in the other's."""
         return Tracked(
             self.frame.unionByName(other.frame, allowMissingColumns=True), (*self.producers, *other.producers)
         )
 
 
 class Tracking:
-    """One attempt at a batch, of which `rows` are the source's rows.
+    """One attempt at a batch; `rows` are the source's rows.
 
-    `verdict` names records to leave out. The batch's published outcome, where there is one, stands above it and is
-    `final`: then a failure fails the batch, never the record.
+    `verdict` names records to exclude. A published outcome of the batch overrides it and is `final`: then a failure
+    fails the batch, never the record.
     """
 
     def __init__(
-        self, rows: DataFrame, batch: BatchInHand, carrier: Carrier, verdict: Verdict | None = None
+        self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier, verdict: Verdict | None = None
     ) -> None:
         carrier.clear()
         self._batch = batch
@@ -119,11 +115,11 @@ class Tracking:
 
     @property
     def spool(self) -> RetrySpool | None:
-        """Where the source's rows that fail are kept, if anywhere: with all columns of a record."""
+        """The spool of the source's failed rows, if there is one: with all columns of a record."""
         return self._batch.spool
 
     def tag(self, name: str) -> Tag:
-        """What an operator of this name needs to report."""
+        """Return what an operator of this name needs for its reports."""
         return Tag(name, self._batch.txid, self._carrier.sender)
 
     def steps(
@@ -138,7 +134,8 @@ class Tracking:
     ) -> Tracked:
         """Judge tuples one by one; `schema` is that of the steps' rows and of the columns in `carry`.
 
-        Without `anchored` what comes out is not tracked any further: it has no `__anchors`, and is acked there.
+        Without `anchored` the output is not tracked any further: it has no `__anchors`, and its tuples are acked
+        there.
 
         Raises:
             OperatorError: an operator of this name is there already.
@@ -159,13 +156,16 @@ class Tracking:
     def operator(
         self, name: str, tuples: Tracked, operator: Operator, schema: StructType, *, anchored: bool = True
     ) -> Tracked:
-        """Put an operator on tuples; `schema` has no `__anchors`, it is added where the output is `anchored`.
+        """Apply an operator to tuples; `schema` has no `__anchors`, which is added if the output is `anchored`.
 
         Raises:
             OperatorError: an operator of this name is there already.
         """
         if not name or name in self._wiring:
-            msg = f"operator {name!r}: each needs a name of its own; there are {', '.join(self._wiring) or 'none'}"
+            msg = (
+                f"operator {name!r}: the name is empty or used already. Give each operator its own name; there "
+                f"are {', '.join(self._wiring) or 'none'}"
+            )
             raise OperatorError(msg)
         fields: list[StructField] = [*schema.fields, *([_ANCHORS] if anchored else [])]
         made = tuples.through(operator, StructType(fields), (name,))
@@ -176,15 +176,15 @@ class Tracking:
     def not_done(
         self, refused: Mapping[str, str] | None = None, *, ran: bool = False
     ) -> dict[str, tuple[NotDone, ...]]:
-        """Make sure that every tuple has been judged, and what is not done of the batch, by shard.
+        """Check that every tuple has been judged; return the records that are not done, by shard.
 
-        `refused` names records, by message id, that a sink could not take, with the reasons. `ran` says that every
-        operator was run to its end: else one behind a function of the user's that took nothing is run again, because
-        that cannot be told from one that was not run.
+        `refused` names records, by message id, that a sink could not store, with the reasons. `ran`: every operator
+        ran to its end; otherwise an operator after a user's function that got no input runs again, because it looks
+        the same as one that never ran.
 
         Raises:
             NotCoveredError: rows of a shard were not read at all, not even when the operators were run again.
-            NotOfThisBatchError: `refused` names a record that the batch did not hold.
+            NotOfThisBatchError: `refused` names a record that is not in the batch.
         """
         batch = self._batch
         pins, reports = batch.pins(), self._heard()
@@ -215,17 +215,17 @@ class Tracking:
         return batch.outcome(failed, pins, refused or {})
 
     def shared(self, tuples: Tracked) -> Tracked:
-        """The same tuples, kept for several operators that take them, until `release`."""
+        """Return the same tuples, cached for several operators until `release`."""
         self._kept.append(tuples.frame.persist())
         return tuples.on(self._kept[-1])
 
     def release(self) -> None:
-        """Let go of what is kept."""
+        """Free the cached tuples."""
         while self._kept:
             self._kept.pop().unpersist()
 
     def _lost(self, missing: list[tuple[str, str]], pins: Mapping[str, Pin]) -> dict[int, list[FailedRun]]:
-        """The records whose trees do not come to zero, by shard index, in a run that sums up each by itself."""
+        """Return the records whose trees do not sum to zero, by shard index, from a run with separate sums."""
         batch = self._batch
         spans = batch.spans(missing, pins)
         tap = self.source.frame.mapInArrow(Finder(self.tag(_TAP), {}), StructType([SCHEMA[MESSAGE_ID]]))
@@ -247,7 +247,7 @@ class Tracking:
                 break
             spans = finer
         log.warning(
-            "batch %d: tuples were lost or doubled before %s; %d records (in spans of %d) are not done",
+            "batch %d: tuples were lost or duplicated before %s; %d records (in spans of %d) are not done",
             batch.txid,
             ", ".join(dict.fromkeys(found.values())),
             len(found) * spans.size,
@@ -261,7 +261,7 @@ class Tracking:
         return failed
 
     def _summed(self, spans: Spans, frames: Iterable[DataFrame]) -> Reports:
-        """What operators say of spans of records when these frames are run."""
+        """Run these frames and return the operators' reports of spans."""
         before = self._heard().keys()
         settings = self.source.frame.sparkSession.conf
         settings.set(PROPERTY, spans.text())
@@ -276,7 +276,7 @@ class Tracking:
         return self._batch.reports(self._carrier.reports)
 
     def _last(self, operators: Iterable[str]) -> list[str]:
-        """Those operators of which none of the others takes tuples: running these runs all."""
+        """Return the operators whose tuples no other takes: running these runs all."""
         names = set(operators)
         above: set[str] = set()
         for name in reversed(self._wiring):

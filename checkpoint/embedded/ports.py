@@ -13,25 +13,25 @@ LOOPBACK = "127.0.0.1"
 
 
 def free_port() -> int:
-    """A loopback port that nothing listens on, outside the range outgoing connections take theirs from.
+    """Return an unused loopback port outside the range of outgoing connections' ports.
 
-    So a server that is stopped finds its port free again when it is restarted.
+    So a stopped server finds its port free again when it restarts.
 
     Raises:
         EmbeddedServerError: a hundred random ports were all taken.
     """
-    # Not from the generator that everything shares: two processes that seed it alike would race for the same ports.
+    # Not the shared generator: two processes with the same seed would race for the same ports.
     for port in random.SystemRandom().sample(range(15_000, 32_000), 100):
         if is_free(port):
             return port
-    msg = f"no free port on {LOOPBACK} between 15000 and 32000: stop other servers, or name a port"
+    msg = f"there is no free port on {LOOPBACK} between 15000 and 32000. Stop other servers, or name a port"
     raise EmbeddedServerError(msg)
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen there now."""
+    """Return True if a server could listen on the port now."""
     with socket.socket() as probe:
-        # As servers do: connections of a former server that still wind down are no hindrance.
+        # As servers do: closing connections of a former server do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))

@@ -1,9 +1,8 @@
-"""Runs a server that must not outlive its owner; started by `checkpoint.embedded` as a script of its own.
+"""Runs a server that must not outlive its owner; `checkpoint.embedded` starts it as a separate script.
 
-The owner holds the other end of the standard input. When that closes, because the owner stopped, crashed or
-was killed, the server is stopped: this needs nothing of the operating system but a pipe, works whichever
-thread the owner started it from, and holds after SIGKILL. Only the standard library is imported, to start
-quickly.
+The owner holds the other end of the standard input. When that closes, because the owner stopped, crashed or was
+killed, the server is stopped: this needs only a pipe of the operating system, works from any thread of the owner,
+and also after SIGKILL. Only the standard library is imported, to start quickly.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from types import FrameType
 __all__ = ["STOP", "keep"]
 
 STOP = b"s"
-"""What the owner writes to have the server stopped and its folder kept."""
+"""The byte that the owner writes to stop the server and keep its folder."""
 
 _GRACE_SECONDS = 10.0
 
 
 def keep(command: list[str], folder: str, stop_signal: int) -> int:
-    """Run `command` until it ends or the standard input does, and return its exit code.
+    """Run `command` until it or the standard input ends, and return its exit code.
 
     Args:
         command: the server.
-        folder: removed when the owner vanished without a word; empty for none.
-        stop_signal: what asks the server to end.
+        folder: removed if the owner ends without writing `STOP`; empty for none.
+        stop_signal: the signal that asks the server to end.
     """
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     owner_gone = threading.Event()

@@ -1,1 +1,1 @@
-"""What is stored in ZooKeeper: paths, node types, their encoding. Pure."""
+"""The data model in ZooKeeper: paths, node types and their encoding. Pure."""

@@ -1,7 +1,7 @@
-"""Nodes to JSON and back, strictly. Pure.
+"""Encodes nodes as JSON and decodes them strictly. Pure.
 
-What cannot be read is never taken for something else, nor for nothing: a checkpoint read wrong would lose or
-repeat records in silence.
+A node that cannot be read is an error, never another value or a default: a checkpoint that is read wrongly would
+silently lose or repeat records.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _decoders: dict[type[Node], msgspec.json.Decoder[Node]] = {}
 
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""How msgspec refuses bytes; the last is what is nested too deep."""
+"""The errors that msgspec raises for bad bytes; RecursionError is for JSON that is nested too deep."""
 
 
 _MOST_SAID = 1000
@@ -40,18 +40,18 @@ class _Version(msgspec.Struct):
 _version_decoder = msgspec.json.Decoder(_Version)
 
 _WHAT_TO_DO = (
-    "Nothing was changed. Restore the node from a backup, or read it with the release that wrote it; "
-    "delete it only if you accept that what it says is forgotten"
+    "Nothing was changed. Restore the node from a backup, or read it with the release that wrote it; delete it "
+    "only if you accept to lose its content"
 )
 
 
 def encode(node: Node) -> bytes:
-    """The node as compact JSON, `v` included; very many runs of records are packed."""
+    """Return the node as compact JSON, `v` included; very many runs of records are packed."""
     return _encoder.encode(packed(node))
 
 
 def version_of(path: str, data: bytes) -> int:
-    """The format version that a JSON object names.
+    """Return the format version that a JSON object names.
 
     Raises:
         CorruptNodeError: it is not a JSON object, or has no `v`.
@@ -64,10 +64,10 @@ def version_of(path: str, data: bytes) -> int:
 
 
 def decode(path: str, data: bytes, kind: type[NodeT]) -> NodeT:
-    """The node of type `kind` that `data` holds.
+    """Return the node of type `kind` that `data` holds.
 
     Args:
-        path: where it stands, for the error: a ZooKeeper path, or words such as `the offset of batch 7`.
+        path: its place, for the error: a ZooKeeper path, or words such as `the offset of batch 7`.
         data: JSON.
         kind: a struct of `checkpoint.model.nodes`.
 
@@ -82,10 +82,10 @@ def decode(path: str, data: bytes, kind: type[NodeT]) -> NodeT:
     try:
         node = decoder.decode(data)
     except _UNREADABLE as error:
-        # Of another version one cannot know what is wrong.
+        # For another version the reason is unknown.
         _refuse_other_version(path, version_of(path, data))
         raise corrupt(path, f"does not hold a {kind.__name__} of version {VERSION}: {error}") from None
-    # Ours begin with it; where it is missing, the default must not stand in for it.
+    # Our nodes begin with `v`; where it is missing, the default must not replace it.
     _refuse_other_version(path, node.v if data.startswith(b'{"v":') else version_of(path, data))
     if isinstance(node, Batch):
         _refuse_other_version(path, node.plan.v)
@@ -107,7 +107,7 @@ def _decoder_of(kind: type[Node]) -> msgspec.json.Decoder[Node]:
 
 
 def _unpacked(path: str, data: bytes, stored: type[Node]) -> Node:
-    """The node of what is stored with its runs packed."""
+    """Return the node that is stored with its runs packed."""
     try:
         return unpacked(_decoder_of(stored).decode(data))
     except (*_UNREADABLE, OrderError) as error:
@@ -117,10 +117,10 @@ def _unpacked(path: str, data: bytes, stored: type[Node]) -> Node:
 
 @contextmanager
 def naming(path: str) -> Iterator[None]:
-    """Name a node whose content, although each field is right, makes no sense to who uses it.
+    """Name the node in the error when its fields are valid but its content makes no sense to the caller.
 
     Raises:
-        CorruptNodeError: a ValueError was raised within, as trackers and positions raise them.
+        CorruptNodeError: the body raised a ValueError, as trackers and positions do.
     """
     try:
         yield
@@ -129,19 +129,19 @@ def naming(path: str) -> Iterator[None]:
 
 
 def corrupt(path: str, what: str) -> CorruptNodeError:
-    """The error of a node that is not what it should be: `what` goes on from its path."""
+    """Return the error of a bad node; `what` continues the sentence that begins with its path."""
     return CorruptNodeError(f"{path} {_short(what)}. {_WHAT_TO_DO}")
 
 
 def _short(what: str) -> str:
-    # A value of a megabyte is in some errors whole.
+    # Some errors contain a whole value of a megabyte.
     return what if len(what) <= _MOST_SAID else f"{what[:_MOST_SAID]}..."
 
 
 def _refuse_other_version(path: str, version: int) -> None:
     if version != VERSION:
         msg = (
-            f"{path} has format version {version}, this release of kinesis-trident reads version {VERSION}. "
+            f"{path} has format version {version}; this release of kinesis-trident reads version {VERSION}. "
             f"{_WHAT_TO_DO}"
         )
         raise CorruptNodeError(msg)

@@ -1,4 +1,4 @@
-"""Looks for what the types of a node's fields cannot say: fields that contradict each other. Pure."""
+"""Finds fields of a node that contradict each other, which their types cannot show. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ __all__ = ["flaw_of"]
 
 
 def flaw_of(node: Node) -> str:
-    """Say what is wrong with a node whose fields all have the right type; the empty string where nothing is."""
+    """Return what is wrong with a node whose fields all have the right type; the empty string if nothing is."""
     match node:
         case Batch():
             return _flaw_of_plan(node.plan)
         case InflightNode():
             for run in node.pending:
                 if not run.open or len(run.open) % 2 or run.open[0] < 0:
-                    return f"the ranges {run.open} of what is pending in txid {run.txid} are no ranges"
+                    return f"the ranges {run.open} of the pending records of txid {run.txid} are not valid ranges"
                 if any(later <= sooner for sooner, later in pairwise(run.open)):
-                    return f"the ranges {run.open} of what is pending in txid {run.txid} do not rise"
+                    return (
+                        f"the ranges {run.open} of the pending records of txid {run.txid} are not ascending"
+                    )
         case Pin():
             if not -(2**63) <= node.xor < 2**64:
                 return "xor has more than 64 bits"

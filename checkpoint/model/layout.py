@@ -1,9 +1,9 @@
-"""Where everything stands in ZooKeeper: the paths of one application's state, and the names of its shards. Pure.
+"""The layout in ZooKeeper: the paths of one application's state, and the names of its shards. Pure.
 
 A source of one stream has its home below `<application>/<stream>@<creation time>`, where a shard's name is its id.
 One of several streams has its home below `<application>/@streams`, where a shard's name is `<stream>@<creation
-time>/<id>`: there is one plan, one epoch and one txid for all of them, and a stream made again under its name is
-another one whose shards nothing is known of.
+time>/<id>`: there is one plan, one epoch and one txid for all of them, and a stream that is created again under its
+name is another stream, with no known shards.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from functools import lru_cache
 __all__ = ["PART_MARK", "PAST_RETENTION", "Layout", "ShardKey", "escape", "unescape"]
 
 PART_MARK = "~"
-"""Stands only in the names of parts of large nodes (`checkpoint.model.split_nodes`): other names have it escaped."""
+"""Used only in the names of parts of large nodes (`checkpoint.model.split_nodes`): other names have it escaped."""
 
 PAST_RETENTION = "past-retention"
-"""Stands in the place of a shard's id for all those of a stream that are forgotten: their dead letters together."""
+"""Used instead of a shard's id for all forgotten shards of a stream: holds their dead letters together."""
 
-# What ZooKeeper refuses in a path (PathUtils.validatePath), the path separator, and our own two marks.
+# The characters that ZooKeeper refuses in a path (PathUtils.validatePath), the path separator, and our two marks.
 _ESCAPED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff/%~]")
 _DOTS = {".": "%2E", "..": "%2E%2E"}
 _CODES = re.compile("((?:%[0-9A-Fa-f]{2})+)")
 
 
 def escape(name: str) -> str:
-    """A name as one path element that ZooKeeper accepts; UTF-8 percent codes stand for what it forbids.
+    """Return a name as one path element that ZooKeeper accepts; UTF-8 percent codes replace forbidden characters.
 
     Raises:
         ValueError: the name is empty.
     """
     if not name:
-        msg = "an empty name cannot stand in a ZooKeeper path"
+        msg = "an empty name cannot be part of a ZooKeeper path"
         raise ValueError(msg)
     return _DOTS.get(name) or _ESCAPED.sub(_percent, name)
 
 
 def unescape(element: str) -> str:
-    """The inverse of `escape`.
+    """Return the name of a path element: the inverse of `escape`.
 
     Raises:
-        ValueError: `escape` gives no such element.
+        ValueError: `escape` never returns such an element.
     """
     name = _CODES.sub(
         lambda codes: bytes.fromhex(codes[1].replace("%", "")).decode("utf-8", "surrogatepass"), element
     )
     if escape(name) != element:
-        msg = f"{element!r} is no name of ours"
+        msg = f"{element!r} is not a name that kinesis-trident writes"
         raise ValueError(msg)
     return name
 
@@ -59,7 +59,7 @@ def _percent(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=64)
 def _base(root: str, application: str, stream: str, created: int) -> str:
-    # Asked for with every path of every shard.
+    # Needed for every path of every shard.
     element = f"{escape(stream)}@{created}" if stream else _SEVERAL
     return f"{Layout.application_path(root, application)}/{element}"
 
@@ -70,7 +70,7 @@ _SEVERAL = "@streams"
 
 @dataclass(frozen=True, slots=True, order=True)
 class ShardKey:
-    """Which shard of which stream; `created` is the stream's creation time in epoch milliseconds."""
+    """A shard of a stream; `created` is the stream's creation time in epoch milliseconds."""
 
     stream: str
     created: int
@@ -78,13 +78,13 @@ class ShardKey:
 
     @property
     def source(self) -> str:
-        """`stream/shardId`, as message ids begin."""
+        """`stream/shardId`, the beginning of message ids."""
         return f"{self.stream}/{self.shard}"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All paths of one application reading one stream, or, without a stream, several at once.
+    """The paths of one application that reads one stream, or, without a stream, several at once.
 
     `root` is the option `zookeeper.root`; `created` is the stream's creation time in epoch milliseconds: a
     stream created again under the same name is another stream.
@@ -97,16 +97,16 @@ class Layout:
 
     @property
     def several(self) -> bool:
-        """Whether this is the home of a source of several streams."""
+        """True for the home of a source of several streams."""
         return not self.stream
 
     @property
     def what(self) -> str:
-        """Whose state this is, for errors."""
+        """The stream or streams of this state, for errors."""
         return "several streams" if self.several else f"stream {self.stream!r}"
 
     def name_of(self, key: ShardKey) -> str:
-        """A shard's name here, in plans, nodes and outcomes.
+        """Return a shard's name in this home: in plans, nodes and outcomes.
 
         Raises:
             ValueError: this is the home of another stream.
@@ -119,17 +119,17 @@ class Layout:
         return key.shard
 
     def key_of(self, name: str) -> ShardKey:
-        """Which shard a name stands for: the inverse of `name_of`.
+        """Return the shard of a name: the inverse of `name_of`.
 
         Raises:
-            ValueError: it is no name of a shard here.
+            ValueError: it is not the name of a shard here.
         """
         if not self.several:
             return ShardKey(self.stream, self.created, name)
         stream, _, rest = name.partition("@")
         created, _, shard = rest.partition("/")
         if not (stream and shard):
-            msg = f"not the name of a shard below {self.base}: {name!r}"
+            msg = f"{name!r} is not the name of a shard below {self.base}"
             raise ValueError(msg)
         return ShardKey(stream, int(created), shard)
 
@@ -145,38 +145,38 @@ class Layout:
         stream, _, created = element.rpartition("@")
         found = cls(root, application, unescape(stream), int(created))
         if not stream or not found.base.endswith(f"/{element}"):
-            msg = f"{element!r} is no home of a stream"
+            msg = f"{element!r} is not the home of a stream"
             raise ValueError(msg)
         return found
 
     @staticmethod
     def root_path(root: str) -> str:
-        """The root as a path: one leading slash, none at the end; the empty string for `/`."""
+        """Return the root as a path: one leading slash, none at the end; the empty string for `/`."""
         return "".join(f"/{element}" for element in root.split("/") if element)
 
     @staticmethod
     def application_path(root: str, application: str) -> str:
-        """The parent of all streams' states of an application."""
+        """Return the parent of all streams' states of an application."""
         return f"{Layout.root_path(root)}/{escape(application)}"
 
     @property
     def base(self) -> str:
-        """Everything of this application and stream is below."""
+        """The parent of everything of this application and stream."""
         return _base(self.root, self.application, self.stream, self.created)
 
     @property
     def streams(self) -> str:
-        """Which streams have their home here, where there are several."""
+        """The node that lists the streams of a home of several."""
         return f"{self.base}/streams"
 
     @property
     def epoch(self) -> str:
-        """Raised by each start; its version is the epoch."""
+        """The node that each start raises; its version is the epoch."""
         return f"{self.base}/epoch"
 
     @property
     def owner(self) -> str:
-        """The ephemeral node of the running process, to look at."""
+        """The ephemeral node of the running process, for information."""
         return f"{self.base}/owner"
 
     @property
@@ -186,41 +186,41 @@ class Layout:
 
     @property
     def start(self) -> str:
-        """LATEST resolved to a time; with several streams the folder of those, a node a stream."""
+        """The node of LATEST resolved to a time; with several streams a folder with one node a stream."""
         return f"{self.base}/start"
 
     def start_of(self, stream: str, created: int) -> str:
-        """The node of a stream's LATEST, resolved to a time."""
+        """Return the node of a stream's LATEST, resolved to a time."""
         return f"{self.start}/{escape(stream)}@{created}" if self.several else self.start
 
     @property
     def shards(self) -> str:
-        """The lineage."""
+        """The node of the lineage."""
         return f"{self.base}/shards"
 
     @property
     def settled(self) -> str:
-        """The newest settled txid."""
+        """The node of the newest settled txid."""
         return f"{self.base}/settled"
 
     @property
     def judging(self) -> str:
-        """The newest run whose driver judges its records."""
+        """The node of the newest run whose driver judges its records."""
         return f"{self.base}/judging"
 
     @property
     def stop(self) -> str:
-        """The request that the running query ends after the batch in hand."""
+        """The node of the request that the running query ends after the current batch."""
         return f"{self.base}/stop"
 
     @property
     def checkpoints(self) -> str:
-        """The folder of safe checkpoints, a node a shard."""
+        """The folder of safe checkpoints, one node a shard."""
         return f"{self.base}/checkpoints"
 
     @property
     def inflight(self) -> str:
-        """The folder of what is not done, a node a shard."""
+        """The folder of unfinished records, one node a shard."""
         return f"{self.base}/inflight"
 
     @property
@@ -235,22 +235,22 @@ class Layout:
 
     @property
     def reports(self) -> str:
-        """The folder of task reports where there is no SparkContext."""
+        """The folder of task reports, used where there is no SparkContext."""
         return f"{self.base}/reports"
 
     @property
     def external(self) -> str:
-        """The folder of what other processes ask for, a folder a shard."""
+        """The folder of other processes' requests, one folder a shard."""
         return f"{self.base}/external"
 
     @property
     def rejected(self) -> str:
-        """The folder of what other processes asked for in a way that cannot be read, to look at."""
+        """The folder of other processes' unreadable requests, for inspection."""
         return f"{self.base}/rejected"
 
     @property
     def deadletters(self) -> str:
-        """The folder of dead letter counts, a node a shard."""
+        """The folder of dead letter counts, one node a shard."""
         return f"{self.base}/deadletters"
 
     @property
@@ -269,37 +269,37 @@ class Layout:
         )
 
     def checkpoint_of(self, shard: str) -> str:
-        """The node of a shard's safe checkpoint."""
+        """Return the node of a shard's safe checkpoint."""
         return f"{self.checkpoints}/{escape(shard)}"
 
     def inflight_of(self, shard: str) -> str:
-        """The node of what is not done in a shard."""
+        """Return the node of a shard's unfinished records."""
         return f"{self.inflight}/{escape(shard)}"
 
     def deadletters_of(self, shard: str) -> str:
-        """The node of a shard's dead letter counts."""
+        """Return the node of a shard's dead letter counts."""
         return f"{self.deadletters}/{escape(shard)}"
 
     def external_of(self, shard: str) -> str:
-        """The folder of what other processes ask for in a shard."""
+        """Return the folder of other processes' requests for a shard."""
         return f"{self.external}/{escape(shard)}"
 
     def fenced_of(self, epoch: int) -> str:
-        """The node of the run that had `epoch` and had to stop."""
+        """Return the node of the run that had `epoch` and had to stop."""
         return f"{self.fenced}/{epoch}"
 
     def batch_of(self, txid: int) -> str:
-        """The plan of a batch, parent of its pins."""
+        """Return the node of a batch's plan, the parent of its pins."""
         return f"{self.batches}/{txid}"
 
     def pin_of(self, txid: int, shard: str) -> str:
-        """The pin of one shard's turn in a batch."""
+        """Return the node of the pin of one shard's turn in a batch."""
         return f"{self.batches}/{txid}/{escape(shard)}"
 
     def acks_of(self, txid: int) -> str:
-        """The outcome of a batch."""
+        """Return the node of a batch's outcome."""
         return f"{self.acks}/{txid}"
 
     def reports_of(self, txid: int) -> str:
-        """The folder of a batch's task reports."""
+        """Return the folder of a batch's task reports."""
         return f"{self.reports}/{txid}"

@@ -1,8 +1,8 @@
-"""What stands in ZooKeeper: one struct a kind of node, JSON with a version, read strictly.
+"""The nodes in ZooKeeper: one struct for each kind, stored as JSON with a version, read strictly.
 
-Every node is a JSON object with `"v": 1`. Unknown fields, missing fields, another version or bad JSON are an
-error that names the path: nothing is ever started over in silence. Bump `VERSION` when a format changes, and
-keep a reader of the version before.
+Every node is a JSON object with `"v": 1`. Unknown fields, missing fields, another version or bad JSON are an error
+that names the path: nothing ever starts over silently. Bump `VERSION` when a format changes, and keep a reader of
+the version before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kinesis_trident.tracker.records import SEQUENCE, NotDone, Number, PendingRu
 
 __all__ = [
     "VERSION",
-    "Acks",
+    "BatchOutcome",
     "Batch",
     "CheckpointNode",
     "DeadLetterRecord",
@@ -49,16 +49,16 @@ StartText = Annotated[
         rf"SHARD_END( {SEQUENCE})?)\Z"
     ),
 ]
-"""Where reading starts, in the text form of `spout.positions`, checked when it is decoded."""
+"""The position at which reading starts, in the text form of `spout.positions`, checked when decoded."""
 
 Sequence = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,129}\Z")]
 
 Ordinal = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-"""What is counted, and txids and epochs."""
+"""A count, a txid or an epoch."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What all nodes share."""
+    """The fields that all nodes share."""
 
     v: int = VERSION
 
@@ -73,7 +73,7 @@ class EpochNode(Node, frozen=True, kw_only=True):
 
 
 class OwnerNode(Node, frozen=True, kw_only=True):
-    """`owner`: ephemeral, to look at; not a lock."""
+    """`owner`: ephemeral, for information; not a lock."""
 
     epoch: Ordinal
     host: str
@@ -82,7 +82,7 @@ class OwnerNode(Node, frozen=True, kw_only=True):
 
 
 class FencedNode(Node, frozen=True, kw_only=True):
-    """`fenced/<epoch>`: one active run that found itself replaced: who stopped, and for whom."""
+    """`fenced/<epoch>`: an active run that was replaced: the run that stopped, and its successor."""
 
     epoch: Ordinal
     by_epoch: Ordinal
@@ -97,7 +97,7 @@ class StartNode(Node, frozen=True, kw_only=True):
 
 
 class StreamsNode(Node, frozen=True, kw_only=True):
-    """`streams`: those that have their home with several, name to creation time in epoch milliseconds.
+    """`streams`: the streams that share this home, name to creation time in epoch milliseconds.
 
     `active`: those that the newest run reads; the state of the others is kept, in case they are read again.
     """
@@ -109,10 +109,9 @@ class StreamsNode(Node, frozen=True, kw_only=True):
 class ShardLineage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One shard's place in the history of resharding.
 
-    `state` is open, closed (no more writes) or drained (read to its end). `start` is the position, in text
-    form, at which its reading begins while it has no checkpoint. `listed`: when it was listed first, epoch
-    milliseconds
-    by the server's clock: what it held then was still there; 0 where that is not known.
+    `state` is open, closed (no more writes) or drained (read to its end). `start` is the position, in text form, at
+    which its reading begins while it has no checkpoint. `listed`: when it was listed first, epoch milliseconds by
+    the server's clock: its records of then were still there; 0 if unknown.
     """
 
     parents: tuple[str, ...] = ()
@@ -128,13 +127,12 @@ class ShardsNode(Node, frozen=True, kw_only=True):
 
 
 class CheckpointNode(Node, frozen=True, kw_only=True):
-    """`checkpoints/<shard>`: the safe checkpoint and where reading goes on.
+    """`checkpoints/<shard>`: the safe checkpoint and the position at which reading continues.
 
-    `checkpoint`/`sub`: everything up to this record is done (None before the first). `position`: where the
-    next turn starts, in the text form of `spout.positions`. `arrival`: of the last record read, epoch
-    milliseconds.
-    `seen`: when the shard was last known to hold nothing more, by the server's clock. `behind_ms`: the lag
-    then. `read`: how many records were delivered for the first time, by all runs together.
+    `checkpoint`/`sub`: every record up to this one is done (None before the first). `position`: where the next turn
+    starts, in the text form of `spout.positions`. `arrival`: of the last record read, epoch milliseconds. `seen`:
+    when the shard was last known to hold no unread record, by the server's clock. `behind_ms`: the lag then.
+    `read`: how many records were delivered for the first time, by all runs together.
     """
 
     checkpoint: Sequence | None
@@ -148,12 +146,11 @@ class CheckpointNode(Node, frozen=True, kw_only=True):
 
 
 class InflightNode(Node, frozen=True, kw_only=True):
-    """`inflight/<shard>`: what is not done, in shard order.
+    """`inflight/<shard>`: the unfinished records, in shard order.
 
-    `waiting`: failed, due again at `Run.due`. `dead`: exhausted or expired, to be dead-lettered by the next
-    plan. Runs at or below the checkpoint are there because somebody asked for a replay. `pending`: delivered, and with
-    `ackMode=explicit` not acked yet. `turns`: the batches whose pins know the positions of all these, and are kept for
-    that.
+    `waiting`: failed, due again at `Run.due`. `dead`: exhausted or expired, to be dead-lettered by the next plan.
+    Runs at or below the checkpoint come from a requested replay. `pending`: delivered, and with `ackMode=explicit`
+    not acked yet. `turns`: the batches whose pins hold the positions of all these, and are kept for that.
     """
 
     txid: Ordinal
@@ -167,14 +164,15 @@ class InflightNode(Node, frozen=True, kw_only=True):
 class Plan(Node, frozen=True, kw_only=True):
     """The offset that Spark logs: the plan of one batch, complete.
 
-    Shards go by their names in the layout. `positions`: where each known shard is read from, in the text form of
-    `spout.positions`. `read`: the shards whose new records this batch reads. `retries`, `dead`: runs this batch
-    delivers again, or dead-letters, by shard; why they failed, ZooKeeper knows. `notDone`: the runs that wait for a
-    later batch, by shard. `limit`, `limitBytes`: new records, and their payload, a shard, None for no bound. `room`:
-    new records of single shards, where fewer fit. `streams`: name to creation time in epoch milliseconds. `resume`:
-    where a shard is read from again if ZooKeeper's data is lost, as it stands before `positions` with records in
-    between that nobody has acked yet, or that wait and are too many for `notDone`. `deaggregate`: whether the batch
-    splits aggregates, however often it is read; None in plans of a release that did not say, and where nothing is read.
+    Shards have their names in the layout. `positions`: the position from which each known shard is read, in the
+    text form of `spout.positions`. `read`: the shards whose new records this batch reads. `retries`, `dead`: runs
+    this batch delivers again, or dead-letters, by shard; their reasons are in ZooKeeper. `notDone`: the runs that
+    wait for a later batch, by shard. `limit`, `limitBytes`: new records, and their payload, a shard, None for no
+    bound. `room`: new records of single shards, if fewer fit. `streams`: name to creation time in epoch
+    milliseconds. `resume`: the position from which a shard is read again if ZooKeeper's data is lost; it is before
+    `positions` if records in between are not acked yet, or wait and are too many for `notDone`. `deaggregate`: True
+    if the batch splits aggregates, however often it is read; None in plans of older releases, and if nothing is
+    read.
     """
 
     txid: Ordinal
@@ -193,18 +191,18 @@ class Plan(Node, frozen=True, kw_only=True):
 
     @property
     def shards(self) -> list[str]:
-        """The shards that this batch touches, sorted: a shard's index here is its index in the record ids."""
+        """Return the shards that this batch touches, sorted: a shard's index here is its index in the record ids."""
         return sorted({*self.read, *self.retries, *self.dead})
 
     def reads(self, shard: str) -> bool:
-        """Whether this batch reads new records of a shard; `read` is sorted, and may be long."""
+        """Return True if this batch reads new records of a shard; `read` is sorted, and may be long."""
         at = bisect_left(self.read, shard)
         return at < len(self.read) and self.read[at] == shard
 
     def due(self, shard: str) -> list[tuple[Run, bool]]:
-        """The runs of one shard that this batch takes up again, in shard order, each with True where it is dead.
+        """Return the runs of one shard that this batch takes up again, in shard order, each with True if it is dead.
 
-        Pins count what was served by the index in this list.
+        Pins count the served records by the index in this list.
         """
         runs = [
             *((run, False) for run in self.retries.get(shard, ())),
@@ -221,7 +219,7 @@ class Batch(Node, frozen=True, kw_only=True):
 
 
 class Pin(Node, frozen=True, kw_only=True):
-    """`batches/<txid>/<shard>`: what this turn of the shard holds, fixed before its first row is seen.
+    """`batches/<txid>/<shard>`: the content of this turn of the shard, fixed before its first row is seen.
 
     `start`, `end`: positions in text form. `last`: the last new record, None when the turn has none. `count`:
     of all rows, retries included; `fresh`: of the new ones. `digest`: xxh3 of the rows' positions in order.
@@ -256,8 +254,8 @@ class Pin(Node, frozen=True, kw_only=True):
     gone: bool = False
 
 
-class Acks(Node, frozen=True, kw_only=True):
-    """`acks/<txid>`: the outcome of a batch: what is *not* done, by shard; all else that ran is done."""
+class BatchOutcome(Node, frozen=True, kw_only=True):
+    """`acks/<txid>`: the outcome of a batch: the records that are *not* done, by shard; all others are done."""
 
     txid: Ordinal
     plan: str
@@ -266,7 +264,7 @@ class Acks(Node, frozen=True, kw_only=True):
 
 
 class TaskReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """What one operator saw of one shard in one task, and what failed: the fields of `bolt.tracking.reports`."""
+    """The records of one shard that an operator saw in one task, and the failures: as in `bolt.tracking.reports`."""
 
     tag: int
     operator: str
@@ -282,7 +280,7 @@ class TaskReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_
 
 
 class ReportNode(Node, frozen=True, kw_only=True):
-    """`reports/<txid>/<attempt>-<digest>`: what a task reports where there is no SparkContext."""
+    """`reports/<txid>/<attempt>-<digest>`: a task's report, used where there is no SparkContext."""
 
     reports: tuple[TaskReport, ...]
 
@@ -301,14 +299,14 @@ class SettledNode(Node, frozen=True, kw_only=True):
 
 
 class StopNode(Node, frozen=True, kw_only=True):
-    """`stop`: the run of `epoch` is asked to plan nothing more; `settled` is its answer, the newest settled txid."""
+    """`stop`: asks the run of `epoch` to plan nothing more; `settled` is its answer, the newest settled txid."""
 
     epoch: Ordinal
     settled: Ordinal | None = None
 
 
 class ExternalNode(Node, frozen=True, kw_only=True):
-    """`external/<shard>/<id>`: asked for by another process, consumed between two batches.
+    """`external/<shard>/<id>`: a request of another process, consumed between two batches.
 
     `op`: `replay` of the `records`; or `ack`, `fail` (for `reason`) or `reset` (of the timeout) of those at the
     `positions`, which are packed by `tracker.position_keys`.
@@ -332,7 +330,7 @@ class DeadLetterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeadLettersNode(Node, frozen=True, kw_only=True):
-    """`deadletters/<shard>`: how many in all, and the last few; the records are where the option says."""
+    """`deadletters/<shard>`: their number, and the last few; the option names the place of the records."""
 
     count: Number
     target: str

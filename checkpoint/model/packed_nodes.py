@@ -1,7 +1,7 @@
-"""The nodes that hold runs of failed records, packed where the runs are many. Pure.
+"""The nodes that hold runs of failed records, packed if the runs are many. Pure.
 
-Up to `FEW` runs a node stands as it is, for everybody to read. With more its runs are packed (`tracker.packing`) and
-its version is 2: thousands of failures otherwise take megabytes, again with every batch.
+A node of up to `FEW` runs is stored as readable JSON. With more its runs are packed (`tracker.packing`) and its
+version is 2: thousands of failures otherwise take megabytes, again with every batch.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import (
-    Acks,
     Batch,
+    BatchOutcome,
     InflightNode,
     Node,
     NotDone,
@@ -27,16 +27,16 @@ from kinesis_trident.tracker.records import Failure, Number, PendingRun, Run
 __all__ = ["FEW", "PACKED_VERSION", "PackedPlan", "packed", "packed_kind", "unpacked"]
 
 PACKED_VERSION = 2
-"""The version of nodes and offsets whose runs are packed; those with few are of version 1 as before."""
+"""The version of nodes and offsets whose runs are packed; nodes with few runs keep version 1."""
 
 FEW = 16
-"""Runs of a node that are not packed."""
+"""The number of runs up to which they are not packed."""
 
 Chunks = tuple[PackedRuns, ...]
 
 
 class PackedInflight(Node, frozen=True, kw_only=True):
-    """An `InflightNode`."""
+    """An `InflightNode` with packed runs."""
 
     v: int = PACKED_VERSION
     txid: Ordinal
@@ -48,7 +48,7 @@ class PackedInflight(Node, frozen=True, kw_only=True):
 
 
 class PackedPlan(Node, frozen=True, kw_only=True):
-    """A `Plan`."""
+    """A `Plan` with packed runs."""
 
     v: int = PACKED_VERSION
     txid: Ordinal
@@ -67,15 +67,15 @@ class PackedPlan(Node, frozen=True, kw_only=True):
 
 
 class PackedBatch(Node, frozen=True, kw_only=True):
-    """A `Batch`."""
+    """A `Batch` with packed runs."""
 
     v: int = PACKED_VERSION
     epoch: Ordinal
     plan: PackedPlan
 
 
-class PackedAcks(Node, frozen=True, kw_only=True):
-    """An `Acks`; a piece is packed as a run of no attempt, with its reason as the one failure."""
+class PackedOutcome(Node, frozen=True, kw_only=True):
+    """A `BatchOutcome`; a piece is packed as a run without attempts, with its reason as the only failure."""
 
     v: int = PACKED_VERSION
     txid: Ordinal
@@ -88,18 +88,18 @@ _KINDS: dict[type[Node], type[Node]] = {
     InflightNode: PackedInflight,
     Batch: PackedBatch,
     Plan: PackedPlan,
-    Acks: PackedAcks,
+    BatchOutcome: PackedOutcome,
 }
 
 
 def packed_kind(kind: type[Node], data: bytes) -> type[Node]:
-    """The struct that JSON of a node of this kind is to be read as."""
-    # A node's version comes first, as it is declared first.
+    """Return the struct as which the JSON of a node of this kind is read."""
+    # A node's version comes first because it is declared first.
     return _KINDS.get(kind, kind) if data.startswith(b'{"v":%d,' % PACKED_VERSION) else kind
 
 
 def packed(node: Node) -> Node:
-    """A node as it is stored: itself, or with its runs packed."""
+    """Return a node in its stored form: itself, or with its runs packed."""
     match node:
         case InflightNode() if len(node.waiting) + len(node.dead) > FEW:
             runs = {"waiting": pack_runs(node.waiting), "dead": pack_runs(node.dead)}
@@ -111,13 +111,13 @@ def packed(node: Node) -> Node:
             return PackedPlan(**_fields(node) | by_shard)
         case Batch() if isinstance(plan := packed(node.plan), PackedPlan):
             return PackedBatch(epoch=node.epoch, plan=plan)
-        case Acks() if _count(node.not_done) > FEW:
-            return PackedAcks(**_fields(node) | {"not_done": _each(_pack_pieces, node.not_done)})
+        case BatchOutcome() if _count(node.not_done) > FEW:
+            return PackedOutcome(**_fields(node) | {"not_done": _each(_pack_pieces, node.not_done)})
     return node
 
 
 def unpacked(node: Node) -> Node:
-    """A stored node as it is meant.
+    """Return the node of a stored form: the inverse of `packed`.
 
     Raises:
         tracker.errors.OrderError: its runs cannot be read.
@@ -135,13 +135,13 @@ def unpacked(node: Node) -> Node:
             plan = unpacked(node.plan)
             assert isinstance(plan, Plan)
             return Batch(epoch=node.epoch, plan=plan)
-        case PackedAcks():
-            return Acks(**_fields(node) | {"not_done": _each(_unpack_pieces, node.not_done)})
+        case PackedOutcome():
+            return BatchOutcome(**_fields(node) | {"not_done": _each(_unpack_pieces, node.not_done)})
     return node
 
 
 def _fields(node: Node) -> dict[str, Any]:
-    """What packing leaves as it is, among the rest; the version is that of the other struct."""
+    """Return the fields without the version, which is that of the other struct."""
     fields = msgspec.structs.asdict(node)
     del fields["v"]
     return fields

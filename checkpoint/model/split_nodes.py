@@ -1,12 +1,12 @@
-"""Nodes beyond what ZooKeeper holds: a head that names its parts, which stand beside it. Pure.
+"""Splits nodes that are too large for ZooKeeper: a head names its parts, which are its siblings. Pure.
 
-ZooKeeper's limit is 1 MiB a request (`jute.maxbuffer`), and beyond it the connection is cut without an error.
-What is larger than `PART_SIZE` is written as sibling nodes `<name>~<digest>~<i>` first, then the head in its
-place: `{"v": 1, "parts": n, "size": bytes, "digest": ...}`. Parts are slices of the JSON. Their names come
-from the content, so a repeated write is the same write, and a head never meets the parts of another.
+ZooKeeper's limit is 1 MiB a request (`jute.maxbuffer`), and beyond it the server cuts the connection without an
+error. A node larger than `PART_SIZE` is written as sibling nodes `<name>~<digest>~<i>` first, then the head at its
+path: `{"v": 1, "parts": n, "size": bytes, "digest": ...}`. Parts are slices of the JSON. Their names come from the
+content, so a repeated write is the same write, and a head never meets the parts of another.
 
-A node of packed runs is cut between its chunks (`tracker.packing`) and each piece is named by its own digest: the head
-then lists them in `pieces`. So what did not change since the node was last written stays where it is.
+A node of packed runs is cut between its chunks (`tracker.packing`) and each piece is named by its own digest: the
+head then lists them in `pieces`. So pieces that did not change since the last write stay as they are.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["PART_SIZE", "WHOLE", "head_of", "is_part", "join", "owner_of", "part
 PART_SIZE = 512 * 1024
 
 WHOLE = 32 * 1024
-"""Bytes in one piece of a node of which there are hundreds, so that reading 128 of them is 4 MiB."""
+"""The size of one piece of a node, in bytes, if there are hundreds of such nodes: 128 of them are 4 MiB."""
 
 _CHUNK = re.compile(rb'(?=\{"n":)')
-"""Before a `PackedRuns` in JSON: a quote within a text is escaped, so this is nothing else."""
+"""The beginning of a `PackedRuns` in JSON: quotes within texts are escaped, so nothing else matches."""
 
 
 class Head(Node, frozen=True, kw_only=True):
-    """What stands in the place of a large node."""
+    """The node at the path of a large node."""
 
     parts: int
     size: int
@@ -43,7 +43,7 @@ class Head(Node, frozen=True, kw_only=True):
 
 
 class PiecedHead(Node, frozen=True, kw_only=True):
-    """What stands in the place of a large node whose parts are named one by one."""
+    """The node at the path of a large node whose parts are named one by one."""
 
     v: int = PACKED_VERSION
     parts: int
@@ -58,9 +58,9 @@ _decoders = (msgspec.json.Decoder(Head), msgspec.json.Decoder(PiecedHead))
 def split(
     path: str, data: bytes, part_size: int = PART_SIZE, whole: int | None = None
 ) -> tuple[bytes, dict[str, bytes]]:
-    """What to write at `path`, and the parts (path to bytes) to write before it; none when `data` fits.
+    """Return the data for `path`, and the parts (path to bytes) to write before it; none if `data` fits.
 
-    `whole`: up to which size it does; that of a part by default.
+    `whole`: the size up to which it fits; by default that of a part.
     """
     if len(data) <= (part_size if whole is None else whole):
         return data, {}
@@ -75,12 +75,12 @@ def split(
 
 
 def head_of(data: bytes) -> Head | PiecedHead | None:
-    """The head that `data` is, or None where it is a node in one piece."""
+    """Return the head that `data` is, or None for a node in one piece."""
     if b'"parts"' not in data:
         return None
     for decoder in _decoders:
         try:
-            # No node has these fields, so nothing else can be taken for a head.
+            # No node has these fields, so no node can be mistaken for a head.
             return decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
@@ -88,34 +88,33 @@ def head_of(data: bytes) -> Head | PiecedHead | None:
 
 
 def part_paths(path: str, head: Head | PiecedHead) -> list[str]:
-    """Where the parts stand, in order; one that is there twice is one node."""
+    """Return the paths of the parts, in order; a part that occurs twice is one node."""
     if isinstance(head, PiecedHead):
         return [f"{path}{PART_MARK}{digest}{PART_MARK}0" for digest in head.pieces]
     return [f"{path}{PART_MARK}{head.digest}{PART_MARK}{i}" for i in range(head.parts)]
 
 
 def join(path: str, head: Head | PiecedHead, parts: Sequence[bytes]) -> bytes:
-    """The node's JSON.
+    """Return the JSON of a node from its parts.
 
     Raises:
-        CorruptNodeError: the parts are not what the head says.
+        CorruptNodeError: the parts do not match the head.
     """
     data = b"".join(parts)
     if len(data) != head.size or xxhash.xxh3_128_hexdigest(data) != head.digest:
         msg = (
-            f"{path} is kept in {head.parts} parts, and those beside it do not add up to its {head.size} "
-            f"bytes of digest {head.digest}. Nothing was changed. Restore the nodes {path}{PART_MARK}* from "
-            "a backup"
+            f"{path} is stored in {head.parts} parts, which do not add up to {head.size} bytes with digest "
+            f"{head.digest}. Nothing was changed. Restore the nodes {path}{PART_MARK}* from a backup"
         )
         raise CorruptNodeError(msg)
     return data
 
 
 def is_part(name: str) -> bool:
-    """Whether a child's name is that of a part."""
+    """Return True if a child's name is that of a part."""
     return PART_MARK in name
 
 
 def owner_of(name: str) -> str:
-    """The name of the node that a part, or a node in one piece, belongs to."""
+    """Return the name of the node that a part, or a node in one piece, belongs to."""
     return name.partition(PART_MARK)[0]

@@ -1,4 +1,4 @@
-"""Gives a home to whoever has logged in: nodes that others made, or that were made before the login, are closed."""
+"""Closes a home to all but this login: nodes that others made, or that were made before the login."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["close_home"]
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 1_000
-"""Nodes in one round trip."""
+"""The number of nodes in one round trip."""
 
 
 def close_home(session: Session, layout: Layout, mine: str) -> int:
-    """Set the ACL of this client's login on every node of a home that has another; returns how many were closed.
+    """Set the ACL of this client's login on every node of a home with another ACL; return the number of such nodes.
 
-    Nothing is asked of ZooKeeper without a login. With one it is two reads where the home is closed already: the node
-    `epoch` is closed last, so its ACL tells. Each folder is closed before its children are listed: nobody else makes
-    an open node in it afterwards. The parent of the application's homes is closed too where it is open to anyone; the
-    root, which applications share, is left as it is.
+    Without a login it sends no request. With one it needs two reads if the home is closed already: the node `epoch`
+    is closed last, so its ACL shows it. Each folder is closed before its children are listed: nobody else can make
+    an open node in it afterwards. The parent of the application's homes is also closed if it is open to anyone; the
+    root, which applications share, stays as it is.
 
     Args:
-        session: its client's default ACL is what nodes are to have.
+        session: its client's default ACL is the one that nodes get.
         layout: of the home.
-        mine: the path of a node that this client has just made: ZooKeeper has put its identities in the place of
-            `auth` there.
+        mine: the path of a node that this client has just made: there ZooKeeper has replaced `auth` by its
+            identities.
 
     Raises:
         ZooKeeperAccessError: a node belongs to another login.
@@ -57,7 +57,7 @@ def close_home(session: Session, layout: Layout, mine: str) -> int:
         ]
     _close(session, [layout.epoch], acl, layout)
     log.warning(
-        "%s was open, or made with another login: its %d nodes now give access to this login alone",
+        "%s was open, or was made with another login: its %d nodes now give access to this login only",
         layout.base,
         closed + 1,
     )
@@ -70,9 +70,10 @@ def _close(session: Session, paths: Sequence[str], acl: Sequence[Any], layout: L
         for path, allowed in zip(some, session.set_acl(some, acl), strict=True):
             if not allowed:
                 msg = (
-                    f"{path} belongs to another login, so {layout.base} cannot be closed to others, and the query does "
-                    "not start. Log in as who made it (zookeeper.digest.password, zookeeper.sasl.*), have an "
-                    "administrator of ZooKeeper set its ACL to this login, or use another applicationName"
+                    f"{path} belongs to another login, so {layout.base} cannot be closed to others and the query "
+                    "does not start. Log in with the credentials that made it (zookeeper.digest.password, "
+                    "zookeeper.sasl.*), have an administrator of ZooKeeper set its ACL to this login, or use "
+                    "another applicationName"
                 )
                 raise ZooKeeperAccessError(msg)
 

@@ -1,4 +1,4 @@
-"""Nodes that change together: written in multis that move what they are of from one state to the next, once."""
+"""Writes nodes that change together: in multis that move a shard or batch from one state to the next, once."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ __all__ = ["Unit", "UnitStore", "position_of"]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Nodes that change together: those of one shard, or, without a shard, what ends a settling."""
+    """Nodes that change together: those of one shard, or, without a shard, the nodes that end a settling."""
 
     nodes: Mapping[str, Node]
     removed: tuple[str, ...] = ()
     shard: str | None = None
-    # What is removed may be left to a purge, where it is not as expected.
+    # Removals may be left to a purge if the nodes are not as expected.
     may_leave: bool = False
 
 
 class UnitStore(NodeStore):
-    """Writes units, as many as fit in a multi, and remembers what it wrote."""
+    """Writes units, as many as fit in a multi, and remembers the nodes it wrote."""
 
     def __init__(self, client: KazooClient, layout: Layout, timeout: float | None = None) -> None:
         super().__init__(client, layout, timeout)
-        # What settling last wrote or read: nobody else writes these nodes under our epoch, and each write
-        # checks the version, so a batch is settled without reading first.
+        # The nodes that settling last wrote or read: nobody else writes them under our epoch, and each write checks
+        # the version, so a batch is settled without reading first.
         self._known: dict[str, Stored[Any] | None] = {}
-        # Parts are written before the head that names them: who sweeps in between, as purging does beside all
-        # else, would take them for left over.
+        # Parts are written before the head that names them: a concurrent sweep in between, as in a purge, would
+        # remove them as left over.
         self._moving = threading.Lock()
 
     def _move(self, units: Sequence[Unit], epoch: int) -> list[str]:
@@ -64,7 +64,8 @@ class UnitStore(NodeStore):
                 self._learn(units)
                 self._write([unit for unit in units if self._wanted(unit)], epoch, moved)
             except Refused:
-                # Known no more: another process of this run has written, or a consumed node is gone.
+                # The remembered nodes are out of date: another process of this run has written, or a consumed node is
+                # gone.
                 self._known.clear()
                 units = [replace(unit, removed=()) if unit.may_leave else unit for unit in units]
                 continue
@@ -75,7 +76,7 @@ class UnitStore(NodeStore):
         raise too_many_races(self.layout.checkpoints)
 
     def _learn(self, units: Sequence[Unit]) -> None:
-        """Read what is not known yet of the nodes about to be written."""
+        """Read those of the nodes about to be written that are not known yet."""
         unknown: dict[type[Node], list[str]] = {}
         for unit in units:
             for path, node in unit.nodes.items():
@@ -85,7 +86,7 @@ class UnitStore(NodeStore):
             self._known.update(zip(paths, self._fetch_many(paths, kind), strict=True))
 
     def _wanted(self, unit: Unit) -> bool:
-        """Whether a unit is still to be written: a shard is not when it carries the stamp of this txid.
+        """Return True if a unit must be written: not if the shard carries the stamp of this txid.
 
         Raises:
             CheckpointMovedBackError: a checkpoint would move back.
@@ -152,17 +153,17 @@ class UnitStore(NodeStore):
 
 
 def position_of(node: CheckpointNode) -> RecordPosition | None:
-    """The safe checkpoint as a position that compares; None before the first record is done."""
+    """Return the safe checkpoint as a comparable position; None before the first record is done."""
     return None if node.checkpoint is None else RecordPosition(int(node.checkpoint), node.sub)
 
 
 def _changes(old: Node | None, new: Node) -> bool:
-    """Whether writing `new` over `old` says anything new."""
+    """Return True if writing `new` over `old` changes anything."""
     match old, new:
         case None, InflightNode():
             return bool(new.waiting or new.dead or new.pending or new.blocked)
         case InflightNode(), InflightNode():
-            # The stamp alone is the checkpoint's to carry.
+            # The stamp alone is not a change: the checkpoint carries it.
             return msgspec.structs.replace(old, txid=new.txid) != new
         case SettledNode(), SettledNode():
             return new.txid > old.txid

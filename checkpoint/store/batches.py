@@ -1,4 +1,4 @@
-"""What belongs to one batch: its plan, the pins of its turns, its outcome; and their removal."""
+"""The nodes of one batch: its plan, the pins of its turns, its outcome; and their removal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError, PlanConflictError
 from kinesis_trident.checkpoint.model.codec import encode
-from kinesis_trident.checkpoint.model.nodes import Acks, Batch, Pin, Plan
+from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, Pin, Plan
 from kinesis_trident.checkpoint.model.split_nodes import owner_of
 from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
 from kinesis_trident.checkpoint.store.node_store import NodeStore, stray_below, txid_of
@@ -29,20 +29,20 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
 
 __all__ = ["BatchStore"]
 
-PinOrAcks = TypeVar("PinOrAcks", Pin, Acks)
+PinOrOutcome = TypeVar("PinOrOutcome", Pin, BatchOutcome)
 
 
 class BatchStore(NodeStore):
-    """Plans, pins and outcomes: each made once, and adopted by whoever comes later with the same plan."""
+    """Plans, pins and outcomes: each is made once, and adopted by later callers with the same plan."""
 
     def put_batch(self, plan: Plan, epoch: int) -> Batch:
         """Store a plan once, or take it over from an older run.
 
         Returns:
-            The batch as it stands now, under `epoch`.
+            The batch as stored now, under `epoch`.
 
         Raises:
-            PlanConflictError: another plan stands under this txid.
+            PlanConflictError: another plan is stored under this txid.
             FencedError: a newer run has taken over.
         """
         path = self.layout.batch_of(plan.txid)
@@ -61,9 +61,9 @@ class BatchStore(NodeStore):
             stored = found.node
             if stored.plan.plan != plan.plan:
                 msg = (
-                    f"{path} holds plan {stored.plan.plan} of epoch {stored.epoch}, not plan {plan.plan}: "
-                    "Spark's checkpoint and ZooKeeper do not belong together. Use the checkpointLocation "
-                    "this application ran with, or another applicationName"
+                    f"{path} holds plan {stored.plan.plan} of epoch {stored.epoch}, not plan {plan.plan}: Spark's "
+                    "checkpoint and ZooKeeper do not belong together. Use the checkpointLocation of this "
+                    "application's last run, or another applicationName"
                 )
                 raise PlanConflictError(msg)
             if stored.epoch == epoch:
@@ -77,12 +77,12 @@ class BatchStore(NodeStore):
         raise too_many_races(path)
 
     def get_batch(self, txid: int) -> Batch | None:
-        """The plan of a batch, None when it is not there (any more)."""
+        """Return the plan of a batch; None if it was never stored or is purged."""
         found = self._fetch(self.layout.batch_of(txid), Batch)
         return found.node if found else None
 
     def newest_batch(self) -> Batch | None:
-        """The plan with the highest txid; None when there is none. Seen is what was stored before this call."""
+        """Return the plan with the highest txid, of those stored before this call; None if there is none."""
         for txid in reversed(self._txids(fresh=True)):
             batch = self.get_batch(txid)
             if batch is not None:
@@ -90,7 +90,7 @@ class BatchStore(NodeStore):
         return None
 
     def batches(self) -> list[int]:
-        """The txids of all plans, rising."""
+        """Return the txids of all plans, ascending."""
         return self._txids(fresh=False)
 
     def _txids(self, *, fresh: bool) -> list[int]:
@@ -103,39 +103,39 @@ class BatchStore(NodeStore):
         return sorted(found)
 
     def get_pin(self, txid: int, shard: str) -> Pin | None:
-        """The pin of one shard's turn, None when there is none."""
+        """Return the pin of one shard's turn; None if there is none."""
         found = self._fetch(self.layout.pin_of(txid, shard), Pin)
         return found.node if found else None
 
     def get_pins(self, txid: int, shards: Sequence[str], *, fresh: bool = False) -> dict[str, Pin]:
-        """The pins of those shards that have one, in one round trip of latency.
+        """Return the pins of those shards that have one, in one round trip of latency.
 
-        `fresh`: those that any process has made before this call; else one may be missing yet.
+        `fresh`: includes all pins that any process made before this call; otherwise one may still be missing.
         """
         found = self._fetch_many([self.layout.pin_of(txid, shard) for shard in shards], Pin, fresh=fresh)
         return {shard: stored.node for shard, stored in zip(shards, found, strict=True) if stored is not None}
 
     def create_pin(self, shard: str, pin: Pin, epoch: int) -> tuple[Pin, bool]:
-        """Fix what a turn holds, or learn how it was fixed before.
+        """Pin the content of a turn, or return the pin that was made before.
 
         A pin of the same plan is adopted, whatever its epoch; one of another plan and an older epoch is
         replaced.
 
         Returns:
-            The pin that holds, and whether it is the one given.
+            The valid pin, and True if it is the given one.
 
         Raises:
             FencedError: a newer run has taken over.
             BatchMissingError: the batch was settled and purged, or never planned.
-            PlanConflictError: this very run has pinned the turn under another plan.
+            PlanConflictError: this run has already pinned the turn under another plan.
         """
         return self._once(self.layout.pin_of(pin.txid, shard), pin, Pin, epoch)
 
     def create_pins(self, pins: Mapping[str, Pin], epoch: int) -> dict[str, Pin]:
-        """Fix what turns hold, or learn how they were fixed before, as `create_pin` does, in few requests.
+        """Pin the content of several turns in few requests; as `create_pin`.
 
         Returns:
-            By shard the pin that holds.
+            The valid pin of each shard.
 
         Raises:
             FencedError, BatchMissingError, PlanConflictError: as `create_pin`.
@@ -150,7 +150,7 @@ class BatchStore(NodeStore):
             except Refused as refused:
                 if refused.kind is MISSING:
                     raise no_batch(refused.op.path.rpartition("/")[0]) from None
-                # Somebody pins beside us: which of them it is, is learned one by one.
+                # Another process makes pins at the same time: go on one by one.
                 paths = {op.path for op in pack}
                 for shard, pin in pins.items():
                     if layout.pin_of(pin.txid, shard) in paths:
@@ -158,7 +158,7 @@ class BatchStore(NodeStore):
         return held
 
     def replace_pin(self, shard: str, pin: Pin, epoch: int) -> None:
-        """Fix what a turn holds whatever stands there: the last writer wins, if its run is the newest.
+        """Pin the content of a turn and replace any pin there: the last writer wins, if its run is the newest.
 
         Raises:
             FencedError, BatchMissingError: as `create_pin`.
@@ -179,37 +179,37 @@ class BatchStore(NodeStore):
                     return
         raise too_many_races(path)
 
-    def put_acks(self, acks: Acks, epoch: int) -> tuple[Acks, bool]:
-        """Publish the outcome of a batch once: the verdict. Who finds one of the same plan adopts it.
+    def put_outcome(self, acks: BatchOutcome, epoch: int) -> tuple[BatchOutcome, bool]:
+        """Publish the outcome of a batch once: the verdict. A caller that finds one of the same plan adopts it.
 
         Returns:
-            The verdict that holds, and whether it is the one given.
+            The valid verdict, and True if it is the given one.
 
         Raises:
             FencedError, BatchMissingError, PlanConflictError: as `create_pin`.
         """
         where = self.layout.batch_of(acks.txid)
-        return self._once(self.layout.acks_of(acks.txid), acks, Acks, epoch, where=where)
+        return self._once(self.layout.acks_of(acks.txid), acks, BatchOutcome, epoch, where=where)
 
-    def get_acks(self, txid: int, *, fresh: bool = False) -> Acks | None:
-        """The outcome of a batch, None when none was published. `fresh`: as with `get_pins`."""
-        found = self._fetch(self.layout.acks_of(txid), Acks, fresh=fresh)
+    def get_outcome(self, txid: int, *, fresh: bool = False) -> BatchOutcome | None:
+        """Return the outcome of a batch; None if none was published. `fresh`: as in `get_pins`."""
+        found = self._fetch(self.layout.acks_of(txid), BatchOutcome, fresh=fresh)
         return found.node if found else None
 
-    def finished(self, txid: int, shards: Sequence[str]) -> tuple[dict[str, Pin], Acks | None]:
-        """What settling a batch needs: the pins of those shards that have one, and the outcome; one round trip.
+    def finished(self, txid: int, shards: Sequence[str]) -> tuple[dict[str, Pin], BatchOutcome | None]:
+        """Return what settling a batch needs: the pins of the shards that have one, and the outcome; one round trip.
 
-        All that was there before this call is seen: Spark has committed the batch, so its outcome was published.
+        It includes all nodes made before this call: Spark has committed the batch, so its outcome was published.
         """
         pins = {shard: self.layout.pin_of(txid, shard) for shard in shards}
         acks = self.layout.acks_of(txid)
-        found = self._fetch_each({**dict.fromkeys(pins.values(), Pin), acks: Acks}, fresh=True)
+        found = self._fetch_each({**dict.fromkeys(pins.values(), Pin), acks: BatchOutcome}, fresh=True)
         held = {shard: stored.node for shard, path in pins.items() if (stored := found[path]) is not None}
         outcome = found[acks]
         return held, outcome.node if outcome is not None else None
 
     def nodes_of(self, txid: int, pinned: Sequence[str], *, outcome: bool) -> tuple[str, ...]:
-        """The nodes of a batch in the order in which they can be removed: the pins, the outcome, the plan."""
+        """Return the nodes of a batch in the order of their removal: the pins, the outcome, the plan."""
         layout = self.layout
         published = (layout.acks_of(txid),) if outcome else ()
         return (*(layout.pin_of(txid, shard) for shard in pinned), *published, layout.batch_of(txid))
@@ -218,7 +218,7 @@ class BatchStore(NodeStore):
         """Remove plans, pins and outcomes up to and including a txid, but for those of `keep`, with all their parts.
 
         Returns:
-            How many nodes were removed.
+            The number of removed nodes.
 
         Raises:
             FencedError: a newer run has taken over.
@@ -234,15 +234,15 @@ class BatchStore(NodeStore):
                 folder = refused.op.path.rpartition("/")[0]
                 if refused.kind is NOT_EMPTY and folder not in (self.layout.batches, self.layout.reports):
                     raise stray_below(refused.op.path) from None
-                # A late task has pinned between the look and the removal.
+                # A late task has made a pin between the listing and the removal.
                 continue
             return removed
         raise too_many_races(self.layout.batches)
 
     def _leftovers(self, txid_upto: int, keep: frozenset[int]) -> list[list[Op]]:
-        """What to remove, in groups that go together: the pins of a batch with its plan.
+        """Return the removals in groups that go together: the pins of a batch with its plan.
 
-        Else a late task could pin its turn again where a pin is gone and the plan is not.
+        Otherwise a late task could pin its turn again while a pin is gone and the plan is not.
         """
         layout = self.layout
         folders = (layout.batches, layout.acks, layout.reports)
@@ -259,15 +259,15 @@ class BatchStore(NodeStore):
         below = self._session.children(parents)
         groups: list[list[Op]] = []
         for parent, names in zip(parents, below, strict=True):
-            # Children first: what has any cannot be removed.
+            # Children first: ZooKeeper does not remove a node with children.
             removed: list[Op] = [*(Delete(f"{parent}/{name}") for name in names or []), Delete(parent)]
             groups += packed([[op] for op in removed], REQUEST_LIMIT - PACK_SIZE)
         groups += ([Delete(f"{layout.acks}/{name}")] for name in old[layout.acks])
         return groups
 
     def _once(
-        self, path: str, node: PinOrAcks, kind: type[PinOrAcks], epoch: int, where: str | None = None
-    ) -> tuple[PinOrAcks, bool]:
+        self, path: str, node: PinOrOutcome, kind: type[PinOrOutcome], epoch: int, where: str | None = None
+    ) -> tuple[PinOrOutcome, bool]:
         for _ in range(RACES):
             try:
                 self._create(path, node, epoch, where=where)
@@ -286,9 +286,9 @@ class BatchStore(NodeStore):
             if found.node.epoch >= epoch:
                 self.check_epoch(epoch)
                 msg = (
-                    f"{path} is of plan {found.node.plan}, epoch {found.node.epoch}, and cannot be made for "
+                    f"{path} belongs to plan {found.node.plan}, epoch {found.node.epoch}, and cannot be made for "
                     f"plan {node.plan}, epoch {epoch}: one run has planned txid {node.txid} twice. This is a "
-                    "defect: restart the query"
+                    "defect: restart the query, and report it"
                 )
                 raise PlanConflictError(msg)
             try:

@@ -1,9 +1,8 @@
-"""Which run of an application may write: the newest. Every write carries a check of the epoch.
+"""Lets only the newest run of an application write: every write carries a check of the epoch.
 
-The epoch is the znode version of `epoch`: made with version 0 (never started), raised by each start, so the
-first run has epoch 1 and any multi can check it. A run that is replaced cannot write anything any more,
-however late its requests arrive. That is what a lock could not give: Spark leaves a stopped query's reader
-alive, sessions included.
+The epoch is the znode version of `epoch`: made with version 0 (never started), raised by each start, so the first
+run has epoch 1 and any multi can check it. A run that is replaced cannot write anything any more, however late its
+requests arrive. A lock could not guarantee this: Spark leaves a stopped query's reader alive, sessions included.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ TAKEOVERS = 3
 TAKEOVER_WINDOW_MS = 5 * 60 * 1000
 
 RACES = 20
-"""How often an operation starts again because another process was quicker; each time that one has got on."""
+"""Optimistic retries per operation; each lost race means that another process made progress."""
 
 
 class Fencing:
@@ -61,12 +60,12 @@ class Fencing:
 
     Args:
         client: started.
-        layout: where the state stands.
-        timeout: seconds an operation is tried; the client's session timeout when None.
+        layout: the paths of the state.
+        timeout: the seconds for which an operation is tried; the client's session timeout if None.
 
     Attributes:
-        on_corrupt: for who only looks: told of each node that is not what it should be, which then counts as absent.
-            None raises the error.
+        on_corrupt: for readers such as the console: called with the error of each bad node, which then counts as
+            absent. None raises the error.
     """
 
     on_corrupt: Callable[[CorruptNodeError], object] | None = None
@@ -82,23 +81,23 @@ class Fencing:
 
     @property
     def requests(self) -> int:
-        """Operations asked of ZooKeeper so far: each read, `sync` or multi counts one."""
+        """The number of operations sent to ZooKeeper so far: each read, `sync` or multi counts one."""
         return self._session.requests
 
     @property
     def written(self) -> int:
-        """Bytes written to ZooKeeper so far, the paths and headers of the writes included."""
+        """The bytes written to ZooKeeper so far, the paths and headers of the writes included."""
         return self._session.written
 
     def raise_epoch(self, host: str, pid: int, now_ms: int) -> int:
-        """Take over: from here on only writes under the epoch returned succeed.
+        """Take over: from now on only writes under the returned epoch succeed.
 
         Makes the base nodes at the very first start, and the ephemeral `owner`.
 
         Args:
-            host: of this process, to be shown.
-            pid: of this process, to be shown.
-            now_ms: epoch milliseconds, to be shown.
+            host: of this process, for display.
+            pid: of this process, for display.
+            now_ms: epoch milliseconds, for display.
 
         Returns:
             The epoch, 1 at the very first start.
@@ -108,7 +107,7 @@ class Fencing:
             ZooKeeperAccessError: there is a login, and nodes here belong to another one.
         """
         epoch = self._take_over(host, pid, now_ms)
-        # Whoever was here before is fenced by now, and makes no nodes any more.
+        # All earlier runs are fenced by now, and make no nodes any more.
         close_home(self._session, self.layout, self.layout.owner)
         return epoch
 
@@ -122,7 +121,7 @@ class Fencing:
                 continue
             version: int = found.stat.version
             if decode(layout.epoch, found.data, EpochNode).run == run:
-                # The answer was lost and the session with it; the epoch is ours all the same.
+                # The answer was lost together with the session, but the epoch is ours.
                 return version
             takeovers = self._refuse_many_takeovers()
             epoch = version + 1
@@ -140,7 +139,10 @@ class Fencing:
             if takeovers:
                 self._forget_old_takeovers(takeovers, epoch)
             return epoch
-        msg = f"could not raise {layout.epoch}: {RACES} other runs started at the same time"
+        msg = (
+            f"could not raise {layout.epoch}: {RACES} other runs started at the same time. Stop them, or start "
+            "this one again later"
+        )
         raise TakeoverRefusedError(msg)
 
     def check_epoch(self, epoch: int) -> None:
@@ -153,30 +155,30 @@ class Fencing:
         self._commit([], epoch)
 
     def watch_epoch(self, epoch: int, callback: Callable[[], object]) -> None:
-        """Call `callback` once, in a thread of its own, when a newer run takes over (or has already).
+        """Call `callback` once, in a separate thread, when a newer run takes over (or has already done so).
 
-        It outlasts lost connections and sessions.
+        The watch survives lost connections and sessions.
         """
         client = self._session.client
 
         def look(_data: bytes | None, stat: Any) -> bool:
             if stat is None or stat.version <= epoch:
                 return True
-            # In a thread of its own, because kazoo's would be blocked for all other watches.
+            # In a separate thread, because kazoo's would be blocked for all other watches.
             client.handler.spawn(callback)
             return False
 
         DataWatch(client, self.layout.epoch, look)
 
     def report_fenced(self, epoch: int) -> None:
-        """Leave a note that the active run of `epoch` had to stop for a newer one; nothing if it had not."""
+        """Leave a note that the active run of `epoch` had to stop for a newer one; does nothing if it had not."""
         found = self._session.read([self.layout.epoch])[0]
         if found is None or found.stat.version <= epoch:
             return
         try:
             by = decode(self.layout.epoch, found.data, EpochNode)
         except CorruptNodeError as error:
-            # For this run nothing depends on it any more; the newer one says so.
+            # Nothing of this run depends on it any more; the newer run reports it.
             log.warning("the run that has taken over cannot be named: %s", error)
             return
         note = FencedNode(epoch=epoch, by_epoch=found.stat.version, by_host=by.host, by_pid=by.pid)
@@ -187,12 +189,12 @@ class Fencing:
                 raise
 
     def owner(self) -> OwnerNode | None:
-        """The process that has the epoch and is connected; None when it is not."""
+        """Return the process that has the epoch; None if it is not connected."""
         found = self._session.read([self.layout.owner])[0]
         return self._decoded(self.layout.owner, found.data, OwnerNode) if found else None
 
     def newest_run(self) -> tuple[int, EpochNode] | None:
-        """The newest run and its epoch; None when nothing was ever started here."""
+        """Return the newest run and its epoch; None if nothing was ever started here."""
         found = self._session.read([self.layout.epoch])[0]
         if found is None or found.stat.version == 0:
             return None
@@ -234,8 +236,8 @@ class Fencing:
             held = "is gone" if found is None else f"is {found.stat.version}"
             return StateMissingError(
                 f"{path} {held}, but this run has epoch {epoch}: ZooKeeper's data was lost or replaced by an "
-                "older state. Restore it, or start the query again; onCheckpointMismatch says what then "
-                "happens"
+                "older state. Restore it, or start the query again; onCheckpointMismatch decides what happens "
+                "then"
             )
         by = decode(path, found.data, EpochNode)
         try:
@@ -243,17 +245,17 @@ class Fencing:
         except (ValueError, OverflowError, OSError):
             since = f"{by.since} ms"
         return FencedError(
-            f"a newer run of application {self.layout.application!r} on {self.layout.what} has "
-            f"taken over: epoch {found.stat.version}, host {by.host}, pid {by.pid}, since {since}; this run "
-            f"has epoch {epoch} and stops ({path}). If both are meant to run (two queries, or two load() of "
-            "one query), give each its own applicationName; if this is the older one, nothing is to be done",
+            f"a newer run of application {self.layout.application!r} on {self.layout.what} has taken over: epoch "
+            f"{found.stat.version}, host {by.host}, pid {by.pid}, since {since}; this run has epoch {epoch} and "
+            f"stops ({path}). If both are meant to run (two queries, or two load() of one query), give each its "
+            "own applicationName; if this is the older one, do nothing",
             epoch,
             found.stat.version,
         )
 
     def _make_base(self) -> None:
         layout, session = self.layout, self._session
-        # The root is shared by applications that may log in differently; what is below belongs to one.
+        # Applications with different logins may share the root; the nodes below it belong to one application.
         session.ensure(layout.root_path(layout.root) or "/", acl=OPEN_ACL_UNSAFE)
         session.ensure(layout.application_path(layout.root, layout.application))
         never = encode(EpochNode(run="", host="", pid=0, since=0))
@@ -275,7 +277,7 @@ class Fencing:
             except FencedError:
                 client.remove_listener(listen)
             except (CheckpointError, Refused) as error:
-                # Only to be looked at: whatever stops it will be met by a write that matters.
+                # The node is only informative: a write that matters will meet the same error.
                 log.info("%s was not made again: %s", self.layout.owner, error)
 
         def listen(state: str) -> None:
@@ -289,7 +291,7 @@ class Fencing:
         client.add_listener(listen)
 
     def _refuse_many_takeovers(self) -> dict[str, int]:
-        """The notes of fenced runs, path to ZooKeeper's time; an error when there are too many."""
+        """Return the notes of fenced runs, path to ZooKeeper's time; raise an error if there are too many."""
         names = self._session.children([self.layout.fenced])[0] or []
         paths = [f"{self.layout.fenced}/{name}" for name in names if name.isdigit()]
         taken = {
@@ -314,7 +316,7 @@ class Fencing:
         return taken
 
     def _server_time(self) -> int:
-        """Epoch milliseconds by ZooKeeper's own clock, which is the one that dates the nodes."""
+        """Return the epoch milliseconds by ZooKeeper's own clock, which dates the nodes."""
         path = f"{self.layout.fenced}/clock-{uuid.uuid4().hex}"
         self._session.commit([Create(path, ephemeral=True)])
         stat = self._session.stats([path])[0]
@@ -324,7 +326,7 @@ class Fencing:
             except Refused as refused:
                 if refused.kind is not MISSING:
                     raise
-        # The session ended between the two requests, and the node with it.
+        # The session ended between the two requests, and so did the node.
         return int(stat.ctime) if stat is not None else self._server_time()
 
     def _forget_old_takeovers(self, taken: dict[str, int], epoch: int) -> None:
@@ -334,10 +336,12 @@ class Fencing:
         try:
             self._commit([Delete(path) for path in old], epoch)
         except Refused:
-            # Another run is cleaning up too; what is left is for the next start.
+            # Another run is also cleaning up; the next start removes the rest.
             return
 
 
 def too_many_races(path: str) -> CheckpointError:
-    """What is raised when other processes kept being quicker."""
-    return CheckpointError(f"{path} was changed by others {RACES} times while it was written: try again")
+    """Return the error for an operation that lost the race too often."""
+    return CheckpointError(
+        f"{path} was changed by other processes {RACES} times while it was written. Try again"
+    )

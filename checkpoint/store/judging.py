@@ -1,7 +1,8 @@
-"""The word of a driver that judges its records: from then on a batch of its run is done only with an outcome.
+"""The note of a driver that judges its records: from then on a batch of its run is done only with an outcome.
 
-A plain query publishes nothing, so for it "no outcome" says that everything is done. Where somebody judges, the same
-silence says that the outcome was lost, as in a ZooKeeper that was restored from a copy made before it was published.
+A plain query publishes nothing, so for it "no outcome" means that everything is done. For a driver that judges, "no
+outcome" means that the outcome was lost, as in a ZooKeeper that was restored from a copy made before it was
+published.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Judging(NodeStore):
     _said = 0
 
     def say_judging(self, epoch: int) -> None:
-        """Note that the driver of the run of `epoch` judges its records; nothing is asked again once it is noted.
+        """Note that the driver of the run of `epoch` judges its records; sends no request once it is noted.
 
         Raises:
             FencedError: a newer run has taken over.
@@ -48,11 +49,11 @@ class Judging(NodeStore):
         raise too_many_races(path)
 
     def owes_outcome(self, txid: int, pinned_by: Collection[int]) -> bool:
-        """Whether the batch, of which no outcome was found, must have one: it is of a run whose driver judges.
+        """Return True if a batch without an outcome must have one: its run's driver judges records.
 
-        `pinned_by` are the epochs of its pins: a later run that takes the batch over may not have come to judging it.
-        To be asked after `finished`, in the same session: what a driver noted before the batch was finished is seen
-        then. A batch that is not stored was never run.
+        `pinned_by` are the epochs of its pins: a later run that takes the batch over may not have judged it yet.
+        Call it after `finished`, in the same session: it then sees what a driver noted before the batch was
+        finished. A batch that is not stored was never run.
         """
         judging = self._fetch(self.layout.judging, JudgingNode)
         if judging is None:

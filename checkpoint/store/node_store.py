@@ -1,4 +1,4 @@
-"""Reading and writing nodes of any size under the epoch: what the parts of the store share."""
+"""Reads and writes nodes of any size under the epoch, for all parts of the store."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TXID = re.compile(r"(0|[1-9][0-9]{0,17})\Z")
 
 @dataclass(frozen=True, slots=True)
 class Stored(Generic[NodeT]):
-    """A node as it stands in ZooKeeper: its version, when it was created (czxid), where its parts are."""
+    """A node as stored in ZooKeeper, with its version, its creation (czxid) and the paths of its parts."""
 
     node: NodeT
     version: int
@@ -53,7 +53,7 @@ class Stored(Generic[NodeT]):
 
 
 class NodeStore(Fencing):
-    """Typed nodes, split when they are larger than ZooKeeper takes."""
+    """Typed nodes, split if they are too large for ZooKeeper."""
 
     def _fetch(self, path: str, kind: type[NodeT], *, fresh: bool = False) -> Stored[NodeT] | None:
         return self._fetch_many([path], kind, fresh=fresh)[0]
@@ -61,9 +61,9 @@ class NodeStore(Fencing):
     def _fetch_many(
         self, paths: Sequence[str], kind: type[NodeT], *, fresh: bool = False
     ) -> list[Stored[NodeT] | None]:
-        """The nodes at `paths`, None where there is none; one round trip, a second one for those in parts.
+        """Return the nodes at `paths`, None if there is none; one round trip, a second one for those in parts.
 
-        `fresh`: as in `Session.read`, for what decides and another process has written.
+        `fresh`: as in `Session.read`, for nodes that decide and that another process has written.
         """
         found = self._fetch_each(dict.fromkeys(paths, kind), fresh=fresh)
         return [found[path] for path in paths]
@@ -71,7 +71,7 @@ class NodeStore(Fencing):
     def _fetch_each(
         self, kinds: Mapping[str, type[Any]], *, fresh: bool = False
     ) -> dict[str, Stored[Any] | None]:
-        """The nodes at paths, each of its kind, as `_fetch_many`."""
+        """Return the nodes at paths, each of its kind, as `_fetch_many`."""
         whole: dict[str, Stored[Any] | None] = {}
         asked = list(kinds)
         torn = ""
@@ -89,7 +89,7 @@ class NodeStore(Fencing):
                 names = parted.get(path, [])
                 missing = [name for name in names if held[name] is None]
                 if missing:
-                    # Replaced between the two reads, or damaged: reading again tells.
+                    # Replaced between the two reads, or damaged: reading again shows which.
                     asked.append(path)
                     torn = missing[0]
                 else:
@@ -97,8 +97,8 @@ class NodeStore(Fencing):
             if not asked:
                 return whole
         msg = (
-            f"{asked[0]} is kept in parts and {torn} is missing. Nothing was changed. Restore it from a "
-            f"backup, or delete {asked[0]} if you accept that what it says is forgotten"
+            f"{asked[0]} is stored in parts, and {torn} is missing. Nothing was changed. Restore it from a "
+            f"backup, or delete {asked[0]} if you accept to lose its content"
         )
         self._corrupt(CorruptNodeError(msg))
         return whole | dict.fromkeys(asked)
@@ -126,16 +126,16 @@ class NodeStore(Fencing):
         return Stored(node, found.stat.version, found.stat.czxid, tuple(names))
 
     def _check_names(self, path: str, node: Node) -> None:
-        """See that the shards a node names are shards of this home."""
+        """Check that the shards a node names are shards of this home."""
         names: Iterable[str] = ()
         if isinstance(node, ShardsNode):
-            # Not their parents: one that is no longer listed keeps the name that it had where a stream was read alone.
+            # Not their parents: a parent that is no longer listed keeps its name from when the stream was read alone.
             names = node.shards
         elif isinstance(node, Batch):
             names = node.plan.positions
         for name in names:
             if not self._names_shard(name):
-                raise corrupt(path, f"names {name!r}, which is no shard of this home")
+                raise corrupt(path, f"names {name!r}, which is not a shard of this home")
 
     def _names_shard(self, name: str) -> bool:
         try:
@@ -145,7 +145,7 @@ class NodeStore(Fencing):
         return True
 
     def _children(self, folder: str, *, fresh: bool = False) -> dict[str, str]:
-        """The nodes below a folder, parts left out: what their names stand for, to their paths."""
+        """Return the nodes below a folder, without parts: unescaped name to path."""
         names = self._session.children([folder], fresh=fresh)[0] or []
         return self._named(folder, [name for name in sorted(names) if not is_part(name)])
 
@@ -160,7 +160,7 @@ class NodeStore(Fencing):
         return found
 
     def _shards_below(self, folder: str) -> dict[str, str]:
-        """As `_children`, of a folder with a node a shard."""
+        """Return the nodes below a folder with one node a shard: shard to path."""
         found = {}
         for shard, path in self._children(folder).items():
             if self._names_shard(shard):
@@ -170,14 +170,14 @@ class NodeStore(Fencing):
         return found
 
     def _fetch_folder(self, folder: str, kind: type[NodeT]) -> dict[str, Stored[NodeT]]:
-        """All nodes below a folder that has one a shard, by shard; two round trips."""
+        """Return all nodes below a folder with one node a shard, by shard; two round trips."""
         paths = self._shards_below(folder)
         found = self._fetch_many(list(paths.values()), kind)
         return {name: stored for name, stored in zip(paths, found, strict=True) if stored is not None}
 
     def _prepare(self, path: str, node: Node, epoch: int, standing: Sequence[str] = ()) -> bytes:
-        """The data to write at `path`, its parts already beside it where it needs any; those `standing` are there."""
-        # There is one a shard of these, and they are read together.
+        """Write the parts of a node, if it needs any but the `standing` ones, and return the data for `path`."""
+        # There is one of these for each shard, and they are read together.
         whole = WHOLE if isinstance(node, InflightNode | Pin | DeadLettersNode) else None
         data, parts = split(path, encode(node), whole=whole)
         missing = [[Create(part, content)] for part, content in parts.items() if part not in standing]
@@ -189,14 +189,14 @@ class NodeStore(Fencing):
         try:
             self._commit(parts, epoch)
         except Refused as refused:
-            # The name comes from the content: an earlier attempt has written it.
+            # The name is derived from the content: an earlier attempt has written it.
             if refused.kind is not EXISTS:
                 raise
             for part in parts if len(parts) > 1 else ():
                 self._create_parts([part], epoch)
 
     def _create(self, path: str, node: Node, epoch: int, *, where: str | None = None) -> None:
-        """Make a node, if `where` exists.
+        """Make a node if `where` exists.
 
         Raises:
             Refused: it exists, or a parent or `where` does not.
@@ -205,7 +205,7 @@ class NodeStore(Fencing):
         self._commit([*guard, Create(path, self._prepare(path, node, epoch))], epoch)
 
     def _replace(self, path: str, node: Node, found: Stored[NodeT], epoch: int) -> None:
-        """Exchange a node for another if it is still as found, and remove the parts it leaves behind.
+        """Replace a node if it is still as found, and remove the parts that it leaves behind.
 
         Raises:
             Refused: it has changed.
@@ -215,23 +215,23 @@ class NodeStore(Fencing):
 
 
 def stray(path: str) -> CorruptNodeError:
-    """What is raised where a node stands in a place that no node of ours has."""
+    """Return the error for a node at a path that none of our nodes has."""
     return CorruptNodeError(
-        f"{path} is no node of kinesis-trident: somebody else has made it. Nothing was changed. Look what it "
-        "holds, and delete it"
+        f"{path} is not a node of kinesis-trident: another program has made it. Nothing was changed. Check its "
+        "content, and delete it"
     )
 
 
 def stray_below(path: str) -> CorruptNodeError:
-    """What is raised where a node of ours that has no children has some."""
-    return stray(f"what is below {path}")
+    """Return the error for children of a node that must have none."""
+    return stray(f"a child of {path}")
 
 
 def txid_of(path: str, name: str) -> int:
-    """The txid that a node is named by.
+    """Return the txid in a node's name.
 
     Raises:
-        CorruptNodeError: it is named by something else.
+        CorruptNodeError: the name is not a txid.
     """
     if _TXID.match(name) is None:
         raise stray(path)
@@ -239,7 +239,7 @@ def txid_of(path: str, name: str) -> int:
 
 
 def left_behind(path: str, data: bytes, parts: Sequence[str]) -> list[Delete]:
-    """The removal of a node's former `parts` that `data`, about to stand at `path`, does not name."""
+    """Return the removal of a node's former `parts` that its new `data` does not name."""
     head = head_of(data)
     kept = set(part_paths(path, head)) if head is not None else set()
     return [Delete(part) for part in dict.fromkeys(parts) if part not in kept]

@@ -1,4 +1,4 @@
-"""What tasks report to the driver of a batch, where there is no SparkContext between them."""
+"""The reports of tasks to the driver of a batch, used where there is no SparkContext."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["ReportStore", "no_batch"]
 
 
 class ReportStore(NodeStore):
-    """Reports by the attempt at a batch that they are for."""
+    """Reports, keyed by the attempt at a batch."""
 
     def add_report(self, txid: int, attempt: str, node: ReportNode) -> None:
-        """Leave a task's report for the driver's `attempt` at a batch; the same one again is the same node.
+        """Leave a task's report for the driver's `attempt` at a batch; the same report again is the same node.
 
-        Not fenced: a report says which run and plan it is of, and the driver leaves out those of others.
+        Not fenced: a report names its run and plan, and the driver ignores those of others.
 
         Raises:
             BatchMissingError: the batch is settled, or was never planned.
@@ -45,8 +45,8 @@ class ReportStore(NodeStore):
         raise too_many_races(folder)
 
     def reports(self, attempt: str) -> list[tuple[int, ReportNode]]:
-        """The reports to one attempt at a batch: txid and node."""
-        # Tasks have written them, each in a session of its own: one that is missing would count as not judged.
+        """Return the reports for one attempt at a batch: txid and node."""
+        # Tasks wrote them, each in its own session: the records of a missing report would count as not judged.
         folders = self._children(self.layout.reports, fresh=True)
         listed = self._session.children(list(folders.values()))
         paths = {
@@ -64,9 +64,9 @@ class ReportStore(NodeStore):
 
 
 def no_batch(path: str) -> BatchMissingError:
-    """What is raised where a plan is not there (any more)."""
+    """Return the error for a batch whose plan does not exist."""
     return BatchMissingError(
-        f"{path} does not exist: the batch is settled and its plan purged, or it was never planned. Rows of "
-        "a settled batch are not read again; a query that needs them starts with another applicationName and "
+        f"{path} does not exist: the batch is settled and its plan purged, or it was never planned. Rows of a "
+        "settled batch are not read again. To read them, start a query with another applicationName and "
         "startingPosition"
     )

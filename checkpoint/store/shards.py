@@ -1,7 +1,7 @@
-"""What belongs to one shard over all batches: its safe checkpoint, what is in flight, its dead letters.
+"""The nodes of one shard over all batches: its safe checkpoint, its records in flight, its dead letters.
 
-One shard's nodes change together, in one multi stamped with the txid, so a crash anywhere leaves each shard
-either before or after a batch, and settling the batch again goes on where it stopped.
+One shard's nodes change together, in one multi stamped with the txid, so a crash anywhere leaves each shard either
+before or after a batch, and settling the batch again continues where it stopped.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ class ShardStore(UnitStore):
     """Checkpoints, in-flight records and dead letter counts, moved on by settling batches."""
 
     def checkpoints(self) -> dict[str, CheckpointNode]:
-        """All safe checkpoints by shard."""
+        """Return all safe checkpoints by shard."""
         return self._nodes(self.layout.checkpoints, CheckpointNode)
 
     def inflight(self) -> dict[str, InflightNode]:
-        """What is not done, by shard; a shard that never had anything is not named."""
+        """Return the unfinished records by shard; a shard that never had any is absent."""
         return self._nodes(self.layout.inflight, InflightNode)
 
     def dead_letters(self) -> dict[str, DeadLettersNode]:
-        """How many records were dead-lettered and the last few, by shard."""
+        """Return the number of dead letters and the last few, by shard."""
         return self._nodes(self.layout.deadletters, DeadLettersNode)
 
     def settled(self) -> SettledNode | None:
-        """The newest batch that is settled in all its shards; None before the first."""
+        """Return the newest batch that is settled in all its shards; None before the first."""
         found = self._fetch(self.layout.settled, SettledNode)
         return found.node if found else None
 
     def lineage(self) -> ShardsNode | None:
-        """The lineage of the stream's shards; None before the first listing."""
+        """Return the lineage of the stream's shards; None before the first listing."""
         found = self._fetch(self.layout.shards, ShardsNode)
         return found.node if found else None
 
@@ -81,22 +81,22 @@ class ShardStore(UnitStore):
         consumed: Mapping[str, Sequence[str]] | None = None,
         leftover: Sequence[str] = (),
     ) -> list[str]:
-        """Move shards on by one batch; what was done of it before is skipped, so it may be repeated.
+        """Move shards on by one batch; shards that are moved already are skipped, so it may be repeated.
 
         Args:
-            updates: by shard, its new checkpoint and what is in flight now; None leaves that as it is.
+            updates: by shard, its new checkpoint and its records in flight; None leaves those unchanged.
             dead_letters: by shard, the new counts; written with the shard's checkpoint, skipped with it.
-            shards_node: the lineage, where it has changed.
+            shards_node: the lineage, if it has changed.
             settled: written last, once every shard carries the stamp.
             epoch: of this run.
-            leftover: paths of the batch's own nodes, removed with the last multi so that none of its rows are
-                given any more; where they are not as expected, they are left to `purge`.
-            consumed: by shard, the names of the nodes of `external` that `updates` has taken in; removed with
-                the shard's checkpoint. A shard named here or in `dead_letters` is named in `updates` too.
+            leftover: paths of the batch's own nodes, removed with the last multi so that none of its rows are read
+                again; if they are not as expected, they are left to `purge`.
+            consumed: by shard, the names of the nodes of `external` that `updates` includes; removed with the
+                shard's checkpoint. A shard named here or in `dead_letters` is named in `updates` too.
 
         Returns:
-            The shards that this call has moved on; those already stamped with this txid or a later one are
-            left out.
+            The shards that this call has moved on; those already stamped with this txid or a later one are not
+            included.
 
         Raises:
             CheckpointMovedBackError: a checkpoint would move back; nothing was written.
@@ -104,7 +104,10 @@ class ShardStore(UnitStore):
         """
         strays = {*dead_letters, *(consumed or {})} - set(updates)
         if strays:
-            msg = f"cannot settle txid {settled.txid}: no checkpoint is given for {', '.join(sorted(strays))}"
+            msg = (
+                f"cannot settle txid {settled.txid}: there is no checkpoint for {', '.join(sorted(strays))}. This "
+                "is a defect: please report it"
+            )
             raise CheckpointError(msg)
         units = [
             self._unit(shard, checkpoint, inflight, dead_letters.get(shard), (consumed or {}).get(shard, ()))
@@ -124,9 +127,9 @@ class ShardStore(UnitStore):
         inflight: InflightNode | None = None,
         consumed: Sequence[str] = (),
     ) -> None:
-        """Change a shard's nodes between two batches, in one multi; their stamp stays what it is.
+        """Change a shard's nodes between two batches, in one multi; their stamp stays the same.
 
-        `consumed` names the nodes of `external` that this takes in; they are removed with it.
+        `consumed` names the nodes of `external` that the change includes; they are removed with it.
 
         Raises:
             FencedError: a newer run has taken over.
@@ -140,9 +143,9 @@ class ShardStore(UnitStore):
         self._move([Unit(nodes, tuple(f"{folder}/{name}" for name in consumed))], epoch)
 
     def forget(self, shards: Sequence[str], dead_letters: Mapping[str, DeadLettersNode], epoch: int) -> None:
-        """Remove the nodes of shards, in one multi; `dead_letters` is what is kept of theirs, by the name it gets.
+        """Remove the nodes of shards in one multi; keep their `dead_letters`, by their new name.
 
-        A folder of `external` with requests in it stays, until they are taken in.
+        A folder of `external` with requests in it stays until they are handled.
 
         Raises:
             FencedError: a newer run has taken over.
@@ -153,7 +156,7 @@ class ShardStore(UnitStore):
                 try:
                     self._commit(ops, epoch)
                 except Refused:
-                    # Somebody has asked for something of such a shard meanwhile.
+                    # Meanwhile another process has made a request for such a shard.
                     continue
                 for op in ops:
                     self._known.pop(op.path, None)
@@ -184,7 +187,7 @@ class ShardStore(UnitStore):
         return [*ops, *(Delete(folder) for folder, names in zip(folders, asked, strict=True) if names == [])]
 
     def sweep_parts(self, epoch: int) -> int:
-        """Remove parts of in-flight nodes and lineages that a crash has left unnamed; returns how many."""
+        """Remove parts of in-flight nodes and lineages that a crash has left without a head; return their number."""
         with self._moving:
             return self._sweep(epoch)
 

@@ -1,4 +1,4 @@
-"""Where the state of a source stands: in the home of its one stream, or in the home that several share."""
+"""Chooses the home of a source's state: that of its one stream, or the one that several streams share."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 
-__all__ = ["find_home", "move_in", "settle_in"]
+__all__ = ["find_home", "adopt_stream_state", "merge_into_shared_home"]
 
 
 def find_home(client: KazooClient, root: str, application: str, streams: Mapping[str, int]) -> Layout:
-    """The layout of a source that reads `streams`, name to creation time in epoch milliseconds.
+    """Return the layout of a source that reads `streams`, name to creation time in epoch milliseconds.
 
-    A stream that was once read together with others has its home with them from then on.
+    A stream that was once read together with others stays in their shared home.
 
     Raises:
         CheckpointError: ZooKeeper does not answer, or a node is corrupt.
@@ -41,7 +41,7 @@ def find_home(client: KazooClient, root: str, application: str, streams: Mapping
     )
 
 
-def settle_in(
+def merge_into_shared_home(
     home: SourceStore,
     client: KazooClient,
     streams: Mapping[str, int],
@@ -50,10 +50,10 @@ def settle_in(
     pid: int,
     now: int,
 ) -> dict[str, int]:
-    """See that all of several streams have their home with each other; the creation times of those that have.
+    """Merge the states of all `streams` into their shared home; return the creation times of all streams there.
 
     Raises:
-        HomeError, FencedError: as `move_in`.
+        HomeError, FencedError: as in `adopt_stream_state`.
     """
     node = home.streams()
     known = dict(node.streams) if node else {}
@@ -61,18 +61,20 @@ def settle_in(
     for stream, created in streams.items():
         if known.get(stream) != created:
             alone = SourceStore(client, Layout(layout.root, layout.application, stream, created))
-            move_in(home, epoch, alone, host, pid, now)
+            adopt_stream_state(home, epoch, alone, host, pid, now)
     known |= streams
     home.put_streams(StreamsNode(streams=known, active=tuple(sorted(streams))), epoch)
     return known
 
 
-def move_in(home: SourceStore, epoch: int, alone: SourceStore, host: str, pid: int, now: int) -> bool:
-    """Take the state of a stream that was read alone over into the home of several; whether there was any.
+def adopt_stream_state(
+    home: SourceStore, epoch: int, alone: SourceStore, host: str, pid: int, now: int
+) -> bool:
+    """Adopt the state of a stream that was read alone into the shared home; return False if there is none.
 
-    Its older run is fenced. Checkpoints, retries and dead letters come along, stamped with the newest settled txid
-    here, or, where nothing is settled here yet, as that of the stream, so that its Spark checkpoint goes on. It may
-    be repeated after a crash; what stands at the old place stays there and is not looked at again.
+    Its older run is fenced. Checkpoints, retries and dead letters are adopted, stamped with the newest settled txid
+    here, or, if nothing is settled here yet, with that of the stream, so that its Spark checkpoint stays valid. It
+    may be repeated after a crash; the old nodes stay and are not read again.
 
     Raises:
         HomeError: a batch of the stream is not settled, or records of it are not acked (`ackMode=explicit`).

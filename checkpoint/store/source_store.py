@@ -1,4 +1,4 @@
-"""Everything that one application keeps in ZooKeeper for its stream or streams, typed: the one door to it."""
+"""The typed state of one application in ZooKeeper, for its stream or streams: the only access to it."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _MOST_REJECTED = 100
 
 
 class Requests(NamedTuple):
-    """What other processes have asked for.
+    """The requests of other processes.
 
-    `asked`: by shard, the nodes' names to the nodes. `unreadable`: by path, what is wrong with a node.
+    `asked`: by shard, the nodes by name. `unreadable`: by path, the error of a node.
     """
 
     asked: dict[str, dict[str, ExternalNode]]
@@ -64,18 +64,18 @@ class SourceStore(BatchStore, ReportStore, ShardStore, Judging, Stopping):
         self._swept = False
 
     def looking(self, on_corrupt: Callable[[CorruptNodeError], object]) -> Self:
-        """The same store for who only looks: a node that is not what it should be counts as absent, and is told of."""
+        """Return the same store for a reader such as the console: a bad node counts as absent and is reported."""
         store = type(self)(self.client, self.layout, self._session.timeout)
         store.on_corrupt = on_corrupt
         return store
 
     def streams(self) -> StreamsNode | None:
-        """Which streams have their home here, where there are several; None before the first start."""
+        """Return the streams of a home of several; None before the first start."""
         found = self._fetch(self.layout.streams, StreamsNode)
         return found.node if found else None
 
     def put_streams(self, node: StreamsNode, epoch: int) -> None:
-        """Store which streams have their home here: the last writer of the newest run wins.
+        """Store the streams of this home: the last writer of the newest run wins.
 
         Raises:
             FencedError: a newer run has taken over.
@@ -83,12 +83,12 @@ class SourceStore(BatchStore, ReportStore, ShardStore, Judging, Stopping):
         self._move([Unit({self.layout.streams: node})], epoch)
 
     def start(self, stream: str, created: int) -> StartNode | None:
-        """What a stream's LATEST was resolved to; None before it was."""
+        """Return the time to which a stream's LATEST was resolved; None before it was."""
         found = self._fetch(self.layout.start_of(stream, created), StartNode)
         return found.node if found else None
 
     def put_start(self, stream: str, created: int, node: StartNode, epoch: int) -> StartNode:
-        """Store what a stream's LATEST is resolved to, once; whoever comes later gets the first one's answer.
+        """Store the time to which a stream's LATEST is resolved, once; later callers get the first answer.
 
         Raises:
             FencedError: a newer run has taken over.
@@ -105,13 +105,13 @@ class SourceStore(BatchStore, ReportStore, ShardStore, Judging, Stopping):
             found = self.start(stream, created)
             if found is not None:
                 return found
-        msg = f"{path} comes and goes: somebody else deletes it"
+        msg = f"{path} is being deleted by another process. Stop that process, and start the query again"
         raise CheckpointError(msg)
 
     def purge(self, txid_upto: int, epoch: int, keep: Collection[int] = ()) -> int:
-        """Remove plans, pins and outcomes up to and including a txid, and parts of large nodes that nothing names.
+        """Remove plans, pins and outcomes up to and including a txid, and parts of large nodes without a head.
 
-        What belongs to the txids of `keep` stays.
+        The nodes of the txids in `keep` stay.
 
         Returns:
             How many nodes were removed.
@@ -121,15 +121,15 @@ class SourceStore(BatchStore, ReportStore, ShardStore, Judging, Stopping):
         """
         removed = super().purge(txid_upto, epoch, keep)
         if not self._swept:
-            # A crash leaves such parts, so an older run: once is enough.
+            # Only a crash of an older run leaves such parts: once is enough.
             removed += self.sweep_parts(epoch)
             self._swept = True
         return removed
 
     def external(self) -> Requests:
-        """What other processes have asked for, oldest first; `settle` removes those named in its `consumed`.
+        """Return the requests of other processes, oldest first; `settle` removes those named in its `consumed`.
 
-        All that was answered before this call is among them: a record that was acked in time must not time out.
+        All requests answered before this call are included: a record that was acked in time must not time out.
         """
         requests = Requests({}, {})
         listed = self._session.children([self.layout.external], fresh=True)[0] or []
@@ -139,7 +139,7 @@ class SourceStore(BatchStore, ReportStore, ShardStore, Judging, Stopping):
             for folder, names in zip(folders, self._session.children(folders), strict=True)
             for name in names or []
         ]
-        # Anybody may write here, so one at a time: what cannot be read hides nothing else.
+        # Any process may write here, so read one at a time: an unreadable request must not hide others.
         found = zip(paths, self._session.read(paths), strict=True)
         for path, node in sorted(
             ((path, node) for path, node in found if node is not None), key=lambda one: one[1].stat.czxid
@@ -151,16 +151,16 @@ class SourceStore(BatchStore, ReportStore, ShardStore, Judging, Stopping):
             except CorruptNodeError as error:
                 requests.unreadable[path] = str(error)
             except ValueError as error:
-                requests.unreadable[path] = f"{path} is of no shard: {error}"
+                requests.unreadable[path] = f"{path} belongs to no shard: {error}"
             else:
                 requests.asked.setdefault(shard, {})[name] = request
         return requests
 
     def reject(self, path: str, epoch: int) -> str:
-        """Put a request that cannot be read aside, below `rejected`; at most 100 are kept.
+        """Move an unreadable request below `rejected`; at most 100 are kept.
 
         Returns:
-            Where it is now; the empty string where it is not kept.
+            Its new path; the empty string if it is not kept.
 
         Raises:
             CorruptNodeError: it cannot be removed, because it has children.
@@ -191,19 +191,19 @@ class SourceStore(BatchStore, ReportStore, ShardStore, Judging, Stopping):
         raise too_many_races(path)
 
     def add_external(self, shard: str, node: ExternalNode) -> str:
-        """Ask the running query for something; any process may, so this is not fenced.
+        """Leave a request for the running query; any process may, so this is not fenced.
 
         Returns:
-            The path of the request; it vanishes once a settled batch has taken it in.
+            The path of the request; it disappears once a settled batch includes it.
 
         Raises:
             StateMissingError: there is no such application and stream.
         """
         folder = self.layout.external_of(shard)
-        # A name of our own, so that a write whose answer was lost is recognised. ZooKeeper's order of
-        # creation (czxid) takes the place of a sequence in the name.
+        # A unique name, so that a write whose answer was lost is recognised. ZooKeeper's order of creation (czxid)
+        # replaces a sequence in the name.
         path = f"{folder}/{uuid.uuid4().hex}"
-        # Writing the folder itself is what `watch_external` sees: one watch, whatever the shards.
+        # `watch_external` sees the write of the folder itself: one watch for all shards.
         ops: list[Op] = [Create(path, encode(node)), Write(self.layout.external, b"")]
         try:
             self._session.commit(ops)
@@ -215,7 +215,7 @@ class SourceStore(BatchStore, ReportStore, ShardStore, Judging, Stopping):
         return path
 
     def watch_external(self, callback: Callable[[], object]) -> None:
-        """Call `callback` now and whenever somebody has asked for something; it must be quick."""
+        """Call `callback` now and at each new request; it must be quick."""
 
         def look(_data: bytes | None, _stat: Any) -> None:
             callback()
@@ -238,7 +238,7 @@ class SourceStore(BatchStore, ReportStore, ShardStore, Judging, Stopping):
 
 
 def find_applications(session: Session, root: str) -> list[str]:
-    """The names of the applications below a root, sorted; what is named otherwise there is none."""
+    """Return the names of the applications below a root, sorted; other nodes are skipped."""
     names = session.children([Layout.root_path(root) or "/"])[0] or []
     found = []
     for name in names:
@@ -248,7 +248,7 @@ def find_applications(session: Session, root: str) -> list[str]:
 
 
 def find_layouts(session: Session, root: str, application: str) -> list[Layout]:
-    """The homes of all streams that an application has read: several at once first, then the newest of a name last."""
+    """Return the homes of all streams that an application has read: the shared one first, the newest of a name last."""
     names = session.children([Layout.application_path(root, application)])[0] or []
     found = []
     for name in names:
@@ -258,7 +258,7 @@ def find_layouts(session: Session, root: str, application: str) -> list[Layout]:
 
 
 def streams_of(store: SourceStore) -> dict[str, int]:
-    """The streams that have their home in a store, name to creation time in epoch milliseconds."""
+    """Return the streams that have their home in a store, name to creation time in epoch milliseconds."""
     if not store.layout.several:
         return {store.layout.stream: store.layout.created}
     node = store.streams()

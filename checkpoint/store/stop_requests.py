@@ -1,4 +1,4 @@
-"""The request that a running query ends after the batch in hand, and the run's answer."""
+"""The request that a running query ends after the current batch, and the run's answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Stopping(NodeStore):
-    """The node `stop`: ephemeral, made by whoever asks, answered by the run it names."""
+    """The node `stop`: ephemeral, made by the requesting process, answered by the run that it names."""
 
     def ask_to_stop(self, epoch: int) -> None:
         """Ask the run of `epoch` to plan nothing more; the request ends with this process's session."""
@@ -33,7 +33,7 @@ class Stopping(NodeStore):
             self._session.commit([Delete(self.layout.stop), request])
 
     def answer_stop(self, settled: int, epoch: int) -> None:
-        """Tell who asked that this run plans nothing more, and what is settled. Nothing if nobody asks any more."""
+        """Answer that this run plans nothing more, and the settled txid. Does nothing if the request is gone."""
         try:
             self._commit([Write(self.layout.stop, encode(StopNode(epoch=epoch, settled=settled)))], epoch)
         except Refused as refused:
@@ -41,14 +41,14 @@ class Stopping(NodeStore):
                 raise
 
     def watch_stop(self, callback: Callable[[StopNode | None], object]) -> None:
-        """Call `callback` with the request now (None for none) and at each change; it must be quick."""
+        """Call `callback` with the current request (None for none) and at each change; it must be quick."""
 
         def look(data: bytes | None, _stat: Any) -> None:
             try:
                 request = decode(self.layout.stop, data, StopNode) if data else None
             except CorruptNodeError as error:
-                # Anybody may ask.
-                log.warning("a request to stop is ignored: %s", error)
+                # Any process may make a request.
+                log.warning("an unreadable request to stop is ignored: %s", error)
                 request = None
             callback(request)
 

@@ -1,1 +1,1 @@
-"""Connections to ZooKeeper, and requests that outlast a lost one."""
+"""Connections to ZooKeeper, and requests that survive a lost connection."""

@@ -1,4 +1,4 @@
-"""Connections to ZooKeeper: settings that travel to executors, and one shared client a process."""
+"""Connections to ZooKeeper: settings that travel to executors, and one shared client for each process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class _OneLine(logging.Filter):
-    """kazoo warns of each lost connection, tracebacks and all; our errors say it once, so this is INFO."""
+    """Lowers kazoo's warnings of lost connections, with their tracebacks, to INFO: our errors say it once."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.exc_info = record.exc_text = None
@@ -54,14 +54,14 @@ class Sasl:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperConfig:
-    """How to reach ZooKeeper; picklable, and its repr shows no secret.
+    """The settings of a connection to ZooKeeper; picklable, and its repr shows no secret.
 
     Attributes:
         hosts: `host:port,host:port[/chroot]`.
-        session_timeout: seconds: how long an operation waits for a server, and the session asked for.
+        session_timeout: seconds that an operation waits for a server; also the requested session timeout.
         tls: connect with TLS.
-        sasl: log in with SASL, and give only who logs in so access to the nodes made.
-        digest: `user:password`: log in with it, and give only that user access to the nodes made.
+        sasl: log in with SASL, and give only this login access to the nodes it makes.
+        digest: `user:password`: log in with it, and give only that user access to the nodes it makes.
     """
 
     hosts: str
@@ -78,7 +78,7 @@ class ZooKeeperConfig:
 
 
 def connect(config: ZooKeeperConfig) -> KazooClient:
-    """A new client, connected and logged in; the caller stops and closes it.
+    """Return a new client, connected and logged in; the caller stops and closes it.
 
     Raises:
         ZooKeeperConfigError: the settings cannot be used: hosts, a missing file or library.
@@ -90,8 +90,8 @@ def connect(config: ZooKeeperConfig) -> KazooClient:
     try:
         if not client.connected:
             raise KazooTimeoutError
-        # The connection counts as made before the login has been answered: only a request shows whether it
-        # holds.
+        # kazoo counts the connection as made before the login is answered: only a request shows if the login
+        # succeeded.
         client.exists_async("/").get(timeout=config.session_timeout)
     except (KazooException, KazooTimeoutError) as error:
         refused = isinstance(error, AuthFailedError) or client.client_state == KeeperState.AUTH_FAILED
@@ -105,9 +105,9 @@ def connect(config: ZooKeeperConfig) -> KazooClient:
         tls = " with TLS (zookeeper.tls.*)" if config.tls else ""
         refusal = client.handler.refusal if isinstance(client.handler, TlsHandler) else ""
         msg = (
-            f"cannot connect to ZooKeeper at {config.hosts}{tls} within {config.session_timeout:g} s"
-            f"{f' ({refusal})' if refusal else ''}: check the option zookeeper.hosts, that a server listens there and "
-            "that no firewall is between"
+            f"cannot connect to ZooKeeper at {config.hosts}{tls} within {config.session_timeout:g} "
+            f"s{f' ({refusal})' if refusal else ''}: check the option zookeeper.hosts, that a server listens "
+            "there and that no firewall is in between"
         )
         if "CERTIFICATE_VERIFY_FAILED" in refusal:
             msg += (
@@ -119,8 +119,8 @@ def connect(config: ZooKeeperConfig) -> KazooClient:
 
 
 def session_timeout(client: KazooClient) -> float:
-    """The session timeout a client was made with, in seconds."""
-    # kazoo keeps it for itself alone, and a second parameter everywhere could only disagree with it.
+    """Return the session timeout with which a client was made, in seconds."""
+    # A private attribute of kazoo: a second parameter everywhere could only disagree with it.
     return float(client._session_timeout) / 1000.0
 
 
@@ -130,16 +130,16 @@ class _Shared:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-# By process: what a child inherits stands under another id, its lock perhaps held by a thread that is not
-# there.
+# Keyed by process: a child's inherited clients are under another id; a thread that does not exist there may hold
+# their lock.
 _shared: dict[int, _Shared] = {}
 
 
 def shared_client(config: ZooKeeperConfig) -> KazooClient:
-    """This process's client for `config`, connected; it lives as long as the process does.
+    """Return this process's client for `config`, connected; it lives as long as the process does.
 
-    Spark forks its Python workers, and a client does not survive that: its threads are gone, and its socket
-    is shared with the parent. So what was inherited is dropped unused.
+    Spark forks its Python workers, and a client does not survive that: its threads are gone, and its socket is
+    shared with the parent. So an inherited client is dropped unused.
 
     Raises:
         ZooKeeperConfigError, ZooKeeperUnavailableError, ZooKeeperAccessError: as `connect`.
@@ -173,13 +173,13 @@ def _client(config: ZooKeeperConfig) -> KazooClient:
         settings["auth_data"] = [("digest", config.digest)]
         settings["default_acl"] = [make_digest_acl(user, password, all=True)]
     if config.sasl is not None:
-        # Everything that this connection has shown itself as, by any login.
+        # Every identity of this connection, by any login.
         settings["default_acl"] = CREATOR_ALL_ACL
     try:
         return KazooClient(
             hosts=config.hosts,
             timeout=config.session_timeout,
-            # kazoo's own default lets the pause between two attempts grow to an hour.
+            # By default kazoo lets the pause between two attempts grow to an hour.
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
             logger=_kazoo_log,
             **settings,
@@ -190,7 +190,7 @@ def _client(config: ZooKeeperConfig) -> KazooClient:
 
 
 def _close(client: KazooClient) -> None:
-    # It never connected: whatever goes wrong here must not hide why.
+    # It never connected: an error here must not hide the reason.
     with contextlib.suppress(Exception):
         client.stop()
         client.close()

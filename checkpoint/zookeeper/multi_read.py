@@ -1,8 +1,8 @@
-"""Many nodes in one request: ZooKeeper's `multiRead` (since 3.6), which kazoo does not have.
+"""Reads many nodes in one request: ZooKeeper's `multiRead` (since 3.6), which kazoo does not have.
 
-A request of its own for each node is so much work for the client that thousands of them take seconds.
-The format is that of `org.apache.zookeeper.MultiOperationRecord` and `MultiResponse`: a header before each operation
-and each result (type, whether that was the last, error).
+A separate request for each node is so much work for the client that thousands of them take seconds. The format is
+that of `org.apache.zookeeper.MultiOperationRecord` and `MultiResponse`: a header before each operation and each
+result (type, whether that was the last, error).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from kinesis_trident.checkpoint.zookeeper.operations import Found
 __all__ = ["NODES_A_READ", "MultiRead", "read_async"]
 
 NODES_A_READ = 128
-"""Nodes of one request: one of which there are hundreds has up to 32 KiB, and the server holds the whole answer."""
+"""Nodes in one request: nodes of a numerous kind have up to 32 KiB, and the server holds the whole answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class MultiRead:
-    """The request, as kazoo's connection sends and reads it: of nodes at absolute paths."""
+    """The request for nodes at absolute paths, as kazoo's connection sends and reads it."""
 
     paths: tuple[str, ...]
 
     type = 22
 
     def serialize(self) -> bytearray:
-        """The bytes of the request."""
+        """Return the bytes of the request."""
         sent: bytearray = bytearray()
         for path in self.paths:
             sent += multiheader_struct.pack(GetData.type, False, -1)
@@ -44,7 +44,7 @@ class MultiRead:
 
     @classmethod
     def deserialize(cls, answer: bytes, offset: int) -> list[Found | KazooException]:
-        """The nodes; where one cannot be read, why."""
+        """Return the nodes; for one that cannot be read, the error."""
         found: list[Found | KazooException] = []
         kind, done, _ = multiheader_struct.unpack_from(answer, offset)
         while not done:
@@ -61,7 +61,7 @@ class MultiRead:
 
 
 def read_async(client: KazooClient, paths: Sequence[str]) -> list[Any]:
-    """Ask for nodes, so many in a request: kazoo's results to come, each a list of them."""
+    """Ask for nodes, several in a request; return kazoo's asynchronous results, each a list of nodes."""
     results = []
     for start in range(0, len(paths), NODES_A_READ):
         some = tuple(_prefix_root(client.chroot, path) for path in paths[start : start + NODES_A_READ])

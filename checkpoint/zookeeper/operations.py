@@ -1,4 +1,4 @@
-"""The operations of a multi, how large they are, and how ZooKeeper refuses one. Pure."""
+"""The operations of a multi, their sizes, and the refusals of ZooKeeper. Pure."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ __all__ = [
     "size_of",
 ]
 
-# Named here so that the rest of the package speaks of refusals without knowing the client library.
+# Named here so that the rest of the package does not depend on the client library for refusals.
 EXISTS = NodeExistsError
 MISSING = NoNodeError
 NOT_EMPTY = NotEmptyError
 OTHER_VERSION = BadVersionError
 
 REQUEST_LIMIT = 900 * 1024
-"""Bytes of a multi; ZooKeeper cuts the connection at 1 MiB (`jute.maxbuffer`) instead of answering."""
+"""The limit of a multi in bytes; ZooKeeper cuts the connection at 1 MiB (`jute.maxbuffer`) instead of answering."""
 
 PACK_SIZE = 256 * 1024
-"""Bytes up to which several nodes' writes are packed into one multi."""
+"""The size in bytes up to which several nodes' writes are packed into one multi."""
 
 _OP_OVERHEAD = 80  # bytes of headers and ACL around an operation's path and data
 
@@ -98,13 +98,13 @@ class Refused(KinesisTridentError):
 
 
 def size_of(op: Op) -> int:
-    """About how many bytes an operation adds to a request."""
+    """Return the approximate number of bytes that an operation adds to a request."""
     data = op.data if isinstance(op, Create | Write) else b""
     return len(op.path) + len(data) + _OP_OVERHEAD
 
 
 def packed(groups: Iterable[Sequence[Op]], size: int) -> Iterable[list[Op]]:
-    """Put groups of operations together, in order, into multis of at most `size` bytes; none is cut."""
+    """Combine groups of operations, in order, into multis of at most `size` bytes; no group is split."""
     pack: list[Op] = []
     held = 0
     for group in groups:

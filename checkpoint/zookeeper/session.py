@@ -1,4 +1,4 @@
-"""Requests to ZooKeeper that outlast a lost connection: reads are repeated, writes are read back first.
+"""Requests to ZooKeeper that survive a lost connection: reads are repeated, writes are read back first.
 
 On ConnectionLoss a write may or may not have happened. So before it is tried again the nodes are read back
 (behind a `sync`, because another server may lag) and compared: a write is neither lost nor made twice.
@@ -52,10 +52,10 @@ __all__ = ["BYTES_UNDER_WAY", "Session"]
 T = TypeVar("T")
 
 BYTES_UNDER_WAY = 4 * 2**20
-"""Of answers that are waited for together: the server has all of them in memory."""
+"""The size of the answers that are awaited together: the server holds all of them in memory."""
 
 _MANY = 32
-"""Nodes from which on they are read so many in a request."""
+"""The number of nodes from which on several are read in one request."""
 
 
 class Session:
@@ -66,8 +66,8 @@ class Session:
         timeout: seconds an operation is tried before `ZooKeeperUnavailableError`.
 
     Attributes:
-        requests: how many operations ZooKeeper has been asked for: each read, `sync` or multi counts one.
-        written: the bytes of all multis that it has been sent.
+        requests: the number of operations sent to ZooKeeper: each read, `sync` or multi counts one.
+        written: the bytes of all multis sent.
     """
 
     def __init__(self, client: KazooClient, timeout: float) -> None:
@@ -81,12 +81,12 @@ class Session:
     def read(
         self, paths: Sequence[str], largest: int = BYTES_UNDER_WAY // NODES_A_READ, *, fresh: bool = False
     ) -> list[Found | None]:
-        """The nodes at `paths`, None where there is none; sent together, so one round trip of latency for some.
+        """Return the nodes at `paths`, None if there is none; few nodes take one round trip of latency.
 
-        So many are under way at a time that their answers are at most 4 MiB. `largest`: the bytes that a node has at
-        most; where one has more, as those of the release before, fewer are asked for from there on. `fresh`: behind a
-        `sync`, sent with the first of them. Else ZooKeeper promises only what this session has written or seen: a node
-        that another one has made may be missing yet.
+        Requests are in flight for answers of at most 4 MiB at a time. `largest`: the expected maximum of a node's
+        bytes; if a node has more, as those of older releases, fewer are requested from there on. `fresh`: behind a
+        `sync`, sent with the first of them. Otherwise ZooKeeper guarantees only what this session has written or
+        seen: a node that another session has made may still be missing.
         """
         found: list[Found | None] = []
         while len(found) < len(paths):
@@ -102,7 +102,7 @@ class Session:
             try:
                 return self._retry(partial(self._read_many, paths, fresh), paths)
             except UnimplementedError:
-                # A server before 3.6, which closes the connection besides.
+                # A server before 3.6, which also closes the connection.
                 self._reads_many = False
 
         def one(result: Any) -> Found | None:
@@ -129,11 +129,11 @@ class Session:
         return read
 
     def stats(self, paths: Sequence[str]) -> list[ZnodeStat | None]:
-        """The stats of the nodes at `paths`, None where there is none; one round trip of latency."""
+        """Return the stats of the nodes at `paths`, None if there is none; one round trip of latency."""
         return self._ask([partial(self.client.exists_async, path) for path in paths], lambda r: r(), paths)
 
     def children(self, paths: Sequence[str], *, fresh: bool = False) -> list[list[str] | None]:
-        """The names of the children, None where the node does not exist; one round trip of latency.
+        """Return the names of the children, None if the node does not exist; one round trip of latency.
 
         `fresh`: as in `read`.
         """
@@ -148,7 +148,7 @@ class Session:
         return self._ask(calls, one, paths, fresh=fresh)
 
     def acls(self, paths: Sequence[str]) -> list[list[Any] | None]:
-        """The ACLs of the nodes at `paths`, None where there is none; one round trip of latency."""
+        """Return the ACLs of the nodes at `paths`, None if there is none; one round trip of latency."""
 
         def one(result: Any) -> list[Any] | None:
             try:
@@ -159,7 +159,7 @@ class Session:
         return self._ask([partial(self.client.get_acls_async, path) for path in paths], one, paths)
 
     def set_acl(self, paths: Sequence[str], acl: Sequence[Any]) -> list[bool]:
-        """Set an ACL on the nodes at `paths`; False where this login may not. Nodes that are gone are passed over."""
+        """Set an ACL on the nodes at `paths`; False where this login may not. Missing nodes are skipped."""
 
         def one(result: Any) -> bool:
             try:
@@ -173,7 +173,7 @@ class Session:
         return self._ask([partial(self.client.set_acls_async, path, list(acl)) for path in paths], one, paths)
 
     def ensure(self, path: str, acl: Sequence[Any] | None = None) -> None:
-        """Make a node and its parents where they are missing, with this ACL instead of the client's."""
+        """Make a node and its missing parents, with this ACL instead of the client's."""
 
         def attempt(left: Callable[[], float]) -> None:
             self._count(1)
@@ -182,7 +182,7 @@ class Session:
         self._retry(attempt, [path])
 
     def commit(self, ops: Sequence[Op]) -> None:
-        """Do all operations or none.
+        """Do all operations or none of them.
 
         Raises:
             Refused: nothing was done, because of the operation it names.
@@ -194,8 +194,8 @@ class Session:
         if size > REQUEST_LIMIT:
             largest = max(ops, key=size_of)
             msg = (
-                f"a request of {size} bytes is more than ZooKeeper takes (1 MiB); the largest part of it is "
-                f"{largest.path} with {size_of(largest)} bytes. This is a defect: nothing was written"
+                f"a request of {size} bytes exceeds ZooKeeper's limit (1 MiB); its largest part is {largest.path} "
+                f"with {size_of(largest)} bytes. Nothing was written. This is a defect: please report it"
             )
             raise NodeTooLargeError(msg)
         lost = False
@@ -232,12 +232,12 @@ class Session:
         return transaction.commit_async()
 
     def _happened(self, ops: Sequence[Op], left: Callable[[], float]) -> bool:
-        """Whether ZooKeeper's nodes are as they are after `ops`, given that its answer was lost."""
+        """Return True if ZooKeeper's nodes are as `ops` leaves them; its answer was lost."""
         touched = [op for op in ops if not isinstance(op, Check)]
         if not touched:
             return False
         self._count(1 + len(touched))
-        # Another server may answer now: sync makes it as new as the one that took the write.
+        # Another server may answer now: sync brings it up to date with the one that took the write.
         pending = [self.client.sync_async(touched[0].path)]
         pending += [self.client.get_async(op.path) for op in touched]
         pending[0].get(timeout=left())
@@ -270,18 +270,19 @@ class Session:
             self._count(len(calls))
             pending = [call() for call in calls]
             if synced is not None:
-                # Where its answer was lost the reads may have gone to another server, which lags: all is asked again.
+                # If its answer is lost, the reads may have gone to another server that lags: everything is asked
+                # again.
                 synced.get(timeout=left())
             return [one(lambda r=result: r.get(timeout=left())) for result in pending]  # type: ignore[misc]
 
         return self._retry(attempt, paths) if calls else []
 
     def _retry(self, attempt: Callable[[Callable[[], float]], T], paths: Sequence[str]) -> T:
-        """Call `attempt` until it neither loses its connection nor its session, within the timeout."""
+        """Call `attempt` until it loses neither its connection nor its session, within the timeout."""
         if os.getpid() != self._pid:
             msg = (
-                f"this store was made in process {self._pid} and its connection does not work in its child "
-                f"{os.getpid()}: make another one there, with checkpoint.client.shared_client"
+                f"this store was made in process {self._pid}, and its connection does not work in the child "
+                f"process {os.getpid()}. Make another one there, with checkpoint.zookeeper.client.shared_client"
             )
             raise CheckpointError(msg)
         deadline = time.monotonic() + self.timeout
@@ -310,13 +311,13 @@ class Session:
         where = paths[0] if paths else "/"
         if isinstance(error, ConnectionClosedError):
             return ZooKeeperUnavailableError(
-                f"the connection to ZooKeeper at {hosts} was closed; wanted {where}"
+                f"the connection to ZooKeeper at {hosts} was closed before {where} was answered"
             )
         return ZooKeeperUnavailableError(
-            f"ZooKeeper at {hosts} did not answer within {self.timeout:g} s for {where}. Look whether the "
-            "servers run and have a quorum (a write under way may have happened); the option "
-            "zookeeper.sessionTimeout sets how long to wait. Servers whose data was wiped or restored from an older "
-            "copy refuse clients that have seen newer data: restart the query then"
+            f"ZooKeeper at {hosts} did not answer within {self.timeout:g} s for {where}. Check that the servers "
+            "run and have a quorum (a write in flight may have happened); the option zookeeper.sessionTimeout "
+            "sets the waiting time. Servers whose data was wiped or restored from an older copy refuse clients "
+            "that have seen newer data: in that case restart the query"
         )
 
     def _count(self, requests: int, written: int = 0) -> None:
@@ -327,6 +328,6 @@ class Session:
 
 def _no_access(paths: Sequence[str], error: Exception) -> ZooKeeperAccessError:
     return ZooKeeperAccessError(
-        f"ZooKeeper gives no access to {paths[0] if paths else '/'} ({type(error).__name__}): set "
+        f"ZooKeeper gives no access to {paths[0] if paths else '/'} ({type(error).__name__}). Set "
         "zookeeper.digest.password or zookeeper.sasl.* to the credentials that made the node"
     )

@@ -24,7 +24,7 @@ import msgspec
 from kinesis_trident.checkpoint.errors import PlanConflictError
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
-from kinesis_trident.checkpoint.store.source_home import find_home, settle_in
+from kinesis_trident.checkpoint.store.source_home import find_home, merge_into_shared_home
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.errors import CheckpointMismatchError, OutcomeMissingError
@@ -119,7 +119,11 @@ class SourceRun:
         me = (socket.gethostname(), os.getpid(), self._now())
         self._epoch = self._store.raise_epoch(*me)
         with fenced_first(self._store, self._epoch):
-            known = settle_in(self._store, client, created, self._epoch, *me) if layout.several else created
+            known = (
+                merge_into_shared_home(self._store, client, created, self._epoch, *me)
+                if layout.several
+                else created
+            )
             streams = Streams(kinesis, layout, infos)
             self._state = SourceState(options, self._store, streams, self._epoch, self._rng, self._now)
             self._state.load()

@@ -75,7 +75,7 @@ class Replay:
             )
             raise PinnedRecordsGoneError(msg)
         log.warning("%s; going on with what is left (spout=%s)", where, self._options.spout)
-        acks = self._store.get_acks(part.txid, fresh=True)
+        acks = self._store.get_outcome(part.txid, fresh=True)
         judged = acks is not None and acks.plan == part.plan
         runs = [run for run, _ in turn.due]
         left = left_of(pin, rows, part.epoch, runs, retried, judged=judged)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from kinesis_trident.bolt.errors import NotOfThisBatchError
 from kinesis_trident.bolt.outcomes import MAX_REASONS, Outcomes, few_reasons, outcome
 from kinesis_trident.checkpoint.model.codec import encode
-from kinesis_trident.checkpoint.model.nodes import Acks, NotDone, Pin, Plan
+from kinesis_trident.checkpoint.model.nodes import BatchOutcome, NotDone, Pin, Plan
 from kinesis_trident.tracker.records import Run
 
 SHARD = "shardId-000000000000"
@@ -84,7 +84,7 @@ def test_refused_and_failed_records_are_joined_in_shard_order_and_none_twice() -
 )
 def test_a_record_that_the_batch_did_not_hold_is_an_error_that_names_it(message_id: str) -> None:
     plan = plan_of()
-    with pytest.raises(NotOfThisBatchError, match=f"{message_id}' was not in batch 7 of orders"):
+    with pytest.raises(NotOfThisBatchError, match=f"{message_id}' is not in batch 7 of orders"):
         outcome(plan, {f"orders/{SHARD}": SHARD}, {SHARD: pin_of(plan)}, {}, {message_id: "full"})
 
 
@@ -177,7 +177,7 @@ def test_reasons_that_are_the_records_own_data_are_bounded_too() -> None:
 
 def test_a_reason_that_is_not_unicode_can_be_published() -> None:
     few = few_reasons({"a": [piece(1, "ValueError: \ud800 is half a character")]})
-    assert b"half a character" in encode(Acks(txid=1, plan="p", epoch=1, not_done=few))
+    assert b"half a character" in encode(BatchOutcome(txid=1, plan="p", epoch=1, not_done=few))
     assert few["a"][0].reason.startswith("ValueError: ?")
 
 

@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kinesis_trident.bolt.errors import StaleBatchError
-from kinesis_trident.bolt.foreach_batch import Process
+from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.reliable import _Plain, _Writer
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand, open_store
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.nodes import Plan, SettledNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -41,21 +41,21 @@ def begun(options: Options, txid: int) -> tuple[SourceStore, int]:
 def test_a_batch_that_is_not_settled_is_in_hand(options: Options) -> None:
     store, epoch = begun(options, 7)
     store.settle({}, {}, None, SettledNode(txid=6, plan="o"), epoch)
-    assert BatchInHand.newest(store).txid == 7
+    assert CurrentBatch.newest(store).txid == 7
 
 
 def test_a_settled_batch_is_not_in_hand(options: Options) -> None:
     store, epoch = begun(options, 7)
     store.settle({}, {}, None, SettledNode(txid=7, plan="p"), epoch)
     with pytest.raises(StaleBatchError, match="txid 7, which is settled"):
-        BatchInHand.newest(store)
+        CurrentBatch.newest(store)
 
 
 def test_no_txid_is_given_with_the_rows_of_a_skipped_batch(options: Options, spark: SparkSession) -> None:
     store, epoch = begun(options, 7)
     store.settle({}, {}, None, SettledNode(txid=7, plan="p"), epoch)
     written: list[int] = []
-    process = Process(options, _Plain(_Writer(lambda rows, txid: written.append(txid))), 0)
+    process = BatchHandler(options, _Plain(_Writer(lambda rows, txid: written.append(txid))), 0)
     process(spark.createDataFrame([], "messageId string"), 3)
     assert written == []
     with pytest.raises(StaleBatchError):

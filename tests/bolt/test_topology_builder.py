@@ -107,29 +107,29 @@ def missing_column(builder: TopologyBuilder) -> None:
 WRONG: dict[str, tuple[Build, str]] = {
     "unknown component": (
         unknown,
-        "'split' takes tuples of 'sentence', which there is not; there are lines, split",
+        "'split' subscribes to unknown component 'sentence'; known components: lines, split",
     ),
-    "cycle": (circle, "the topology goes in a circle: .*a.*b"),
+    "cycle": (circle, "the topology has a cycle: .*a.*b"),
     "unknown field": (no_such_field, "bolt 'count' groups 'split' by 'words', .*; it emits word"),
-    "duplicate name": (twice, "component 'split' is there already"),
-    "the spout's name": (lambda b: b.set_bolt("lines", Split()), "component 'lines' is there already"),
+    "duplicate name": (twice, "there already is a component 'split'"),
+    "the spout's name": (lambda b: b.set_bolt("lines", Split()), "there already is a component 'lines'"),
     "a second spout": (
         lambda b: b.set_spout("more", spout()),
-        "there is 'lines' already, and a topology has one",
+        "the topology already has the spout 'lines'",
     ),
     "no grouping": (lambda b: b.set_bolt("split", Split()), "bolt 'split' takes no tuples"),
-    "no fields": (of_nothing, "takes tuples of 'silent', which has no fields"),
+    "no fields": (of_nothing, "takes tuples of 'silent', which emits no fields"),
     "no bolt": (lambda b: None, "the topology has no bolt"),
-    "not a bolt": (lambda b: b.set_bolt("split", Split), "'split': type is neither"),
+    "not a bolt": (lambda b: b.set_bolt("split", Split), "'split': type is not a Bolt"),
     "nothing to execute": (lambda b: b.set_bolt("split", Idle()), r"'split': Idle has no execute\(\)"),
     "not to be pickled": (
         lambda b: b.set_bolt("split", Locked()),
-        r"'split': Locked cannot be pickled to its tasks \(TypeError: .*lock.*\): make connections",
+        r"'split': Locked cannot be pickled to its tasks \(TypeError: .*lock.*\)\. Make connections",
     ),
-    "not a spout": (lambda b: b.set_spout("more", "lines"), "'more': str is no KinesisSpout"),
+    "not a spout": (lambda b: b.set_spout("more", "lines"), "'more': str is not a KinesisSpout"),
     "a list of fields": (
         lambda b: b.set_bolt("split", Split()).fields_grouping("lines", ["str"]),
-        "each a name: fields_grouping",
+        "each a name. Call it as fields_grouping",
     ),
     "a field twice": (
         lambda b: b.set_bolt("split", Twice()).shuffle_grouping("lines"),
@@ -137,22 +137,22 @@ WRONG: dict[str, tuple[Build, str]] = {
     ),
     "a function that fails": (
         missing_column,
-        "transform 'long': its function fails on the rows of 'split', whose columns are word, .*: .*length",
+        "transform 'long': its function failed on the rows of 'split', whose columns are word, .*: .*length",
     ),
     "parallelism": (lambda b: b.set_bolt("split", Split(), 0), "its parallelism is 0"),
     "parallelism as text": (
         lambda b: b.set_bolt("split", Split(), "4"),
-        "its parallelism is '4'; give a whole",
+        "its parallelism is '4'. Give a whole",
     ),  # type: ignore[arg-type]
     "half a task": (lambda b: b.set_bolt("split", Split(), 2.5), "its parallelism is 2.5"),  # type: ignore[arg-type]
-    "no name": (lambda b: b.set_bolt(5, Split()), "component 5: give it a name"),  # type: ignore[arg-type]
+    "no name": (lambda b: b.set_bolt(5, Split()), "component 5: the name is not valid. Give a text"),  # type: ignore[arg-type]
     "other arguments": (
         lambda b: b.set_bolt("split", Unasked()),
         r"'split': Unasked.execute\(\) is called with \(tup, collector\): too many positional arguments",
     ),
     "a component twice": (
         lambda b: b.set_bolt("split", Split()).shuffle_grouping("lines").all_grouping("lines"),
-        "'split' takes tuples of 'lines' already",
+        "'split' already takes tuples of 'lines'",
     ),
     "other types": (
         other_type,
@@ -161,7 +161,7 @@ WRONG: dict[str, tuple[Build, str]] = {
     "our name": (lambda b: b.set_bolt("__x", Split()), "does not begin with '__'"),
     "fields": (
         lambda b: b.set_bolt("split", Unreadable()).shuffle_grouping("lines"),
-        "'split': its fields 'word strange' cannot be read",
+        "'split': its fields 'word strange' cannot be parsed",
     ),
     "our fields": (lambda b: b.set_bolt("split", Taken()).shuffle_grouping("lines"), "'__anchors'"),
     "fields of nothing": (
@@ -187,7 +187,7 @@ def test_a_wrong_topology_is_refused_by_name(spark: SparkSession, what: str) -> 
 
 @pytest.mark.parametrize("ackers", ["0", -1, 1.5, True])
 def test_ackers_are_a_number(spark: SparkSession, ackers: Any) -> None:
-    with pytest.raises(TopologyError, match=f"ackers={ackers!r}; give 0"):
+    with pytest.raises(TopologyError, match=rf"ackers={ackers!r}\. Give 0"):
         TopologyBuilder(spark, ackers=ackers)
 
 
@@ -195,7 +195,7 @@ def test_a_spout_takes_options_as_python_has_them() -> None:
     given = KinesisSpout(streamName=["a", "b"], region=None, deaggregate=False, retryLimit=3).options
     assert given == {"streamName": "a,b", "deaggregate": "false", "retryLimit": "3"}
     for wrong in ({"tracking": "false"}, {"scheme": "sentence"}):
-        with pytest.raises(TopologyError, match="expected True or False, and a dict"):
+        with pytest.raises(TopologyError, match="Give True or False, and a dict"):
             KinesisSpout(streamName="a", **wrong)  # type: ignore[arg-type]
 
 
@@ -210,7 +210,7 @@ def test_a_scheme_that_cannot_be_used_is_refused(spark: SparkSession) -> None:
     builder = TopologyBuilder(spark)
     builder.set_spout("lines", KinesisSpout(streamName="lines", scheme={"x": "nothing + 1"}))
     builder.set_bolt("split", Split()).shuffle_grouping("lines")
-    with pytest.raises(TopologyError, match=r"spout 'lines': its scheme .* cannot be used"):
+    with pytest.raises(TopologyError, match=r"spout 'lines': Spark cannot use its scheme"):
         builder.start(checkpointLocation="/nowhere")
 
 

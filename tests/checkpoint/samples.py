@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kinesis_trident.checkpoint.model.nodes import (
-    Acks,
+    BatchOutcome,
     CheckpointNode,
     InflightNode,
     NotDone,
@@ -37,9 +37,9 @@ def pin(epoch: int, txid: int = 1, mark: str = "p1", **fields: Any) -> Pin:
     return Pin(txid=txid, plan=mark, epoch=epoch, **fields)
 
 
-def acks(epoch: int, txid: int = 1, mark: str = "p1", failed: int = 0) -> Acks:
+def acks(epoch: int, txid: int = 1, mark: str = "p1", failed: int = 0) -> BatchOutcome:
     not_done = tuple(NotDone(str(i * 2), str(i * 2), 1, f"ValueError: record {i}") for i in range(failed))
-    return Acks(txid=txid, plan=mark, epoch=epoch, not_done={SHARD: not_done} if failed else {})
+    return BatchOutcome(txid=txid, plan=mark, epoch=epoch, not_done={SHARD: not_done} if failed else {})
 
 
 def checkpoint(txid: int, sequence: int | None, sub: int = -1) -> CheckpointNode:

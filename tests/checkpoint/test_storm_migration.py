@@ -71,7 +71,7 @@ def test_storm_is_not_taken_back_unasked(
     field = "checkpoint" if style is SPOUT else "committedSequenceNumber"
     client.set(written[FIRST], json.dumps({field: "8"}).encode())
     client.set(written[TENTH], json.dumps({field: "8"}).encode())
-    with pytest.raises(MigrationError, match=f"{written[FIRST]} stands at 8, further on than the 7"):
+    with pytest.raises(MigrationError, match=f"{written[FIRST]} is at 8, further on than 7"):
         export_storm(store, style, **where(style, app))
     assert json.loads(client.get(written[TENTH])[0]) == {field: "8"}
     store.settle({FIRST: (samples.checkpoint(2, 8), None)}, {}, None, samples.settled(2), epoch)
@@ -89,7 +89,7 @@ def test_a_checkpoint_within_an_aggregate_is_not_exported(started: tuple[SourceS
     waiting = samples.inflight(2, samples.run(30))
     for txid, node, inflight in ((2, inside, samples.inflight(2)), (3, at_its_end, waiting)):
         store.settle({FIRST: (node, inflight)}, {}, None, samples.settled(txid), epoch)
-        with pytest.raises(MigrationError, match=rf"{FIRST} stands at 20:\d, within an aggregated record"):
+        with pytest.raises(MigrationError, match=rf"{FIRST} is at 20:\d, within an aggregated record"):
             export_storm(store, STORM, **where(STORM, app))
     store.amend(FIRST, epoch, inflight=samples.inflight(3))
     export_storm(store, STORM, **where(STORM, app))

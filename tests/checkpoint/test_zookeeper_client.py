@@ -93,7 +93,7 @@ def test_a_dead_host_among_good_ones_is_passed_over(zookeeper: EmbeddedZooKeeper
         ),
         (
             ZooKeeperConfig("localhost:1", tls=Tls(ca="/no/such.pem")),
-            "zookeeper.tls.ca: no file /no/such.pem",
+            "zookeeper.tls.ca: there is no file /no/such.pem",
         ),
     ],
 )

@@ -29,7 +29,13 @@ from samples_console import (
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.embedded.ports import free_port
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
-from kinesis_trident.checkpoint.model.nodes import Acks, DeadLettersNode, SettledNode, ShardsNode, StreamsNode
+from kinesis_trident.checkpoint.model.nodes import (
+    BatchOutcome,
+    DeadLettersNode,
+    SettledNode,
+    ShardsNode,
+    StreamsNode,
+)
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.console.cli import main
@@ -102,7 +108,7 @@ def test_checkpoints_are_read_from_zookeeper(command: Command, store: SourceStor
 
 
 def test_a_published_outcome_shows_as_finished(command: Command, store: SourceStore, app: str) -> None:
-    store.put_acks(Acks(txid=8, plan="p8", epoch=1), 1)
+    store.put_outcome(BatchOutcome(txid=8, plan="p8", epoch=1), 1)
     assert "txid 8: finished, not settled" in command("checkpoints", app)[1]
 
 
@@ -160,7 +166,7 @@ def test_an_unknown_stream_is_told_the_known_ones(command: Command, store: Sourc
     code, _, err = command("shards", app, "--stream", "invoices")
     assert (code, err) == (
         1,
-        f"kinesis-trident: application {app!r} reads no stream 'invoices'; it reads orders\n",
+        f"kinesis-trident: application {app!r} does not read stream 'invoices'; it reads orders\n",
     )
 
 
@@ -244,7 +250,7 @@ def test_records_of_a_folder_can_be_chosen(
 
     code, _, err = command("dead-letters", app, "replay", chosen, absent, "--from", str(tmp_path))
     assert (code, store.external().asked) == (1, {})
-    assert f"holds no dead letter {absent}" in err
+    assert f"holds no replayable dead letter {absent}" in err
 
     assert command("dead-letters", app, "replay", chosen, "--from", str(tmp_path))[0] == 0
     (asked,) = store.external().asked[CHILD].values()
@@ -265,12 +271,12 @@ def test_a_folder_without_dead_letters_is_an_error(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["replay"], "name the message ids"),
-        (["replay", "--all", "orders/s:1"], "--all stands alone"),
+        (["replay"], "Give message ids, or --all"),
+        (["replay", "--all", "orders/s:1"], "--all cannot be combined"),
         (["replay", "orders:1"], "is not a message id"),
         (["replay", "refunds/s:1"], "of stream 'refunds'; the application reads orders"),
         (["replay", f"orders/{CHILD}:1", "orders/shardId-9:1"], "has no shard shardId-9"),
-        (["list", "--all"], "write replay"),
+        (["list", "--all"], "Write replay"),
     ],
 )
 def test_a_replay_that_cannot_be_is_refused_and_writes_nothing(

@@ -63,7 +63,7 @@ def test_all_stands_for_what_is_listed_only_when_that_is_all() -> None:
         "orders/s:2",
     ]
     with pytest.raises(
-        ConsoleError, match=r"there are 3 dead letters and ZooKeeper lists the last 2.*--from /dead"
+        ConsoleError, match=r"there are 3 dead letters, of which ZooKeeper lists the last 2.*--from /dead"
     ):
         list(listed_ids([DeadLettersNode(count=3, target="/dead", last=records)]))
 

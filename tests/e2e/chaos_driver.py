@@ -18,7 +18,7 @@ from lives import eventually
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kinesis_trident.bolt.foreach_batch import Process
+from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.checkpoint.embedded.java import ensure_java
 from kinesis_trident.trident import Count, Function, TridentTopology
 from kinesis_trident.trident.guarantees import STATES
@@ -147,7 +147,7 @@ class SideBySide(StateFactory):
 
 def gate_before_sparks_commit() -> None:
     """Stop where a batch with rows has been processed, and Spark has not heard of it yet."""
-    process, attempt = Process.__call__, TopologyAttempts.__call__
+    process, attempt = BatchHandler.__call__, TopologyAttempts.__call__
     updated: dict[str, int] = {}
 
     def attempted(self: Any, rows: DataFrame, batch: Any, of: Any) -> None:
@@ -160,7 +160,7 @@ def gate_before_sparks_commit() -> None:
         name = self._options.application_name
         stop_at("before Spark's commit", name, updated.get(name, 0))
 
-    Process.__call__ = processed  # type: ignore[method-assign]
+    BatchHandler.__call__ = processed  # type: ignore[method-assign]
     TopologyAttempts.__call__ = attempted  # type: ignore[method-assign]
 
 

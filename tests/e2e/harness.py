@@ -15,7 +15,7 @@ from lives import HERE, PATIENCE, Lives, alive, digest, eventually
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Acks, Batch, Pin
+from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, Pin
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class Left:
     reached: Reached
     batch: Batch | None
     pins: dict[str, Pin]
-    acks: Acks | None
+    acks: BatchOutcome | None
     settled: int
     stamps: dict[str, int]
     logged: bool
@@ -212,7 +212,7 @@ def look(job: Job, store: SourceStore, reached: Reached, lettered: frozenset[str
         reached=reached,
         batch=batch,
         pins=store.get_pins(txid, batch.plan.shards) if batch else {},
-        acks=store.get_acks(txid),
+        acks=store.get_outcome(txid),
         settled=settled.txid if settled else 0,
         stamps={shard: node.txid for shard, node in store.checkpoints().items()},
         logged=txid in job.logged(),

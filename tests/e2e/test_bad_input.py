@@ -241,7 +241,7 @@ def test_a_batch_whose_records_are_gone(
     text = error_of(stage.start(stage.parsed(spout=spout), breaks))
     assert "RuntimeError: 6 rows are too many" in text
     assert stage.settled == 0
-    assert stage.store.get_acks(1) is None
+    assert stage.store.get_outcome(1) is None
     moto.expire(stage.stream, ids[:4])
 
     taken = Taken()
@@ -332,19 +332,21 @@ def test_a_batch_function_that_raises_acks_nothing(stage: Stage) -> None:
     text = error_of(stage.start(stage.parsed(), breaks))
     assert "OSError: the warehouse is closed on Sundays" in text
     assert stage.settled == 0
-    assert stage.store.get_acks(1) is None
+    assert stage.store.get_outcome(1) is None
     ended(stage.start(stage.parsed(), taken, trigger=AVAILABLE_NOW))
     assert taken.batches == {1: [("one", 1), ("two", 1)]}
 
 
 def test_functions_of_the_wrong_arity_are_refused_when_they_are_given(stage: Stage) -> None:
     stream = reliable(stage.load())
-    with pytest.raises(OperatorError, match=r"the function takes no argument; it is given one record"):
+    with pytest.raises(
+        OperatorError, match=r"the function takes no argument\. Give it one parameter, for a record"
+    ):
         stream.map(lambda: ("a", 1), "text string, attempt int")
-    with pytest.raises(OperatorError, match=r"needs 2 arguments \(key, value\); it is given one"):
+    with pytest.raises(OperatorError, match=r"needs 2 arguments \(key, value\)\. Give it one parameter"):
         stream.map(lambda key, value: ("a", 1), "text string, attempt int")
     with pytest.raises(
-        OperatorError, match=r"must take \(df, txid\) or \(df, txid, outcomes\); it takes 1 arg"
+        OperatorError, match=r"takes 1 arguments\. Define it as \(df, txid\) or \(df, txid, outcomes\)"
     ):
         stream.for_each_batch(lambda rows: None)
 

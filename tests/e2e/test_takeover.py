@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
 
 from kinesis_trident import foreach_batch, reliable, stop
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.store.fencing import TAKEOVERS
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.options.source import Options
@@ -77,9 +77,9 @@ def test_two_loads_of_one_query_fence_each_other_and_are_refused(stage: Stage) -
 def test_a_driver_that_slept_changes_nothing(
     stage: Stage, pause: Pause, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    read_plan = BatchInHand.newest
+    read_plan = CurrentBatch.newest
 
-    def newest(store: SourceStore, options: Options) -> BatchInHand:
+    def newest(store: SourceStore, options: Options) -> CurrentBatch:
         if place == "before the plan is read":
             pause()
         found = read_plan(store, options)
@@ -87,7 +87,7 @@ def test_a_driver_that_slept_changes_nothing(
             pause()
         return found
 
-    monkeypatch.setattr(BatchInHand, "newest", newest)
+    monkeypatch.setattr(CurrentBatch, "newest", newest)
     older, newer = Taken(), Taken()
     newer_waits, newer_goes_on = threading.Event(), threading.Event()
 
@@ -133,15 +133,15 @@ def test_a_driver_that_slept_before_its_batch_writes_nothing(
     stage: Stage, pause: Pause, monkeypatch: pytest.MonkeyPatch, kind: str, batches_before: int
 ) -> None:
     """It wakes to a batch of the newer run, whose txid it must not write under: a folder would be replaced."""
-    read_plan = BatchInHand.newest
+    read_plan = CurrentBatch.newest
     armed = threading.Event()
 
-    def newest(store: SourceStore, options: Options) -> BatchInHand:
+    def newest(store: SourceStore, options: Options) -> CurrentBatch:
         if armed.is_set():
             pause()
         return read_plan(store, options)
 
-    monkeypatch.setattr(BatchInHand, "newest", newest)
+    monkeypatch.setattr(CurrentBatch, "newest", newest)
     older = Taken()
     newer = Taken()
     newer_waits, newer_goes_on = threading.Event(), threading.Event()

@@ -322,7 +322,7 @@ def test_a_pair_that_is_not_exactly_once_is_refused_where_that_is_asked_for(stag
     lines(stage, topology).persistent_aggregate(MemoryMapState.non_transactional(), Count(), "n")
     with pytest.raises(TopologyError, match="is not exactly once: a non-transactional state"):
         topology.start(checkpointLocation=stage.at("spark"), strict=True)
-    with pytest.raises(TopologyError, match="there is a stream 'lines' already"):
+    with pytest.raises(TopologyError, match="there already is a stream 'lines'"):
         lines(stage, topology)
     with pytest.raises(TopologyError, match="ackMode=explicit is for sinks that confirm later"):
         topology.new_stream("explicit", stage.load(ackMode="explicit"))
@@ -336,5 +336,5 @@ def test_a_pair_that_is_not_exactly_once_is_refused_where_that_is_asked_for(stag
         topology.start(checkpointLocation=stage.at("spark"), strict=True)
     topology = TridentTopology(stage.spark)
     lines(stage, topology)
-    with pytest.raises(TopologyError, match="nothing is done with the stream 'lines'"):
+    with pytest.raises(TopologyError, match="the stream 'lines' is not used"):
         topology.start(checkpointLocation=stage.at("spark"))

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from kinesis_trident.bolt.errors import BatchFailedError, StaleBatchError
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.errors import CheckpointError
 from kinesis_trident.checkpoint.model.nodes import ExternalNode, NotDone
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -173,10 +173,10 @@ class Judging(Driver):
         good = self._good(batch, rows)
         self.world.sink.write(batch_id, batch.txid, good, self.actor.point)
 
-    def _batch_of(self, parts: Sequence[TurnsPartition]) -> BatchInHand | None:
+    def _batch_of(self, parts: Sequence[TurnsPartition]) -> CurrentBatch | None:
         """The batch of which these are the tasks, seen from its rows once an epoch, as `bolt.foreach_batch` does."""
         try:
-            batch = BatchInHand.newest(self.store)
+            batch = CurrentBatch.newest(self.store)
         except StaleBatchError:
             if self.tasks.rows(parts):
                 raise
@@ -192,7 +192,7 @@ class Judging(Driver):
         self._epoch = batch.epoch
         return batch
 
-    def _require_all(self, batch: BatchInHand, parts: Sequence[TurnsPartition], rows: Sequence[Row]) -> None:
+    def _require_all(self, batch: CurrentBatch, parts: Sequence[TurnsPartition], rows: Sequence[Row]) -> None:
         """See that every record was seen, as the reports of bolts show it."""
         pins = batch.pins()
         seen = sum(pin.count for pin in pins.values()) == len(rows)
@@ -219,7 +219,7 @@ class Judging(Driver):
         msg = "records failed, and with them the batch"
         raise BatchFailedError(msg)
 
-    def _good(self, batch: BatchInHand, rows: Sequence[Row]) -> list[int]:
+    def _good(self, batch: CurrentBatch, rows: Sequence[Row]) -> list[int]:
         assert batch.verdict is not None
         out = [
             (shard, int(piece.first), int(piece.last))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_none
 
-from kinesis_trident.checkpoint.model.nodes import Acks, NotDone, Plan
+from kinesis_trident.checkpoint.model.nodes import BatchOutcome, NotDone, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.kinesis import Kinesis
@@ -159,8 +159,8 @@ class Query:
             not_done[shard] = (*not_done.get(shard, ()), piece)
         batch = self.store.get_batch(plan.txid)
         assert batch is not None
-        self.store.put_acks(
-            Acks(txid=plan.txid, plan=plan.plan, epoch=batch.epoch, not_done=not_done), batch.epoch
+        self.store.put_outcome(
+            BatchOutcome(txid=plan.txid, plan=plan.plan, epoch=batch.epoch, not_done=not_done), batch.epoch
         )
 
     def commit(self) -> None:

@@ -194,5 +194,5 @@ def test_a_stray_child_is_named(lives: Lives, kinesis: MemoryKinesis, stray: str
     path = f"{first.run.layout.base}/{stray}"
     first.store.client.create(path, b"")
     first.end()
-    with pytest.raises(CorruptNodeError, match=f"{path} is no node of kinesis-trident"):
+    with pytest.raises(CorruptNodeError, match=f"{path} is not a node of kinesis-trident"):
         again(lives, kinesis, SparkCheckpoint())

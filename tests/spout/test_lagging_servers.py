@@ -12,7 +12,7 @@ from ensemble import Ensemble
 from kazoo.client import KazooClient
 from thorough import more_in_chaos
 
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
@@ -69,7 +69,7 @@ def drained(query: Query, judge: Callable[[Query, list[Row]], set[int]]) -> Coun
 
 def judge_once_failed(query: Query, rows: list[Row]) -> set[int]:
     """Each record fails the first time."""
-    BatchInHand.newest(query.store).say_judging()
+    CurrentBatch.newest(query.store).say_judging()
     failed = [row for row in rows if row[2] == 1]
     query.publish(failed)
     return {row[0] for row in failed}
@@ -107,7 +107,7 @@ def test_a_driver_that_lags_takes_the_batch_in_hand(
             driver = SourceStore(client_at(ensemble.follower), query.run.layout)
 
             def judge(query: Query, rows: list[Row]) -> set[int]:
-                batch = BatchInHand.newest(driver)
+                batch = CurrentBatch.newest(driver)
                 assert query.in_hand is not None
                 assert {row[3] for row in rows} <= {batch.txid} == {query.in_hand.txid}
                 assert sum(pin.count for pin in batch.pins().values()) == len(rows)

@@ -285,7 +285,7 @@ def test_records_of_a_stream_read_alone_are_acked_before_it_joins_others(
     alone = start(kinesis, "orders", ackMode="explicit")
     ids = [row[1] for row in alone.batch()]
     alone.run.settle_finished(alone.committed)
-    with pytest.raises(HomeError, match="1 records of it are not acked"):
+    with pytest.raises(HomeError, match="1 of its records are not acked"):
         start(kinesis, "orders,payments", alone.checkpoint, ackMode="explicit")
     again = start(kinesis, "orders", alone.checkpoint, ackMode="explicit")
     with Acks(app, {"zookeeper.hosts": zookeeper.hosts}) as acks:

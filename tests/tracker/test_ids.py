@@ -96,7 +96,7 @@ def test_roots_give_back_what_was_packed(batch_tag: int, shard: int, ordinals: l
     ids=["shards", "minus", "ordinals"],
 )
 def test_what_does_not_fit_is_refused_with_what_to_do(shard: int, ordinal: int) -> None:
-    with pytest.raises(ValueError, match="lower maxFetchRecordsPerShard"):
+    with pytest.raises(ValueError, match="Lower maxFetchRecordsPerShard"):
         roots(1, shard, np.array([0, ordinal], dtype=np.int64))
 
 

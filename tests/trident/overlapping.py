@@ -9,10 +9,10 @@ from typing import Any
 
 from kinesis_trident.trident.maps.backing import LOST, Version
 from kinesis_trident.trident.stores.bytestore import ByteStore
-from kinesis_trident.trident.stores.overlap import Line
+from kinesis_trident.trident.stores.overlap import Exchange
 
 
-class MemoryLine(Line[str]):
+class MemoryExchange(Exchange[str]):
     """Over any store. `log` says what was sent and taken: `ask`, `read`, `write` and `written`."""
 
     def __init__(self, store: ByteStore, guard: str | None, part_size: int) -> None:
@@ -64,5 +64,5 @@ class Overlapping(ByteStore):
         return True
 
     @contextmanager
-    def line(self, guard: str | None) -> Iterator[MemoryLine]:
-        yield MemoryLine(self, guard, 2)
+    def exchange(self, guard: str | None) -> Iterator[MemoryExchange]:
+        yield MemoryExchange(self, guard, 2)

@@ -212,14 +212,14 @@ def test_a_failed_update_fails_the_batch_under_its_name() -> None:
     "work", [Combined("agg", ("k",), "n", Sum()), Reduced("agg", ("k",), ("n",), Subtract())]
 )
 def test_a_grouped_aggregation_needs_a_map_state(work: Any) -> None:
-    with pytest.raises(OperationError, match=r"agg: of groups, so the state must be a MapState.* NoMap"):
+    with pytest.raises(OperationError, match=r"agg: an aggregation of groups needs a MapState.* NoMap"):
         update(NoMapFactory(), work, 7, batches([("a", 1)]))
 
 
 @pytest.mark.parametrize("work", [Combined("agg", (), "n", Sum()), Reduced("agg", (), ("n",), Subtract())])
 def test_a_global_aggregation_needs_a_snapshottable(work: Any) -> None:
     with pytest.raises(
-        OperationError, match=r"agg: of all tuples, so the state must be Snapshottable.* NoMap"
+        OperationError, match=r"agg: an aggregation of all tuples needs a Snapshottable.* NoMap"
     ):
         update(NoMapFactory(), work, 7, batches([("a", 1)]))
 

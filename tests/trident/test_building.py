@@ -104,11 +104,11 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     "group_by nothing": (lambda s: s.group_by([]), "group_by: no fields"),
     "group_by a map": (
         lambda s: _with(s, MapType(StringType(), LongType())).group_by(["x"]),
-        "group_by: the field 'x' is map<string,bigint>, which is no key",
+        "group_by: the field 'x' is map<string,bigint>, which cannot be a key",
     ),
     "group_by structs": (
         lambda s: _with(s, ArrayType(StructType().add("a", "long"))).group_by(["x"]),
-        "group_by: the field 'x' is array<struct<a:bigint>>, which is no key",
+        "group_by: the field 'x' is array<struct<a:bigint>>, which cannot be a key",
     ),
     "partition_by": (lambda s: s.partition_by(["word"]), "partition_by: there is no field 'word'"),
     "partition_by nothing": (lambda s: s.partition_by([]), "partition_by: no fields"),
@@ -120,7 +120,10 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
         lambda s: s.aggregate(Sum(), ["n"], inputs=["data"]),
         "Sum: the field 'data' is binary",
     ),
-    "aggregate, inputs": (lambda s: s.aggregate(Max(), ["n"]), r"aggregate\(Max\): aggregates one field"),
+    "aggregate, inputs": (
+        lambda s: s.aggregate(Max(), ["n"]),
+        r"aggregate\(Max\): the field to aggregate is not known",
+    ),
     "aggregate, size": (lambda s: s.aggregate(Count(), ["n", "m"]), r"aggregate\(Count\): gives one value"),
     "aggregate, what": (lambda s: s.aggregate(Split(), ["n"]), r"aggregate\(Split\): not a Combiner"),  # type: ignore[arg-type]
     "aggregate, key": (lambda s: s.group_by(["txid"]).aggregate(Count(), ["txid"]), "field 'txid' already"),
@@ -171,7 +174,7 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
         "fields differ: data binary and txid",
     ),
     "merge, spouts": (lambda s: s.merge(a_stream("other")), "merge: the streams come from different spouts"),
-    "join": (lambda s: s.join(["data"], s, []), "join: 1 fields on 0 fields"),
+    "join": (lambda s: s.join(["data"], s, []), "join: 1 fields cannot be joined on 0 fields"),
     "join, spouts": (
         lambda s: s.join(["data"], a_stream("o"), ["data"]),
         "join: .* different spouts",
@@ -204,7 +207,7 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     ),
     "a kind as text": (
         lambda s: s.persistent_aggregate(OfTextKind(), Count(), ["n"]),
-        r"OfTextKind has kind = 'opaque'; it is one of .*StateType.OPAQUE",
+        r"OfTextKind has kind = 'opaque'\. Set it to one of .*StateType.OPAQUE",
     ),
     "a function as updater": (
         lambda s: s.partition_persist(STATE, ["data"], Split()),  # type: ignore[arg-type]
@@ -216,19 +219,19 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     ),
     "a factory queried": (
         lambda s: s.state_query(STATE, ["data"], MapGet(), ["n"]),  # type: ignore[arg-type]
-        r"state_query\(MapGet\): takes a TridentState, not .*; new_static_state\(factory\) makes one",
+        r"state_query\(MapGet\): takes a TridentState, not .*; make one with new_static_state\(factory\)",
     ),
     "MapGet, no new field": (
         lambda s: s.state_query(TridentState(STATE), ["data"], MapGet()),
-        r"state_query\(MapGet\): gives 1 values, so it needs as many new fields, not 0",
+        r"state_query\(MapGet\): the query returns 1 values, but there are 0 new fields",
     ),
     "MapGet, two new fields": (
         lambda s: s.state_query(TridentState(STATE), ["data"], MapGet(), ["n", "m"]),
-        r"state_query\(MapGet\): gives 1 values, so it needs as many new fields, not 2",
+        r"state_query\(MapGet\): the query returns 1 values, but there are 2 new fields",
     ),
     "MapGet, no key": (
         lambda s: s.state_query(TridentState(STATE), [], MapGet(), ["n"]),
-        r"state_query\(MapGet\): looks up 0 fields",
+        r"state_query\(MapGet\): there are 0 key fields",
     ),
     "MapGet, another key": (
         lambda s: s.state_query(
@@ -237,7 +240,7 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
             MapGet(),
             ["n"],
         ),
-        r"state_query\(MapGet\): looks up 2 fields in the state; its keys have 1 \(data\)",
+        r"state_query\(MapGet\): there are 2 key fields for the state; its keys have 1 \(data\)",
     ),
     "FirstN, field": (
         lambda s: s.aggregate(FirstN(2, "size"), ["data"], inputs=["data"]),
@@ -245,18 +248,21 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     ),
     "FirstN, new": (
         lambda s: s.aggregate(FirstN(2), ["a", "b"], inputs=["data"]),
-        r"aggregate\(FirstN\): .* needs 1 new fields, not 2",
+        r"aggregate\(FirstN\): emits the 1 fields that it reads, but there are 2 new fields",
     ),
     "join, how": (
         lambda s: s.join("data", s, "data", how="lefft"),
-        "join: how is one of inner, left, .*'lefft'",
+        "join: how='lefft' is unknown. Choose one of inner, left",
     ),
-    "join, semi": (lambda s: s.join("data", s, "data", how="left_semi"), "join: how is one of"),
+    "join, semi": (
+        lambda s: s.join("data", s, "data", how="left_semi"),
+        "join: how='left_semi' is unknown. Choose one of",
+    ),
     "join, types": (lambda s: s.join("txid", s, "data"), "join: 'txid' is bigint and 'data' binary"),
     "join, names": (lambda s: s.join(["txid"], s, ["txid"]), "as many different names"),
-    "hint": (lambda s: s.parallelism_hint(3), r"parallelism_hint\(3\): .* call shuffle\(\) first"),
+    "hint": (lambda s: s.parallelism_hint(3), r"parallelism_hint\(3\): .* Call shuffle\(\) first"),
     "hint, 0": (lambda s: s.shuffle().parallelism_hint(0), r"parallelism_hint\(0\): at least 1"),
-    "static": (lambda s: TridentState(STATE).new_values_stream(), "a static state is not updated"),
+    "static": (lambda s: TridentState(STATE).new_values_stream(), "does not update a static state"),
     "df": (lambda s: s.df, "df: these tuples come batch by batch"),
 }
 
@@ -362,7 +368,7 @@ def test_the_least_and_the_greatest_tuples(spark: SparkSession) -> None:
 @pytest.mark.usefixtures("spark")
 def test_a_batch_frame_updates_no_state() -> None:
     table = a_table("k string")
-    message = ": these tuples are of a batch DataFrame, which is outside of transactions"
+    message = ": these tuples come from a batch DataFrame, which is outside of transactions"
     with pytest.raises(TopologyError, match=r"persistent_aggregate\(Count\)" + message):
         table.group_by("k").persistent_aggregate(STATE, Count(), "n")
     with pytest.raises(TopologyError, match=r"partition_persist\(Update\)" + message):

@@ -125,7 +125,7 @@ def test_a_foreign_value_is_named_and_left(every_store: MapStateFactory) -> None
     theirs, ours = f"{prefix}key-3", f"{prefix}key-2"
     store = every_store.store()
     store.set_many([theirs], [b'{"a":1}'])
-    with pytest.raises(ForeignValueError, match=rf"'{theirs}' \(of \('key-3',\)\).*It was not changed"):
+    with pytest.raises(ForeignValueError, match=rf"'{theirs}' \(of \('key-3',\)\).*it was not changed"):
         count(every_store, 1, 1)
     assert store.get_many([theirs, ours])[0] == [b'{"a":1}', None]
 
@@ -186,7 +186,7 @@ def test_a_wrong_password_of_postgres(postgres_server: PostgresServer) -> None:
     while let_in(url.replace("+psycopg", "")):
         # The server reads its rules by and by.
         continue
-    with pytest.raises(StoreError, match="check user, password") as caught:
+    with pytest.raises(StoreError, match="Check user, password") as caught:
         count(table(SECRET), 1, 1)
     assert SECRET not in str(caught.value)
     assert count(table("right"), 1, 1) == [1] * len(KEYS)

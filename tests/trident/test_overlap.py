@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from overlapping import MemoryLine
+from overlapping import MemoryExchange
 
 from kinesis_trident.trident.maps.backing import LOST
 from kinesis_trident.trident.stores.memory import MemoryByteStore
-from kinesis_trident.trident.stores.overlap import exchanged
+from kinesis_trident.trident.stores.overlap import run_exchange
 
 COUNT = 23
 NAMES = [f"key-{i}" for i in range(COUNT)]
@@ -38,7 +38,7 @@ def test_every_key_is_changed_kept_or_lost(
         store.set_many([NAMES[i] for i in mine], [b"theirs"] * len(mine))
         return [b"new-%d" % i for i in here], [i - part.start for i in here if i in left]
 
-    versions = exchanged(MemoryLine(store, None, size), COUNT, NAMES.__getitem__, change)
+    versions = run_exchange(MemoryExchange(store, None, size), COUNT, NAMES.__getitem__, change)
     assert seen == {i: b"%d" % i if i in there else None for i in range(COUNT)}
     now, _ = store.get_many(NAMES)
     for i in range(COUNT):
@@ -52,10 +52,10 @@ def test_every_key_is_changed_kept_or_lost(
 
 
 def test_the_next_keys_are_asked_for_before_these_are_written_and_no_write_is_waited_for() -> None:
-    line = MemoryLine(MemoryByteStore("memory"), None, 1)
-    exchanged(line, 6, NAMES.__getitem__, lambda part, raws, guard: ([b"x"] * len(raws), ()))
+    exchange = MemoryExchange(MemoryByteStore("memory"), None, 1)
+    run_exchange(exchange, 6, NAMES.__getitem__, lambda part, raws, guard: ([b"x"] * len(raws), ()))
     turn = ["read", "write", "ask"]
-    assert line.log == [*["ask"] * 3, *turn * 3, *("written", "read", "write") * 3, *["written"] * 3]
+    assert exchange.log == [*["ask"] * 3, *turn * 3, *("written", "read", "write") * 3, *["written"] * 3]
 
 
 def test_nothing_is_written_once_the_guard_has_changed() -> None:
@@ -70,15 +70,15 @@ def test_nothing_is_written_once_the_guard_has_changed() -> None:
         assert guard == (b"2" if part.start >= 4 + 2 * 3 else b"1")
         return [b"x"] * len(raws), ()
 
-    versions = exchanged(MemoryLine(store, "guard", 2), 12, NAMES.__getitem__, change)
+    versions = run_exchange(MemoryExchange(store, "guard", 2), 12, NAMES.__getitem__, change)
     assert [version is LOST for version in versions] == [*[False] * 4, *[True] * 6, *[False] * 2]
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_few_keys(count: int) -> None:
     store = MemoryByteStore("memory")
-    versions = exchanged(
-        MemoryLine(store, None, 5), count, NAMES.__getitem__, lambda part, raws, guard: ([b"x"], ())
+    versions = run_exchange(
+        MemoryExchange(store, None, 5), count, NAMES.__getitem__, lambda part, raws, guard: ([b"x"], ())
     )
     assert versions == [b"x"] * count
     assert store.get_many(NAMES[:2])[0] == [b"x" if count else None, None]

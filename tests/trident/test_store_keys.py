@@ -94,11 +94,11 @@ def test_a_key_factory_that_makes_one_of_two() -> None:
     keys = [(f"{number:04}",) for number in range(1_000)]
     counted(factory, 1, keys)
     with pytest.raises(
-        SerializationError, match=r"keyFactory gives '0007' to two keys, \('0007',\) and \('00071'"
+        SerializationError, match=r"keyFactory returns '0007' for two keys, \('0007',\) and \('00071'"
     ):
         counted(factory, 2, [*keys, ("00071",)])
     assert factory.make_state({}, 0, 1).multi_get(keys) == [1] * len(keys)
-    with pytest.raises(SerializationError, match="'0007' to two keys"):
+    with pytest.raises(SerializationError, match="'0007' for two keys"):
         factory.make_state({}, 0, 1).multi_get([("0007",), ("00071",)])
 
 

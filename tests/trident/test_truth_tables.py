@@ -115,7 +115,7 @@ def test_a_regressing_txid_is_refused_and_nothing_changes(kind: Any, stored: Any
     store = put(stored)
     state = kind(store)
     state.begin_commit(5)
-    with pytest.raises(StaleTransactionError, match="batch 5 is behind the state, which holds batch 6"):
+    with pytest.raises(StaleTransactionError, match="batch 5 is older than batch 6 in the state"):
         state.multi_update([("other",), K], [Add(1), Add(1)])
     with pytest.raises(BrokenBatchError):
         state.multi_put([K], [1])

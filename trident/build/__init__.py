@@ -1,1 +1,1 @@
-"""Building a topology: the graph, its fields, its checks."""
+"""The construction of a topology: the graph, its fields, its checks."""

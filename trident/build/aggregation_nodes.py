@@ -1,4 +1,4 @@
-"""Aggregations as nodes of a topology: their fields checked, what runs on single tuples put before them."""
+"""Makes nodes of aggregations: checks their fields, and puts their per-tuple part before them."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def function_node(
     added: StructType,
     kept: StructType,
 ) -> RowNode:
-    """A function on single tuples: the fields kept, and those that it adds.
+    """Make the node of a function on single tuples, with the kept and the added fields.
 
     Raises:
-        TopologyError: it is no function, a new field is there already, or no fields remain.
+        TopologyError: it is not a function, a new field exists already, or no fields remain.
     """
     if not isinstance(operation, ArrowFunction):
         check_given(operation, Function, name, "plain functions go to map, flat_map, filter or transform")
     schema = appended(kept, added, name)
     if not schema.fields:
-        msg = f"{name}: no fields remain"
+        msg = f"{name}: no fields remain. Keep or add at least one"
         raise TopologyError(msg)
     kind = ArrowStep if isinstance(operation, ArrowFunction) else FunctionStep
     return RowNode(name, schema, (parent,), kind(name, operation, inputs, arrow(added), arrow(kept)))  # type: ignore[arg-type]
@@ -55,14 +55,14 @@ def aggregate_node(
     inputs: Names | None,
     what: str,
 ) -> AggregateNode:
-    """The values of groups of a batch; `keys` None: of each of its partitions.
+    """Make the node of a batch's aggregation by group; `keys` None: by partition.
 
     Raises:
-        TopologyError: a field is unknown, or there are more or fewer new ones than the aggregator gives.
+        TopologyError: a field is unknown, or the number of new ones differs from the aggregator's.
     """
     name = f"{what}({name_of(aggregator)})"
     if not isinstance(aggregator, CombinerAggregator | ReducerAggregator | Aggregator):
-        msg = f"{name}: not a CombinerAggregator, ReducerAggregator or Aggregator"
+        msg = f"{name}: this is not an aggregator. Give a CombinerAggregator, ReducerAggregator or Aggregator"
         raise TopologyError(msg)
     node, read, added = _prepared(parent, keys, aggregator, new, inputs, name)
     if not isinstance(aggregator, Aggregator) and len(added) != 1:
@@ -82,14 +82,17 @@ def persistent_node(
     new: Fields,
     inputs: Names | None,
 ) -> PersistentAggregateNode:
-    """The values of groups, or of all tuples, in a state.
+    """Make the node of an aggregation by group, or of all tuples, into a state.
 
     Raises:
         TopologyError: a field is unknown, there is not exactly one new one, or the state cannot store its type.
     """
     name = f"persistent_aggregate({name_of(aggregator)})"
     if not isinstance(aggregator, CombinerAggregator | ReducerAggregator):
-        msg = f"{name}: not a CombinerAggregator or ReducerAggregator; what else updates states is partition_persist"
+        msg = (
+            f"{name}: this is not a CombinerAggregator or ReducerAggregator. For other updates use "
+            "partition_persist"
+        )
         raise TopologyError(msg)
     check_update(parent, state, name)
     node, read, added = _prepared(parent, keys, aggregator, new, inputs, name)
@@ -108,13 +111,14 @@ def check_update(parent: Node, state: object, name: str) -> None:
     """Check that a state can be updated with these tuples.
 
     Raises:
-        TopologyError: it is no factory of states, or the tuples belong to no batch of a stream.
+        TopologyError: it is not a factory of states, or the tuples belong to no batch of a stream.
     """
     check_factory(state, name)
     if not any(spout.in_batches for spout in parent.spouts):
         msg = (
-            f"{name}: these tuples are of a batch DataFrame, which is outside of transactions, so no batch would ever "
-            "update the state. Update it from a stream of Kinesis; a batch DataFrame can query it (state_query)"
+            f"{name}: these tuples come from a batch DataFrame, which is outside of transactions, so no batch "
+            "would ever update the state. Update it from a Kinesis stream; a batch DataFrame can query it "
+            "(state_query)"
         )
         raise TopologyError(msg)
 
@@ -127,22 +131,22 @@ def _prepared(
     inputs: Names | None,
     name: str,
 ) -> tuple[Node, tuple[str, ...], StructType]:
-    """What an aggregation reads, which of its fields, and the new ones.
+    """Return the input node of an aggregation, the fields that it reads, and the new ones.
 
-    A combiner that Spark does not know reads what its `init` makes of each tuple: an operation of its own.
+    A combiner that Spark does not have reads the results of its `init`: a separate operation.
     """
     read = chosen(parent.schema.names if inputs is None else inputs, parent.schema, name)
     given = StructType([parent.schema[field] for field in read])
     if not isinstance(aggregator, CombinerAggregator):
         return parent, read, new_fields(new, name)
     if aggregator.in_spark not in (None, "count") and len(read) != 1:
-        msg = f"{name}: aggregates one field; name it with inputs=[...]"
+        msg = f"{name}: the field to aggregate is not known. Name it with inputs=[...]"
         raise TopologyError(msg)
     kind = aggregator.result(given)
     added = new_fields(new, name)
     if kind is not None and len(added) == 1:
         added = StructType().add(added.names[0], kind)
-    # A partition's own value is nothing that Spark can be asked for.
+    # Spark cannot compute a value for each partition.
     if (aggregator.in_spark is not None and keys is not None) or len(added) != 1:
         return parent, read, added
     kept = StructType([parent.schema[key] for key in keys or ()])
@@ -151,7 +155,7 @@ def _prepared(
 
 
 class _Init(Function):
-    """The first half of a combiner aggregator: each tuple becomes a value, or fails its record."""
+    """The first half of a combiner aggregator: turns each tuple into a value, or fails its record."""
 
     def __init__(self, aggregator: CombinerAggregator) -> None:
         self._aggregator = aggregator

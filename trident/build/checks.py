@@ -1,4 +1,4 @@
-"""What the serializer of a state can keep, said when a topology is built or of the record that has it.
+"""Checks of a topology when it is built: factories and operations, places of states, and storable values.
 
 After the verdict of a batch it would be too late: the batch would fail, and each replay of it, too.
 """
@@ -38,10 +38,10 @@ _KEPT = (StringType, CharType, VarcharType, BooleanType, IntegralType, FloatType
 
 
 def check_kind(operation: str, factory: StateFactory, kind: DataType) -> None:
-    """Check that a state can keep values of a type; of a serializer of the user's own nobody knows.
+    """Check that a state can store values of a type; a user's own serializer is not checked.
 
     Raises:
-        TopologyError: it cannot.
+        TopologyError: the state cannot store them.
     """
     serializer = _serializer(factory)
     if isinstance(serializer, JsonSerializer | MsgpackSerializer) and not _is_kept(kind, serializer):
@@ -57,7 +57,7 @@ def check_kind(operation: str, factory: StateFactory, kind: DataType) -> None:
 def with_storable_values(
     operation: str, factory: StateFactory, kind: DataType, node: Node, read: tuple[str, ...]
 ) -> Node:
-    """The tuples whose value a state can keep: with JSON, of fractions, NaN and infinity fail their records."""
+    """Keep the tuples whose value a state can store: with JSON, NaN and infinity fail their records."""
     fractions = isinstance(kind, FloatType | DoubleType) and len(read) == 1
     if not (fractions and node.tracked and isinstance(_serializer(factory), JsonSerializer)):
         return node
@@ -81,7 +81,7 @@ def _is_kept(kind: DataType, serializer: Serializer) -> bool:
 
 
 def check_places(parts: Mapping[SpoutNode, Sequence[Node]]) -> None:
-    """Check the updates of all streams. Global aggregates of one stream may share a place under several `globalKey`s.
+    """Check that no two updates go to one place. A stream's global aggregates may share one, with own `globalKey`s.
 
     Raises:
         TopologyError: two updates go to one place.
@@ -102,16 +102,16 @@ def check_places(parts: Mapping[SpoutNode, Sequence[Node]]) -> None:
         known = global_keys.get(place)
         if own is None or known is None or known[0] is not spout or own in known[1]:
             msg = (
-                f"start: {first.operation} and {node.operation} update one state, a {type(node.factory).__name__} in "
-                "one place: in each batch the second would take what the first has written for its own. Give each a "
-                "factory with its own keyPrefix, table or folder"
+                f"start: {first.operation} and {node.operation} update one state, a {type(node.factory).__name__} "
+                "in one place: in each batch the second would mistake the first one's writes for its own. Give "
+                "each a factory with its own keyPrefix, table or folder"
             )
             raise TopologyError(msg)
         known[1].add(own)
 
 
 def _global_key(node: UpdateNode) -> str | None:
-    """The one key that a node updates, where that is known."""
+    """Return the only key that a node updates, if it is known."""
     if (
         isinstance(node, PersistentAggregateNode)
         and not node.keys
@@ -122,10 +122,10 @@ def _global_key(node: UpdateNode) -> str | None:
 
 
 def check_given(given: object, kind: type, operation: str, hint: str = "") -> None:
-    """Check that what was given is an object of a class.
+    """Check that an argument is an object of a class.
 
     Raises:
-        TopologyError: it is something else, or the class of such an object; `hint` says what to do.
+        TopologyError: it is another object, or the class itself; `hint` is the advice in the message.
     """
     if isinstance(given, kind):
         return
@@ -141,10 +141,10 @@ def check_given(given: object, kind: type, operation: str, hint: str = "") -> No
 
 
 def check_factory(factory: object, operation: str) -> None:
-    """Check that something makes states, and says of which kind in a way that can be understood.
+    """Check that an argument makes states and declares a valid kind.
 
     Raises:
-        TopologyError: it does not.
+        TopologyError: it is not a factory, or its kind is not valid.
     """
     check_given(
         factory,
@@ -155,5 +155,5 @@ def check_factory(factory: object, operation: str) -> None:
     kind = getattr(factory, "kind", None)
     if kind is not None and not isinstance(kind, StateType):
         names = ", ".join(f"StateType.{one.name}" for one in StateType)
-        msg = f"{operation}: {type(factory).__name__} has kind = {kind!r}; it is one of {names}, or None"
+        msg = f"{operation}: {type(factory).__name__} has kind = {kind!r}. Set it to one of {names}, or None"
         raise TopologyError(msg)

@@ -1,4 +1,4 @@
-"""Fields of tuples: names with Spark types, read from what a user writes and checked when a topology is built."""
+"""Fields of tuples: names with Spark types, parsed from the user's text and checked when a topology is built."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Fields = str | Sequence[str] | StructType
 """Field names: `["word", "count"]`, or with types, `["word", "count bigint"]`; `"word, count bigint"` is the same."""
 
 Names = str | Sequence[str]
-"""Names of fields that there are: `["word", "count"]`, or `"word, count"`."""
+"""Names of existing fields: `["word", "count"]`, or `"word, count"`."""
 
 _NAME = re.compile(r"\w+")
 
 
 def new_fields(fields: Fields, operation: str, default: Sequence[StructField] = ()) -> StructType:
-    """The fields that an operation adds. A name without a type has that of `default` at its place, else string.
+    """Parse the fields that an operation adds. The type of a bare name is that in `default` at its index, or string.
 
     Raises:
-        TopologyError: a field cannot be read, is named twice (to Spark `Word` is `word`), or starts with `__`.
+        TopologyError: a field cannot be parsed, is named twice (for Spark `Word` is `word`), or starts with `__`.
     """
     if isinstance(fields, StructType):
         found = list(fields.fields)
@@ -41,21 +41,27 @@ def new_fields(fields: Fields, operation: str, default: Sequence[StructField] = 
             try:
                 found += _parsed(item).fields
             except Exception as error:
-                msg = f"{operation}: the field {item!r} cannot be read: write 'name' or 'name type', as 'count bigint'"
+                msg = (
+                    f"{operation}: the field {item!r} cannot be parsed. Write 'name' or 'name type', as in 'count "
+                    "bigint'"
+                )
                 raise TopologyError(msg) from error
     names = [field.name for field in found]
     wrong = [*_alike(names), *(name for name in names if name.startswith("__"))]
     if wrong:
-        msg = f"{operation}: the field {wrong[0]!r} is named twice, or starts with '__', which is ours"
+        msg = (
+            f"{operation}: the field {wrong[0]!r} is named twice, or starts with '__', which is reserved. Rename "
+            "it"
+        )
         raise TopologyError(msg)
     return StructType(found)
 
 
 def chosen(fields: str | Sequence[str], schema: StructType, operation: str) -> tuple[str, ...]:
-    """Names that an operation reads, all of them in `schema`.
+    """Parse the names that an operation reads, all of them in `schema`.
 
     Raises:
-        TopologyError: one is not there; the nearest is named.
+        TopologyError: a field is unknown; the message names the nearest.
     """
     names = tuple(_split(fields))
     for name in names:
@@ -68,38 +74,40 @@ def chosen(fields: str | Sequence[str], schema: StructType, operation: str) -> t
 
 
 def key_fields(fields: Names, schema: StructType, operation: str) -> tuple[str, ...]:
-    """Names of fields that tell groups apart.
+    """Parse the names of group fields.
 
     Raises:
-        TopologyError: one is not there, or holds maps or structs, which are no keys.
+        TopologyError: a field is unknown, or holds maps or structs, which cannot be keys.
     """
     names = chosen(fields, schema, operation)
     for name in names:
         kind = schema[name].dataType
         if not _is_key(kind):
             msg = (
-                f"{operation}: the field {name!r} is {kind.simpleString()}, which is no key. Group by the fields "
-                "in it, or by a text of it, made with .transform() and to_json"
+                f"{operation}: the field {name!r} is {kind.simpleString()}, which cannot be a key. Group by its "
+                "inner fields, or by its text, made with .transform() and to_json"
             )
             raise TopologyError(msg)
     return names
 
 
 def arrow(schema: StructType) -> pa.Schema:
-    """A schema as Arrow has it."""
+    """Return a schema as an Arrow schema."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def appended(schema: StructType, added: StructType, operation: str) -> StructType:
-    """A schema with more fields at its end, as a function gives them.
+    """Return a schema with a function's new fields at its end.
 
     Raises:
-        TopologyError: a field is there already; to Spark `Word` is `word`.
+        TopologyError: a field exists already; for Spark `Word` is `word`.
     """
     ours = {name.casefold() for name in schema.names}
     twice = sorted(name for name in added.names if name.casefold() in ours)
     if twice:
-        msg = f"{operation}: the stream has a field {twice[0]!r} already: name the new one otherwise, or project first"
+        msg = (
+            f"{operation}: the stream already has a field {twice[0]!r}. Rename the new one, or project first"
+        )
         raise TopologyError(msg)
     return StructType([*schema.fields, *added.fields])
 
@@ -111,7 +119,7 @@ def _is_key(kind: DataType) -> bool:
 
 
 def _alike(names: Sequence[str]) -> list[str]:
-    """Those that another one equals, but for upper and lower case."""
+    """Return the names that equal another one, except for upper and lower case."""
     folded = [name.casefold() for name in names]
     return [name for name, fold in zip(names, folded, strict=True) if folded.count(fold) > 1]
 
@@ -124,7 +132,7 @@ def _parsed(item: str) -> StructType:
 
 
 def _split(fields: str | Sequence[str]) -> list[str]:
-    """The items of a text with commas, those within brackets kept together: `decimal(10,2)`."""
+    """Split a text at commas, but not within brackets: `decimal(10,2)`."""
     if not isinstance(fields, str):
         return [item.strip() for item in fields]
     return [item.strip() for item in re.split(r",(?![^(<]*[)>])", fields) if item.strip()]

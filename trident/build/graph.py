@@ -1,8 +1,9 @@
-"""A topology as a graph: what stands where, known when it is built; how it runs is said in `trident.run.attempt`.
+"""A topology as a graph of nodes, built before it runs; `trident.run.attempt` runs it.
 
-Nodes are *tracked* from the spout on while every tuple belongs to single records: there a record fails by itself, and
-what fails goes into the verdict of the batch. What combines tuples (aggregations, states, joins, plain DataFrame code)
-is not: it sees only what the verdict left, and where it fails the batch is replayed.
+Nodes are *tracked* from the spout on while every tuple belongs to single records: there a record fails separately,
+and failures go into the verdict of the batch. Nodes that combine tuples (aggregations, states, joins, plain
+DataFrame code) are not tracked: they see only the records that the verdict keeps, and their failure replays the
+batch.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ AnyAggregator = CombinerAggregator | ReducerAggregator | Aggregator
 
 
 class Grouping(Enum):
-    """How tuples come to partitions."""
+    """A distribution of tuples over partitions."""
 
     SHUFFLE = "shuffle"
     FIELDS = "partition_by"
@@ -53,9 +54,9 @@ class Grouping(Enum):
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """One place in a topology: `schema` is what comes out of it, `operation` its name in messages.
+    """A node of a topology: `schema` is that of its output, `operation` its name in messages.
 
-    `order` rises with each node that is declared: parents come before their children.
+    `order` rises with each declared node: parents come before their children.
     """
 
     operation: str
@@ -70,20 +71,20 @@ class Node:
 
     @property
     def tracked(self) -> bool:
-        """Whether each tuple that comes out belongs to single records that can still fail."""
+        """True if each output tuple belongs to single records that can still fail."""
         return False
 
     @property
     def spouts(self) -> frozenset[SpoutNode]:
-        """Where the tuples come from."""
+        """The spouts of the tuples."""
         return frozenset().union(*(parent.spouts for parent in self.parents))
 
 
 @dataclass(eq=False, slots=True)
 class SpoutNode(Node):
-    """A stream's source: the `kinesis-trident` DataFrame with its options, or, without options, a batch DataFrame.
+    """The source of a stream: the `kinesis-trident` DataFrame with its options, or a batch DataFrame without.
 
-    `scheme` adds fields to the columns of the source. Without `tracking` no record fails by itself, but the batch.
+    `scheme` adds fields to the columns of the source. Without `tracking` a failure fails the batch, not a record.
     """
 
     name: str
@@ -94,17 +95,17 @@ class SpoutNode(Node):
 
     @property
     def in_batches(self) -> bool:
-        """Whether its tuples come from Kinesis, in batches with txids."""
+        """True if its tuples come from Kinesis, in batches with txids."""
         return self.options is not None
 
     @property
     def tracked(self) -> bool:
-        """Of Kinesis only, and unless tracking is turned off."""
+        """True for Kinesis, unless tracking is turned off."""
         return self.in_batches and self.tracking
 
     @property
     def spouts(self) -> frozenset[SpoutNode]:
-        """This one."""
+        """This node."""
         return frozenset((self,))
 
 
@@ -116,13 +117,13 @@ class RowNode(Node):
 
     @property
     def tracked(self) -> bool:
-        """As what it works on."""
+        """The same as of its input."""
         return self.parents[0].tracked
 
 
 @dataclass(eq=False, slots=True)
 class RepartitionNode(Node):
-    """Tuples move to other partitions."""
+    """A move of tuples to other partitions."""
 
     grouping: Grouping
     fields: tuple[str, ...] = ()
@@ -130,7 +131,7 @@ class RepartitionNode(Node):
 
     @property
     def tracked(self) -> bool:
-        """As what it works on."""
+        """The same as of its input."""
         return self.parents[0].tracked
 
 
@@ -140,7 +141,7 @@ class MergeNode(Node):
 
     @property
     def tracked(self) -> bool:
-        """If all of them are."""
+        """True if all of them are."""
         return all(parent.tracked for parent in self.parents)
 
 
@@ -161,7 +162,7 @@ class TransformNode(Node):
 
 @dataclass(eq=False, slots=True)
 class AggregateNode(Node):
-    """Tuples of a batch become one value a group (or whatever an `Aggregator` emits); `keys` None: a partition."""
+    """An aggregation of a batch by group, or by partition if `keys` is None."""
 
     keys: tuple[str, ...] | None
     inputs: tuple[str, ...]
@@ -171,7 +172,7 @@ class AggregateNode(Node):
 
 @dataclass(eq=False, slots=True)
 class UpdateNode(Node):
-    """A state is updated; what comes out is the new values stream."""
+    """An update of a state; its output is the new values stream."""
 
     factory: StateFactory
     partitions: int | None = field(default=None, init=False)
@@ -187,7 +188,7 @@ class PersistNode(UpdateNode):
 
 @dataclass(eq=False, slots=True)
 class PersistentAggregateNode(UpdateNode):
-    """`persistent_aggregate`: one value a group in a map state, or one in all where `keys` is empty."""
+    """`persistent_aggregate`: one value a group in a map state, or one for all tuples if `keys` is empty."""
 
     keys: tuple[str, ...]
     inputs: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Plain Python functions in the place of operations."""
+"""Operations made of plain Python functions."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["Keep", "Many", "One", "name_of"]
 
 
 class Keep(Filter):
-    """Keeps a tuple where a function says so."""
+    """Keeps a tuple if a function returns True."""
 
     def __init__(self, condition: Callable[[TridentTuple], Any]) -> None:
         self._condition = condition
         self.__name__ = name_of(condition)
 
     def is_keep(self, tup: TridentTuple) -> bool:
-        """Whether the tuple stays."""
+        """Return True to keep the tuple."""
         return bool(self._condition(tup))
 
 
 class One(Function):
-    """Emits the one tuple, a list of values, that a function gives."""
+    """Emits the tuple, a list of values, that a function returns."""
 
     def __init__(self, function: Callable[[TridentTuple], Sequence[Any]]) -> None:
         self._function = function
@@ -35,7 +35,7 @@ class One(Function):
 
 
 class Many(Function):
-    """Emits each of the tuples that a function gives."""
+    """Emits each of the tuples that a function returns."""
 
     def __init__(self, function: Callable[[TridentTuple], Sequence[Sequence[Any]]]) -> None:
         self._function = function
@@ -47,5 +47,5 @@ class Many(Function):
 
 
 def name_of(operation: object) -> str:
-    """What an operation is called in messages."""
+    """Return the name of an operation in messages."""
     return str(getattr(operation, "__name__", type(operation).__name__))

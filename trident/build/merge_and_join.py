@@ -1,4 +1,4 @@
-"""Several streams as one: merged or joined, their fields checked."""
+"""Merges and joins streams, and checks their fields."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _WIDER: tuple[tuple[type[DataType], ...], ...] = (
     (ByteType, ShortType, IntegerType, LongType),
     (FloatType, DoubleType),
 )
-"""Types of numbers that Spark compares as the wider one, without loss."""
+"""Number types that Spark compares as the wider one, without loss."""
 
 
 def merge_node(nodes: Sequence[Node]) -> MergeNode:
-    """All tuples of several streams with the same fields and types.
+    """Make the node of all tuples of several streams with the same fields and types.
 
     Raises:
         TopologyError: the fields differ, or the streams come from different spouts.
@@ -40,7 +40,7 @@ def merge_node(nodes: Sequence[Node]) -> MergeNode:
     ours = [(field.name, field.dataType) for field in first]
     for other in nodes[1:]:
         if ours != [(field.name, field.dataType) for field in other.schema]:
-            msg = f"merge: the fields differ: {_said(first)} and {_said(other.schema)}; project or map first"
+            msg = f"merge: the fields differ: {_said(first)} and {_said(other.schema)}. Use project or map first"
             raise TopologyError(msg)
     if len({spout for node in nodes for spout in node.spouts}) > 1:
         raise TopologyError(_several_spouts("merge"))
@@ -50,17 +50,17 @@ def merge_node(nodes: Sequence[Node]) -> MergeNode:
 def join_node(
     ours: Node, fields: Names, theirs: Node, other_fields: Names, new: Names | None, how: str
 ) -> JoinNode:
-    """The tuples of two streams that have the same values in some fields.
+    """Make the node of the tuples of two streams that have the same values in some fields.
 
     Raises:
-        TopologyError: the fields do not fit together, `how` is unknown, or the streams come from different spouts.
+        TopologyError: the fields do not match, `how` is unknown, or the streams come from different spouts.
     """
     if how not in _HOW:
-        msg = f"join: how is one of {', '.join(_HOW)}, not {how!r}"
+        msg = f"join: how={how!r} is unknown. Choose one of {', '.join(_HOW)}"
         raise TopologyError(msg)
     left, right = chosen(fields, ours.schema, "join"), chosen(other_fields, theirs.schema, "join")
     if len(left) != len(right) or not left:
-        msg = f"join: {len(left)} fields on {len(right)} fields"
+        msg = f"join: {len(left)} fields cannot be joined on {len(right)} fields. Name as many on both sides"
         raise TopologyError(msg)
     if len({spout for node in (ours, theirs) for spout in node.spouts if spout.in_batches}) > 1:
         raise TopologyError(_several_spouts("join"))
@@ -72,7 +72,9 @@ def join_node(
     names = [field.name for field in kinds] if new is None else list(new_fields(new, "join").names)
     if len(names) != len(kinds) or len({name.casefold() for name in names}) != len(names):
         said = ", ".join(names)
-        msg = f"join: {len(kinds)} fields come out and need as many different names, `new`; there are {said}"
+        msg = (
+            f"join: the {len(kinds)} resulting fields need as many different names in `new`; there are {said}"
+        )
         raise TopologyError(msg)
     schema = StructType()
     for name, kind in zip(names, kinds, strict=True):
@@ -82,15 +84,15 @@ def join_node(
 
 
 def _key(ours: StructField, theirs: StructField) -> StructField:
-    """The field that two fields become that are joined on."""
+    """Return the common field of two joined fields."""
     left, right = ours.dataType, theirs.dataType
     for kinds in _WIDER:
         if isinstance(left, kinds) and isinstance(right, kinds):
             return StructField(ours.name, max(left, right, key=lambda kind: kinds.index(type(kind))))
     if left.simpleString() != right.simpleString():
         msg = (
-            f"join: {ours.name!r} is {left.simpleString()} and {theirs.name!r} {right.simpleString()}, so none would "
-            "be equal, or not as you expect: make them alike with map or transform"
+            f"join: {ours.name!r} is {left.simpleString()} and {theirs.name!r} {right.simpleString()}, so none "
+            "would be equal, or not as you expect. Convert one with map or transform"
         )
         raise TopologyError(msg)
     return ours
@@ -102,6 +104,7 @@ def _said(schema: StructType) -> str:
 
 def _several_spouts(what: str) -> str:
     return (
-        f"{what}: the streams come from different spouts, which have batches of their own. Read several Kinesis "
-        "streams as one spout (streamName with several names), or let one stream update a state that the other queries"
+        f"{what}: the streams come from different spouts, which have their own batches. Read several Kinesis "
+        "streams as one spout (streamName with several names), or let one stream update a state that the other "
+        "queries"
     )

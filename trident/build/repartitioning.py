@@ -1,4 +1,4 @@
-"""How a stream's tuples come to partitions."""
+"""The calls that distribute a stream's tuples over partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Groupings"]
 
 
 class Groupings(ABC):
-    """The calls that move tuples: each gives a new stream."""
+    """The calls that move tuples: each returns a new stream."""
 
     __slots__ = ()
 
@@ -21,17 +21,17 @@ class Groupings(ABC):
 
     @abstractmethod
     def _of(self, node: Node) -> Self:
-        """The stream of a node."""
+        """Return the stream of a node."""
 
     def shuffle(self) -> Self:
-        """Spread the tuples evenly."""
+        """Distribute the tuples evenly."""
         return self._repartition(Grouping.SHUFFLE)
 
     def partition_by(self, fields: Names) -> Self:
         """Bring the tuples with the same values in these fields to one partition."""
         names = chosen(fields, self.node.schema, "partition_by")
         if not names:
-            msg = "partition_by: no fields; global_() brings all tuples together"
+            msg = "partition_by: there are no fields. Name some, or use global_() for one partition"
             raise TopologyError(msg)
         return self._repartition(Grouping.FIELDS, names)
 
@@ -40,22 +40,23 @@ class Groupings(ABC):
         return self._repartition(Grouping.GLOBAL)
 
     def broadcast(self) -> Self:
-        """Bring every tuple to every partition: `parallelism_hint` of them, or as many as Spark runs side by side."""
+        """Bring every tuple to every partition: `parallelism_hint` of them, or as many as Spark runs in parallel."""
         return self._repartition(Grouping.BROADCAST)
 
     def parallelism_hint(self, partitions: int) -> Self:
-        """How many partitions the last grouping before here makes.
+        """Set the number of partitions of the last grouping before this call.
 
         Raises:
-            TopologyError: there is none: the spout's own tasks run the stream, and its options say how many.
+            TopologyError: there is none: the spout's own tasks run the stream, and its options set their number.
         """
         node = self.node
         while len(node.parents) == 1 and not isinstance(node, RepartitionNode):
             node = node.parents[0]
         if not isinstance(node, RepartitionNode) or node.grouping is Grouping.GLOBAL or partitions < 1:
             msg = (
-                f"parallelism_hint({partitions}): at least 1, and after a grouping. This stream runs in the spout's "
-                "own tasks (its options maxPartitions and shardsPerTask say how many): call shuffle() first"
+                f"parallelism_hint({partitions}) needs at least 1, after a grouping. This stream runs in the "
+                "spout's own tasks (its options maxPartitions and shardsPerTask set their number). Call "
+                "shuffle() first"
             )
             raise TopologyError(msg)
         node.partitions = partitions

@@ -1,4 +1,4 @@
-"""What a store must be able to do to keep a map state: two methods, and two more to keep late tasks out."""
+"""The interfaces of a store for map states: two methods, and two more to keep late tasks out."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
 V = TypeVar("V")
 
 Version = Any
-"""What a read saw under a key, for a store to compare: its own token, or the bytes themselves."""
+"""The version of a value that a read returned, for a store to compare: a token, or the bytes themselves."""
 
 Change = Callable[[slice, list[Any]], tuple[Sequence[Any], Collection[int]]]
-"""(some of the keys, what stands under them) -> what is to stand there, and which of these, from 0, stay as they are.
+"""(some of the keys, their values) -> the new values, and the indexes from 0 of unchanged ones.
 
-A value of None removes its key. It may be called again for keys that it has seen, with what then stands there.
+A value of None removes its key. It may be called again for the same keys, with their newer values.
 """
 
 
@@ -40,7 +40,7 @@ class _Lost:
 
 
 LOST: Final = _Lost()
-"""In the place of a version: the key was not written, another writer had changed it."""
+"""Returned instead of a version: the key was not written, because another writer had changed it."""
 
 
 class _Unread:
@@ -51,66 +51,66 @@ class _Unread:
 
 
 UNREAD: Final = _Unread()
-"""In the place of a version: the key was written, and only a read can tell its version."""
+"""Returned instead of a version: the key was written, but only a read can return its version."""
 
 
 class BackingMap(ABC, Generic[V]):
-    """A store under a map state. What it keeps is an `OpaqueValue`, a `TransactionalValue` or the plain value.
+    """A store under a map state. Its values are `OpaqueValue`s, `TransactionalValue`s or plain values.
 
-    These two methods are enough for exactly-once as long as no late task writes; see `VersionedBackingMap`.
+    These two methods suffice for exactly-once as long as no late task writes; see `VersionedBackingMap`.
     """
 
     @abstractmethod
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:
-        """What is kept under each key, in order; None where there is nothing. A key can come more than once."""
+        """Return the value of each key, in order; None for none. A key can occur more than once."""
 
     @abstractmethod
     def multi_put(self, keys: Sequence[Key], values: Sequence[V]) -> None:
-        """Keep a value under each key, durably on return. A call that raises may have written some of them."""
+        """Store a value for each key, durably on return. A call that raises an error may have written some of them."""
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
-        """Forget each key. Override where the store can; None is what nothing reads as."""
+        """Remove each key. Override it if the store can remove; None reads like a missing key."""
         self.multi_put(keys, [None] * len(keys))  # type: ignore[list-item]
 
     def begin_batch(self, txid: int | None) -> None:
-        """The reads and writes of a batch, or of its replay, follow."""
+        """Begin the reads and writes of a batch, or of its replay."""
         return
 
     def end_batch(self, txid: int | None) -> None:
-        """The batch is over; for a store that does not write before."""
+        """End the batch; for stores that write only then."""
         return
 
 
 class VersionedBackingMap(BackingMap[V]):
-    """A store that replaces a value only while it is still the one that was read."""
+    """A store that replaces a value only if it has not changed since it was read."""
 
     @abstractmethod
     def multi_get_versioned(self, keys: Sequence[Key]) -> tuple[list[V | None], list[Version]]:
-        """What is kept under each key, and its version; there is one for nothing, too. A key can come twice."""
+        """Return the value of each key and its version; a missing key also has one. A key can occur twice."""
 
     @abstractmethod
     def multi_compare_and_set(
         self, keys: Sequence[Key], values: Sequence[V | None], versions: Sequence[Version]
     ) -> list[Version]:
-        """Keep a value under each key that still has the version given, each key by itself; None removes it.
+        """Store a value for each key that still has the given version, each key separately; None removes it.
 
         Returns:
             For each key its new version, or `LOST`: then the key was not written. After a failed connection a key
-            can be `LOST` to this call's own first try, so who gets it reads again before deciding.
+            can be `LOST` to this call's own first try, so the caller must read again before it decides.
         """
 
     def multi_exchange(self, keys: Sequence[Key], change: Change) -> list[Version]:
-        """Read, change and compare and set; a store may have read the next keys while it writes the ones before.
+        """Read, change, and compare and set; a store may read the next keys while it writes the previous ones.
 
         Returns:
-            As of `multi_compare_and_set`; `UNREAD` where the store does not say. After an error some keys may have
-            been written.
+            As of `multi_compare_and_set`; `UNREAD` if the store does not return it. After an error some keys may
+            have been written.
         """
         return at_once(self, keys, *self.multi_get_versioned(keys), change)
 
 
 class _Unversioned(VersionedBackingMap[V]):
-    """A store of two methods: it writes always."""
+    """An adapter for a store of two methods: it always writes."""
 
     def __init__(self, backing: BackingMap[V]) -> None:
         self._backing = backing
@@ -152,7 +152,7 @@ def at_once(
     versions: Sequence[Version],
     change: Change,
 ) -> list[Version]:
-    """Change and write all of what was read."""
+    """Change and write all values read."""
     news, left = change(slice(0, len(keys)), values)
     if not left:
         return backing.multi_compare_and_set(keys, news, versions)
@@ -168,12 +168,12 @@ def at_once(
 
 
 def lost_of(written: Sequence[Version]) -> list[int]:
-    """The positions that were not written; nearly always none, which takes no look at each."""
+    """Return the positions that were not written; nearly always none, which is found without a look at each."""
     if _Lost not in set(map(type, written)):
         return []
     return [i for i, version in enumerate(written) if version is LOST]
 
 
 def versioned(backing: BackingMap[V]) -> VersionedBackingMap[V]:
-    """The store itself, or one of two methods that stands for it and never loses."""
+    """Return the store itself, or an adapter of its two methods that never loses."""
     return backing if isinstance(backing, VersionedBackingMap) else _Unversioned(backing)

@@ -1,4 +1,4 @@
-"""A batch reads what it wrote itself."""
+"""Lets a batch read its own writes."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Reads(Generic[V]):
-    """What was read: `cached` are the positions whose key this batch has written before."""
+    """The values read: `cached` are the positions whose key this batch has written before."""
 
     values: list[V | None]
     cached: frozenset[int] = frozenset()
 
 
 class CachedBatchReadsMap(Generic[V]):
-    """Remembers what a batch has written, from its beginning to its end; those keys are not read again.
+    """Caches the writes of a batch, from its beginning to its end; those keys are not read again.
 
-    What counts as cached decides the truth tables: a value of this very txid that this attempt wrote is built upon, one
-    that an earlier attempt wrote is skipped (transactional) or gone back behind (opaque).
+    The truth tables depend on `cached`: an update builds on a value of the same txid that this attempt wrote; one
+    that an earlier attempt wrote is skipped (transactional) or reverted (opaque).
     """
 
     def __init__(self, backing: BackingMap[V]) -> None:
         self._backing = versioned(backing)
         self._written: dict[Key, tuple[V | None, Version]] = {}
-        # Most batches write each key once, and read none of them again.
+        # Most batches write each key once and do not read it again.
         self._unread: list[tuple[Sequence[Key], Sequence[V | None], Sequence[Version]]] = []
 
     def begin_batch(self, txid: int | None) -> None:
@@ -55,7 +55,7 @@ class CachedBatchReadsMap(Generic[V]):
         self._forget()
 
     def multi_get(self, keys: Sequence[Key]) -> Reads[V]:
-        """What stands under each key: for this batch's own from memory, for the others from the store."""
+        """Return the value of each key: its own writes from memory, the others from the store."""
         cached = self._cached(keys)
         if cached:
             return Reads(self._mixed(keys, cached)[0], cached)
@@ -64,14 +64,14 @@ class CachedBatchReadsMap(Generic[V]):
     def multi_exchange(
         self, keys: Sequence[Key], change: Callable[[slice, Reads[V]], tuple[Sequence[Any], Collection[int]]]
     ) -> list[int]:
-        """Read, change and write, and remember what was written: after the store has it, never before.
+        """Read, change and write, and cache the writes: after the store has them, never before.
 
         Args:
-            keys: each of them once.
+            keys: without duplicates.
             change: see `trident.maps.backing.Change`.
 
         Returns:
-            The positions that lost to another writer and are to be computed again.
+            The positions that lost to another writer and must be computed again.
         """
         cached = self._cached(keys)
         values: list[Any] = [None] * len(keys)
@@ -136,7 +136,7 @@ class CachedBatchReadsMap(Generic[V]):
         written: list[Version],
         lost: list[int],
     ) -> list[int]:
-        """Who lost may have lost to itself, its first try's answer having been lost: then it has won."""
+        """Count a lost write as a success if it lost to its own earlier attempt, whose reply never arrived."""
         found, now = self._backing.multi_get_versioned([keys[i] for i in lost])
         still = []
         for i, value, version in zip(lost, found, now, strict=True):
@@ -149,7 +149,7 @@ class CachedBatchReadsMap(Generic[V]):
         return still
 
     def multi_forget(self, keys: Sequence[Key], stale: Callable[[list[V | None]], Sequence[bool]]) -> None:
-        """Remove the keys whose value is `stale`, unless another writer changes them meanwhile."""
+        """Remove the keys whose value is `stale`, unless another writer changes them in the meantime."""
         values, versions = self._backing.multi_get_versioned(keys)
         chosen = [i for i, old in enumerate(stale(values)) if old]
         if chosen:
@@ -160,6 +160,6 @@ class CachedBatchReadsMap(Generic[V]):
 
 def _side_by_side(key: Key) -> ConflictError:
     return ConflictError(
-        f"key {key!r} was changed by another writer after this batch had written it: two attempts at one batch run "
-        "side by side; the newer one begins again"
+        f"another writer changed key {key!r} after this batch had written it: two attempts at one batch run at "
+        "the same time. Nothing is to be done: the newer one begins again"
     )

@@ -1,4 +1,4 @@
-"""The keys that come often are not read again."""
+"""Caches the values of frequent keys."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ __all__ = ["CachedMap", "Remembered"]
 V = TypeVar("V")
 
 Remembered = OrderedDict[Key, tuple[V | None, Version]]
-"""What stood under each key, used last at the end."""
+"""The value of each key, the last used at the end."""
 
 
 class CachedMap(VersionedBackingMap[V], Generic[V]):
-    """Remembers the values of the keys used last; also that there was none.
+    """Remembers the values of the last used keys, and that a key had none.
 
-    It is written after the store, never before, and forgets what a failed write may have changed. When another task
-    takes over its keys it goes stale: over a store with versions an update notices that and reads again, a query does
-    not. Over a store of two methods an update would not notice either, so keep one writer per key there.
+    It is updated after the store, never before, and forgets keys that a failed write may have changed. If another
+    task takes over its keys, it becomes stale: over a store with versions an update notices that and reads again, a
+    query does not. Over a store of two methods an update does not notice it either, so keep one writer per key
+    there.
 
     Args:
         backing: the store.
-        size: how many keys are remembered.
-        shared: what is remembered, for several objects of a process, one after the other. Then only updates that
-            compare use it: what is read by itself may be what another process has changed since, so the store is asked.
+        size: the number of remembered keys.
+        shared: the memory of several objects of a process, one after the other. Then only updates that compare use
+            it: another process may have changed a value since, so plain reads go to the store.
 
     Raises:
         StateOptionsError: `size` is below 1.
@@ -37,7 +38,7 @@ class CachedMap(VersionedBackingMap[V], Generic[V]):
 
     def __init__(self, backing: BackingMap[V], size: int, shared: Remembered[V] | None = None) -> None:
         if size < 1:
-            msg = f"a cache of {size} keys cannot be: give it 1 or more, or leave it out"
+            msg = f"a cache of {size} keys is not possible. Give 1 or more, or omit it"
             raise StateOptionsError(msg)
         self._backing = versioned(backing)
         self._size = size
@@ -67,7 +68,7 @@ class CachedMap(VersionedBackingMap[V], Generic[V]):
         return [value for value, _ in pairs], [version for _, version in pairs]
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[V]) -> None:
-        """See `BackingMap.multi_put`. The store's new versions are not known, so the keys are forgotten."""
+        """See `BackingMap.multi_put`. The store's new versions are unknown, so the keys are forgotten."""
         self._forget(keys)
         self._backing.multi_put(keys, values)
 

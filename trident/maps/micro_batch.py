@@ -1,4 +1,4 @@
-"""Requests of a size that a store takes."""
+"""Limits the size of requests to a store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ V = TypeVar("V")
 
 
 class MicroBatchBackingMap(VersionedBackingMap[V], Generic[V]):
-    """Splits what is read and written into requests of at most so many keys; 0 asks for the whole batch at once."""
+    """Splits reads and writes into requests with a maximum number of keys; 0: the whole batch at once."""
 
     def __init__(
         self, backing: BackingMap[V], max_multi_get_batch_size: int = 0, max_multi_put_batch_size: int = 0

@@ -1,4 +1,4 @@
-"""No more than the value: a replay counts again."""
+"""The non-transactional map: stores only the value, so a replay counts again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class NonTransactionalMap(RemovableMapState[T]):
-    """Keeps plain values: at least once."""
+    """Keeps plain values: at-least-once."""
 
     def __init__(self, backing: BackingMap[Any]) -> None:
         self._backing = backing
@@ -60,7 +60,7 @@ class NonTransactionalMap(RemovableMapState[T]):
         return news
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[T | None]) -> None:
-        """See `MapState.multi_put`; of a key that comes twice the last value stays."""
+        """See `MapState.multi_put`; for a key that occurs twice the last value wins."""
         last = dict(zip(keys, values, strict=True))
         if last:
             self._backing.multi_put(list(last), list(last.values()))

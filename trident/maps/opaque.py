@@ -1,4 +1,4 @@
-"""Exactly once even if a replayed batch holds other records."""
+"""The opaque map: exactly-once even if a replayed batch holds other records."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class OpaqueMap(TransactionMap[T]):
 
 
 def _before(stored: Sequence[OpaqueValue[T] | None], txid: int | None) -> list[T | None]:
-    """What each key held before the batch; at once where all is of older ones."""
+    """Return the value of each key before the batch; all at once if all are of older batches."""
     if type(None) not in set(map(type, stored)):
         held: set[int | None] = {one.txid for one in stored}  # type: ignore[union-attr]
         if txid is None or all(one is None or one < txid for one in held):

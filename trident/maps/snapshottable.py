@@ -1,4 +1,4 @@
-"""A global aggregate is a map of one key."""
+"""Makes a global aggregate of a map: it has one key."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 class SnapshottableMap(RemovableMapState[T], Snapshottable[T]):
-    """A map state that is a snapshottable, too: its value stands under one fixed key.
+    """A map state that is also a snapshottable: its value has one fixed key.
 
     Args:
         state: the map.
-        key: of the value.
+        key: the key of the value.
     """
 
     def __init__(self, state: TransactionMap[T] | NonTransactionalMap[T], key: Key) -> None:

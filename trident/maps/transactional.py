@@ -1,4 +1,4 @@
-"""Exactly once if a replayed batch holds the same records."""
+"""The transactional map: exactly-once if a replayed batch holds the same records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class TransactionalMap(TransactionMap[T]):
-    """Keeps `TransactionalValue`s: what the batch has updated before is skipped.
+    """Keeps `TransactionalValue`s: skips keys that the batch has already updated.
 
     | stored | batch x | result | stored after |
     |---|---|---|---|

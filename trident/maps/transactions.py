@@ -1,4 +1,4 @@
-"""What transactional and opaque maps have in common: read, compute, replace exactly what was read, or do it again."""
+"""The base of transactional and opaque maps: read, compute, replace exactly the value read, or repeat."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Apply", "Removals", "TransactionMap", "own"]
 T = TypeVar("T")
 
 _ROUNDS = 10
-"""A key is contended only while a late task of an older attempt runs, so the second round nearly always wins."""
+"""The limit of rounds: only a late task of an older attempt competes for a key, so the second nearly always wins."""
 
 Apply = Callable[[Sequence[int], list[Any]], list[Any]]
-"""(positions, the values they start from) -> the new values."""
+"""(positions, their old values) -> the new values."""
 
 
 Removals = dict[Key, int | None]
-"""The keys that were removed and still stand in the store, each with the batch that did it."""
+"""The removed keys that are still in the store, each with the batch that removed it."""
 
 
 class TransactionMap(RemovableMapState[T]):
@@ -33,7 +33,7 @@ class TransactionMap(RemovableMapState[T]):
 
     Args:
         backing: the store.
-        removed: shared by the states of several batches, where each has a new one.
+        removed: shared by the states of several batches, if each batch has a new state.
     """
 
     def __init__(self, backing: BackingMap[Any], removed: Removals | None = None) -> None:
@@ -44,26 +44,26 @@ class TransactionMap(RemovableMapState[T]):
 
     @abstractmethod
     def _visible(self, reads: Reads[Any]) -> list[T | None]:
-        """The value of each key that was read."""
+        """Return the visible value of each key that was read."""
 
     @abstractmethod
     def _next(
         self, reads: Reads[Any], apply: Apply, *, overwrite: bool
     ) -> tuple[list[Any], Collection[int], list[T | None]]:
-        """What an update makes of what was read; `overwrite`: it does not depend on what was there.
+        """Return the result of an update of the values read; `overwrite`: it does not depend on them.
 
         Returns:
-            What to store at each position; the positions that stay as they are; the new values.
+            The stored values of all positions; the unchanged positions; the new values.
         """
 
     def begin_commit(self, txid: int | None) -> None:
-        """The updates of a batch follow; what a failed attempt remembered is forgotten."""
+        """Begin the updates of a batch; the memory of a failed attempt is dropped."""
         self._reads.begin_batch(txid)
         self._txid, self._broken = txid, False
         self._drop_removed(txid)
 
     def commit(self, txid: int | None) -> None:
-        """The batch is over.
+        """End the batch.
 
         Raises:
             BrokenBatchError: one of its updates failed.
@@ -110,8 +110,8 @@ class TransactionMap(RemovableMapState[T]):
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """See `RemovableMapState.multi_remove`.
 
-        A null takes the value's place, as a replay needs what it replaced. The next batch that begins in this
-        process drops the key from the store; a null that a crash leaves behind reads as nothing.
+        A null replaces the value, because a replay needs the previous one. The next batch in this process removes
+        the key from the store; a null left by a crash reads as nothing.
         """
         self._update(keys, lambda at, _: [None] * len(at), overwrite=True)
         self._removed.update(dict.fromkeys(keys, self._txid))
@@ -120,7 +120,7 @@ class TransactionMap(RemovableMapState[T]):
         self._check_whole()
         if not len(keys):
             return []
-        # A tuple: they are remembered with what was written, and the caller's list may change.
+        # A tuple: it is cached with the write, and the caller's list may change.
         keys = tuple(keys)
         with self._breaking():
             if len(set(keys)) == len(keys):
@@ -149,13 +149,13 @@ class TransactionMap(RemovableMapState[T]):
 
         finals = self._rounds(list(where), apply_all, overwrite=overwrite)
         for group, final in enumerate(finals):
-            # A group that was skipped is stored with all its updates; what was between them is not known.
+            # A skipped group is stored with all its updates; the intermediate values are unknown.
             for i in groups[group][-1:] if group in applied else groups[group]:
                 results[i] = final
         return results
 
     def _rounds(self, keys: Sequence[Key], apply: Apply, *, overwrite: bool) -> list[T | None]:
-        """Read, compute and write until no key was lost to another writer."""
+        """Read, compute and write until no key is lost to another writer."""
         results: list[T | None] = [None] * len(keys)
         at: Sequence[int] = range(len(keys))
 
@@ -199,30 +199,33 @@ class TransactionMap(RemovableMapState[T]):
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
-        """After an update that failed halfway nobody knows which keys hold it: only a new beginning helps."""
+        """After an update that failed halfway it is unknown which keys hold it: only a new begin_commit helps."""
         self._broken = True
         yield
         self._broken = False
 
     def _check_whole(self) -> None:
         if self._broken:
-            msg = f"an update of batch {self._txid} failed before, so the batch cannot go on: begin_commit it again"
+            msg = (
+                f"an update of batch {self._txid} has failed, so the batch cannot continue. Call begin_commit "
+                "again"
+            )
             raise BrokenBatchError(msg)
 
 
 def _is_over(batch: int | None, txid: int | None) -> bool:
-    """Whether no replay of a batch can come once `txid` has begun."""
+    """Return True if no replay of a batch can come once `txid` has begun."""
     return batch is None or (txid is not None and batch < txid)
 
 
 def _check_one_each(call: str, keys: Sequence[Key], others: Sequence[Any], named: str) -> None:
     if len(keys) != len(others):
-        msg = f"{call} got {len(keys)} keys and {len(others)} {named}: one for each key"
+        msg = f"{call} got {len(keys)} keys and {len(others)} {named}. Give one for each key"
         raise ValueError(msg)
 
 
 def _shifted(apply: Apply, at: Sequence[int]) -> Apply:
-    """Positions of a part of a round as those of the call."""
+    """Map the positions of a part of a round to those of the call."""
     return lambda inner, bases: apply(at if len(inner) == len(at) else [at[i] for i in inner], bases)
 
 
@@ -230,5 +233,5 @@ _ATOMS = frozenset({type(None), bool, int, float, str, bytes})
 
 
 def own(bases: list[Any]) -> list[Any]:
-    """Values that an updater may change in place: what it starts from is stored again, as what came before."""
+    """Copy values that an updater may change in place: the old value is stored again, as the previous one."""
     return bases if _ATOMS.issuperset(map(type, bases)) else copy.deepcopy(bases)

@@ -1,4 +1,4 @@
-"""What a state keeps under a key so that a replayed batch counts once.
+"""The stored form of a state's value, such that a replayed batch counts once.
 
 The two truth tables of Trident (`org.apache.storm.trident.state`: `TransactionalValue`, `OpaqueValue`), with two
 corrections: an update with a txid below the stored one is refused by both, and a txid of None, which stands for a
@@ -21,16 +21,16 @@ T = TypeVar("T")
 class TransactionalValue(
     msgspec.Struct, Generic[T], array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
-    """`[txid, value]`: the batch that wrote last, and what it wrote. Exact if a replay has the same records."""
+    """`[txid, value]`: the batch that wrote last, and its value. Exact if a replay has the same records."""
 
     txid: int | None
     value: T | None
 
     def is_of(self, txid: int | None) -> bool:
-        """Whether `value` holds what batch `txid` adds, so that its update is skipped.
+        """Return True if `value` includes batch `txid`, so that its update is skipped.
 
         Raises:
-            StaleTransactionError: `txid` is older than what is stored.
+            StaleTransactionError: `txid` is older than the stored one.
         """
         if txid is None or self.txid is None:
             return False
@@ -42,7 +42,7 @@ class TransactionalValue(
 class OpaqueValue(
     msgspec.Struct, Generic[T], array_like=True, frozen=True, forbid_unknown_fields=True, gc=False
 ):
-    """`[txid, current, previous]`: the batch that wrote last, what it wrote, and what it started from.
+    """`[txid, current, previous]`: the batch that wrote last, its value, and the previous value.
 
     Exact even if a replay has other records: it starts again from `previous`.
     """
@@ -52,10 +52,10 @@ class OpaqueValue(
     previous: T | None
 
     def get(self, txid: int | None) -> T | None:
-        """The value from before batch `txid`: what its update starts from, in the first attempt and in a replay.
+        """Return the value from before batch `txid`: the start of its update, in the first attempt and in a replay.
 
         Raises:
-            StaleTransactionError: `txid` is older than what is stored.
+            StaleTransactionError: `txid` is older than the stored one.
         """
         if txid is None or self.txid is None or self.txid < txid:
             return self.current
@@ -64,17 +64,17 @@ class OpaqueValue(
         raise _stale(txid, self.txid)
 
     def update(self, txid: int | None, value: Any) -> OpaqueValue[T]:
-        """What to store when batch `txid` sets `value`.
+        """Return the value to store when batch `txid` sets `value`.
 
         Raises:
-            StaleTransactionError: `txid` is older than what is stored.
+            StaleTransactionError: `txid` is older than the stored one.
         """
         return OpaqueValue(txid, value, self.get(txid))
 
 
 def _stale(txid: int, stored: int) -> StaleTransactionError:
     return StaleTransactionError(
-        f"batch {txid} is behind the state, which holds batch {stored}: not written. A late task of an "
-        "older run does this, and is right to stop. If this is the query's newest run, its txids have gone back: "
-        "it reads another application's state, or its ZooKeeper data was lost; use a new state or restore them"
+        f"batch {txid} is older than batch {stored} in the state; nothing was written. For a late task of an "
+        "older run this is normal. If this is the query's newest run, its txids have gone back: it reads another "
+        "application's state, or its ZooKeeper data was lost; use a new state, or restore the data"
     )

@@ -1,1 +1,1 @@
-"""Running a topology: a batch is judged, then applied to the states."""
+"""The run of a topology: a batch is judged, then applied to the states."""

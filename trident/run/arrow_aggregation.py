@@ -1,8 +1,8 @@
-"""Partial results of the aggregators that Spark knows, made where the tuples are.
+"""Partial results of the aggregators that Spark has, computed in the workers of the tuples.
 
-Tuples that come out of a Python worker are many, and each costs on its way through the JVM and its shuffle. Here they
-are put together in that same worker, in Arrow, so that what leaves it is one row a group, or few. For a state, the
-worker that updates it puts those of all workers together; for other aggregations Spark does.
+A Python worker makes many tuples, and each has a cost in the JVM and its shuffle. Here they are aggregated in the
+same worker, in Arrow, so that it returns one row a group, or few. For a state, the worker that updates it combines
+the rows of all workers; for other aggregations Spark does.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from kinesis_trident.trident.errors import OperationError
 __all__ = ["Partials", "partials_of"]
 
 _TUPLES = 16 << 20
-"""Bytes of tuples that are aggregated at once."""
+"""The bytes of tuples that are aggregated at once."""
 
 _GROUPS = 32 << 20
-"""Bytes of groups that a task holds: with more, it gives what it has, and begins anew."""
+"""The bytes of groups that a task holds: with more, it yields them and starts again."""
 
 _WORTH = 0.8
-"""With more groups a tuple than this, putting them together costs more than it saves."""
+"""With more groups per tuple than this, aggregation costs more than it saves."""
 
 _WIDE = pa.decimal128(38, 0)
-"""Holds the sum of as many whole numbers as there can be."""
+"""A type for the sum of any possible number of whole numbers."""
 
 _WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _KEYS = (*_WHOLE, T.StringType, T.BinaryType, T.BooleanType, T.DateType, T.DecimalType)
@@ -40,12 +40,12 @@ _EXACT = {
     "min": (*_WHOLE, T.DateType),
     "max": (*_WHOLE, T.DateType),
 }
-"""Of these types Arrow gives what Spark does. Of fractions it would not: Spark's greatest number is NaN."""
+"""For these types Arrow's results equal Spark's. For fractions they do not: Spark's greatest number is NaN."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partials:
-    """Puts tuples together: one row a group and `value` for a count, a sum, a least or a greatest one.
+    """Aggregates tuples: one row a group, with `value` for a count, a sum, a minimum or a maximum.
 
     `reads` is the field that is aggregated, None for a count. `fields` are those of the group and the partial result.
     """
@@ -57,16 +57,16 @@ class Partials:
 
     @property
     def schema(self) -> pa.Schema:
-        """`fields` as Arrow has them."""
+        """`fields` as an Arrow schema."""
         return arrow(self.fields)
 
     @property
     def wanted(self) -> set[str]:
-        """The fields that are read."""
+        """Return the fields that are read."""
         return {*self.keys, *([] if self.reads is None else [self.reads])}
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The groups; one may come several times."""
+        """Yield the groups; one may occur several times."""
         groups: list[pa.Table] = []
         taken = given = 0
         chunks = _chunks(batches)
@@ -86,17 +86,17 @@ class Partials:
             yield from _batches([self._single(chunk)])
 
     def merged(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row a group, of partial results that are all there are of it; nothing for a group of nothing but nulls.
+        """Yield one row a group from all its partial results; nothing for a group with only nulls.
 
         Raises:
-            OperationError: a sum is greater than its type holds.
+            OperationError: a sum is too large for its type.
         """
         groups: list[pa.Table] = []
         held = least = 0
         for chunk in _chunks(batches):
             groups.append(chunk)
             held += chunk.nbytes
-            # Together when they have doubled: each row is put together a few times, however many workers gave it.
+            # Aggregate when they have doubled: each row is aggregated a few times, for any number of workers.
             if held > max(_GROUPS, 2 * least):
                 groups = self._together(groups)
                 held = least = sum(table.nbytes for table in groups)
@@ -105,7 +105,7 @@ class Partials:
             yield from _batches([whole.filter(pc.is_valid(whole.column(-1)))])
 
     def _whole(self, tables: list[pa.Table]) -> pa.Table:
-        """One row a group: exact also where a sum might not fit."""
+        """Return one row a group: exact even if a sum might not fit."""
         table, kind = pa.concat_tables(tables), self.schema.types[-1]
         if self._fits(table):
             return self._grouped(table)
@@ -116,12 +116,12 @@ class Partials:
         try:
             sums = groups.column(value).cast(kind)
         except pa.ArrowInvalid as error:
-            msg = f"the sum of a group is greater than {kind} holds: {error}"
+            msg = f"the sum of a group is too large for {kind}: {error}. Cast the field to a wider type"
             raise OperationError(msg) from error
         return groups.set_column(value, self.schema.field(value), sums)
 
     def _single(self, tuples: pa.Table) -> pa.Table:
-        """Each tuple as the partial result that it is by itself."""
+        """Return each tuple as a partial result."""
         columns = [tuples.column(key) for key in self.keys]
         columns += [pa.repeat(1, tuples.num_rows) if self.reads is None else tuples.column(self.reads)]
         return pa.table(
@@ -130,14 +130,14 @@ class Partials:
         )
 
     def _together(self, tables: list[pa.Table]) -> list[pa.Table]:
-        """The tables as one with one row a group; or as they are, where a sum might not fit."""
+        """Combine the tables into one with one row a group; or return them unchanged if a sum might not fit."""
         if not tables:
             return []
         table = pa.concat_tables(tables)
         return [self._grouped(table)] if self._fits(table) else tables
 
     def _fits(self, table: pa.Table) -> bool:
-        """Whether no sum of these can leave what its type holds."""
+        """Return True if no sum of these can be too large for its type."""
         values = table.column(len(self.keys))
         if self.function not in ("count", "sum") or not pa.types.is_integer(values.type):
             return True
@@ -146,7 +146,7 @@ class Partials:
 
     def _grouped(self, table: pa.Table) -> pa.Table:
         function, value = "sum" if self.function == "count" else self.function, self.schema.names[-1]
-        # Nothing but nulls gives null. Another thread would only take a core from another task.
+        # Only nulls give null. Another thread would only take a core from another task.
         options = pc.ScalarAggregateOptions(min_count=1)
         groups = table.group_by(list(self.keys), use_threads=False).aggregate([(value, function, options)])
         return groups.select([*self.keys, f"{value}_{function}"]).rename_columns(self.schema.names)
@@ -155,7 +155,7 @@ class Partials:
 def partials_of(
     node: AggregateNode | PersistentAggregateNode, keys: tuple[str, ...], aggregator: CombinerAggregator
 ) -> Partials | None:
-    """What makes partial results; None where Spark does not know the aggregator, or Arrow does not do the same."""
+    """Return what makes partial results; None if Spark lacks the aggregator, or Arrow's results differ."""
     function, given = aggregator.in_spark, node.parents[0].schema
     if function is None:
         return None
@@ -170,7 +170,7 @@ def partials_of(
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The same rows in fewer and larger tables."""
+    """Yield the same rows in fewer and larger tables."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

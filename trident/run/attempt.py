@@ -1,9 +1,9 @@
 """One attempt at a batch of a topology: decide, then apply.
 
-First all that is tracked runs, of all branches, to its end, and where tracking ends the rows are held: for an
-aggregation that Spark knows, already aggregated, or for a state as partial results of it. What failed is left out of
-all branches alike, so they run again without it until nothing more fails; then the verdict is published, once. Only
-then are states updated, in the order in which they were declared, and what consumes their new values runs last.
+First the tracked part of all branches runs to its end, and the rows are held where tracking ends: already
+aggregated, for an aggregation that Spark has, or as partial results for a state. Failed records are excluded from
+all branches, so these run again without them until nothing more fails; then the verdict is published, once. Only
+then are states updated, in the order of their declaration, and the consumers of their new values run last.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from kinesis_trident.trident.steps.tuple_steps import TridentStep
 __all__ = ["Attempt", "BatchFacts"]
 
 _NOTHING = StructType().add("__nothing", "byte")
-"""Spark wants a column, also of a step that gives no rows."""
+"""Spark needs a column even for a step that yields no rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """What an attempt knows of its batch: `txid` is None outside of transactions."""
+    """The facts of a batch that an attempt needs: `txid` is None outside of transactions."""
 
     txid: int | None
     conf: Mapping[str, Any]
@@ -78,7 +78,7 @@ class Attempt:
     _updated: dict[Node, DataFrame] = field(default_factory=dict, init=False)
 
     def judge(self, nodes: Sequence[Node]) -> None:
-        """Run what is tracked to its end, and hold what comes out of it, or of a spout without tracking."""
+        """Run the tracked part to its end, and hold its output, or that of a spout without tracking."""
         for node in nodes:
             if node.tracked and not node.children and not isinstance(node, SpoutNode):
                 run(self._section(node, node.schema.names))
@@ -86,7 +86,7 @@ class Attempt:
                 self._held[node] = held(self._entry(node), adaptive=self._partials(node) is None)
 
     def apply(self, nodes: Sequence[Node]) -> None:
-        """Update the states in their order, then run what consumes them and whatever else has no state."""
+        """Update the states in their order, then run their consumers and all nodes without a state."""
         for node in nodes:
             if isinstance(node, UpdateNode):
                 self._update(node)
@@ -95,14 +95,14 @@ class Attempt:
                 run(self.frame(node))
 
     def release(self) -> None:
-        """Free what is held."""
+        """Free the held rows."""
         for frame in (*self._held.values(), *self._updated.values()):
             released(frame)
         self._held.clear()
         self._updated.clear()
 
     def frame(self, node: Node) -> DataFrame:
-        """The tuples of a node that is not tracked."""
+        """Return the tuples of a node that is not tracked."""
         if isinstance(node, SpoutNode):
             return self.rows.get(node, node.rows)
         if isinstance(node, UpdateNode):
@@ -112,7 +112,7 @@ class Attempt:
         return self._finished(node, self._held[node])
 
     def _entry(self, node: Node) -> DataFrame:
-        """What a node starts from: its input, already aggregated where that makes it small."""
+        """Return the start of a node: its input, already aggregated if that makes it small."""
         if isinstance(node, AggregateNode | PersistentAggregateNode):
             return self._partial(node)
         if isinstance(node, PersistNode):
@@ -137,12 +137,12 @@ class Attempt:
         keys: tuple[str, ...],
         aggregator: CombinerAggregator,
     ) -> DataFrame:
-        """One row a group, or for a state few: in its partitions, so that they need not be moved any more."""
+        """Return one row a group, or few for a state, in its partitions, so that they need not be moved again."""
         parent, partitions = node.parents[0], self._partitions(node)
         partials = self._partials(node)
         if partials is not None:
             assert self.sections is not None
-            # There are no more rows than groups to speak of: moved first, they are moved once.
+            # There are hardly more rows than groups: if moved first, they are moved only once.
             moved = by_key(self.sections.rows(parent, partials.wanted, partials), keys, partitions)
             if isinstance(node, PersistentAggregateNode):
                 return moved
@@ -153,7 +153,7 @@ class Attempt:
         return by_key(groups, keys, partitions) if isinstance(node, PersistentAggregateNode) else groups
 
     def _partials(self, node: Node) -> Partials | None:
-        """What puts the tuples of groups together where they are made; None where Spark has them first."""
+        """Return what aggregates the tuples of groups in place; None if Spark gets them first."""
         if not isinstance(node, AggregateNode | PersistentAggregateNode) or node.keys is None:
             return None
         parent, aggregator = node.parents[0], node.aggregator
@@ -175,7 +175,7 @@ class Attempt:
         return self.sections.rows(node, wanted)
 
     def _finished(self, node: Node, frame: DataFrame) -> DataFrame:
-        """What comes out of a node that has started from `frame`."""
+        """Return the output of a node that starts from `frame`."""
         if isinstance(node, TransformNode):
             with replayed(node.operation):
                 return as_declared(node.function(frame.select(*node.parents[0].schema.names)), node)
@@ -211,7 +211,7 @@ class Attempt:
     def _grouped(
         self, node: PersistentAggregateNode, frame: DataFrame, partitions: int
     ) -> tuple[DataFrame, Work]:
-        """Each group in one partition, and what its tuples do to the state."""
+        """Return the frame with each group in one partition, and the work on the state."""
         aggregator = node.aggregator
         if not isinstance(aggregator, CombinerAggregator):
             work = Reduced(node.operation, node.keys, node.inputs, aggregator)
@@ -235,9 +235,9 @@ class Attempt:
                 partitions = frame.rdd.getNumPartitions()
             work = Persisted(node.operation, node.inputs, node.updater, self.facts.conf, len(node.schema))
         else:
-            msg = f"{node.operation} updates no state"
+            msg = f"{node.operation} updates no state. This is a defect: please report it"
             raise TopologyError(msg)
-        # Nobody reads what a state without consumers emits.
+        # The output of a state without consumers is not read.
         schema = node.schema if node.children else StructType()
         driver_local = node.factory.driver_local
         update = StateUpdate(
@@ -263,23 +263,23 @@ class Attempt:
 
 
 def _is_held(parent: Node) -> bool:
-    """Whether the tuples of a node are held by what takes them: a batch is read once, and judged once."""
+    """Return True if a consumer holds the tuples of a node: a batch is read once, and judged once."""
     return parent.tracked or (isinstance(parent, SpoutNode) and parent.in_batches)
 
 
 @dataclass(frozen=True, slots=True)
 class Untracked:
-    """An operation on tuples that belong to no single record: where it fails, the batch does."""
+    """An operation on tuples that belong to no single record: its failure fails the batch."""
 
     operation: str
     step: TridentStep
     conf: Mapping[str, Any]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows.
+        """Yield the rows.
 
         Raises:
-            BatchFailedError: the operation raised for a tuple, or asked for a replay.
+            BatchFailedError: the operation failed for a tuple, or requested a replay.
         """
         with replayed(self.operation):
             self.step.prepare(self.conf)

@@ -1,4 +1,4 @@
-"""The driver's side of a topology: what it does with each batch of one spout."""
+"""The driver's side of a topology: processes each batch of one spout."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kinesis_trident.bolt.errors import BatchFailedError
-from kinesis_trident.bolt.foreach_batch import Process
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.foreach_batch import BatchHandler
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.operators import Verdict
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
@@ -32,12 +32,12 @@ NotDoneByShard = Mapping[str, Sequence[NotDone]]
 
 @dataclass(slots=True)
 class TopologyAttempts:
-    """Attempts each batch of one spout: decides about its records, publishes that, then updates the states.
+    """Attempts each batch of one spout: decides about its records, publishes the outcome, then updates the states.
 
     Args:
-        spout: whose batches they are.
-        nodes: all that is below it, in the order of declaration.
-        partitions: of state updates and groupings that have no `parallelism_hint`.
+        spout: the spout of the batches.
+        nodes: all nodes below it, in the order of declaration.
+        partitions: their number for state updates and groupings without a `parallelism_hint`.
     """
 
     spout: SpoutNode
@@ -45,12 +45,12 @@ class TopologyAttempts:
     partitions: int
     _attempts: int = field(default=0, init=False)
 
-    def __call__(self, rows: DataFrame, batch: BatchInHand, process: Process) -> None:
-        """One attempt. The outcome is published before the first state is touched, so there is nothing to return.
+    def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> None:
+        """Attempt the batch once. The outcome is published before the first state changes, so it returns None.
 
         Raises:
-            BatchFailedError: records failed under `spout=transactional`, or an executor took rows that it held
-            with it.
+            BatchFailedError: records failed under `spout=transactional`, or held rows were lost with their
+                executor.
         """
         rows = rows.withColumns({name: F.expr(sql) for name, sql in self.spout.scheme.items()})
         judge = self._judged if self.spout.tracking else self._taken_whole
@@ -63,13 +63,14 @@ class TopologyAttempts:
         except Exception as error:
             if lost(error):
                 msg = (
-                    f"batch {batch.txid}: an executor is lost, and rows that it held; the batch is read again"
+                    f"batch {batch.txid}: an executor was lost together with rows that it held; the batch is read "
+                    "again"
                 )
                 raise BatchFailedError(msg) from error
             raise
 
-    def _judged(self, rows: DataFrame, batch: BatchInHand, process: Process) -> Attempt:
-        """Run what is tracked until nothing more fails, and publish the verdict, or adopt the one there is.
+    def _judged(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> Attempt:
+        """Run the tracked part until nothing more fails, and publish the verdict, or adopt the published one.
 
         Raises:
             BatchFailedError: records failed under `spout=transactional`.
@@ -96,8 +97,8 @@ class TopologyAttempts:
                 raise
             attempt.release()
 
-    def _taken_whole(self, rows: DataFrame, batch: BatchInHand, process: Process) -> Attempt:
-        """Read the batch and publish that all of it is done, or adopt the outcome that an earlier attempt published."""
+    def _taken_whole(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> Attempt:
+        """Read the batch and publish that all of it is done, or adopt the outcome of an earlier attempt."""
         while True:
             verdict = batch.verdict
             taken = rows if verdict is None else rows.mapInArrow(_Without(verdict), rows.schema)
@@ -115,13 +116,13 @@ class TopologyAttempts:
                 return attempt
             attempt.release()
 
-    def _facts(self, batch: BatchInHand) -> BatchFacts:
+    def _facts(self, batch: CurrentBatch) -> BatchFacts:
         assert self.spout.options is not None
         self._attempts += 1
         conf = {
             "trident.application": self.spout.options.application_name,
             "trident.stream": self.spout.name,
-            # Rises with each attempt, and from one run to the next.
+            # It rises with each attempt, and from one run to the next.
             ATTEMPT: batch.epoch * _ATTEMPTS_A_RUN + self._attempts,
         }
         return BatchFacts(batch.txid, conf, self.partitions)
@@ -129,18 +130,18 @@ class TopologyAttempts:
 
 @dataclass(frozen=True, slots=True)
 class _Without:
-    """Drops the rows of the source that a verdict leaves out."""
+    """Drops the rows of the source that a verdict excludes."""
 
     verdict: Verdict
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that are left."""
+        """Yield the other rows."""
         for batch in batches:
             yield batch.filter(pa.array(np.logical_not(self.verdict.excluded(batch))))
 
 
 def _joined(failed: NotDoneByShard, more: NotDoneByShard) -> NotDoneByShard:
-    """Both, in the order of the shard; they have no record in common."""
+    """Return both, in the order of the shard; they have no common record."""
     return {
         shard: sorted(
             [*failed.get(shard, ()), *more.get(shard, ())], key=lambda piece: RecordPosition.parse(piece.last)

@@ -1,4 +1,4 @@
-"""DataFrames as topologies need them: held, moved, aggregated, joined."""
+"""Operations on DataFrames for topologies: hold, move, aggregate, join."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ _OF_PARTIALS = {**_IN_SPARK, "count": F.sum}
 
 
 def held(frame: DataFrame, *, adaptive: bool = True) -> DataFrame:
-    """Compute a frame now and keep its rows. Rows that are lost are not computed again: then the batch is replayed.
+    """Compute a frame now and keep its rows. Lost rows are not computed again: then the batch is replayed.
 
-    A cache would compute them again, and a function that judges differently the second time would change a state.
-    Not `adaptive`: the numbers of all partitions are given, so that Spark need not plan again after each shuffle.
+    A cache would compute them again, and a function with another result the second time would change a state.
+    Without `adaptive` all numbers of partitions are given, so that Spark need not plan again after each shuffle.
     """
     with nullcontext() if adaptive else _planned_once(frame):
         return frame.localCheckpoint(eager=True)
 
 
 def lost(error: Exception) -> bool:
-    """Whether an action failed because rows that were held are gone, with the executor that held them."""
+    """Return True if an action failed because held rows were lost with their executor."""
     return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error)
 
 
 def run(frame: DataFrame) -> None:
-    """Compute a frame for what its tasks do; its rows go nowhere."""
+    """Run a frame for the effects of its tasks; its rows are dropped."""
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -63,7 +63,7 @@ def in_spark(
     *,
     partial: bool = False,
 ) -> DataFrame:
-    """The groups of a batch, aggregated by Spark. What was aggregated of nothing but nulls is no group.
+    """Aggregate the groups of a batch in Spark. A group with only nulls is dropped.
 
     `partial`: the frame holds partial results, in the column `added`.
     """
@@ -81,7 +81,7 @@ def in_spark(
 
 
 def joined(node: JoinNode, left: DataFrame, right: DataFrame) -> DataFrame:
-    """Two frames joined as the topology says: the keys first."""
+    """Join two frames as the topology declares: the keys come first."""
     ours, theirs = left.alias("l"), right.alias("r")
     condition = [F.col(f"l.{a}") == F.col(f"r.{b}") for a, b in node.on]
     keys = {a for a, _ in node.on}, {b for _, b in node.on}
@@ -93,38 +93,38 @@ def joined(node: JoinNode, left: DataFrame, right: DataFrame) -> DataFrame:
 
 
 def as_declared(frame: DataFrame, node: TransformNode) -> DataFrame:
-    """What the user's code gave.
+    """Check and return the frame that the user's code made.
 
     Raises:
-        OperationError: it has other fields than when the topology was built.
+        OperationError: its fields differ from those when the topology was built.
     """
     if frame.schema.names != node.schema.names:
         msg = (
-            f"{node.operation}: gave the fields {', '.join(frame.schema.names)}; when the topology was built, "
-            f"{', '.join(node.schema.names)}"
+            f"{node.operation}: returned the fields {', '.join(frame.schema.names)}, but "
+            f"{', '.join(node.schema.names)} when the topology was built. Return the same fields each time"
         )
         raise OperationError(msg)
     return frame
 
 
 def from_arrow(near: DataFrame, batches: Iterable[pa.RecordBatch], schema: StructType) -> DataFrame:
-    """What was computed in the driver, as a DataFrame of the session of another one."""
+    """Make a DataFrame of rows computed in the driver, in the session of another one."""
     return near.sparkSession.createDataFrame(pa.Table.from_batches(list(batches), arrow(schema)), schema)
 
 
 def released(frame: DataFrame) -> None:
-    """Free the rows of a held frame. Spark does so too, once nothing refers to them: this is only sooner."""
+    """Free the rows of a held frame. Spark also does so, but later, once nothing refers to them."""
     with suppress(Exception):
         frame._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
 
 def by_key(frame: DataFrame, keys: Sequence[str], partitions: int) -> DataFrame:
-    """Each group in one partition; all rows in one where there are no keys."""
+    """Bring each group to one partition; all rows to one if there are no keys."""
     return frame.repartition(partitions, *keys) if keys else frame.repartition(1)
 
 
 def repartitioned(node: RepartitionNode, frame: DataFrame, partitions: int) -> DataFrame:
-    """The rows as a grouping of the topology puts them; `partitions` if it does not say how many."""
+    """Distribute the rows by a grouping of the topology; over `partitions` if it sets no number."""
     partitions = node.partitions or partitions
     if node.grouping is Grouping.SHUFFLE:
         return frame.repartition(partitions)
@@ -138,7 +138,7 @@ def repartitioned(node: RepartitionNode, frame: DataFrame, partitions: int) -> D
 
 @contextmanager
 def _planned_once(frame: DataFrame) -> Iterator[None]:
-    """Without adaptive planning, which takes a job and a plan for each shuffle. The session is the query's own."""
+    """Turn off adaptive planning, which needs a job and a plan for each shuffle. The session is the query's own."""
     settings = frame.sparkSession.conf
     before = settings.get(_ADAPTIVE)
     settings.set(_ADAPTIVE, "false")

@@ -1,4 +1,4 @@
-"""Aggregations in Python, as they run in the executors: groups of a partition, one value each."""
+"""Aggregations in Python, in the executors: one value for each group of a partition."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Key = tuple[Any, ...]
 
 
 def keys_of(batch: pa.RecordBatch | pa.Table, names: Sequence[str]) -> list[Key]:
-    """The values of the group fields of each row, such that equal groups have equal keys.
+    """Return the values of the group fields of each row, such that equal groups have equal keys.
 
-    Times with a zone are in UTC, as two of one zone can look the same when its clocks are set back; there is one NaN,
-    and lists are tuples.
+    Times with a zone are in UTC, because two times of one zone can look the same when its clocks are set back;
+    there is one NaN, and lists become tuples.
     """
     if not names:
         return [()] * int(batch.num_rows)
@@ -50,7 +50,7 @@ def _one(value: Any) -> Any:
 def rows_by_key(
     batches: Iterable[pa.RecordBatch], keys: Sequence[str], inputs: Sequence[str]
 ) -> dict[Key, list[TridentTuple]]:
-    """All tuples of a partition, by group, each group's in the order in which they came."""
+    """Return all tuples of a partition by group, each group's tuples in their order of arrival."""
     found: dict[Key, list[TridentTuple]] = {}
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in inputs]
@@ -61,9 +61,9 @@ def rows_by_key(
 
 @dataclass(frozen=True, slots=True)
 class GroupAggregation:
-    """Aggregates the groups of one partition: `schema` is the group fields and what the aggregator gives.
+    """Aggregates the groups of one partition: `schema` is the group fields and the aggregator's fields.
 
-    Of a combiner the input is what its `init` made of each tuple, or partial results of the same kind.
+    The input of a combiner is the result of its `init` for each tuple, or partial results of the same kind.
     """
 
     operation: str
@@ -74,7 +74,7 @@ class GroupAggregation:
     txid: int | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The aggregated groups; nothing for a partition without tuples.
+        """Yield the aggregated groups; nothing for a partition without tuples.
 
         Raises:
             BatchFailedError: the aggregator raised a `FailedException`.

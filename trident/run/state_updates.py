@@ -1,4 +1,4 @@
-"""State updates as they run in the executors: one partition of a batch, in bulk."""
+"""State updates in the executors: one partition of a batch, in bulk."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ _IN_C: Mapping[str | None, Callable[[Any, Any], Any]] = {
     "min": min,
     "max": max,
 }
-"""What combines two results of the Spark functions: those of C are the fastest that `multi_combine` can be given."""
+"""Functions that combine two results of the Spark functions: C functions are the fastest for `multi_combine`."""
 
 
 class Work(Protocol):
-    """What an update does to a state with the tuples of a partition."""
+    """The work of an update: changes a state with the tuples of a partition."""
 
     def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Iterable[tuple[Any, ...]]:
-        """Update the state: what it emits."""
+        """Update the state; return the tuples that it emits."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """Combines partial results, one a group, into a map state, or one in all into a snapshottable one."""
+    """Combines partial results into a map state, one a group, or into a snapshottable, one for all."""
 
     operation: str
     keys: tuple[str, ...]
@@ -95,7 +95,7 @@ class Reduced:
 
 @dataclass(frozen=True, slots=True)
 class Persisted:
-    """The user's updater with all tuples of the partition."""
+    """Calls the user's updater with all tuples of the partition."""
 
     operation: str
     inputs: tuple[str, ...]
@@ -104,7 +104,7 @@ class Persisted:
     width: int
 
     def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Iterable[tuple[Any, ...]]:
-        """Update the state: what the updater emits."""
+        """Update the state; return the tuples that the updater emits."""
         tuples = [
             tup
             for batch in batches
@@ -123,9 +123,9 @@ class Persisted:
 
 @dataclass(frozen=True, slots=True)
 class StateUpdate:
-    """Updates the state of one partition within its transaction; a partition without tuples leaves it alone.
+    """Updates the state of one partition within its transaction; does nothing for a partition without tuples.
 
-    `partials` puts together first what comes of one group from several workers.
+    `partials` first combines the rows of a group from several workers.
     """
 
     operation: str
@@ -138,15 +138,15 @@ class StateUpdate:
     partials: Partials | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run in a task: the new values stream."""
+        """Run in a task; yield the new values stream."""
         context = TaskContext.get()
         yield from self.run(batches, context.partitionId() if context is not None else 0)
 
     def run(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
-        """Update one partition: the new values stream.
+        """Update one partition; yield the new values stream.
 
         Raises:
-            BatchFailedError: the state, or what updates it, raised a `FailedException`.
+            BatchFailedError: the state, or its updater, raised a `FailedException`.
         """
         given = batches if self.partials is None else self.partials.merged(batches)
         held = [batch for batch in given if batch.num_rows]
@@ -162,16 +162,22 @@ class StateUpdate:
 
 
 def _rows(keys: Sequence[Any], values: Sequence[Any], operation: str) -> Iterator[tuple[Any, ...]]:
-    """The group fields and the new value: made only if somebody reads them."""
+    """Yield the group fields and the new value: made only if they are read."""
     if len(keys) != len(values):
-        msg = f"{operation}: the state gave {len(values)} values for {len(keys)} groups: one for each"
+        msg = (
+            f"{operation}: the state returned {len(values)} values for {len(keys)} groups. It must return one for "
+            "each"
+        )
         raise OperationError(msg)
     return ((*key, value) for key, value in zip(keys, values, strict=True))
 
 
 def _map_state(state: Any, operation: str) -> MapState[Any]:
     if not isinstance(state, MapState):
-        msg = f"{operation}: of groups, so the state must be a MapState; the factory made a {type(state).__name__}"
+        msg = (
+            f"{operation}: an aggregation of groups needs a MapState, but the factory made a "
+            f"{type(state).__name__}. Use another factory"
+        )
         raise OperationError(msg)
     return state
 
@@ -179,8 +185,8 @@ def _map_state(state: Any, operation: str) -> MapState[Any]:
 def _snapshottable(state: Any, operation: str) -> Snapshottable[Any]:
     if not isinstance(state, Snapshottable):
         msg = (
-            f"{operation}: of all tuples, so the state must be Snapshottable; the factory made a "
-            f"{type(state).__name__}. SnapshottableMap makes one of a MapState"
+            f"{operation}: an aggregation of all tuples needs a Snapshottable, but the factory made a "
+            f"{type(state).__name__}. Wrap a MapState in a SnapshottableMap"
         )
         raise OperationError(msg)
     return state

@@ -35,14 +35,14 @@ _IDENTITY = (MESSAGE_ID, ANCHORS)
 """The columns of the source by which an operator on it knows a record."""
 
 _PLACE = ("stream", "shardId", "sequenceNumber", "subSequenceNumber")
-"""Those by which it finds the records that a verdict leaves out, and the shards of those that it keeps."""
+"""The columns by which it finds the records that a verdict excludes, and the shards of those that it keeps."""
 
 
 @dataclass(slots=True)
 class Sections:
-    """Puts a topology's operations on the rows of a batch as tracked operators, one for each row of operations.
+    """Applies a topology's operations to a batch's rows as tracked operators, one for each chain of operations.
 
-    What several branches have in common runs in each of them: no rows are kept before the verdict but those of its end.
+    The common part of several branches runs in each of them: before the verdict only the rows at its end are kept.
     """
 
     tracking: Tracking
@@ -51,9 +51,9 @@ class Sections:
     _operators: int = field(default=0, init=False)
 
     def rows(self, node: Node, wanted: Iterable[str], partials: Partials | None = None) -> DataFrame:
-        """Tuples of single records at the place where tracking ends: those that fail do not come out.
+        """Return the tuples of single records where tracking ends, without failed ones.
 
-        `partials`: what comes out instead, where `operates` says that operations give the tuples.
+        `partials`: aggregates the output instead, if `operates` is True for the node.
         """
         section = self._section(
             node, set(wanted) or {node.schema.names[0]}, anchored=False, partials=partials
@@ -72,9 +72,9 @@ class Sections:
         raw: bool = False,
         partials: Partials | None = None,
     ) -> Tracked:
-        """The tuples of a node with at least the columns in `wanted`; `anchored` if they are to be judged further.
+        """Return a node's tuples with at least the columns in `wanted`; `anchored` if they are judged further.
 
-        `raw`: they may be the source's own rows.
+        `raw`: the tuples may be the source's own rows.
         """
         steps, base = _operations(node)
         fields = [field for field in node.schema if field.name in wanted]
@@ -90,7 +90,7 @@ class Sections:
     def _base(
         self, node: Node, wanted: set[str], fields: Sequence[StructField], *, anchored: bool
     ) -> Tracked:
-        """Where a row of operations starts: the spout, a grouping or a merge. `fields` if there are no operations."""
+        """Return the start of a chain of operations: the spout, a grouping or a merge. `fields` if there are none."""
         if isinstance(node, RepartitionNode):
             needed = {*wanted, *node.fields}
             below = self._section(node.parents[0], needed, anchored=anchored, raw=not fields)
@@ -110,9 +110,9 @@ class Sections:
         return source.on(source.frame.select(*wanted))
 
     def _columns(self, wanted: set[str]) -> list[str]:
-        """Of the source: what is read, what tells records apart, and whole records where failed ones are kept.
+        """Return the source's columns: those read, those that identify records, and all if failed records are kept.
 
-        Each costs its way through the JVM, so where they stand is read only where some are left out or kept.
+        Each column has a cost in the JVM, so positions are read only if some records are excluded or kept.
         """
         keeping = self.tracking.spool is not None
         kept = RECORD_SCHEMA.names if keeping else ()
@@ -162,7 +162,7 @@ class Prepared:
     partials: Partials | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The tuples that succeeded, or the partial results of them."""
+        """Yield the tuples that succeeded, or their partial results."""
         self.pipeline.prepare(self.conf)
         try:
             succeeded = self.operator(batches)
@@ -172,12 +172,12 @@ class Prepared:
 
 
 def operates(node: Node) -> bool:
-    """Whether the tuples of a node come out of operations, so out of a Python worker, and not as they were moved."""
+    """Return True if operations make the tuples of a node, so a Python worker, and not a move."""
     return bool(_operations(node)[0])
 
 
 def _operations(node: Node) -> tuple[list[TridentStep], Node]:
-    """The operations that give the tuples of a node, the first first, and where they start."""
+    """Return the operations that make the tuples of a node, in order, and their start."""
     steps = []
     while not isinstance(node, SpoutNode | MergeNode) and not _moves(node):
         if isinstance(node, RowNode):
@@ -191,7 +191,7 @@ def _moves(node: Node) -> bool:
 
 
 def _broadcast(node: Node) -> RepartitionNode | None:
-    """The last broadcast above a node: its copies are made where tracking ends, for one record stays one until then."""
+    """Return the last broadcast above a node: its copies are made where tracking ends; until then a record is one."""
     while node.parents:
         if isinstance(node, RepartitionNode) and node.grouping is Grouping.BROADCAST:
             return node
@@ -202,11 +202,11 @@ def _broadcast(node: Node) -> RepartitionNode | None:
 def narrowed(
     steps: Sequence[TridentStep], wanted: Iterable[str]
 ) -> tuple[tuple[TridentStep, ...], list[str]]:
-    """The same steps, keeping only what later ones read.
+    """Return the same steps without the columns that no later step reads.
 
     Args:
-        steps: one after the other.
-        wanted: the columns that are read of the last one's output; at least one.
+        steps: consecutive steps.
+        wanted: the columns that are read from the last one's output; at least one.
 
     Returns:
         The steps, and the columns that the first one reads.

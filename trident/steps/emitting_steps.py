@@ -1,4 +1,4 @@
-"""Steps whose operations emit: new columns beside those that there were, each row traced back to its source."""
+"""Steps whose operations emit: new columns next to the existing ones, each row traced back to its source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ArrowStep", "FunctionStep", "QueryStep"]
 
 
 class _Emitted:
-    """What an operation emitted, row by row, until it becomes columns."""
+    """The values that an operation emitted, row by row, until they become columns."""
 
     def __init__(self, operation: str, schema: pa.Schema) -> None:
         self._schema = schema
@@ -31,7 +31,7 @@ class _Emitted:
         self.failed: dict[int, str] = {}
 
     def run(self, row: int, execute: Callable[[TridentCollector], None]) -> None:
-        """Let an operation emit for a row; an exception takes back what it emitted."""
+        """Let an operation emit for a row; an exception discards what it emitted."""
         rows = self._collector.rows
         before = len(rows)
         try:
@@ -45,7 +45,7 @@ class _Emitted:
             self._source += [row] * (len(rows) - before)
 
     def columns(self) -> tuple[pa.RecordBatch, np.ndarray]:
-        """All values as Arrow columns, with the rows they came from; a value that does not fit fails its row."""
+        """Return all values as Arrow columns, with their input rows; a value that does not fit fails its row."""
         rows, source = self._collector.rows, self._source
         try:
             return _batch(rows, self._schema), np.asarray(source, dtype=np.int64)
@@ -71,7 +71,7 @@ def _batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch
 
 @dataclass(frozen=True, slots=True)
 class _EachStep:
-    """What a step of a function holds: columns `added` to those `kept`, from the `inputs`."""
+    """The common part of function steps: columns `added` to those `kept`, from the `inputs`."""
 
     operation: str
     function: Function | ArrowFunction
@@ -81,7 +81,7 @@ class _EachStep:
 
     @property
     def schema(self) -> pa.Schema:
-        """What was kept, then what is new."""
+        """The kept columns, then the new ones."""
         return pa.schema([*self.kept, *self.added])
 
     def prepare(self, conf: Mapping[str, Any]) -> None:
@@ -95,7 +95,7 @@ class _EachStep:
 
 @dataclass(frozen=True, slots=True)
 class FunctionStep(_EachStep):
-    """`each` with a function: the new columns beside those that there were, or in their place."""
+    """`each` with a function: adds the new columns to the existing ones, or replaces them."""
 
     function: Function
 
@@ -111,7 +111,7 @@ class FunctionStep(_EachStep):
 
 @dataclass(frozen=True, slots=True)
 class ArrowStep(_EachStep):
-    """`each` with a function over Arrow batches; where it raises, it is called on halves."""
+    """`each` with a function over Arrow batches; after an error it is called on halves."""
 
     function: ArrowFunction
 
@@ -161,8 +161,9 @@ class ArrowStep(_EachStep):
         )
         if not good:
             msg = (
-                f"{self.operation}: an ArrowFunction returns a RecordBatch with {len(self.added)} columns and a numpy "
-                f"array that gives for each of its rows the input row, ascending from 0 to {rows - 1}"
+                f"{self.operation}: the ArrowFunction's result is not valid. It must return a RecordBatch with "
+                f"{len(self.added)} columns and a numpy array with the input row of each row, ascending from 0 to "
+                f"{rows - 1}"
             )
             raise OperationError(msg)
         return checked(
@@ -172,7 +173,7 @@ class ArrowStep(_EachStep):
 
 @dataclass(slots=True)
 class QueryStep:
-    """`state_query`: asks a state for a batch of tuples at once, then emits for each."""
+    """`state_query`: queries a state for a batch of tuples at once, then emits for each."""
 
     operation: str
     factory: StateFactory
@@ -184,11 +185,11 @@ class QueryStep:
 
     @property
     def schema(self) -> pa.Schema:
-        """What was kept, then what is new."""
+        """The kept columns, then the new ones."""
         return pa.schema([*self.kept, *self.added])
 
     def prepare(self, conf: Mapping[str, Any]) -> None:
-        """Make the state, as it is outside of any batch, and prepare the query."""
+        """Make the state, outside of any batch, and prepare the query."""
         self._state = self.factory.make_state(conf, 0, 1)
         self.query.prepare(conf)
 
@@ -198,23 +199,23 @@ class QueryStep:
         self._state = None
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
-        """Ask for the whole batch, then emit.
+        """Query for the whole batch, then emit.
 
         Raises:
-            OperationError: there is no list of results, or more or fewer than tuples.
+            OperationError: the result is not a list, or has more or fewer items than tuples.
         """
         tuples = read_tuples(batch, self.inputs)
         results: Any = self.query.batch_retrieve(self._state, tuples)
         if not isinstance(results, Collection):
             msg = (
-                f"{self.operation}: batch_retrieve returned {type(results).__name__}; it returns a list with one "
-                "result for each tuple, in their order, None where there is nothing"
+                f"{self.operation}: batch_retrieve returned {type(results).__name__}. It must return a list with "
+                "one result for each tuple, in their order, None for none"
             )
             raise OperationError(msg)
         if len(results) != len(tuples):
             msg = (
-                f"{self.operation}: batch_retrieve got {len(tuples)} tuples and returned {len(results)} results; "
-                "it returns one for each tuple, in their order, None where there is nothing"
+                f"{self.operation}: batch_retrieve got {len(tuples)} tuples and returned {len(results)} results. "
+                "It must return one for each tuple, in their order, None for none"
             )
             raise OperationError(msg)
         emitted = _Emitted(self.operation, self.added)
@@ -228,7 +229,7 @@ class QueryStep:
 def _beside(
     batch: pa.RecordBatch, kept: pa.Schema, new: pa.RecordBatch, source: np.ndarray, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """Old columns, each row as often as it was the source of a new one, with the new columns beside them."""
+    """Return the old columns, each row repeated for each of its new rows, with the new columns."""
     if not len(kept):
         return pa.RecordBatch.from_arrays(new.columns, schema=schema)
     old = batch.select(kept.names)

@@ -1,4 +1,4 @@
-"""Where an operation asks for a replay of its batch: under the name by which the driver knows it."""
+"""Turns an operation's request for a replay of its batch into the error that the driver recognises."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["replayed"]
 
 @contextmanager
 def replayed(operation: str) -> Iterator[None]:
-    """Run a part of an operation: what it raises as a `FailedException`, of whatever class, fails the batch.
+    """Run a part of an operation: a `FailedException`, of any subclass, fails the batch.
 
     Raises:
-        BatchFailedError: it did. An error comes from an executor as text, so its class must be the one looked for.
+        BatchFailedError: there was one. An executor's error arrives as text, so its class must be this one.
     """
     try:
         yield

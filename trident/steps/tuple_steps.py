@@ -1,4 +1,4 @@
-"""Operations on single tuples as steps over Arrow batches: each traces its rows back to those it was given."""
+"""Operations on single tuples as steps over Arrow batches: each traces its rows back to its input rows."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class TridentStep(Protocol):
 
     @property
     def operation(self) -> str:
-        """Its name in messages."""
+        """The name in messages."""
         ...
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that come out."""
+        """The columns of the output."""
         ...
 
     def prepare(self, conf: Mapping[str, Any]) -> None:
-        """Called once a task, before the first batch."""
+        """Prepare for a task: called once, before its first batch."""
 
     def cleanup(self) -> None:
-        """Called once a task, after the last batch."""
+        """Clean up after a task: called once, after its last batch."""
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Judge every row of a batch."""
@@ -62,7 +62,7 @@ class FilterStep:
         self.filter.cleanup()
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
-        """Ask the filter for each row."""
+        """Call the filter for each row."""
         keep: list[int] = []
         failed: dict[int, str] = {}
         for row, tup in enumerate(read_tuples(batch, self.inputs)):
@@ -93,7 +93,7 @@ class FiniteStep:
         """Nothing to do."""
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
-        """Look at the columns."""
+        """Check the columns."""
         failed: dict[int, str] = {}
         for name in self.inputs:
             column = batch.column(name)
@@ -124,15 +124,15 @@ class ProjectStep:
         """Nothing to do."""
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
-        """All rows."""
+        """Keep all rows."""
         return Judged(batch.select(self.schema.names), np.arange(batch.num_rows, dtype=np.int64), {})
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Steps one after the other as a single one. A row that fails takes all that came from it along.
+    """Consecutive steps as one. A failed row also drops all rows that came from it.
 
-    A step that raises a `FailedException` fails the batch, not a row: it says that a replay would help.
+    A step that raises a `FailedException` fails the batch, not a row: it requests a replay.
     """
 
     steps: tuple[TridentStep, ...]
@@ -180,5 +180,5 @@ class Pipeline:
 
 
 def read_tuples(batch: pa.RecordBatch, inputs: tuple[str, ...]) -> list[TridentTuple]:
-    """The rows of a batch as an operation sees them: of these fields."""
+    """Return the rows of a batch as tuples of these fields."""
     return tuples_of(inputs, [batch.column(name).to_pylist() for name in inputs], batch.num_rows)

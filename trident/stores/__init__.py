@@ -1,4 +1,4 @@
-"""Where states are kept."""
+"""The stores of states."""
 
 from kinesis_trident.trident.state import StateType
 from kinesis_trident.trident.stores.bytestore import ByteStore

@@ -1,4 +1,4 @@
-"""The narrow side of a store: bytes under text, replaced only while they are what was read."""
+"""The interface of a byte store: bytes by text keys, replaced only if they have not changed since they were read."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from kinesis_trident.trident.maps.backing import Version
-from kinesis_trident.trident.stores.overlap import Line
+from kinesis_trident.trident.stores.overlap import Exchange
 
 __all__ = ["ByteStore"]
 
 
 class ByteStore(ABC):
-    """One store as all kinds of state use it; a call takes as many keys as it is given, in few round trips.
+    """A store for all kinds of state; each call takes any number of keys, in few round trips.
 
-    No call gets a key twice. Every call may be made again after `StoreUnavailableError`, whatever it has done before.
+    No call gets a key twice. Every call may be repeated after `StoreUnavailableError`, even if it has already had
+    an effect.
     """
 
     max_value_bytes: int | None = None
-    """The largest value that the store takes."""
+    """The largest value that the store accepts, in bytes."""
 
     @property
     @abstractmethod
@@ -29,7 +30,7 @@ class ByteStore(ABC):
 
     @abstractmethod
     def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
-        """What stands under each key, None for nothing, and its version.
+        """Return the bytes of each key, None for nothing, and their versions.
 
         Raises:
             StoreUnavailableError: no answer.
@@ -40,7 +41,7 @@ class ByteStore(ABC):
     def compare_and_set_many(
         self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version]
     ) -> list[Version]:
-        """Set each key that still has its version, atomically one by one; None removes it.
+        """Set each key that still has its version, each one atomically; None removes it.
 
         Returns:
             The new version of each key, or `LOST`.
@@ -52,7 +53,7 @@ class ByteStore(ABC):
 
     @abstractmethod
     def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
-        """Set each key, whatever was there; None removes it.
+        """Set each key unconditionally; None removes it.
 
         Raises:
             StoreUnavailableError: no answer; some keys may have been set.
@@ -61,11 +62,11 @@ class ByteStore(ABC):
 
     @property
     def overlaps(self) -> bool:
-        """Whether there is a `line`."""
+        """True if the store has an `exchange`."""
         return False
 
-    def line(self, guard: str | None) -> AbstractContextManager[Line[Any]]:
-        """A connection on which reads and writes overlap.
+    def exchange(self, guard: str | None) -> AbstractContextManager[Exchange[Any]]:
+        """Open a connection on which reads and writes overlap.
 
         Args:
             guard: a key that is read with each part of the keys, not before it.
@@ -73,5 +74,5 @@ class ByteStore(ABC):
         raise NotImplementedError
 
     def end_batch(self, txid: int | None) -> None:
-        """The batch is over: what was set must be durable on return."""
+        """End the batch: all writes must be durable on return."""
         return

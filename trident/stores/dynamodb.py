@@ -1,4 +1,4 @@
-"""States in a DynamoDB table: consistent reads of a hundred keys, conditional writes side by side."""
+"""States in a DynamoDB table: consistent reads of a hundred keys, parallel conditional writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _GET = 100
-"""Keys a BatchGetItem takes."""
+"""The maximum number of keys in a BatchGetItem."""
 
 _PASSING = {
     "InternalServerError",
@@ -36,7 +36,7 @@ _PASSING = {
 
 
 class DynamoDBOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
-    """Of a DynamoDB state; without `region` and `endpoint_url` boto3's own settings hold."""
+    """Options of a DynamoDB state; without `region` and `endpoint_url` boto3's own settings apply."""
 
     region: str | None = None
     endpoint_url: str | None = None
@@ -47,17 +47,18 @@ class DynamoDBByteStore(ByteStore):
     """Bytes in a table whose partition key is the string `key`; the attributes `value`, and `expires` for a TTL.
 
     Args:
-        client: of boto3.
-        table: its name.
+        client: a boto3 client.
+        table: the name of the table.
         text: the values are UTF-8, kept as strings.
-        expire: seconds that a key lives after it was set; 0: for ever. What DynamoDB has not yet removed is not read.
-        parallel: requests at a time.
-        clock: epoch seconds.
+        expire: seconds that a key lives after it was set; 0: forever. Expired items that DynamoDB has not yet
+            removed are not read.
+        parallel: the number of parallel requests.
+        clock: returns epoch seconds.
     """
 
     max_value_bytes = 400 * 1024 - 4 * 1024
 
-    # Of the 400 KiB of an item, its key (at most 2 KiB), its expiry and the names of its attributes take a part.
+    # The 400 KiB of an item include its key (at most 2 KiB), its expiry and the names of its attributes.
     max_value_bytes = 400 * 1024 - 2 * 1024 - 64
 
     def __init__(
@@ -112,7 +113,7 @@ class DynamoDBByteStore(ByteStore):
             items += answer["Responses"].get(self._table, [])
             left: Any = answer.get("UnprocessedKeys", {})
             if left and len(left[self._table]["Keys"]) == len(asked[self._table]["Keys"]):
-                msg = f"{self.where} is throttled: it answers nothing. Give it more read capacity"
+                msg = f"{self.where} is throttled and returns no items. Give it more read capacity"
                 raise StoreUnavailableError(msg)
             asked = left
         return items
@@ -162,7 +163,7 @@ class DynamoDBByteStore(ByteStore):
 
     def _bytes(self, item: dict[str, Any]) -> bytes:
         [(kind, value)] = item.get("value", {"NULL": True}).items()
-        # What is no value of ours goes to the serializer as it looks, and is refused there with its key.
+        # A foreign value goes to the serializer unchanged, which refuses it with its key.
         return value if kind == "B" else (value if kind == "S" else repr({kind: value})).encode()
 
     def _all(self, request: Callable[[T], R], arguments: Iterable[T]) -> list[R]:
@@ -179,13 +180,13 @@ class DynamoDBByteStore(ByteStore):
             msg = f"{msg}. It needs a partition key `key` of type S, and rights to BatchGetItem, PutItem and DeleteItem"
             raise StoreError(msg) from None
         except (exceptions.NoCredentialsError, exceptions.NoRegionError) as error:
-            msg = f"{self.where} cannot be asked: {error}. Set AWS credentials and the option region"
+            msg = f"{self.where} cannot be reached: {error}. Set AWS credentials and the option region"
             raise StoreError(msg) from None
         except exceptions.BotoCoreError as error:
             msg = f"{self.where} does not answer: {error}"
             raise StoreUnavailableError(msg) from None
         finally:
-            # None may still write when the next attempt begins.
+            # No request may still write when the next attempt begins.
             for future in futures:
                 future.cancel()
             for future in futures:

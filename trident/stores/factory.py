@@ -1,4 +1,4 @@
-"""From a store, a kind and options to a state: `RedisState.opaque("redis://...", ...)` and its like."""
+"""Makes a state of a store, a kind and options, as in `RedisState.opaque("redis://...", ...)`."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _MAPS: dict[StateType, Callable[[BackingMap[Any], Removals | None], TransactionM
 _SERIALIZERS: dict[str, Any] = {"json": JsonSerializer, "msgpack": MsgpackSerializer}
 
 _PLACE = ("key_prefix", "additional_key", "table_name", "region", "endpoint_url")
-"""The options that say where in a store a state is."""
+"""The options that name the place of a state in a store."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """What the states of a factory share in a process. Each batch makes new states; what is here they hand on."""
+    """The objects that a factory's states share in a process: each batch makes new states, which reuse these."""
 
     store: ByteStore
     removed: Removals = field(default_factory=dict)
@@ -62,9 +62,10 @@ def map_state(
     global_key: str = "$GLOBAL$",
     removed: Removals | None = None,
 ) -> SnapshottableMap[Any]:
-    """A user's own backing map as a state of any kind: `MapState` and `Snapshottable`.
+    """Make a state of any kind from a user's own backing map: `MapState` and `Snapshottable`.
 
-    Where each batch makes a new state, give all of a process one dict, `removed`: so the next drops what one removes.
+    If each batch makes a new state, give all states of a process one dict, `removed`: the next state drops the keys
+    that one removes.
     """
     if kind is StateType.NON_TRANSACTIONAL:
         return SnapshottableMap(NonTransactionalMap(backing), (global_key,))
@@ -75,8 +76,8 @@ class MapStateFactory(StateFactory):
     """Makes the map states of one store. Use `opaque`, `transactional` or `non_transactional` of its subclasses.
 
     Args:
-        kind: what the state promises.
-        target: where the store is.
+        kind: the guarantee of the state.
+        target: the place of the store.
         options: see docs/states.md.
 
     Raises:
@@ -92,39 +93,39 @@ class MapStateFactory(StateFactory):
         self._target = target
         self._options = options_of(self.options_type, options)
         self._serializer = _serializer(self._options.serializer, kind)
-        # Travels to the executors: all tasks of a process share one connection.
+        # Pickled to the executors: all tasks of a process share one connection.
         self._id = uuid.uuid4().hex
         self._require()
 
     @classmethod
     def opaque(cls, target: str, **options: Any) -> Self:
-        """Exactly once with an opaque or a transactional spout."""
+        """Make a factory of states that are exactly-once with an opaque or a transactional spout."""
         return cls(StateType.OPAQUE, target, **options)
 
     @classmethod
     def transactional(cls, target: str, **options: Any) -> Self:
-        """Exactly once with a transactional spout."""
+        """Make a factory of states that are exactly-once with a transactional spout."""
         return cls(StateType.TRANSACTIONAL, target, **options)
 
     @classmethod
     def non_transactional(cls, target: str, **options: Any) -> Self:
-        """At least once."""
+        """Make a factory of states that are at-least-once."""
         return cls(StateType.NON_TRANSACTIONAL, target, **options)
 
     @property
     def place(self) -> Hashable:
-        """See `StateFactory.place`: the store, what of it the options name, and the prefix of the keys."""
+        """See `StateFactory.place`: the store, the part of it that the options name, and the prefix of the keys."""
         options = msgspec.structs.asdict(self._options)
         return type(self), self._target, *(options.get(name) for name in _PLACE)
 
     @property
     def serializer(self) -> Serializer:
-        """Of the values."""
+        """The serializer of the values."""
         return self._serializer
 
     @property
     def global_key(self) -> str:
-        """Where a global aggregate stands."""
+        """The key of a global aggregate."""
         return self._options.global_key
 
     def make_state(
@@ -135,7 +136,7 @@ class MapStateFactory(StateFactory):
         return map_state(self.make_backing(conf), self.kind, self._options.global_key, removed)
 
     def make_backing(self, conf: Mapping[str, Any]) -> BackingMap[Any]:
-        """The map below a state, for one's own states on this store."""
+        """Make the map below a state, for your own states on this store."""
         options = self._options
         backing: BackingMap[Any] = StoreMap(
             self.store(),
@@ -154,7 +155,7 @@ class MapStateFactory(StateFactory):
         return backing
 
     def store(self) -> ByteStore:
-        """The connection of this process, made when it is first asked for; never one from before a fork."""
+        """Return this process's connection, made when first needed; never one from before a fork."""
         return self._in_process().store
 
     def _in_process(self) -> _Shared:
@@ -166,12 +167,12 @@ class MapStateFactory(StateFactory):
             return shared
 
     def _require(self) -> None:
-        """Check that what the store needs is installed."""
+        """Check that the store's packages are installed."""
         return
 
     @abstractmethod
     def _connect(self) -> ByteStore:
-        """A new connection."""
+        """Make a new connection."""
 
 
 def _serializer(given: Any, kind: StateType) -> Serializer:

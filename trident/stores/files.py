@@ -1,12 +1,12 @@
 """A state in the driver's memory, backed by files: snapshots and a log of batches, local, in HDFS or in S3.
 
-The folder belongs to one process at a time. Who opens it reads the newest snapshot and the batches after it. Who first
-writes in it, as a batch does when it begins, reads it once more and writes a snapshot of its own generation; from then
-on what an older process still writes is never read: its files are of a lower generation. A batch is one file, complete
-or not there, written by `commit`.
+The folder belongs to one process at a time. A process that opens it reads the newest snapshot and the batches after
+it. At its first write, as a batch begins, it reads the folder once more and writes a snapshot of its own
+generation; from then on the writes of an older process are never read: its files are of a lower generation. A batch
+is one file, complete or absent, written by `commit`.
 
     <generation>-<number>.snapshot    all keys and values
-    <generation>-<number>.batch       what one batch has set; a null value: removed
+    <generation>-<number>.batch       the values that one batch has set; a null value: removed
 
 Both are Arrow IPC files with the columns key, value (binary) and expires (epoch seconds, 0: never). `generation` and
 `number` are decimal; the state is the highest snapshot and the batches of its generation with higher numbers.
@@ -44,28 +44,28 @@ _NAME = re.compile(r"(\d{6,})-(\d{12,})\.(snapshot|batch)")
 _SCHEMA = pa.schema([("key", pa.string()), ("value", pa.binary()), ("expires", pa.float64())])
 
 _READS = 5
-"""How often a folder is read while its writer replaces files."""
+"""The number of times that a folder is read while its writer replaces files."""
 
 _OBJECT_STORES = {"s3", "gcs", "abfs"}
 
 Entry = tuple[bytes, float]
-"""A value, and when it expires: epoch seconds, 0 for never."""
+"""A value and its expiry in epoch seconds, 0 for never."""
 
 
 class FileOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
-    """Of a state backed by files; a snapshot is written after so many batches."""
+    """Options of a state backed by files; a snapshot is written after `snapshot_interval` batches."""
 
     snapshot_interval: int = 100
 
 
 class FileByteStore(MemoryByteStore):
-    """Bytes in memory, and in a folder what they can be read from again.
+    """Bytes in memory, and in a folder from which they can be read again.
 
     Args:
-        folder: a local path, or any URI that `pyarrow.fs` takes.
-        expire: seconds that a key lives after it was set; 0: for ever.
+        folder: a local path, or any URI that `pyarrow.fs` accepts.
+        expire: seconds that a key lives after it was set; 0: forever.
         snapshot_interval: batches between two snapshots.
-        clock: epoch seconds.
+        clock: returns epoch seconds.
 
     Raises:
         ForeignValueError: a file of the folder cannot be read.
@@ -90,19 +90,19 @@ class FileByteStore(MemoryByteStore):
     def compare_and_set_many(
         self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version]
     ) -> list[Version]:
-        """See `ByteStore.compare_and_set_many`; the first write makes the folder ours."""
+        """See `ByteStore.compare_and_set_many`; the first write claims the folder."""
         with self._lock:
             self._claim()
             return super().compare_and_set_many(keys, values, versions)
 
     def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
-        """See `ByteStore.set_many`; the first write makes the folder ours."""
+        """See `ByteStore.set_many`; the first write claims the folder."""
         with self._lock:
             self._claim()
             super().set_many(keys, values)
 
     def end_batch(self, txid: int | None) -> None:
-        """Write what has changed since the last batch as one file; a snapshot, when it is time for one."""
+        """Write the changes since the last batch as one file, or a snapshot when one is due."""
         with self._lock:
             if not self._changed:
                 return
@@ -133,7 +133,7 @@ class FileByteStore(MemoryByteStore):
                 self._read_all(names)
                 break
             except FileNotFoundError:
-                # Its writer has just replaced files by a snapshot.
+                # The folder's writer has just replaced files by a snapshot.
                 if not left:
                     raise
         self._generation = 1 + max((name[0] for name in names), default=0)
@@ -170,7 +170,7 @@ class FileByteStore(MemoryByteStore):
             entries = list(zip(columns["key"], columns["value"], columns["expires"], strict=True))
         except (pa.ArrowInvalid, KeyError) as error:
             msg = (
-                f"{self.where}: {path} is no file of a state ({error}); nothing was changed. Restore it from a "
+                f"{self.where}: {path} is not a file of a state ({error}); nothing was changed. Restore it from a "
                 "backup, or use another folder"
             )
             raise ForeignValueError(msg) from None
@@ -207,7 +207,7 @@ class FileByteStore(MemoryByteStore):
         self._put(self._path((self._generation, self._number, kind)), sink.getvalue())
 
     def _put(self, path: str, data: pa.Buffer) -> None:
-        """Write a file that appears under its name when it is complete; an object store does that by itself."""
+        """Write a file that appears under its name only when complete; an object store guarantees that itself."""
         if self._system.type_name in _OBJECT_STORES:
             with self._system.open_output_stream(path) as file:
                 file.write(data)
@@ -227,12 +227,12 @@ class FileByteStore(MemoryByteStore):
     def _check_newest(self) -> None:
         newest = max((name[0] for name in self._names()), default=0)
         if newest < self._generation:
-            # Somebody has removed the files; what they held is still here.
+            # The files were removed; their values are still in memory.
             self._snapshot()
         if newest > self._generation:
             msg = (
                 f"another process has opened {self.where} since (generation {newest}, this one is "
-                f"{self._generation}): this one writes nothing any more. A folder belongs to one query"
+                f"{self._generation}); this one writes nothing any more. Give each query its own folder"
             )
             raise FencedError(msg)
 
@@ -240,9 +240,7 @@ class FileByteStore(MemoryByteStore):
         try:
             action()
         except OSError as error:
-            msg = (
-                f"{self.where} cannot be reached ({error}): check that it is there, its rights and its space"
-            )
+            msg = f"{self.where} cannot be reached ({error}). Check that it exists, its rights and its free space"
             raise StoreUnavailableError(msg) from None
 
 
@@ -254,7 +252,7 @@ class FileState(MapStateFactory):
 
     @property
     def place(self) -> Hashable:
-        """See `StateFactory.place`: a folder belongs to one state, whatever its keys."""
+        """See `StateFactory.place`: a folder belongs to one state, independent of its keys."""
         return type(self), self._target
 
     def _connect(self) -> ByteStore:
@@ -269,6 +267,6 @@ def _filesystem(folder: str) -> tuple[fs.FileSystem, str]:
             system, path = fs.FileSystem.from_uri(folder)
             return system, path.rstrip("/")
     except (ValueError, pa.ArrowException) as error:
-        msg = f"{without_secrets(folder)} is no folder that pyarrow.fs knows: {error}"
+        msg = f"{without_secrets(folder)} is not a folder that pyarrow.fs supports. Check the path or URI: {error}"
         raise StateOptionsError(msg) from None
     return fs.LocalFileSystem(), str(Path(folder).absolute())

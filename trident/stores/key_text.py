@@ -1,4 +1,4 @@
-"""Keys as text: what Trident's stores use for one string, JSON for everything else. Injective."""
+"""Keys as text: Trident's form for one string, JSON for everything else. Injective."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kinesis_trident.trident.state import Key
 __all__ = ["FENCE", "KeyFactory", "encode_keys"]
 
 KeyFactory = Callable[[Key], str]
-"""How a user wants keys to look in the store: the values of the group fields to text."""
+"""A user's function for keys in the store: from the values of the group fields to text."""
 
 FENCE = '["$FENCE$"]'
-"""Where the newest attempt is kept: text that no key has, as a plain string stands without brackets."""
+"""The key of the newest attempt: a text that no key has, because a plain string has no brackets."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -30,11 +30,11 @@ _NOT_FINITE = {
 
 
 def encode_keys(keys: Sequence[Key]) -> list[str]:
-    """The text of each key: a single string as it is, other values as a JSON array.
+    """Return the text of each key: a single string unchanged, other values as a JSON array.
 
-    A string that is empty, starts with `[` or holds a NUL becomes an array, too, so that no two keys look the same.
-    What JSON has no number for stands as `NaN`, `Infinity` and `-Infinity`, without quotes. Times with a zone are told
-    in UTC: they are the same instants whatever the zone of the session.
+    A string that is empty, starts with `[` or holds a NUL also becomes an array, so that no two keys have the same
+    text. Numbers that JSON lacks are written as `NaN`, `Infinity` and `-Infinity`, without quotes. Times with a
+    zone are written in UTC: they are the same instants in any zone of the session.
 
     Raises:
         SerializationError: a value has no JSON form.
@@ -48,7 +48,7 @@ def encode_keys(keys: Sequence[Key]) -> list[str]:
 
 
 def _all_plain(keys: Sequence[Key]) -> list[str] | None:
-    """The texts of keys that are all plain; None where that is not certain without looking at each."""
+    """Return the texts of keys that are all plain; None if that needs a look at each."""
     if set(map(len, keys)) != {1}:
         return None
     names = [name for (name,) in keys]
@@ -66,7 +66,7 @@ def _array(key: Key) -> str:
     try:
         return _encoder.encode(list(map(_item, key))).decode()
     except (TypeError, ValueError, OverflowError) as error:
-        msg = f"key {key!r} has no JSON form ({error}): group by other fields, or set the option keyFactory"
+        msg = f"key {key!r} has no JSON form ({error}). Group by other fields, or set the option keyFactory"
         raise SerializationError(msg) from None
 
 

@@ -1,4 +1,4 @@
-"""A state in the driver's memory: gone when the process ends. For tests, examples, and what can be computed again."""
+"""A state in the driver's memory, lost when the process ends: for tests, examples, and recomputable values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["MemoryByteStore", "MemoryMapState"]
 
 
 class MemoryOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
-    """Of the memory state; `max_size` keys are kept, those used last; 0: all."""
+    """Options of the memory state; the `max_size` last used keys are kept; 0: all."""
 
     global_key: str = "$MEMORY-MAP-STATE-GLOBAL$"
     max_size: int = 0
@@ -29,9 +29,9 @@ class MemoryByteStore(ByteStore):
 
     Args:
         name: for errors.
-        expire: seconds that a key lives after it was set; 0: for ever.
-        max_size: how many keys are kept, those used last; 0: all.
-        clock: seconds.
+        expire: seconds that a key lives after it was set; 0: forever.
+        max_size: the number of last used keys that are kept; 0: all.
+        clock: returns seconds.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class MemoryByteStore(ByteStore):
 
 
 class MemoryMapState(MapStateFactory):
-    """Makes states in the driver's memory. States of one factory share their values; another factory's are others.
+    """Makes states in the driver's memory. States of one factory share their values; those of two factories do not.
 
-    With `maxSize` it forgets what was not used for longest, and then counts that from nothing.
+    With `maxSize` it forgets the least recently used keys, and counts them from nothing again.
     """
 
     driver_local: ClassVar[bool] = True
@@ -129,7 +129,7 @@ class MemoryMapState(MapStateFactory):
 
     @property
     def place(self) -> Hashable:
-        """See `StateFactory.place`: each factory has values of its own."""
+        """See `StateFactory.place`: each factory has its own values."""
         return self._id
 
     def _connect(self) -> ByteStore:

@@ -1,4 +1,4 @@
-"""The options that all stores have, in Trident's names."""
+"""The options that all stores have, with Trident's names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OptionsT = TypeVar("OptionsT", bound="MapOptions")
 
 
 class MapOptions(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """See docs/states.md. Names are camelCase for users, in any case."""
+    """The options of every map state, see docs/states.md. Users write camelCase names, in any case."""
 
     local_cache_size: int = 0
     global_key: str = "$GLOBAL$"
@@ -38,12 +38,12 @@ class MapOptions(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
             value = getattr(self, field.name)
             least = 1 if field.name in self.at_least_one else 0
             if type(value) is int and value < least:
-                msg = f"{field.encode_name} is {value}; expected {least} or more"
+                msg = f"the option {field.encode_name} is {value}. Give {least} or more"
                 raise ValueError(msg)
 
 
 def options_of(kind: type[OptionsT], given: dict[str, Any]) -> OptionsT:
-    """A store's options from what the user wrote.
+    """Parse a store's options from those of the user.
 
     Raises:
         StateOptionsError: an unknown name, with the nearest one, or a value that cannot be used.
@@ -76,12 +76,15 @@ def require(package: str, extra: str) -> None:
         MissingExtraError: it is not; the message names the extra of kinesis-trident that brings it.
     """
     if importlib.util.find_spec(package) is None:
-        msg = f"this state needs the package {package}: pip install 'kinesis-trident[{extra}]', on the executors too"
+        msg = (
+            f"this state needs the package {package}. Run pip install 'kinesis-trident[{extra}]', on the "
+            "executors too"
+        )
         raise MissingExtraError(msg)
 
 
 def without_secrets(url: str) -> str:
-    """A URL for messages: without user, password, query and fragment."""
+    """Return a URL for messages: without user, password, query and fragment."""
     if "://" not in url:
         return url.rpartition("@")[2]
     try:

@@ -1,4 +1,4 @@
-"""Client and server side by side: the next keys are asked for before these are computed, and no write is waited for."""
+"""Overlaps client and server: reads the next keys before the current ones are computed, and awaits no write."""
 
 from __future__ import annotations
 
@@ -10,35 +10,36 @@ from typing import Any, Generic, TypeVar
 
 from kinesis_trident.trident.maps.backing import Version
 
-__all__ = ["Line", "RawChange", "exchanged"]
+__all__ = ["Exchange", "RawChange", "run_exchange"]
 
 N = TypeVar("N")
 
 _AHEAD = 3
-"""Parts that are read before the first of them is written: the server always has one to work on."""
+"""Parts that are read before the first of them is written, so that the server always has work."""
 
 RawChange = Callable[
     [slice, list[bytes | None], bytes | None], tuple[Sequence[bytes | None], Collection[int]]
 ]
-"""(some of the keys, what stands under them, what stands under the guard) -> as `trident.maps.backing.Change`."""
+"""(some of the keys, their bytes, the guard's bytes) -> as in `trident.maps.backing.Change`."""
 
 
-class Line(ABC, Generic[N]):
-    """A connection of one exchange. What is sent is answered in its order, and each answer is taken once.
+class Exchange(ABC, Generic[N]):
+    """A connection for overlapping reads and writes. Requests are answered in order, and each answer is read once.
 
-    `N` is what the store makes of names. All raise `StoreUnavailableError` and `StoreError`, as a `ByteStore` does.
+    `N` is the store's form of names. All methods raise `StoreUnavailableError` and `StoreError`, as a `ByteStore`
+    does.
     """
 
     part_size: int
-    """Keys of one request."""
+    """The number of keys in one request."""
 
     @abstractmethod
     def ask(self, names: Sequence[str]) -> Sequence[N]:
-        """Send a read of these keys, and of the guard not before them: the keys as `write` takes them."""
+        """Send a read of these keys, and of the guard not before them; return the keys in the form for `write`."""
 
     @abstractmethod
     def read(self, count: int) -> tuple[list[bytes | None], Sequence[Version], bytes | None]:
-        """Take the answer to the next read: as of `ByteStore.get_many`, and what stands under the guard."""
+        """Receive the answer to the next read: as of `ByteStore.get_many`, and the bytes of the guard."""
 
     @abstractmethod
     def write(
@@ -48,45 +49,45 @@ class Line(ABC, Generic[N]):
         versions: Sequence[Version],
         guard: bytes | None,
     ) -> None:
-        """Send a compare and set of these keys. Where the store can, all are lost if the guard has changed."""
+        """Send a compare and set of these keys. If the store supports it, all are lost if the guard has changed."""
 
     @abstractmethod
     def written(self, count: int) -> Sequence[Version]:
-        """Take the answer to the next write: as of `ByteStore.compare_and_set_many`, or `UNREAD`."""
+        """Receive the answer to the next write: as of `ByteStore.compare_and_set_many`, or `UNREAD`."""
 
 
-def exchanged(
-    line: Line[Any], count: int, name: Callable[[slice], Sequence[str]], change: RawChange
+def run_exchange(
+    exchange: Exchange[Any], count: int, name: Callable[[slice], Sequence[str]], change: RawChange
 ) -> list[Version]:
-    """Read, change and write keys, a part after the other.
+    """Read, change and write keys, one part after the other.
 
     Args:
-        line: on which nothing is under way. After an error there may be.
-        count: of the keys.
-        name: the names of some of them.
-        change: called once a part, in order.
+        exchange: without pending requests. After an error there may be some.
+        count: the number of keys.
+        name: returns the names of some of them.
+        change: called once for each part, in order.
 
     Returns:
-        As of `ByteStore.compare_and_set_many`; a key that stays as it is keeps the version that was read.
+        As of `ByteStore.compare_and_set_many`; an unchanged key keeps the version that was read.
     """
     versions: list[Version] = [None] * count
     under_way: deque[_Read | _Write] = deque()
-    parts = (slice(at, min(at + line.part_size, count)) for at in range(0, count, line.part_size))
+    parts = (slice(at, min(at + exchange.part_size, count)) for at in range(0, count, exchange.part_size))
 
     def ask_next() -> None:
         part = next(parts, None)
         if part is not None:
-            under_way.append(_Read(part, line.ask(name(part))))
+            under_way.append(_Read(part, exchange.ask(name(part))))
 
     for _ in range(_AHEAD):
         ask_next()
     while under_way:
         sent = under_way.popleft()
         if isinstance(sent, _Write):
-            sent.settle(versions, line.written(len(sent.at)))
+            sent.settle(versions, exchange.written(len(sent.at)))
             continue
         part, names = sent.part, sent.names
-        raws, found, guard = line.read(len(names))
+        raws, found, guard = exchange.read(len(names))
         values, left = change(part, raws, guard)
         at: Sequence[int] = range(part.start, part.stop)
         if left:
@@ -99,7 +100,7 @@ def exchanged(
                 [found[i] for i in chosen],
             )
         if at:
-            line.write(names, values, found, guard)
+            exchange.write(names, values, found, guard)
             under_way.append(_Write(at))
         ask_next()
     return versions
@@ -107,7 +108,7 @@ def exchanged(
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A read under way."""
+    """A pending read."""
 
     part: slice
     names: Sequence[Any]
@@ -115,7 +116,7 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """A write under way."""
+    """A pending write."""
 
     at: Sequence[int]
 

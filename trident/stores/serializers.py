@@ -1,4 +1,4 @@
-"""Values to bytes and back: byte for byte Trident's JSON, or msgpack."""
+"""Serializes values: byte for byte as Trident's JSON, or as msgpack."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ _STORED: dict[StateType, Any] = {
 
 
 class Serializer(ABC):
-    """A user's own format of what a state stores.
+    """A user's own format for the values of a state.
 
-    It gets an `OpaqueValue`, a `TransactionalValue` or the plain value, and gives back an equal one. Give the option
-    `serializer` an object of such a class; it must pickle.
+    It gets an `OpaqueValue`, a `TransactionalValue` or the plain value, and must return an equal one. Set the
+    option `serializer` to an object of such a class; it must pickle.
     """
 
     text: bool = False
-    """What it makes is UTF-8, for stores that know text from bytes."""
+    """True if its output is UTF-8, for stores that distinguish text from bytes."""
 
     @abstractmethod
     def serialize(self, value: Any) -> bytes:
-        """The bytes of a value; TypeError or ValueError where it cannot take it."""
+        """Return the bytes of a value; raise TypeError or ValueError if it cannot be stored."""
 
     @abstractmethod
     def deserialize(self, data: bytes) -> Any:
-        """The value; TypeError or ValueError where the bytes are none of its own."""
+        """Return the value of bytes; raise TypeError or ValueError if they are not in its format."""
 
     def serialize_many(self, values: Sequence[Any]) -> list[bytes]:
-        """`serialize` of each."""
+        """Call `serialize` for each value."""
         return [self.serialize(value) for value in values]
 
     def deserialize_many(self, data: Sequence[bytes | None]) -> list[Any]:
-        """`deserialize` of each; None stays None."""
+        """Call `deserialize` for each; None stays None."""
         return [None if item is None else self.deserialize(item) for item in data]
 
 
 class _OfMsgspec(Serializer):
-    """What the formats that msgspec knows have in common."""
+    """The common part of the formats that msgspec supports."""
 
     _format: Any
 
@@ -90,7 +90,7 @@ class _OfMsgspec(Serializer):
 
     @staticmethod
     def _takes(value: Any) -> bool:
-        """Whether a value without parts comes back as it was."""
+        """Return True if a scalar value comes back unchanged."""
         raise NotImplementedError
 
 
@@ -116,7 +116,7 @@ class JsonSerializer(_OfMsgspec):
 
 
 class MsgpackSerializer(_OfMsgspec):
-    """The same in msgpack: smaller, faster, and takes bytes and all floats; integers of 64 bits."""
+    """The same structure in msgpack: smaller and faster; accepts bytes and all floats, but only 64-bit integers."""
 
     _format = msgspec.msgpack
 
@@ -130,7 +130,7 @@ _SCALARS = frozenset({type(None), bool, int, str})
 
 
 def _check_many(values: Sequence[Any], takes: Any) -> None:
-    """`_check` of each, at once where all are of simple types."""
+    """Call `_check` for each, or check all at once if they are of simple types."""
     kinds = set(map(type, values))
     if kinds == {OpaqueValue}:
         kinds = {type(value.current) for value in values} | {type(value.previous) for value in values}
@@ -142,7 +142,7 @@ def _check_many(values: Sequence[Any], takes: Any) -> None:
 
 
 def _check(value: Any, takes: Any) -> None:
-    """Refuse what would come back as something else: a Decimal as a string, a set as a list, NaN as null."""
+    """Refuse a value that would come back as another: a Decimal as a string, a set as a list, NaN as null."""
     if takes(value):
         return
     kind = type(value)
@@ -157,11 +157,11 @@ def _check(value: Any, takes: Any) -> None:
     elif kind is dict:
         for key, item in value.items():
             if type(key) is not str:
-                msg = f"a dict's key is {key!r}, a {type(key).__name__}; only strings are taken"
+                msg = f"the key {key!r} of a dict is a {type(key).__name__}, but keys must be strings"
                 raise TypeError(msg)
             _check(item, takes)
     else:
         msg = (
-            f"{value!r} is of type {kind.__module__}.{kind.__qualname__}, which would not come back as it was"
+            f"{value!r} is of type {kind.__module__}.{kind.__qualname__}, which would not come back unchanged"
         )
         raise TypeError(msg)

@@ -1,4 +1,4 @@
-"""States in a table of any database that SQLAlchemy reaches: rows of a key and a value."""
+"""States in a table of any database that SQLAlchemy supports: rows of a key and a value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["SqlByteStore", "SqlOptions", "SqlState"]
 
 _CHUNK = 1_000
-"""Keys a transaction."""
+"""Keys in one transaction."""
 
 _NOT_LET_IN = (
     "password",
@@ -37,7 +37,7 @@ _NOT_LET_IN = (
 
 
 class SqlOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
-    """Of a state in a table, which is made where it is not there."""
+    """Options of a state in a table, which is created if it does not exist."""
 
     table_name: str = "kinesis_trident_state"
 
@@ -46,12 +46,12 @@ class SqlByteStore(ByteStore):
     """Bytes in one table, with the columns `key`, `value`, and `expires` in epoch seconds.
 
     Args:
-        engine: of the database.
+        engine: the engine of the database.
         where: the database without secrets.
-        table: its name.
+        table: the name of the table.
         text: the values are UTF-8, in a text column.
-        expire: seconds that a key lives after it was set; 0: for ever.
-        clock: epoch seconds.
+        expire: seconds that a key lives after it was set; 0: forever.
+        clock: returns epoch seconds.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class SqlByteStore(ByteStore):
         key: Any = (
             sa.Text()
             .with_variant(sa.String(255), "oracle", "mssql")
-            # Its collations take "a" for "A", and all that MariaDB knows as well "a" for "a ".
+            # Its collations compare "a" equal to "A", and all those of MariaDB also "a" equal to "a ".
             .with_variant(_binary_text(), "mysql", "mariadb")
         )
         value: Any = (
@@ -135,7 +135,7 @@ class SqlByteStore(ByteStore):
         for start in range(0, len(keys), _CHUNK):
             part = slice(start, start + _CHUNK)
             while self._compare_and_set(keys[part], values[part], None) == [LOST] * len(keys[part]):
-                # Another writer has just inserted one of them: now it is there, and is updated.
+                # Another writer has just inserted one of them: now it exists, and is updated.
                 continue
 
     def _compare_and_set(
@@ -170,7 +170,7 @@ class SqlByteStore(ByteStore):
                         connection.execute(statement, parameters)
                 return written
         except exc.IntegrityError:
-            # Another writer has inserted one of them meanwhile; nothing of this transaction stays.
+            # Another writer has inserted one of them meanwhile; this transaction is rolled back.
             return [LOST] * len(keys)
 
     def _rows(
@@ -188,7 +188,7 @@ class SqlByteStore(ByteStore):
         try:
             self._table.metadata.create_all(self._engine)
         except exc.DBAPIError:
-            # Another task has made it meanwhile; databases say so in different ways.
+            # Another task has created it meanwhile; databases report that in different ways.
             if not inspect(self._engine).has_table(self._table.name):
                 raise
         self._made = True
@@ -202,7 +202,7 @@ class SqlByteStore(ByteStore):
                 self._make()
             with self._engine.begin() as connection:
                 if self._engine.dialect.name == "sqlite":
-                    # It locks with the first write, not for FOR UPDATE; a read before could not become a write.
+                    # It locks at the first write, not for FOR UPDATE; an earlier read could not become a write.
                     connection.execute(self._table.delete().where(false()))
                 yield connection
         except exc.IntegrityError:
@@ -213,9 +213,9 @@ class SqlByteStore(ByteStore):
                 isinstance(error, exc.OperationalError | exc.InterfaceError) or error.connection_invalidated
             )
             if passing and not any(word in said.lower() for word in _NOT_LET_IN):
-                msg = f"{self._where} does not answer ({said}): check that it runs and that the executors reach it"
+                msg = f"{self._where} does not answer ({said}). Check that it runs and that the executors reach it"
                 raise StoreUnavailableError(msg) from None
-            msg = f"{self._where} refused ({said}): check user, password, rights and the table's columns"
+            msg = f"{self._where} refused ({said}). Check user, password, rights and the table's columns"
             raise StoreError(msg) from None
 
 
@@ -236,10 +236,10 @@ class SqlState(MapStateFactory):
         try:
             engine = sa.create_engine(self._target, pool_pre_ping=True)
         except sa.exc.ArgumentError:
-            msg = f"{where} is not a URL of SQLAlchemy, such as postgresql+psycopg://user:password@host/name"
+            msg = f"{where} is not a SQLAlchemy URL. Its form is postgresql+psycopg://user:password@host/name"
             raise StateOptionsError(msg) from None
         except ImportError as error:
-            msg = f"{where} needs its database's driver ({error}): install it, on the executors too"
+            msg = f"{where} needs its database's driver ({error}). Install it, on the executors too"
             raise MissingExtraError(msg) from None
         return SqlByteStore(
             engine, where, options.table_name, text=self._serializer.text, expire=options.expire_interval_sec
@@ -247,7 +247,7 @@ class SqlState(MapStateFactory):
 
 
 def _binary_text() -> Any:
-    """The type of a text that is compared byte by byte."""
+    """Return the type of a text that is compared byte by byte."""
     import sqlalchemy as sa
     from sqlalchemy.dialects import mysql
 
@@ -259,7 +259,7 @@ def _binary_text() -> Any:
             return None if value is None else value.encode()
 
         def process_result_value(self, value: Any, dialect: Any) -> str | None:
-            # A table from before has text.
+            # A table of an older release has text.
             return value if value is None or isinstance(value, str) else bytes(value).decode()
 
     return BinaryText(1020)

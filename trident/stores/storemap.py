@@ -1,4 +1,4 @@
-"""A byte store as a backing map: keys, values, retries, and the fence that keeps older attempts out."""
+"""Makes a backing map of a byte store: keys, values, retries, and the fence that keeps older attempts out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kinesis_trident.trident.maps.backing import LOST, Change, Version, Versione
 from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.key_text import FENCE, KeyFactory, encode_keys
-from kinesis_trident.trident.stores.overlap import exchanged
+from kinesis_trident.trident.stores.overlap import run_exchange
 from kinesis_trident.trident.stores.serializers import Serializer
 
 __all__ = ["StoreMap"]
@@ -30,10 +30,10 @@ R = TypeVar("R")
 
 
 class StoreMap(VersionedBackingMap[Any]):
-    """Values of one serializer in one store.
+    """The values of one serializer in one store.
 
     Args:
-        store: where they stand.
+        store: the store of the values.
         serializer: of the values.
         key_factory: of the keys; None for Trident's.
         key_prefix: stands before each key.
@@ -71,7 +71,7 @@ class StoreMap(VersionedBackingMap[Any]):
         """Raise the fence to this batch and attempt.
 
         Raises:
-            FencedError: it stands higher.
+            FencedError: the fence is higher.
         """
         self._mark = None if txid is None or self._attempt is None else (txid, self._attempt)
         if self._mark is None:
@@ -91,7 +91,7 @@ class StoreMap(VersionedBackingMap[Any]):
         return self.multi_get_versioned(keys)[0]
 
     def multi_get_versioned(self, keys: Sequence[Key]) -> tuple[list[Any], list[Version]]:
-        """See `VersionedBackingMap.multi_get_versioned`; the store is asked once for a key that comes twice.
+        """See `VersionedBackingMap.multi_get_versioned`; a key that occurs twice is read once.
 
         Raises:
             ForeignValueError: what stands under a key is not a value of this state.
@@ -125,7 +125,8 @@ class StoreMap(VersionedBackingMap[Any]):
         """
         raws = self._serialized(keys, values)
         if self._mark is not None:
-            # After the read: who raised the fence before it is seen, who raises it later changes what was read.
+            # After the read: a fence raised before is seen here; an attempt that raises it later changes the values
+            # read.
             self._compare(self._ask(self._store.get_many, [self._prefix + FENCE])[0][0])
         return self._ask(self._store.compare_and_set_many, self._names(keys), raws, versions)
 
@@ -140,7 +141,7 @@ class StoreMap(VersionedBackingMap[Any]):
         """
         guard = None if self._mark is None else self._prefix + FENCE
         if self._key_factory is not None:
-            # Not only within each part.
+            # The check is over all parts, not only within each.
             self._names(keys)
 
         def changed(
@@ -153,13 +154,13 @@ class StoreMap(VersionedBackingMap[Any]):
             return self._serialized(here, values), left
 
         def exchange() -> list[Version]:
-            with self._store.line(guard) as line:
-                return exchanged(line, len(keys), lambda part: self._names(keys[part]), changed)
+            with self._store.exchange(guard) as exchange:
+                return run_exchange(exchange, len(keys), lambda part: self._names(keys[part]), changed)
 
         return self._ask(exchange) if self._store.overlaps else super().multi_exchange(keys, change)
 
     def end_batch(self, txid: int | None) -> None:
-        """What was written is durable on return."""
+        """Make all writes durable before the return."""
         self._ask(self._store.end_batch, txid)
 
     def _ask(self, request: Callable[..., R], *args: Any) -> R:
@@ -169,26 +170,26 @@ class StoreMap(VersionedBackingMap[Any]):
         names = encode_keys(keys) if self._key_factory is None else self._made(self._key_factory, keys)
         if not self._prefix or not names:
             return names
-        # At once; a name with a line end in it would come out as two.
+        # All at once; a name with a line end in it would come out as two.
         prefixed = (self._prefix + f"\n{self._prefix}".join(names)).split("\n")
         return prefixed if len(prefixed) == len(names) else list(map(self._prefix.__add__, names))
 
     def _made(self, factory: KeyFactory, keys: Sequence[Key]) -> list[str]:
-        """The names that the user's function gives.
+        """Return the names that the user's function gives.
 
         Raises:
-            SerializationError: it gives one name to two keys, whose values would become one.
+            SerializationError: it gives one name to two keys, whose values would be mixed up.
         """
         names = list(map(factory, keys))
         if len(set(names)) < len(names):
             firsts: dict[str, Key] = {}
             for name, key in zip(names, keys, strict=True):
                 other = firsts.setdefault(name, key)
-                # As text, too: NaN is not equal to itself.
+                # Also compared as text: NaN is not equal to itself.
                 if other != key and repr(other) != repr(key):
                     msg = (
-                        f"keyFactory gives {name!r} to two keys, {other!r} and {key!r}: their values would become one. "
-                        "Nothing was written; give each key a text of its own"
+                        f"keyFactory returns {name!r} for two keys, {other!r} and {key!r}: their values would be "
+                        "mixed up. Nothing was written. Return a different text for each key"
                     )
                     raise SerializationError(msg)
         return names
@@ -200,7 +201,7 @@ class StoreMap(VersionedBackingMap[Any]):
             raise self._foreign(keys, self._names(keys), raws) from None
 
     def _serialized(self, keys: Sequence[Key], values: Sequence[Any]) -> Sequence[bytes | None]:
-        """The bytes of each value; None, which removes its key, stays None."""
+        """Return the bytes of each value; None, which removes its key, stays None."""
         if type(None) not in set(map(type, values)):
             return self._bytes(keys, values)
         kept = [i for i, value in enumerate(values) if value is not None]
@@ -218,30 +219,30 @@ class StoreMap(VersionedBackingMap[Any]):
         if limit is not None and raws and max(map(len, raws)) > limit:
             key, size = next((key, len(raw)) for key, raw in zip(keys, raws, strict=True) if len(raw) > limit)
             msg = (
-                f"the value of key {key!r} has {size:,} bytes, {self._store.where} takes {limit:,}: this key "
-                "was not written. Keep less under one key, or use another store"
+                f"the value of key {key!r} has {size:,} bytes, but {self._store.where} takes at most {limit:,}; "
+                "this key was not written. Store less under one key, or use another store"
             )
             raise ValueTooLargeError(msg)
         return raws
 
     def _compare(self, raw: bytes | None) -> tuple[int, int] | None:
-        """The fence, if it does not stand above this batch and attempt."""
+        """Return the fence, if it is not above this batch and attempt."""
         if raw is None:
             return None
         try:
             txid, attempt = mark = msgspec.json.decode(raw, type=tuple[int, int])
         except msgspec.DecodeError as error:
             msg = (
-                f"{self._store.where}, key {self._prefix + FENCE!r} holds {raw[:80]!r}, which is no [txid, attempt] "
-                f"({error}): another program writes here; use another keyPrefix, or remove that key"
+                f"{self._store.where}, key {self._prefix + FENCE!r} holds {raw[:80]!r}, which is not [txid, "
+                f"attempt] ({error}): another program writes here. Use another keyPrefix, or remove that key"
             )
             raise ForeignValueError(msg) from None
         if self._mark is not None and mark > self._mark:
             msg = (
                 f"attempt {self._mark[1]} at batch {self._mark[0]} is over: attempt {attempt} at batch {txid} has "
-                f"begun in {self._store.where}; nothing more is written by this one. A late task does this, and is "
-                "right to stop. If this is the query's newest run, its ZooKeeper data was lost or another query uses "
-                "this state: use a new keyPrefix, or restore it"
+                f"begun in {self._store.where}; this attempt writes nothing more. For a late task this is normal. "
+                "If this is the query's newest run, its ZooKeeper data was lost or another query uses this "
+                "state: use a new keyPrefix, or restore the data"
             )
             raise FencedError(msg)
         return mark
@@ -252,9 +253,10 @@ class StoreMap(VersionedBackingMap[Any]):
                 self._serializer.deserialize_many([raw])
             except Exception as error:
                 return ForeignValueError(
-                    f"{self._store.where}, key {name!r} (of {key!r}) holds {(raw or b'')[:80]!r}, which is not a value "
-                    f"of this state ({error}). It was not changed. Another program, or a state of another kind or "
-                    "serializer, has written it: use another keyPrefix, or remove it if nobody needs it"
+                    f"{self._store.where}, key {name!r} (of {key!r}) holds {(raw or b'')[:80]!r}, which is not a "
+                    f"value of this state ({error}); it was not changed. Another program, or a state of another "
+                    "kind or serializer, has written it. Use another keyPrefix, or remove the key if nobody "
+                    "needs it"
                 )
         return StateError(
             f"{self._store.where}: the serializer failed on a batch, but on none of its values alone"
@@ -266,7 +268,7 @@ class StoreMap(VersionedBackingMap[Any]):
                 self._serializer.serialize_many([value])
             except Exception as error:
                 return SerializationError(
-                    f"the value of key {key!r} cannot be stored: {error}. This key was not written. Make it of "
-                    "numbers, strings, lists and dicts, or set the option serializer to one that takes it"
+                    f"the value of key {key!r} cannot be stored: {error}. This key was not written. Build it from "
+                    "numbers, strings, lists and dicts, or set the option serializer to one that accepts it"
                 )
         return StateError("the serializer failed on a batch, but on none of its values alone")

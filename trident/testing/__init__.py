@@ -1,4 +1,4 @@
-"""For tests of user code on Trident's interfaces."""
+"""Helpers for tests of user code on Trident's interfaces."""
 
 from kinesis_trident.trident.testing.conformance import BackingMapConformance
 

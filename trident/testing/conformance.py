@@ -1,4 +1,4 @@
-"""What every backing map must do. Run it on your own:
+"""The tests that every backing map must pass. Run them on your own:
 
     class TestMyMap(BackingMapConformance):
         @pytest.fixture
@@ -73,16 +73,16 @@ class BackingMapConformance:
     """Tests that pytest collects from a subclass; see the module for the fixture it needs."""
 
     MANY = 5_000
-    """Keys of one update; fewer where a store asks for each by itself."""
+    """The number of keys in one update; use fewer if a store requests each separately."""
 
     def test_what_was_never_put_is_none(self, connect: Connect) -> None:
-        """In the order of the keys, also between others."""
+        """The results have the order of the keys, also between others."""
         backing = connect(StateType.OPAQUE)
         backing.multi_put([("there",)], [OpaqueValue(1, 5, None)])
         assert backing.multi_get([("a",), ("there",), ("b",)]) == [None, OpaqueValue(1, 5, None), None]
 
     def test_values_come_back_as_they_were(self, connect: Connect) -> None:
-        """Of all kinds, on another connection."""
+        """Values of all kinds come back on another connection."""
         keys: list[Key] = [(f"value-{i}",) for i in range(len(VALUES))]
         for kind, make in _MAKE.items():
             values = [make(value) for value in VALUES]
@@ -92,13 +92,13 @@ class BackingMapConformance:
             assert [type(value) for value in got] == [type(value) for value in values]
 
     def test_no_two_keys_are_the_same(self, connect: Connect) -> None:
-        """Whatever they hold."""
+        """Keys differ independent of their content."""
         values = [OpaqueValue(1, i, None) for i in range(len(KEYS))]
         connect(StateType.OPAQUE).multi_put(KEYS, values)
         assert connect(StateType.OPAQUE).multi_get(KEYS) == values
 
     def test_a_key_that_is_asked_for_twice(self, connect: Connect) -> None:
-        """As tuples of a query do; also one that is not there."""
+        """A query can request a key twice, also a missing one."""
         backing = connect(StateType.OPAQUE)
         backing.multi_put([("there",)], [OpaqueValue(1, 5, None)])
         asked: list[Key] = [("there",), ("a",), ("there",), ("a",), ("there",)]
@@ -113,7 +113,7 @@ class BackingMapConformance:
         ]
 
     def test_many_at_once(self, connect: Connect) -> None:
-        """More than fits into one request of most stores."""
+        """The update is larger than one request of most stores."""
         many = self.MANY
         keys: list[Key] = [(f"key-{i}",) for i in range(many)]
         with _batch(OpaqueMap[int](connect(StateType.OPAQUE)), 1) as state:
@@ -124,7 +124,7 @@ class BackingMapConformance:
         assert stored == [OpaqueValue(2, i + 1, i) for i in range(many)]
 
     def test_removed_is_none(self, connect: Connect) -> None:
-        """And can be put again."""
+        """A removed key can also be put again."""
         backing = connect(StateType.NON_TRANSACTIONAL)
         backing.multi_put([("a",), ("b",)], [1, 2])
         backing.multi_remove([("a",), ("never",)])
@@ -133,7 +133,7 @@ class BackingMapConformance:
         assert backing.multi_get([("a",)]) == [3]
 
     def test_what_a_map_removed_is_dropped_in_the_next_batch(self, connect: Connect) -> None:
-        """Until then a replay needs what was there."""
+        """Until then a replay needs the old value."""
         keys: list[Key] = [("gone",), ("set again",), ("stays",)]
         state = OpaqueMap[int](connect(StateType.OPAQUE))
         with _batch(state, 1):
@@ -149,7 +149,7 @@ class BackingMapConformance:
         assert kept == [None, OpaqueValue(2, 4, 2), OpaqueValue(1, 3, None)]
 
     def test_a_replay_with_other_records_counts_once_in_an_opaque_state(self, connect: Connect) -> None:
-        """Each attempt on a new connection, as after a crash."""
+        """Each attempt has a new connection, as after a crash."""
         truth: dict[Key, int] = {}
         rng = random.Random(1)
         keys: list[Key] = [(f"opaque-{i}",) for i in range(20)]
@@ -166,7 +166,7 @@ class BackingMapConformance:
         assert final.multi_get(keys) == [truth[key] for key in keys]
 
     def test_an_identical_replay_counts_once_in_a_transactional_state(self, connect: Connect) -> None:
-        """Also when the first attempt had come only halfway."""
+        """It also counts once if the first attempt got only halfway."""
         keys: list[Key] = [(f"transactional-{i}",) for i in range(20)]
         for txid in (1, 2):
             for many in (10, 20, 20):
@@ -175,7 +175,7 @@ class BackingMapConformance:
         assert connect(StateType.TRANSACTIONAL).multi_get(keys) == [TransactionalValue(2, 3)] * 20
 
     def test_a_version_is_written_over_once(self, connect: Connect) -> None:
-        """Set, created and removed: the second who saw the same loses and changes nothing."""
+        """For set, create and remove: the second writer with the same version loses and changes nothing."""
         backing, late = connect(StateType.OPAQUE), connect(StateType.OPAQUE)
         if not isinstance(backing, VersionedBackingMap) or not isinstance(late, VersionedBackingMap):
             return
@@ -191,7 +191,7 @@ class BackingMapConformance:
         assert connect(StateType.OPAQUE).multi_get(keys) == [*values, mine]
 
     def test_a_version_that_is_gone_is_not_written_over(self, connect: Connect) -> None:
-        """Among others that are there."""
+        """It is written among existing keys."""
         backing = connect(StateType.OPAQUE)
         if not isinstance(backing, VersionedBackingMap):
             return
@@ -205,7 +205,7 @@ class BackingMapConformance:
         assert connect(StateType.OPAQUE).multi_get(keys) == [new, None, new]
 
     def test_a_late_task_of_an_older_batch_writes_nothing(self, connect: Connect) -> None:
-        """It read before a newer attempt and the next batch wrote, and writes after."""
+        """The task reads before a newer attempt and the next batch write, and writes after them."""
         makes: list[tuple[StateType, Callable[[BackingMap[Any]], OpaqueMap[int] | TransactionalMap[int]]]] = [
             (StateType.OPAQUE, OpaqueMap[int]),
             (StateType.TRANSACTIONAL, TransactionalMap[int]),
@@ -221,11 +221,11 @@ class BackingMapConformance:
                 late.multi_update([key], [_Overtaken(kind, make, connect, key)])
             except (StaleTransactionError, FencedError):
                 refused = True
-            assert refused, "the batch is over, and nobody said so"
+            assert refused, "the batch is over, but no error was raised"
             assert map_state(connect(kind), kind).multi_get([key]) == [110]
 
     def test_writers_side_by_side_lose_nothing(self, connect: Connect) -> None:
-        """Each adds to the same keys, reading again where it lost."""
+        """Each writer adds to the same keys, and reads again after a loss."""
         keys: list[Key] = [(f"shared-{i}",) for i in range(20)]
         if not isinstance(connect(StateType.OPAQUE), VersionedBackingMap):
             return

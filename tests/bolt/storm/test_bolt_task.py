@@ -220,7 +220,7 @@ def test_a_tuple_in_the_place_of_the_values_says_how_it_is_written() -> None:
     """Storm has the anchors first."""
     bolt = Rich(lambda bolt, tup: bolt.collector.emit(tup, ["word"]))
     with pytest.raises(
-        OperatorError, match=r"bolt 'split' emitted a tuple as the values: .* emit\(\[word\], tup\)"
+        OperatorError, match=r"bolt 'split' emitted a tuple in place of values\. .* emit\(\[word\], tup\)"
     ):
         run(bolt, sentences("a"))
 
@@ -237,7 +237,7 @@ def test_a_tuple_in_the_place_of_the_values_says_how_it_is_written() -> None:
 def test_what_is_no_tuple_is_refused_with_the_name_of_the_bolt(
     execute: Callable[..., None], said: str
 ) -> None:
-    with pytest.raises(OperatorError, match=f"bolt 'split': {said}, expected a tuple that execute was given"):
+    with pytest.raises(OperatorError, match=f"bolt 'split': {said}, not a tuple\\. Pass the tuple that"):
         run(Rich(execute), sentences("a"))
 
 
@@ -261,14 +261,18 @@ class Broken(BasicBolt):
 
 @pytest.mark.parametrize("where", ["prepare", "cleanup"])
 def test_a_bolt_that_cannot_be_prepared_or_cleaned_up_fails_the_batch_by_name(where: str) -> None:
-    said = rf"bolt 'split': {where}\(\) raised ConnectionRefusedError: the store is down.*read again"
+    said = (
+        rf"bolt 'split': {where}\(\) raised ConnectionRefusedError: the store is down.*reads the batch again"
+    )
     with pytest.raises(OperatorError, match=said):
         run(Broken(where), sentences("a"))
 
 
 def test_a_field_that_there_is_not_fails_the_tuple_and_says_which_there_are() -> None:
     _, heard = run(Rich(lambda bolt, tup: bolt.collector.ack(tup["word"])), sentences("a"))
-    assert heard.failed == {0: "KeyError: \"no column 'word'; there are sentence\" (bolt split)"}
+    assert heard.failed == {
+        0: "KeyError: \"there is no column 'word'; the columns are sentence\" (bolt split)"
+    }
 
 
 def test_nothing_is_reported_of_an_input_that_was_not_taken_to_its_end() -> None:
@@ -357,10 +361,10 @@ def test_what_fails_where_nothing_tracks_it_is_logged_once(caplog: pytest.LogCap
     list(operator(iter([sentences("a b", "bad", "worse bad").select(["sentence"])])))
     emitted, untracked = (record.getMessage() for record in caplog.records)
     assert emitted.startswith(
-        "bolt 'split', batch 7: 2 tuples failed that no record is tracked by; the first: "
+        "bolt 'split', batch 7: 2 untracked tuples failed, so no record comes back for them; the first: "
     )
     assert untracked.endswith(
-        "2 tuples failed that no record is tracked by; the first: FailedException: bad (bolt split)"
+        "2 untracked tuples failed, so no record comes back for them; the first: FailedException: bad (bolt split)"
     )
 
 

@@ -12,8 +12,8 @@ import pytest
 from kinesis_trident.bolt.errors import NotCoveredError, StaleBatchError
 from kinesis_trident.bolt.tracking.anchors import anchors_of
 from kinesis_trident.bolt.tracking.coverage import SOURCE
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand
-from kinesis_trident.bolt.tracking.reports import Ledger, Reports
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
+from kinesis_trident.bolt.tracking.reports import OperatorLedger, Reports
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError
 from kinesis_trident.checkpoint.model.layout import Layout
@@ -105,7 +105,7 @@ class Turns:
         self, shard: str, *failed: int, operator: str = "map", rows: TurnRows | None = None
     ) -> Reports:
         """One run of an operator to the end of a turn; `failed` are sequence numbers."""
-        ledger = Ledger(operator, 7)
+        ledger = OperatorLedger(operator, 7)
         for batch in (rows or self.rows[shard]).record_batches():
             numbers = [int(text) for text in batch.column("sequenceNumber").to_pylist()]
             bad = {row: "ValueError: bad" for row, number in enumerate(numbers) if number in failed}
@@ -122,7 +122,7 @@ def turns(store: SourceStore) -> Turns:
 
 
 def test_the_batch_in_hand_is_the_newest_plan(store: SourceStore, turns: Turns) -> None:
-    batch = BatchInHand.newest(store)
+    batch = CurrentBatch.newest(store)
     assert batch.txid == 7
     assert batch.verdict is None
     assert batch.excluded_ids() == []
@@ -130,18 +130,18 @@ def test_the_batch_in_hand_is_the_newest_plan(store: SourceStore, turns: Turns) 
 
 def test_without_a_plan_there_is_no_batch_in_hand(store: SourceStore) -> None:
     with pytest.raises(StaleBatchError, match="holds no plan"):
-        BatchInHand.newest(store)
+        CurrentBatch.newest(store)
 
 
 def test_a_batch_is_covered_when_every_pinned_row_was_seen(store: SourceStore, turns: Turns) -> None:
-    batch = BatchInHand.newest(store)
+    batch = CurrentBatch.newest(store)
     assert batch.uncovered(WIRING, {}, batch.pins()) == [("map", A), ("map", B)]
     pins = {A: turns.pin(A)}
     assert batch.pins() == pins
     reports = turns.judged(A, 10)
     assert batch.uncovered(WIRING, reports, pins) == [("map", B)]
     with pytest.raises(
-        NotCoveredError, match=f"batch 7 is then read again.*Not every record of {B} was seen"
+        NotCoveredError, match=f"it reads batch 7 again.*The operator map did not see every record of {B}"
     ):
         batch.require_covered(WIRING, reports, pins)
     pins = {A: turns.pin(A), B: turns.pin(B)}
@@ -150,7 +150,7 @@ def test_a_batch_is_covered_when_every_pinned_row_was_seen(store: SourceStore, t
 
 
 def test_a_report_of_fewer_or_other_rows_does_not_cover(store: SourceStore, turns: Turns) -> None:
-    batch = BatchInHand.newest(store)
+    batch = CurrentBatch.newest(store)
     pins = {A: turns.pin(A), B: turns.pin(B)}
     fewer = turns.judged(B, rows=turns.turn(B, 1, segment(1, 3)))
     other = turns.judged(B, rows=turns.turn(B, 1, Segment([], 1), segment(1, 4)))
@@ -159,7 +159,7 @@ def test_a_report_of_fewer_or_other_rows_does_not_cover(store: SourceStore, turn
 
 
 def test_an_empty_pinned_turn_needs_no_report(store: SourceStore, turns: Turns) -> None:
-    batch = BatchInHand.newest(store)
+    batch = CurrentBatch.newest(store)
     empty = msgspec.structs.replace(turns.pin(B), count=0, fresh=0, xor=0, last=None)
     assert batch.uncovered(WIRING, turns.judged(A), {A: turns.pin(A), B: empty}) == []
 
@@ -167,7 +167,7 @@ def test_an_empty_pinned_turn_needs_no_report(store: SourceStore, turns: Turns) 
 def test_reports_of_another_run_plan_batch_or_operator_are_not_heard(
     store: SourceStore, turns: Turns
 ) -> None:
-    batch = BatchInHand.newest(store)
+    batch = CurrentBatch.newest(store)
     mine = turns.judged(B, 2)
     foreign = Turns(store, turns.epoch + 1).judged(B, 3)
     foreign |= Turns(store, turns.epoch, "q").judged(B, 3)
@@ -184,14 +184,14 @@ def test_a_pin_of_another_plan_does_not_count(store: SourceStore, turns: Turns) 
     turns.pin(A)
     other = Turns(store, turns.epoch, "q")
     other.pin(B)
-    assert list(BatchInHand.newest(store).pins()) == [A]
+    assert list(CurrentBatch.newest(store).pins()) == [A]
 
 
 def test_failures_of_all_readings_of_the_pinned_rows_count_and_no_others(
     store: SourceStore, turns: Turns
 ) -> None:
     # With spout=nontransactional two readings of a turn may differ: ordinals of one mean nothing in the other.
-    batch = BatchInHand.newest(store)
+    batch = CurrentBatch.newest(store)
     pins = {A: turns.pin(A), B: turns.pin(B)}
     longer = turns.judged(B, 9, rows=turns.turn(B, 1, segment(1, 9)))
     reports = turns.judged(B, 2) | longer
@@ -201,11 +201,11 @@ def test_failures_of_all_readings_of_the_pinned_rows_count_and_no_others(
 
 
 def test_published_is_adopted_by_who_comes_next(store: SourceStore, turns: Turns) -> None:
-    batch = BatchInHand.newest(store)
+    batch = CurrentBatch.newest(store)
     pins = {A: turns.pin(A), B: turns.pin(B)}
     outcome = batch.outcome({}, pins, {f"orders/{B}:3": "full"})
     batch.publish(outcome)
-    again = BatchInHand.newest(store)
+    again = CurrentBatch.newest(store)
     assert again.verdict is not None
     assert again.verdict.not_done == {B: (NotDone("3", "3", 1, "full"),)}
     assert again.excluded_ids() == [f"orders/{B}:3"]
@@ -215,21 +215,21 @@ def test_published_is_adopted_by_who_comes_next(store: SourceStore, turns: Turns
 
 
 def test_an_older_run_publishes_nothing(store: SourceStore, turns: Turns) -> None:
-    batch = BatchInHand.newest(store)
+    batch = CurrentBatch.newest(store)
     store.raise_epoch("there", 2, NOW)
     with pytest.raises(FencedError):
         batch.publish({})
-    assert store.get_acks(7) is None
+    assert store.get_outcome(7) is None
 
 
 def test_what_operators_and_sink_refuse_comes_back_and_the_checkpoint_stands_just_before(
     store: SourceStore, turns: Turns
 ) -> None:
-    batch = BatchInHand.newest(store)
+    batch = CurrentBatch.newest(store)
     pins = {A: turns.pin(A), B: turns.pin(B)}
     reports = turns.judged(A, 10, 21, 22) | turns.judged(B, 3)
     batch.publish(batch.outcome(batch.failed(WIRING, reports, pins), pins, {f"orders/{A}:24": "full"}))
-    published = store.get_acks(7)
+    published = store.get_outcome(7)
     assert published is not None
     before = {
         A: ShardState(

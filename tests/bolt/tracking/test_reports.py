@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of
-from kinesis_trident.bolt.tracking.reports import FailedRun, Ledger, ReportKey, ReportParam, Reports, merged
+from kinesis_trident.bolt.tracking.reports import (
+    FailedRun,
+    OperatorLedger,
+    ReportKey,
+    ReportParam,
+    Reports,
+    merged,
+)
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.reader.rows import MESSAGE_ID, Segment, TurnRows
@@ -42,7 +49,7 @@ def table(*turns: TurnRows) -> pa.RecordBatch:
 
 def reported(rows: pa.RecordBatch, reasons: dict[int, str], cuts: list[int]) -> Reports:
     """What one task says of these rows, which come in batches cut anywhere."""
-    ledger = Ledger("map", 7)
+    ledger = OperatorLedger("map", 7)
     bounds = [0, *sorted(cut % (rows.num_rows + 1) for cut in cuts), rows.num_rows]
     for start, stop in pairwise(bounds):
         part = rows.slice(start, stop - start)
@@ -91,7 +98,7 @@ def test_shards_may_take_turns_within_a_task() -> None:
 
 
 def test_nothing_is_said_of_nothing() -> None:
-    ledger = Ledger("map", 7)
+    ledger = OperatorLedger("map", 7)
     ledger.consume_records(
         Anchors(np.empty(0, np.int64), np.empty(0, np.int64)), pa.array([], pa.string()), {}
     )

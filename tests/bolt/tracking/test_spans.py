@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kinesis_trident.bolt.tracking.anchors import Anchors
 from kinesis_trident.bolt.tracking.coverage import SOURCE, lost, spans_of, uncovered, whole
-from kinesis_trident.bolt.tracking.reports import Ledger
+from kinesis_trident.bolt.tracking.reports import OperatorLedger
 from kinesis_trident.bolt.tracking.spans import WHOLE, Range, Spans
 from kinesis_trident.tracker.ids import roots, tuple_ids
 
@@ -48,7 +48,7 @@ def test_exactly_the_spans_of_records_lost_or_doubled_are_found(
 ) -> None:
     spans = Spans.over({0: [(0, 50)]}, limit)
     wrong = given_ & (without ^ twice)
-    source, first, second = (Ledger(name, 7, spans) for name in ("source", "first", "second"))
+    source, first, second = (OperatorLedger(name, 7, spans) for name in ("source", "first", "second"))
     read = anchors([*given_])
     for ledger in (source, first):
         ledger.consume(read)
@@ -66,7 +66,7 @@ def test_exactly_the_spans_of_records_lost_or_doubled_are_found(
     found = lost(wiring, reports, spans_of(reports, "source"))
     assert found == {(0, int(spans.of(0, np.array([n]))[0])): "second" for n in wrong}
     # Added up they say what a ledger without spans says.
-    ledger = Ledger("first", 7)
+    ledger = OperatorLedger("first", 7)
     ledger.consume(read)
     ledger.produce(made)
     assert set(ledger.reports(1)) <= set(whole(reports))
@@ -76,7 +76,7 @@ def test_exactly_the_spans_of_records_lost_or_doubled_are_found(
 
 def test_a_failure_is_told_with_its_span_and_without_its_position() -> None:
     spans = Spans.over({0: [(0, 8)]}, 4)
-    ledger = Ledger("map", 7, spans)
+    ledger = OperatorLedger("map", 7, spans)
     ledger.consume_records(anchors([0, 1, 2, 3]), None, {1: "A", 2: "A"})
     found = {
         key.span: [(run.first_ordinal, run.first, run.reason) for run in runs]

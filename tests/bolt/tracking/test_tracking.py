@@ -20,7 +20,7 @@ from kinesis_trident.bolt.errors import NotCoveredError, OperatorError
 from kinesis_trident.bolt.steps.kinds import step_for
 from kinesis_trident.bolt.storm.bolt_task import BoltOperator
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.spans import Spans
 from kinesis_trident.bolt.tracking.tracking import Tracked, Tracking
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
@@ -53,7 +53,7 @@ def segment() -> Segment:
 @pytest.fixture
 def in_hand(
     spark: SparkSession, zookeeper: EmbeddedZooKeeper, app: str
-) -> Iterator[tuple[DataFrame, BatchInHand]]:
+) -> Iterator[tuple[DataFrame, CurrentBatch]]:
     """Rows of two shards, and their batch with its pins."""
     cloudpickle.register_pickle_by_value(__import__(__name__))
     client = connect(ZooKeeperConfig(zookeeper.hosts))
@@ -79,7 +79,7 @@ def in_hand(
         )
         store.create_pin(turn.shard, pin, epoch)
     table = pa.Table.from_batches([rows for turn in turns for rows in turn.record_batches()])
-    yield spark.createDataFrame(table).coalesce(1), BatchInHand.newest(store)
+    yield spark.createDataFrame(table).coalesce(1), CurrentBatch.newest(store)
     client.stop()
     client.close()
 
@@ -131,7 +131,7 @@ ACTIONS: dict[str, Callable[[DataFrame], object]] = {
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_every_record_is_judged_whatever_is_run(
-    in_hand: tuple[DataFrame, BatchInHand], carrier: AccumulatorCarrier, action: str
+    in_hand: tuple[DataFrame, CurrentBatch], carrier: AccumulatorCarrier, action: str
 ) -> None:
     tracking = Tracking(*in_hand, carrier)
     judged = chain(tracking, "3 x 3", "4 x 0", "9 x 1")
@@ -157,7 +157,7 @@ def jobs(context: SparkContext, group: str) -> int:
 
 
 def test_no_job_is_run_besides_when_nothing_failed(
-    in_hand: tuple[DataFrame, BatchInHand], carrier: AccumulatorCarrier, spark: SparkSession
+    in_hand: tuple[DataFrame, CurrentBatch], carrier: AccumulatorCarrier, spark: SparkSession
 ) -> None:
     tracking = Tracking(*in_hand, carrier)
     judged = chain(tracking)
@@ -181,7 +181,7 @@ UNEQUAL: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 @pytest.mark.parametrize(("what", "limit"), [("lost", 24), ("doubled", 16_384)])
 def test_where_sums_disagree_only_the_records_concerned_are_not_done(
-    in_hand: tuple[DataFrame, BatchInHand],
+    in_hand: tuple[DataFrame, CurrentBatch],
     carrier: AccumulatorCarrier,
     monkeypatch: pytest.MonkeyPatch,
     what: str,
@@ -207,19 +207,19 @@ def test_where_sums_disagree_only_the_records_concerned_are_not_done(
 
 
 def test_rows_that_were_not_read_at_all_leave_the_batch_undecided(
-    in_hand: tuple[DataFrame, BatchInHand], carrier: AccumulatorCarrier
+    in_hand: tuple[DataFrame, CurrentBatch], carrier: AccumulatorCarrier
 ) -> None:
     rows, batch = in_hand
     tracking = Tracking(rows.where("shardId like '%1'"), batch, carrier)
     tracking.steps("decode", tracking.source, (step_for(decode, TEXT),), TEXT)
     with pytest.raises(
-        NotCoveredError, match=f"Not every record of {SHARDS[0]} was seen by the operator __source"
+        NotCoveredError, match=f"The operator __source did not see every record of {SHARDS[0]}"
     ):
         tracking.not_done()
 
 
 def test_behind_a_function_of_the_users_what_it_drops_is_done_and_what_it_keeps_is_judged(
-    in_hand: tuple[DataFrame, BatchInHand], carrier: AccumulatorCarrier
+    in_hand: tuple[DataFrame, CurrentBatch], carrier: AccumulatorCarrier
 ) -> None:
     tracking = Tracking(*in_hand, carrier)
     texts = tracking.steps("decode", tracking.source, (step_for(decode, TEXT),), TEXT)
@@ -232,7 +232,7 @@ def test_behind_a_function_of_the_users_what_it_drops_is_done_and_what_it_keeps_
 
 
 def test_a_worker_killed_in_the_middle_of_a_tree_changes_nothing(
-    in_hand: tuple[DataFrame, BatchInHand], carrier: AccumulatorCarrier, tmp_path: Path
+    in_hand: tuple[DataFrame, CurrentBatch], carrier: AccumulatorCarrier, tmp_path: Path
 ) -> None:
     killed = tmp_path / "killed"
 
@@ -259,13 +259,13 @@ def test_a_worker_killed_in_the_middle_of_a_tree_changes_nothing(
 
 
 def test_each_operator_has_a_name_of_its_own(
-    in_hand: tuple[DataFrame, BatchInHand], carrier: AccumulatorCarrier
+    in_hand: tuple[DataFrame, CurrentBatch], carrier: AccumulatorCarrier
 ) -> None:
     tracking = Tracking(*in_hand, carrier)
     chain(tracking)
     for name in ("split", ""):
         with pytest.raises(
-            OperatorError, match="each needs a name of its own; there are decode, split, judge"
+            OperatorError, match="Give each operator its own name; there are decode, split, judge"
         ):
             tracking.steps(name, tracking.source, (), TEXT)
 
@@ -291,7 +291,7 @@ class Together(Bolt):
 
 
 def test_a_tuple_of_several_records_fails_them_all_and_what_is_not_acked_fails(
-    in_hand: tuple[DataFrame, BatchInHand], carrier: AccumulatorCarrier
+    in_hand: tuple[DataFrame, CurrentBatch], carrier: AccumulatorCarrier
 ) -> None:
     tracking = Tracking(*in_hand, carrier)
     texts = tracking.steps("decode", tracking.source, (step_for(decode, TEXT),), TEXT)

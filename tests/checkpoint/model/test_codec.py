@@ -10,8 +10,8 @@ from msgspec.structs import fields
 from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import (
-    Acks,
     Batch,
+    BatchOutcome,
     CheckpointNode,
     DeadLettersNode,
     InflightNode,
@@ -42,7 +42,7 @@ def test_positions_of_any_length_survive(sequence: int, sub: int, txid: int) -> 
     ],
     ids=lambda node: type(node).__name__,
 )
-def test_nodes_survive(node: Batch | Pin | Acks | InflightNode) -> None:
+def test_nodes_survive(node: Batch | Pin | BatchOutcome | InflightNode) -> None:
     assert decode(PATH, encode(node), type(node)) == node
 
 
@@ -58,7 +58,7 @@ def test_nodes_survive(node: Batch | Pin | Acks | InflightNode) -> None:
         (GOOD.replace(b'"v":1', b'"v":"1"'), "`int`"),
         (
             GOOD.replace(b'"v":1', b'"v":7'),
-            "has format version 7, this release of kinesis-trident reads version 1",
+            "has format version 7; this release of kinesis-trident reads version 1",
         ),
         (GOOD.replace(b'"txid"', b'"tx"'), "CheckpointNode of version 1"),
         (GOOD[:-1] + b',"new":1}', "unknown field `new`"),
@@ -120,7 +120,7 @@ def test_a_few_runs_stand_for_everybody_to_read_and_many_are_packed() -> None:
     ids=lambda node: type(node).__name__,
 )
 def test_packed_nodes_survive_and_those_of_the_release_before_are_read(
-    node: Batch | Acks | InflightNode,
+    node: Batch | BatchOutcome | InflightNode,
 ) -> None:
     data = encode(node)
     plain = msgspec.json.encode(node)
@@ -132,7 +132,7 @@ def test_packed_nodes_survive_and_those_of_the_release_before_are_read(
             decode(PATH, wrong, type(node))
 
 
-@pytest.mark.parametrize("kind", [InflightNode, Batch, Plan, Acks])
+@pytest.mark.parametrize("kind", [InflightNode, Batch, Plan, BatchOutcome])
 def test_packed_nodes_have_all_fields_of_theirs(kind: type[Node]) -> None:
     stored = packed_kind(kind, b'{"v":2,')
     assert stored is not kind

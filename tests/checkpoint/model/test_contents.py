@@ -41,7 +41,7 @@ GOOD: dict[type[Node], Node] = {
     ),
     nodes.Batch: nodes.Batch(epoch=2, plan=samples.plan(retries={SHARD: (samples.run(1, 4),)}, limit=10)),
     nodes.Pin: samples.pin(2, served=(3, 0), missing=(1,), through="7:2"),
-    nodes.Acks: samples.acks(2, failed=3),
+    nodes.BatchOutcome: samples.acks(2, failed=3),
     nodes.SettledNode: samples.settled(3),
     nodes.StopNode: nodes.StopNode(epoch=1, settled=2),
     nodes.ExternalNode: nodes.ExternalNode(op="replay", records=("7:1",)),
@@ -113,7 +113,7 @@ def use(node: Node) -> None:  # noqa: PLR0912
             fields = {"dead_letters": {SHARD: node}}
         case nodes.ExternalNode():
             assert all(map(RecordPosition.parse, node.records))
-        case nodes.Acks():
+        case nodes.BatchOutcome():
             pieces = [piece for some in node.not_done.values() for piece in some]
             assert all(RecordPosition.parse(piece.last) for piece in pieces)
     snapshot = Snapshot(Layout("/r", "app", "orders", 1), ("orders",), **fields)

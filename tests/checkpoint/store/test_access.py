@@ -59,7 +59,7 @@ def fill(store: SourceStore) -> int:
     store.put_lineage(ShardsNode(shards={}), epoch)
     store.put_batch(samples.plan(), epoch)
     store.create_pin(samples.SHARD, samples.pin(epoch), epoch)
-    store.put_acks(samples.acks(epoch, failed=20_000), epoch)
+    store.put_outcome(samples.acks(epoch, failed=20_000), epoch)
     store.add_report(1, "attempt", ReportNode(reports=()))
     store.settle(
         {samples.SHARD: (samples.checkpoint(1, 9), samples.inflight(1, samples.run(5)))},
@@ -154,7 +154,7 @@ def test_a_home_with_nodes_of_another_login_is_refused(
     with pytest.raises(ZooKeeperAccessError, match="belongs to another login") as caught:
         SourceStore(make_client(server.hosts, digest="me:pw"), layout).raise_epoch("h", 2, NOW)
     assert layout.batch_of(1) in str(caught.value)
-    assert "Log in as who made it" in str(caught.value)
+    assert "Log in with the credentials that made it" in str(caught.value)
     # Nothing counts as closed yet.
     client.add_auth("digest", "you:pw")
     client.add_auth("digest", "me:pw")

@@ -64,8 +64,8 @@ WRITES: dict[str, Callable[[SourceStore, int], Any]] = {
     "create_pin_again": lambda s, e: s.create_pin(samples.SHARD, samples.pin(e), e),
     "create_pin_of_another_plan": lambda s, e: s.create_pin(samples.SHARD, samples.pin(e, mark="p2"), e),
     "replace_pin": lambda s, e: s.replace_pin(samples.SHARD, samples.pin(e, count=9), e),
-    "put_acks": lambda s, e: s.put_acks(samples.acks(e), e),
-    "put_large_acks": lambda s, e: s.put_acks(samples.acks(e, failed=20_000), e),
+    "put_outcome": lambda s, e: s.put_outcome(samples.acks(e), e),
+    "put_large_acks": lambda s, e: s.put_outcome(samples.acks(e, failed=20_000), e),
     "settle": lambda s, e: s.settle(
         {samples.SHARD: (samples.checkpoint(9, 99), samples.inflight(9, samples.run(100)))},
         {samples.SHARD: DeadLettersNode(count=1, target="x")},

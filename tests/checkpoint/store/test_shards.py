@@ -172,7 +172,7 @@ def test_external_requests_are_consumed_with_the_shard_that_took_them_in(
     asked = store.external().asked
     assert [node.records for node in asked[SHARD].values()] == [("5",), ("6",), ("7",)]
     taken = list(asked[SHARD])[:2]
-    with pytest.raises(CheckpointError, match="no checkpoint is given for odd/shard"):
+    with pytest.raises(CheckpointError, match="there is no checkpoint for odd/shard"):
         store.settle({}, {}, None, samples.settled(2), epoch, {"odd/shard": taken})
     update = {SHARD: (samples.checkpoint(2, 1), samples.inflight(2, samples.run(5, 6)))}
     store.settle(update, {}, None, samples.settled(2), epoch, {SHARD: taken})

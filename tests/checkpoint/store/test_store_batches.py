@@ -12,7 +12,7 @@ from kinesis_trident.checkpoint.errors import (
     FencedError,
     PlanConflictError,
 )
-from kinesis_trident.checkpoint.model.nodes import Acks, NotDone
+from kinesis_trident.checkpoint.model.nodes import BatchOutcome, NotDone
 from kinesis_trident.checkpoint.model.split_nodes import is_part
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.operations import Create, Op, packed, size_of
@@ -107,11 +107,11 @@ def test_nothing_is_pinned_or_published_without_a_plan(store: SourceStore, epoch
     for write in (
         lambda: store.create_pin(samples.SHARD, samples.pin(epoch), epoch),
         lambda: store.replace_pin(samples.SHARD, samples.pin(epoch), epoch),
-        lambda: store.put_acks(samples.acks(epoch), epoch),
+        lambda: store.put_outcome(samples.acks(epoch), epoch),
     ):
         with pytest.raises(BatchMissingError, match="batches/1 does not exist"):
             write()
-    assert store.get_acks(1) is None
+    assert store.get_outcome(1) is None
 
 
 def test_pins_of_many_shards_come_together(store: SourceStore, epoch: int) -> None:
@@ -130,10 +130,10 @@ def test_pins_of_many_shards_come_together(store: SourceStore, epoch: int) -> No
 def test_the_first_verdict_holds(store: SourceStore, epoch: int) -> None:
     store.put_batch(samples.plan(), epoch)
     verdict = samples.acks(epoch, failed=2)
-    assert store.put_acks(verdict, epoch) == (verdict, True)
+    assert store.put_outcome(verdict, epoch) == (verdict, True)
     newer = store.raise_epoch("beta", 22, NOW)
-    assert store.put_acks(samples.acks(newer, failed=5), newer) == (verdict, False)
-    assert store.get_acks(1) == verdict
+    assert store.put_outcome(samples.acks(newer, failed=5), newer) == (verdict, False)
+    assert store.get_outcome(1) == verdict
 
 
 def large_plan(txid: int) -> object:
@@ -151,9 +151,9 @@ def test_large_plans_and_verdicts_survive(store: SourceStore, client: KazooClien
     assert sum(map(is_part, names)) > 4
     assert store.batches() == [1]
     verdict = samples.acks(epoch, failed=60_000)
-    assert store.put_acks(verdict, epoch) == (verdict, True)
-    assert store.put_acks(samples.acks(epoch, failed=59_000), epoch) == (verdict, False)
-    assert store.get_acks(1) == verdict
+    assert store.put_outcome(verdict, epoch) == (verdict, True)
+    assert store.put_outcome(samples.acks(epoch, failed=59_000), epoch) == (verdict, False)
+    assert store.get_outcome(1) == verdict
 
     newer = store.raise_epoch("beta", 22, NOW)
     adopted = store.put_batch(plan, newer)  # type: ignore[arg-type]
@@ -171,11 +171,13 @@ def test_a_missing_part_names_the_node(store: SourceStore, client: KazooClient, 
     store.put_batch(samples.plan(), epoch)
     rng = random.Random(1)
     failed = tuple(NotDone(at, at, 1, "") for at in (str(rng.randrange(10**55)) for _ in range(30_000)))
-    store.put_acks(Acks(txid=1, plan="p1", epoch=epoch, not_done={samples.SHARD: failed}), epoch)
+    store.put_outcome(BatchOutcome(txid=1, plan="p1", epoch=epoch, not_done={samples.SHARD: failed}), epoch)
     part = next(name for name in client.get_children(store.layout.acks) if is_part(name))
     client.delete(f"{store.layout.acks}/{part}")
-    with pytest.raises(CorruptNodeError, match=rf"{store.layout.acks_of(1)} is kept in parts and .*{part}"):
-        store.get_acks(1)
+    with pytest.raises(
+        CorruptNodeError, match=rf"{store.layout.acks_of(1)} is stored in parts, and .*{part}"
+    ):
+        store.get_outcome(1)
 
 
 def test_purging_leaves_what_is_newer_and_takes_few_requests(
@@ -186,7 +188,7 @@ def test_purging_leaves_what_is_newer_and_takes_few_requests(
         store.put_batch(samples.plan(txid), epoch)
         for shard in shards:
             store.create_pin(shard, samples.pin(epoch, txid), epoch)
-        store.put_acks(samples.acks(epoch, txid), epoch)
+        store.put_outcome(samples.acks(epoch, txid), epoch)
     # Parts whose head was never written.
     client.create(f"{store.layout.acks_of(2)}~00~0", b"x")
     client.create(f"{store.layout.acks_of(3)}~00~0", b"x")

@@ -56,7 +56,7 @@ WRITES: dict[str, Callable[[SourceStore, int], Any]] = {
     "put_batch": lambda s, e: s.put_batch(samples.plan(2), e),
     "create_pin": lambda s, e: s.create_pin(SHARD, samples.pin(e), e)[1],
     "replace_pin": lambda s, e: s.replace_pin(SHARD, samples.pin(e, count=9), e),
-    "put_acks": lambda s, e: s.put_acks(samples.acks(e), e)[1],
+    "put_outcome": lambda s, e: s.put_outcome(samples.acks(e), e)[1],
     "settle": lambda s, e: s.settle(
         {SHARD: (samples.checkpoint(9, 99), samples.inflight(9, samples.run(100)))},
         {SHARD: DeadLettersNode(count=1, target="x")},
@@ -91,7 +91,7 @@ def test_a_write_whose_answer_is_lost_is_made_once(
     repeated = lose == "lose_requests" or name == "replace_pin"
     assert proxy.cuts == (times if repeated else 1)
     proxy.lose_answers(0)
-    if name in ("create_pin", "put_acks"):
+    if name in ("create_pin", "put_outcome"):
         assert answer is True
     if name == "purge":
         assert answer == 1

@@ -94,15 +94,15 @@ def _dead_letter() -> None:
 
 
 def _published() -> None:
-    from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+    from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 
-    original = BatchInHand.publish
+    original = CurrentBatch.publish
 
-    def publish(self: BatchInHand, not_done: Any) -> None:
+    def publish(self: CurrentBatch, not_done: Any) -> None:
         original(self, not_done)
         block_at("published", self.txid)
 
-    BatchInHand.publish = publish  # type: ignore[method-assign]
+    CurrentBatch.publish = publish  # type: ignore[method-assign]
 
 
 def _committed() -> None:

@@ -11,7 +11,7 @@ import pytest
 from by_hand import Lives, Query, numbers
 from restarts.restarting import backup, restore
 
-from kinesis_trident.bolt.tracking.current_batch import BatchInHand
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -90,7 +90,7 @@ def judged(query: Query, *failing: int) -> None:
     """A batch that a driver judges, up to before its outcome."""
     query.planned()
     rows = query.rows()
-    BatchInHand.newest(query.store).say_judging()
+    CurrentBatch.newest(query.store).say_judging()
     query.publish(row for row in rows if row[0] in failing)
     query.commit()
 
@@ -117,7 +117,7 @@ def test_zookeeper_from_a_copy_made_before_the_outcome_is_never_all_done(
         kinesis.put(A, b"10")
     plan = query.planned()
     rows = query.rows()
-    BatchInHand.newest(query.store).say_judging()
+    CurrentBatch.newest(query.store).say_judging()
     backup(own_zookeeper, tmp_path)
     query.publish(rows[:3])
     query.commit()
@@ -210,8 +210,8 @@ def test_a_healthy_batch_takes_few_operations(lives: Lives, app: str) -> None:
         before = run.requests + query.store.requests
         plan = query.planned()
         assert len(query.rows()) == shards
-        # As `Process` does.
-        batch = BatchInHand.newest(query.store)
+        # As `BatchHandler` does.
+        batch = CurrentBatch.newest(query.store)
         batch.say_judging()
         query.store.check_epoch(batch.epoch)
         assert len(batch.pins()) == shards

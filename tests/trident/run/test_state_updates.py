@@ -119,6 +119,6 @@ def test_what_nobody_reads_is_not_emitted() -> None:
 
 def test_a_state_that_gives_fewer_values_than_groups_is_told_before_it_commits() -> None:
     state = Counts(forgetful=True)
-    with pytest.raises(OperationError, match="counts: the state gave 1 values for 2 groups"):
+    with pytest.raises(OperationError, match="counts: the state returned 1 values for 2 groups"):
         list(updated(state, Count()).run(given({"a": 1, "b": 2}), 0))
     assert state.batches == [("begin", 7)]

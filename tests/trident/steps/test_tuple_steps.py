@@ -165,7 +165,9 @@ def test_an_arrow_function_says_where_its_rows_come_from(result: Any) -> None:
         def execute(self, batch):  # type: ignore[no-untyped-def]
             return result if result is not None else (pa.table({"m": [1]}), [0])
 
-    with pytest.raises(OperationError, match=r"each\(Wrong\): an ArrowFunction returns"):
+    with pytest.raises(
+        OperationError, match=r"each\(Wrong\): the ArrowFunction's result is not valid\. It must return"
+    ):
         ArrowStep("each(Wrong)", Wrong(), ("n",), M, N)(batch(1, 2))
 
 
@@ -224,7 +226,7 @@ def test_a_query_that_gives_no_list_is_named(result: Any) -> None:
     step = QueryStep("state_query(Loose)", SquaresFactory(), Loose(), ("n",), M, N)
     step.prepare({})
     with pytest.raises(
-        OperationError, match=r"state_query\(Loose\): batch_retrieve returned .*; it returns a list"
+        OperationError, match=r"state_query\(Loose\): batch_retrieve returned .*\. It must return a list"
     ):
         step(batch(3))
 

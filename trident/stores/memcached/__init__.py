@@ -1,7 +1,7 @@
 """States in memcached: meta commands in pipelines, each key replaced by compare and set.
 
-memcached forgets: what it evicts, or loses in a restart, counts from nothing again. Keep in it what can be computed
-again.
+memcached forgets: a key that it evicts, or loses in a restart, counts from nothing again. Keep only values in it
+that can be computed again.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from kinesis_trident.trident.stores.memcached.protocol import (
     wire_keys,
 )
 from kinesis_trident.trident.stores.options import MapOptions
-from kinesis_trident.trident.stores.overlap import Line
+from kinesis_trident.trident.stores.overlap import Exchange
 
 __all__ = ["MemcachedByteStore", "MemcachedOptions", "MemcachedState"]
 
 T = TypeVar("T")
 
 _CHUNK = 500
-"""Keys a pipeline."""
+"""Keys in one pipeline."""
 
 _ITEM_OVERHEAD = 512
 _MONTH = 30 * 24 * 60 * 60
 
 
 class MemcachedOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
-    """Of a memcached state; `expiration` is Trident's name for `expire_interval_sec`."""
+    """Options of a memcached state; `expiration` is Trident's name for `expire_interval_sec`."""
 
     expiration: int = 0
     connect_timeout_millis: int = 2_000
@@ -54,25 +54,28 @@ class MemcachedOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
         super().__post_init__()
         if self.expiration and self.expire_interval_sec not in (0, self.expiration):
             msg = (
-                f"expiration is {self.expiration} and expireIntervalSec {self.expire_interval_sec}: these are two "
-                "names of one option; set one of them"
+                f"expiration is {self.expiration} and expireIntervalSec is {self.expire_interval_sec}, but these "
+                "are two names of one option. Set one of them"
             )
             raise ValueError(msg)
         if self.max_item_size <= _ITEM_OVERHEAD:
-            msg = f"maxItemSize is {self.max_item_size}; memcached's -I is 1024 or more"
+            msg = f"maxItemSize is {self.max_item_size}. Give the server's -I, which is 1024 or more"
             raise ValueError(msg)
         if max(self.expiration, self.expire_interval_sec) > _MONTH:
-            msg = f"memcached takes an expiration of more than {_MONTH:,} seconds for a date; use less, or 0 for none"
+            msg = (
+                f"memcached reads an expiration of more than {_MONTH:,} seconds as a date. Give less, or 0 for "
+                "none"
+            )
             raise ValueError(msg)
 
 
 class MemcachedByteStore(ByteStore):
-    """Bytes in one or several memcached servers, the keys spread as all ketama clients do.
+    """Bytes in one or several memcached servers; keys are distributed as by all ketama clients.
 
     Args:
-        connections: one a server, by its name `host:port`.
-        expire: seconds that a key lives after it was set; 0: for ever.
-        max_item_size: of the servers' setting `-I`, in bytes.
+        connections: one for each server, by its name `host:port`.
+        expire: seconds that a key lives after it was set; 0: forever.
+        max_item_size: the servers' setting `-I`, in bytes.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class MemcachedByteStore(ByteStore):
         self._ttl = b" T%d" % expire if expire else b""
         self._lock = threading.Lock()
         self._idle: list[MemcachedConnection] = []
-        # One that is too large would not only be refused: memcached drops the value that it should replace.
+        # memcached not only refuses a value that is too large: it also drops the value that it should replace.
         self.max_value_bytes = max_item_size - _ITEM_OVERHEAD
 
     @property
@@ -116,19 +119,19 @@ class MemcachedByteStore(ByteStore):
 
     @property
     def overlaps(self) -> bool:
-        """See `ByteStore.overlaps`: with several servers none can say in which order the guard and a key were read."""
+        """See `ByteStore.overlaps`: with several servers the order of the reads of the guard and a key is unknown."""
         return len(self._connections) == 1
 
     @contextmanager
-    def line(self, guard: str | None) -> Iterator[Line[bytes]]:
-        """See `ByteStore.line`."""
+    def exchange(self, guard: str | None) -> Iterator[Exchange[bytes]]:
+        """See `ByteStore.exchange`."""
         [server] = self._connections.values()
         with self._lock:
             connection = self._idle.pop() if self._idle else server.another()
         try:
-            yield _MemcachedLine(self, connection, self._ttl, guard)
+            yield _MemcachedExchange(self, connection, self._ttl, guard)
         except BaseException:
-            # What is under way would be taken for the answers to what comes next.
+            # Pending answers would be mistaken for those of the next requests.
             connection.close()
             raise
         finally:
@@ -141,10 +144,10 @@ class MemcachedByteStore(ByteStore):
         requests: Callable[..., bytes],
         parse: Callable[[bytes, int], T],
     ) -> list[tuple[Sequence[int], T]]:
-        """Ask each server about its keys, the first column, with what stands beside them.
+        """Send each server its keys, the first column, with the other columns.
 
         Returns:
-            Positions and what was answered about them.
+            Positions with their answers.
         """
         answers: list[tuple[Sequence[int], T]] = []
         with self._lock:
@@ -167,21 +170,21 @@ class MemcachedByteStore(ByteStore):
 
     @contextmanager
     def speaking(self) -> Iterator[None]:
-        """What memcached refuses, as the errors of a store."""
+        """Convert memcached's refusals to errors of a store."""
         try:
             yield
         except RefusedError as refused:
             if "too large" in str(refused):
                 msg = (
-                    f"{self.where} refused a value ({refused}): set the option maxItemSize to the server's -I"
+                    f"{self.where} refused a value ({refused}). Set the option maxItemSize to the server's -I"
                 )
                 raise ValueTooLargeError(msg) from None
             msg = f"{self.where} refused: {refused}. It must be memcached 1.6 or newer, with memory left (-m)"
             raise StoreError(msg) from None
 
 
-class _MemcachedLine(Line[bytes]):
-    """The guard is one key more of each read. memcached is silent about what it sets: that halves its work."""
+class _MemcachedExchange(Exchange[bytes]):
+    """An exchange with memcached: each read includes the guard. Successful writes are not answered: half the work."""
 
     part_size = _CHUNK
 
@@ -195,13 +198,13 @@ class _MemcachedLine(Line[bytes]):
         self._written: deque[tuple[Sequence[bytes], bool]] = deque()
 
     def ask(self, names: Sequence[str]) -> list[bytes]:
-        """See `Line.ask`."""
+        """See `Exchange.ask`."""
         encoded = wire_keys(names)
         self._connection.send(gets(encoded + self._guard))
         return encoded
 
     def read(self, count: int) -> tuple[list[bytes | None], Sequence[Version], bytes | None]:
-        """See `Line.read`; a version is memcached's own cas."""
+        """See `Exchange.read`; a version is memcached's own cas."""
         with self._store.speaking():
             values, cases = self._connection.answer(count + len(self._guard), found)
         if not self._guard:
@@ -216,14 +219,14 @@ class _MemcachedLine(Line[bytes]):
         versions: Sequence[Version],
         guard: bytes | None,
     ) -> None:
-        """See `Line.write`; the guard is not looked at again."""
+        """See `Exchange.write`; the guard is not checked again."""
         silent = None not in values
         said = b"k q" if silent else b"c"
         self._connection.send(compare_and_sets(names, values, versions, self._ttl, said))
         self._written.append((names, silent))
 
     def written(self, count: int) -> list[Version]:
-        """See `Line.written`."""
+        """See `Exchange.written`."""
         names, silent = self._written.popleft()
         with self._store.speaking():
             if not silent:
@@ -235,7 +238,7 @@ class _MemcachedLine(Line[bytes]):
 class MemcachedState(MapStateFactory):
     """Makes map states in memcached: `MemcachedState.opaque("host:11211,other:11211")`.
 
-    Before a host can stand `user:password@`, for a server that was started with `-Y`.
+    A host may be preceded by `user:password@`, for a server that was started with `-Y`.
     """
 
     options_type: ClassVar[type[MapOptions]] = MemcachedOptions
@@ -251,9 +254,7 @@ class MemcachedState(MapStateFactory):
             login, _, address = server.strip().rpartition("@")
             host, _, port = address.rpartition(":")
             if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-                msg = (
-                    f"{address!r} is not the address of a memcached server: expected host:port[,host:port...]"
-                )
+                msg = f"{address!r} is not the address of a memcached server. Its form is host:port[,host:port...]"
                 raise StateOptionsError(msg)
             found.append((host, int(port), login))
         return found
@@ -277,7 +278,7 @@ class MemcachedState(MapStateFactory):
 
 
 def _placed(count: int, answers: Iterable[tuple[Sequence[int], Sequence[T]]]) -> list[T]:
-    """Every item at its position."""
+    """Return every item at its position."""
     items: list[Any] = [None] * count
     for at, answered in answers:
         if isinstance(at, range):

@@ -1,4 +1,4 @@
-"""A connection to one memcached server: bytes out, bytes in, and what becomes of it when the server is gone."""
+"""A connection to one memcached server: sends and receives bytes, and handles the loss of the server."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ T = TypeVar("T")
 _END = b"MN\r\n"
 _SIZE = 1 << 18
 _UNDER_WAY = 2
-"""Pipelines without an answer: memcached works on one while the next is made and the one before is read."""
+"""Pending pipelines: memcached works on one while the next is made and the previous answer is read."""
 
 
 class IncompleteError(TridentError):
-    """An answer is not yet all there."""
+    """An answer is not complete yet."""
 
 
 class MemcachedConnection:
@@ -32,9 +32,9 @@ class MemcachedConnection:
     Args:
         host: of the server.
         port: of the server.
-        login: `user:password`, or nothing.
+        login: `user:password`, or empty.
         connect_timeout: seconds.
-        request_timeout: seconds in which nothing can be sent and nothing comes.
+        request_timeout: seconds without any byte sent or received.
     """
 
     def __init__(
@@ -63,22 +63,22 @@ class MemcachedConnection:
         self._received = bytearray()
 
     def another(self) -> MemcachedConnection:
-        """A new connection to the same server."""
+        """Return a new connection to the same server."""
         return self._another()
 
     def ask(self, pipelines: Iterable[tuple[bytes, int]], parse: Callable[[bytes, int], T]) -> list[T]:
-        """Send pipelines and read what comes back.
+        """Send pipelines and read their answers.
 
         Args:
-            pipelines: the requests of each, with their line ends, and how many they are; made as they are sent.
-            parse: (answer, number of requests) -> what it says; raises `IncompleteError` where more must come.
+            pipelines: the requests of each, with their line ends, and their number; made as they are sent.
+            parse: (answer, number of requests) -> result; raises `IncompleteError` if the answer is not complete.
 
         Returns:
-            What each answer said, in order.
+            The parsed answers, in order.
 
         Raises:
             StoreUnavailableError: no connection, or no answer; a new connection is made at the next call.
-            StoreError: the server does not let us in.
+            StoreError: the server refuses the login.
         """
         waiting: deque[int] = deque()
         answers: list[T] = []
@@ -90,14 +90,14 @@ class MemcachedConnection:
         return answers + [self.answer(count, parse) for count in waiting]
 
     def send(self, requests: bytes) -> None:
-        """Send a pipeline; `answer` takes what comes back, in the order of the pipelines. Both raise as `ask` does."""
+        """Send a pipeline; `answer` reads the answers in the order of the pipelines. Both raise as `ask` does."""
         with self._talking():
             if self._socket is None:
                 self._open()
             self._send(requests + b"mn\r\n")
 
     def answer(self, count: int, parse: Callable[[bytes, int], T]) -> T:
-        """What the answer to the next pipeline says."""
+        """Return the parsed answer to the next pipeline."""
         with self._talking():
             return self._answer(count, parse)
 
@@ -107,15 +107,18 @@ class MemcachedConnection:
             yield
         except OSError as error:
             self.close()
-            msg = f"memcached {self._name} does not answer ({error}): check that it runs and that executors reach it"
+            msg = (
+                f"memcached {self._name} does not answer ({error}). Check that it runs and that the executors "
+                "reach it"
+            )
             raise StoreUnavailableError(msg) from None
         except BaseException:
-            # What is under way would be taken for the answer to the next pipeline.
+            # Pending answers would be mistaken for the answer to the next pipeline.
             self.close()
             raise
 
     def close(self) -> None:
-        """Give the connection up, with all that is under way."""
+        """Close the connection and drop all pending requests."""
         if self._selector is not None:
             self._selector.close()
         if self._socket is not None:
@@ -139,14 +142,14 @@ class MemcachedConnection:
             try:
                 answer = parse(bytes(self._received[:end]), count)
             except IncompleteError:
-                # What ends a pipeline can stand in a value, too.
+                # The end mark of a pipeline can also occur in a value.
                 searched = end + 1
                 continue
             del self._received[: end + len(_END)]
             return answer
 
     def _send(self, data: bytes) -> None:
-        """Send, and take what comes meanwhile: a server that cannot get rid of its answers reads nothing more."""
+        """Send, and receive meanwhile: a server that cannot send its answers reads nothing more."""
         assert self._socket is not None
         rest = memoryview(data)
         while True:
@@ -167,7 +170,7 @@ class MemcachedConnection:
         self._received += data
 
     def _wait(self, events: int) -> int:
-        """Wait for one of the events: those that have come."""
+        """Wait for one of the events; return those that occurred."""
         assert self._selector is not None
         assert self._socket is not None
         self._selector.modify(self._socket, events)
@@ -193,5 +196,5 @@ class MemcachedConnection:
             said = self._received.decode(errors="replace").strip()
             self._received.clear()
             if said != "STORED":
-                msg = f"memcached {self._name} does not let us in ({said}): check user and password before the host"
+                msg = f"memcached {self._name} refuses the login ({said}). Check user and password before the host"
                 raise StoreError(msg)

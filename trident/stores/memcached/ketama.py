@@ -1,4 +1,4 @@
-"""Which server has a key: consistent hashing as libketama and most memcached clients do it."""
+"""Finds the server of a key: consistent hashing as in libketama and most memcached clients."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _POINTS = 4
 
 
 class Ketama:
-    """A ring of 160 points a server; a key belongs to the next point. A server more or less moves few keys.
+    """A ring of 160 points for each server; a key belongs to the next point. Adding a server moves few keys.
 
     Args:
-        servers: `host:port` of each; the port 11211 is left out of what is hashed, as libketama's users do.
+        servers: `host:port` of each; the port 11211 is not hashed, as in other users of libketama.
     """
 
     def __init__(self, servers: Sequence[str]) -> None:
@@ -32,12 +32,12 @@ class Ketama:
         self._only = servers[0] if len(servers) == 1 else None
 
     def server(self, key: bytes) -> str:
-        """The server of a key."""
+        """Return the server of a key."""
         point = int.from_bytes(hashlib.md5(key).digest()[:4], "little")
         return self._servers[bisect.bisect_left(self._hashes, point) % len(self._servers)]
 
     def spread(self, keys: Sequence[bytes]) -> Mapping[str, Sequence[int]]:
-        """The positions of the keys of each server."""
+        """Return the positions of the keys of each server."""
         if self._only is not None:
             return {self._only: range(len(keys))} if keys else {}
         where: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Memcached's meta commands as bytes: what is asked for many keys in one go, and what the answers say."""
+"""Memcached's meta commands as bytes: requests for many keys at once, and the parsing of answers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _SIZES = {say: [b" %d %b C" % (size, say) for size in range(1024)] for say in (b
 
 
 class RefusedError(TridentError):
-    """An answer that is an error."""
+    """The answer is an error."""
 
 
 def wire_keys(keys: Sequence[str]) -> list[bytes]:
-    """Keys as memcached takes them: at most 250 bytes without spaces and control characters, as they are.
+    """Return keys in a form for memcached: unchanged up to 250 bytes without spaces and control characters.
 
-    Others become `~b` and base64, or, when that is too long, `~h` and a hash; so does what starts with `~` itself.
+    Others become `~b` and base64, or, if that is too long, `~h` and a hash; so do keys that start with `~`.
     """
     names = list(map(str.encode, keys))
     if max(map(len, names), default=0) <= 250 and all(names) and _ALL_PLAIN.fullmatch(b"".join(names)):
@@ -35,7 +35,7 @@ def wire_keys(keys: Sequence[str]) -> list[bytes]:
 
 
 def gets(names: Sequence[bytes]) -> bytes:
-    """Ask for values and their cas."""
+    """Return the requests for values and their cas."""
     return b"mg " + b" v c\r\nmg ".join(names) + b" v c\r\n"
 
 
@@ -46,10 +46,10 @@ def compare_and_sets(
     ttl: bytes,
     say: bytes = b"c",
 ) -> bytes:
-    """Set each key that still has its cas, or is still not there; None removes it.
+    """Return requests that set each key that still has its cas or is still absent; None removes it.
 
-    `say` is what is answered: `c`, the new cas of each; `k q`, only the keys that were not set, and no word on those
-    removed. The second is for memcached half the work.
+    `say` selects the answer: `c`, the new cas of each; `k q`, only the keys that were not set, and nothing for
+    removed ones. The second halves memcached's work.
     """
     nothing = type(None)
     if nothing in set(map(type, values)) or nothing in set(map(type, versions)):
@@ -78,7 +78,7 @@ def compare_and_sets(
 
 
 def sets(names: Sequence[bytes], values: Sequence[bytes | None], ttl: bytes) -> bytes:
-    """Set each key; None removes it."""
+    """Return requests that set each key; None removes it."""
     return b"".join(
         b"md %b\r\n" % name if value is None else b"ms %b %d c%b\r\n%b\r\n" % (name, len(value), ttl, value)
         for name, value in zip(names, values, strict=True)
@@ -86,11 +86,11 @@ def sets(names: Sequence[bytes], values: Sequence[bytes | None], ttl: bytes) -> 
 
 
 def found(answer: bytes, count: int) -> tuple[list[bytes | None], list[Version]]:
-    """Values and their cas, None for nothing. At once where all are there without line ends in them, else one by one.
+    """Parse values and their cas, None for nothing: all at once if all exist without line ends, else one by one.
 
     Raises:
-        IncompleteError: it ends before its end.
-        RefusedError: the server says so.
+        IncompleteError: the answer is incomplete.
+        RefusedError: the answer is an error.
     """
     lines = answer.split(b"\r\n")
     if len(lines) == 2 * count + 1:
@@ -108,10 +108,10 @@ def found(answer: bytes, count: int) -> tuple[list[bytes | None], list[Version]]
 
 
 def stored(answer: bytes, count: int) -> list[Version]:
-    """The new cas of each key, or `LOST`.
+    """Parse the new cas of each key, or `LOST`.
 
     Raises:
-        RefusedError: the server says so.
+        RefusedError: the answer is an error.
     """
     cases = answer[4:-2].split(b"\r\nHD c")
     if len(cases) == count and answer.startswith(b"HD c") and b"".join(cases).isdigit():
@@ -121,21 +121,21 @@ def stored(answer: bytes, count: int) -> list[Version]:
         words = line.split()
         if not words or words[0] not in {b"HD", b"EX", b"NS", b"NF"}:
             raise RefusedError(line.decode(errors="replace"))
-        # A deleted key has no cas: its version is that of nothing.
+        # A deleted key has no cas: its version is that of an absent key.
         cas = words[1][1:] if len(words) > 1 else None
         written.append(cas if words[0] == b"HD" else LOST)
     return written
 
 
 def not_stored(answer: bytes) -> set[bytes]:
-    """The keys that were not set, of an answer that says nothing else.
+    """Parse the keys that were not set, from an answer that contains nothing else.
 
     Raises:
-        IncompleteError: it ends before its end.
-        RefusedError: the server says so.
+        IncompleteError: the answer is incomplete.
+        RefusedError: the answer is an error.
     """
     if answer and not answer.endswith(b"\r\n"):
-        # It was cut within a key that ends as answers do.
+        # It was cut within a key that ends like an answer.
         raise IncompleteError
     lost = set()
     for line in answer.split(b"\r\n")[:-1]:
@@ -172,7 +172,7 @@ def _found_one_by_one(answer: bytes, count: int) -> tuple[list[bytes | None], li
 
 
 def _delete(name: bytes, cas: bytes | None) -> bytes:
-    # Nothing was there: an add that dies at once fails if something is there now.
+    # The key was absent: an add that expires at once fails if it exists now.
     return b"ms %b 0 c ME T-1\r\n\r\n" % name if cas is None else b"md %b C%b\r\n" % (name, cas)
 
 

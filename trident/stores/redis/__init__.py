@@ -17,7 +17,7 @@ __all__ = ["RedisByteStore", "RedisOptions", "RedisState"]
 
 
 class RedisOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
-    """Of a Redis state; with `data_type` HASH all keys are fields of the hash `additional_key`, which expires whole."""
+    """Options of a Redis state; with `data_type` HASH all keys are fields of one hash, `additional_key`."""
 
     global_key: str = "$REDIS-MAP-STATE-GLOBAL"
     data_type: Literal["STRING", "HASH"] = "STRING"
@@ -28,7 +28,7 @@ class RedisOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.data_type == "HASH") != bool(self.additional_key):
-            msg = "dataType HASH and additionalKey, the name of the hash, belong together: set both or none"
+            msg = "dataType HASH and additionalKey, the name of the hash, belong together. Set both or none"
             raise ValueError(msg)
 
 
@@ -40,15 +40,16 @@ class RedisState(MapStateFactory):
     def __init__(self, kind: Any, target: str, **options: Any) -> None:
         super().__init__(kind, target, **options)
         if not target.startswith(("redis://", "rediss://", "unix://")):
-            msg = f"{without_secrets(target)} is not a URL of Redis: redis://, rediss:// (TLS) or unix://"
+            msg = (
+                f"{without_secrets(target)} is not a Redis URL. It begins with redis://, rediss:// (TLS) or "
+                "unix://"
+            )
             raise StateOptionsError(msg)
         try:
             self._client()
         except ValueError:
-            # Which can show the password.
-            msg = (
-                f"{without_secrets(target)} is not a URL of Redis: check its port, its database and its query"
-            )
+            # The original error can contain the password.
+            msg = f"{without_secrets(target)} is not a Redis URL. Check its port, its database and its query"
             raise StateOptionsError(msg) from None
 
     def _require(self) -> None:
@@ -62,7 +63,7 @@ class RedisState(MapStateFactory):
         )
 
     def _client(self) -> Redis:
-        """A client, which connects when it is first used."""
+        """Return a client that connects when it is first used."""
         from redis import Redis
         from redis.backoff import NoBackoff
         from redis.retry import Retry

@@ -1,4 +1,4 @@
-"""Commands and arrays as Redis reads them, each put together in one go: a client's packing costs more than Redis."""
+"""Packs commands and arrays for Redis, each in one operation: a client's packing costs more than Redis itself."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["command", "joined", "packed", "packed_texts"]
 _encoder = msgspec.msgpack.Encoder()
 
 _BETWEEN = b"\xc1"
-"""In no text of UTF-8."""
+"""A byte that never occurs in UTF-8."""
 
 
 def command(words: Sequence[bytes]) -> bytes:
-    """A command of RESP, Redis's protocol: an array of strings, each after its length."""
+    """Return a command of RESP, Redis's protocol: an array of strings, each after its length."""
     return b"*%d%b\r\n" % (len(words), _headed(words, _RESP, _RESP_HEAD.__mod__))
 
 
 def packed(items: Sequence[bytes | None]) -> bytes:
-    """An array of msgpack's raw strings, the only ones that Redis's cmsgpack reads; None as the empty one."""
+    """Return an array of msgpack's raw strings, the only ones that Redis's cmsgpack reads; None becomes empty."""
     try:
         # As texts, which msgspec packs at once, and by the same rules.
         texts = b"\0".join(items).decode().split("\0")  # type: ignore[arg-type]
@@ -33,12 +33,12 @@ def packed(items: Sequence[bytes | None]) -> bytes:
 
 
 def packed_texts(texts: Sequence[str]) -> bytes:
-    """The same of texts."""
+    """Return the same for texts."""
     return _encoder.encode(texts)
 
 
 def joined(items: Sequence[bytes | None]) -> bytes:
-    """Items as one text, from which they can be told again; nothing where that cannot be."""
+    """Return items as one text that can be split again; empty if that is impossible."""
     try:
         text = _BETWEEN.join(items)  # type: ignore[arg-type]
     except TypeError:
@@ -47,7 +47,7 @@ def joined(items: Sequence[bytes | None]) -> bytes:
 
 
 def _headed(items: Sequence[bytes], heads: Sequence[bytes], other: Callable[[int], bytes]) -> bytes:
-    """Every item after the head for its length: one of `heads`, or `other` where there is none."""
+    """Return every item after the head for its length: one of `heads`, or else `other`."""
     sizes = list(map(len, items))
     parts = [b""] * (2 * len(items))
     if max(sizes, default=0) < len(heads):

@@ -1,11 +1,12 @@
-"""What Redis runs for a state, in Lua."""
+"""The Lua scripts that Redis runs for a state."""
 
 from __future__ import annotations
 
 __all__ = ["COMPARE_AND_SET", "SET"]
 
-# What was read comes as an array, or, where all was there and is to be replaced, as one text to compare at once.
-# Redis takes a whole script as one step. MGET reads what is no string as nothing, hence EXISTS. {0}: all are lost.
+# The values read are passed as an array, or, if all exist and are to be replaced, as one text to compare at once.
+# Redis runs a whole script as one step. MGET returns nothing for a key that is not a string, hence EXISTS. {0}: all
+# are lost.
 COMPARE_AND_SET = b"""
 local keys, new, old = cmsgpack.unpack(ARGV[1])
 local ttl, hash = ARGV[2], ARGV[3]
@@ -68,7 +69,7 @@ end
 return lost
 """
 
-# The same, whatever was there.
+# The same, unconditionally.
 SET = b"""
 local keys, new = cmsgpack.unpack(ARGV[1])
 local ttl, hash = ARGV[2], ARGV[3]

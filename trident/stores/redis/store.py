@@ -1,4 +1,4 @@
-"""Bytes in Redis: one script a few hundred keys compares and sets them, and reads and writes overlap."""
+"""Stores bytes in Redis: a script compares and sets some hundreds of keys, and reads and writes overlap."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from kinesis_trident.trident.errors import (
 )
 from kinesis_trident.trident.maps.backing import LOST, Version
 from kinesis_trident.trident.stores.bytestore import ByteStore
-from kinesis_trident.trident.stores.overlap import Line
+from kinesis_trident.trident.stores.overlap import Exchange
 from kinesis_trident.trident.stores.redis.protocol import command, joined, packed, packed_texts
 from kinesis_trident.trident.stores.redis.scripts import COMPARE_AND_SET, SET
 
 if TYPE_CHECKING:
     from redis import Redis
 
-__all__ = ["RedisByteStore", "RedisLine"]
+__all__ = ["RedisByteStore", "RedisExchange"]
 
 _CHUNK = 1000
-"""Keys a command: few enough for the stack of Lua, which takes 8000 values."""
+"""Keys in one command: few enough for the stack of Lua, which holds 8000 values."""
 
 _COMMANDS = 32
-"""Commands a round trip."""
+"""Commands in one round trip."""
 
 _UNAVAILABLE = ("LOADING", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "BUSY")
-"""Errors that pass."""
+"""Temporary errors."""
 
 
 class RedisByteStore(ByteStore):
     """Bytes in one Redis server.
 
     Args:
-        client: of redis-py, giving bytes, with no retries of its own.
+        client: a redis-py client that returns bytes and does not retry.
         where: the server without secrets.
-        expire: seconds that a key lives after it was set; 0: for ever.
-        hash_name: of the hash that holds all keys; empty: each is a string.
+        expire: seconds that a key lives after it was set; 0: forever.
+        hash_name: the name of the hash that holds all keys; empty: each key is a string.
     """
 
     max_value_bytes = 512 * 1024 * 1024
@@ -84,21 +84,21 @@ class RedisByteStore(ByteStore):
         return True
 
     @contextmanager
-    def line(self, guard: str | None) -> Iterator[Line[str]]:
-        """See `ByteStore.line`."""
+    def exchange(self, guard: str | None) -> Iterator[Exchange[str]]:
+        """See `ByteStore.exchange`."""
         with self.speaking(()):
             connection = self._client.connection_pool.get_connection()
         try:
-            yield RedisLine(self, connection, guard, _CHUNK)
+            yield RedisExchange(self, connection, guard, _CHUNK)
         except BaseException:
-            # What is under way would be taken for the answers to what comes next.
+            # Pending answers would be mistaken for those of the next requests.
             connection.disconnect()  # type: ignore[no-untyped-call]
             raise
         finally:
             self._client.connection_pool.release(connection)
 
     def get(self, names: Sequence[bytes]) -> bytes:
-        """The command that reads some hundreds of keys."""
+        """Return the command that reads some hundreds of keys."""
         return command([*([b"HMGET", self._hash.encode()] if self._hash else [b"MGET"]), *names])
 
     def compare_and_set(
@@ -108,7 +108,7 @@ class RedisByteStore(ByteStore):
         values: Sequence[bytes | None],
         guard: tuple[bytes, bytes | None] = (b"", None),
     ) -> bytes:
-        """The command that does it for some hundreds of keys; none is set where the guard is not as given."""
+        """Return the command for some hundreds of keys; it sets none if the guard differs."""
         text = b"" if None in values else joined(versions)
         arrays = [packed_texts(names), packed(values), *([] if text else [packed(versions)])]
         return self._script(COMPARE_AND_SET, arrays, guard[0], guard[1] or b"", text)
@@ -128,12 +128,12 @@ class RedisByteStore(ByteStore):
             pass
 
     def _script(self, source: bytes, arrays: Iterable[bytes], *more: bytes) -> bytes:
-        # Redis knows a script again by its text; so a restarted server needs nothing from us.
+        # Redis identifies a script by its text, so a restarted server needs nothing from us.
         packs = b"".join(arrays)
         return command([b"EVAL", source, b"0", packs, self._ttl, self._hash.encode(), *more])
 
     def _pipelined(self, commands: Iterator[bytes], keys: Sequence[str]) -> Iterator[Any]:
-        """The answers to commands, of which some are under way at a time."""
+        """Yield the answers to commands, several of which are in flight at a time."""
         while True:
             with self.speaking(keys):
                 burst = self._burst(islice(commands, _COMMANDS))
@@ -157,7 +157,7 @@ class RedisByteStore(ByteStore):
                 try:
                     answers.append(connection.read_response())
                 except ResponseError as error:
-                    # The other answers are still to come, and would be taken for those of the next burst.
+                    # The other answers are still to come, and would be mistaken for those of the next burst.
                     refused = refused or error
             if refused is not None:
                 raise refused
@@ -172,18 +172,20 @@ class RedisByteStore(ByteStore):
 
     @contextmanager
     def speaking(self, keys: Iterable[str]) -> Iterator[None]:
-        """What goes wrong in a talk with Redis about these keys, as the errors of a store."""
+        """Convert Redis errors about these keys to errors of a store."""
         from redis import exceptions
 
         try:
             yield
         except exceptions.AuthenticationError as error:
             msg = (
-                f"{self._where} does not let us in ({error}): check user and password in the URL of the state"
+                f"{self._where} refuses the login ({error}). Check user and password in the URL of the state"
             )
             raise StoreError(msg) from None
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
-            msg = f"{self._where} does not answer ({error}): check that it runs and can be reached from the executors"
+            msg = (
+                f"{self._where} does not answer ({error}). Check that it runs and that the executors reach it"
+            )
             raise StoreUnavailableError(msg) from None
         except exceptions.RedisError as error:
             raise self._refused(error, keys) from None
@@ -197,18 +199,18 @@ class RedisByteStore(ByteStore):
                 ((name, kind) for name in names if (kind := self._client.type(name)) not in ours), ("", b"")
             )
             return ForeignValueError(
-                f"{self._where}, key {name!r} holds a {kind!r}, which no state has written. It was not "
-                "changed. Use another keyPrefix or additionalKey, or remove it if nobody needs it"
+                f"{self._where}, key {name!r} holds a {kind!r}, which no state has written; it was not changed. "
+                "Use another keyPrefix or additionalKey, or remove the key if nobody needs it"
             )
         if any(word in text for word in _UNAVAILABLE):
             return StoreUnavailableError(f"{self._where} is not ready: {text}")
         return StoreError(
-            f"{self._where} refused: {text}. Nothing more was written; mend that, the batch is replayed"
+            f"{self._where} refused: {text}. Nothing more was written. Fix the cause; the batch is replayed"
         )
 
 
-class RedisLine(Line[str]):
-    """The guard is one key more of each read, and compared in the script of each write."""
+class RedisExchange(Exchange[str]):
+    """An exchange with Redis: each read includes the guard, and the script of each write compares it."""
 
     def __init__(self, store: RedisByteStore, connection: Any, guard: str | None, part_size: int) -> None:
         self.part_size = part_size
@@ -219,14 +221,14 @@ class RedisLine(Line[str]):
         self._written: deque[Sequence[bytes | None]] = deque()
 
     def ask(self, names: Sequence[str]) -> Sequence[str]:
-        """See `Line.ask`."""
+        """See `Exchange.ask`."""
         self._asked.append(names)
         encoded = list(map(str.encode, names))
         self._send(self._store.get([*encoded, self._guard] if self._guard else encoded))
         return names
 
     def read(self, count: int) -> tuple[list[bytes | None], Sequence[Version], bytes | None]:
-        """See `Line.read`; a version is the bytes themselves."""
+        """See `Exchange.read`; a version is the bytes themselves."""
         found = self._take()
         guard = found.pop() if self._guard else None
         return found, found, guard
@@ -238,12 +240,12 @@ class RedisLine(Line[str]):
         versions: Sequence[Version],
         guard: bytes | None,
     ) -> None:
-        """See `Line.write`."""
+        """See `Exchange.write`."""
         self._send(self._store.compare_and_set(names, versions, values, (self._guard, guard)))
         self._written.append(values)
 
     def written(self, count: int) -> Sequence[Version]:
-        """See `Line.written`."""
+        """See `Exchange.written`."""
         lost = self._take()
         values = self._written.popleft()
         if not lost:
