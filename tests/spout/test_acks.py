@@ -278,7 +278,7 @@ def test_wrong_ids_are_refused_and_nothing_is_told(job: Job, app: str) -> None:
 
 
 def test_explicit_acks_do_not_go_with_a_transactional_spout(job: Job) -> None:
-    with pytest.raises(OptionsError, match="ackMode=explicit does not go with spout=transactional"):
+    with pytest.raises(OptionsError, match="ackMode=explicit cannot be combined with spout=transactional"):
         job.start(spout="transactional")
 
 
