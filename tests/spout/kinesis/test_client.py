@@ -272,14 +272,14 @@ def test_each_refusal_is_its_own_error(
 @pytest.mark.parametrize(
     ("code", "advice"),
     [
-        ("KMSThrottlingException", "a higher quota of KMS"),
+        ("KMSThrottlingException", "a higher KMS quota"),
         ("KMSAccessDeniedException", "kms:Decrypt"),
         ("KMSDisabledException", "enable it"),
-        ("KMSInvalidStateException", "see its state in KMS"),
+        ("KMSInvalidStateException", "check its state in KMS"),
         ("KMSNotFoundException", "key is not there"),
         ("KMSOptInRequired", "not subscribed to AWS KMS"),
         ("TooManyRequestsException", "fewer queries"),
-        ("ProvisionedThroughputExceededException", "a shard gives 5 reads"),
+        ("ProvisionedThroughputExceededException", "a shard allows 5 reads"),
         ("ResourceInUseException", "try again when it is ACTIVE"),
         ("RequestExpired", "its clock wrong"),
     ],
@@ -292,7 +292,7 @@ def test_a_refusal_gives_advice_that_fits(scripted: Scripted, code: str, advice:
 
 def test_a_subscription_in_use_says_who_may_have_it(scripted: Scripted) -> None:
     scripted.refuse("ResourceInUseException")
-    with pytest.raises(InUseError, match="let no other application use this consumer"):
+    with pytest.raises(InUseError, match="use this consumer in one application only"):
         BotoKinesis(options_for(scripted.url)).subscribe("arn", "s0", "TRIM_HORIZON")
 
 
@@ -408,12 +408,12 @@ def test_what_gives_the_credentials_may_be_down_for_a_moment(
     signing = client._calls._request_signer._credentials
     signing._expiry_time = signing._time_fetcher()
     container.down = 10**9
-    with pytest.raises(Unavailable, match="the credentials cannot be had now"):
+    with pytest.raises(Unavailable, match="the credentials are not available"):
         client.list_shards("orders")
     container.down = 0
     assert client.list_shards("orders") == []
     container.down = 10**9
-    with pytest.raises(Unavailable, match="the credentials cannot be had now"):
+    with pytest.raises(Unavailable, match="the credentials are not available"):
         BotoKinesis(options_for(scripted.url), sleep=slept.append)
     assert len(slept) == 4
     container.close()
@@ -481,7 +481,7 @@ def test_another_protocol_is_read_by_botocore(scripted: Scripted, monkeypatch: p
     assert page.records.to_pylist()[0]["data"] == b"x"
     assert page.records.to_pylist()[0]["approximateArrivalTimestamp"].timestamp() == 1.5
     scripted.body = cbor({"Record": []})
-    with pytest.raises(Unavailable, match="check that the endpoint is one of Kinesis"):
+    with pytest.raises(Unavailable, match="check that the endpoint is a Kinesis endpoint"):
         client.get_records("iterator", 10)
 
 
