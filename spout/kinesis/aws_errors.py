@@ -98,7 +98,7 @@ _PASSING = {
     "InternalFailure": "",
     "InternalFailureException": "",
     "InternalServerError": "",
-    "RequestExpired": "the request arrived minutes after it was signed: was this process paused, or is its clock wrong?",
+    "RequestExpired": "the request arrived minutes after it was signed: check this machine's clock",
     "RequestTimeout": "the request arrived incomplete: check the network",
     "RequestTimeoutException": "the request arrived incomplete: check the network",
     "ServiceUnavailable": "",

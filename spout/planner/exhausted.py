@@ -1,4 +1,4 @@
-"""Runs of records that failed too often: counted where they are dead-lettered, else the end of the query. Pure."""
+"""Counts exhausted runs of records in the dead letter, or stops the query for them. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kinesis_trident.spout.options.redaction import shown
 from kinesis_trident.spout.options.source import Options
 from kinesis_trident.tracker.records import Run
 
-__all__ = ["added_up", "counted", "refuse_exhausted"]
+__all__ = ["merge_dead_letters", "add_dead_letters", "refuse_exhausted"]
 
 _LAST_LETTERS = 20
 """Dead letters kept in ZooKeeper a shard, to look at; the records themselves are in the dead letter."""
 
 
-def counted(
+def add_dead_letters(
     before: DeadLettersNode | None, letters: Sequence[DeadLetterRecord], options: Options
 ) -> DeadLettersNode:
     """What ZooKeeper says of a shard's dead letters after these more."""
@@ -28,7 +28,7 @@ def counted(
     )
 
 
-def added_up(nodes: Sequence[DeadLettersNode]) -> DeadLettersNode:
+def merge_dead_letters(nodes: Sequence[DeadLettersNode]) -> DeadLettersNode:
     """What ZooKeeper says of the dead letters of several shards together; there is at least one."""
     last = sorted((letter for node in nodes for letter in node.last), key=lambda letter: letter.time)
     return DeadLettersNode(

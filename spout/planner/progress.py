@@ -23,7 +23,7 @@ def progress_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict
 
     `looks`: the last look at each shard; `now`: in epoch milliseconds by the clock of who looked.
     """
-    letters, losses = state.dead_letters, state.losses.said
+    letters, losses = state.dead_letters, state.losses.texts
     several = len(state.streams.created) > 1
 
     def name_of(shard: str) -> str:

@@ -246,7 +246,7 @@ class Reconciler:
                 f"{whose} is of a stream that is no more: {what}"
             )
             raise StreamChangedError(msg)
-        self._state.losses.lost(what, f"{stream}@{created}")
+        self._state.losses.report(what, f"{stream}@{created}")
 
     def _mismatch(self, what: str, consequence: str) -> None:
         if self._options.on_checkpoint_mismatch == "stop":

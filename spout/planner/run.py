@@ -47,7 +47,7 @@ from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
 from kinesis_trident.spout.planner.shards.tips import LOOK_PERIOD_MS, TipWatch
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.streams import Streams, describe_streams
-from kinesis_trident.spout.planner.takeover import Tenure, fenced_first
+from kinesis_trident.spout.planner.takeover import TakeoverWatch, fenced_first
 
 __all__ = ["SourceRun"]
 
@@ -129,7 +129,7 @@ class SourceRun:
         self._purger = Purger(self._store, self._state, spool_of(options, layout), self._epoch, executor)
         self._tip = TipWatch(self._probe, self._state.is_closed, int(look_period * 1000))
         self._reconciler = Reconciler(options, self._store, self._state, known, self._settle)
-        self._tenure = Tenure(
+        self._tenure = TakeoverWatch(
             self._store,
             client,
             self._epoch,

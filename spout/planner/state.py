@@ -16,10 +16,10 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardsNode,
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.data_loss import Losses, deleted, gone_before, replayed_without
+from kinesis_trident.spout.data_loss import DataLossLog, deleted, gone_before, replayed_without
 from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.planner.clocks import due_in_time
-from kinesis_trident.spout.planner.exhausted import counted
+from kinesis_trident.spout.planner.exhausted import add_dead_letters
 from kinesis_trident.spout.planner.external_requests import Amender
 from kinesis_trident.spout.planner.finished_batch import Finished
 from kinesis_trident.spout.planner.offset_recovery import adopted_nodes, is_beyond
@@ -71,7 +71,7 @@ class SourceState:
         self.settled_plan = ""
         self.untidy = True
         self.children_due = False
-        self.losses = Losses(options.fail_on_data_loss)
+        self.losses = DataLossLog(options.fail_on_data_loss)
         self._forgetting = Forgetting(store, epoch)
         self._keeper = LineageKeeper(options, store, streams, epoch, self.losses)
         self.shards: dict[str, ShardState] = {}
@@ -194,14 +194,14 @@ class SourceState:
                     if info is not None
                     else deleted(key.stream, {key.shard: pin.start})
                 )
-                self.losses.noted(what, f"{shard} {pin.start}")
+                self.losses.record(what, f"{shard} {pin.start}")
             elif pin.lost:
-                self.losses.noted(replayed_without(key, pin), f"{shard} txid {plan.txid}")
+                self.losses.record(replayed_without(key, pin), f"{shard} txid {plan.txid}")
         ended = [shard for shard, pin in pins.items() if pin.closed]
         self.children_due |= bool(ended)
         lineage = drained(self.lineage, ended)
         letters = {
-            shard: counted(self.dead_letters.get(shard), result.dead_lettered, self._options)
+            shard: add_dead_letters(self.dead_letters.get(shard), result.dead_lettered, self._options)
             for shard, result in done.items()
             if result.dead_lettered
         }

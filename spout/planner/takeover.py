@@ -12,7 +12,7 @@ from kinesis_trident.checkpoint.errors import CheckpointError, FencedError, ZooK
 from kinesis_trident.checkpoint.model.nodes import StopNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 
-__all__ = ["Tenure", "fenced_first"]
+__all__ = ["TakeoverWatch", "fenced_first"]
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def fenced_first(store: SourceStore, epoch: int) -> Iterator[None]:
         raise
 
 
-class Tenure:
+class TakeoverWatch:
     """Watches for a newer run and for a request to stop, from kazoo's threads, beside the calls of Spark's.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION, ShardKey
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.planner.exhausted import added_up
+from kinesis_trident.spout.planner.exhausted import merge_dead_letters
 
 __all__ = ["Forgetting"]
 
@@ -82,6 +82,6 @@ class Forgetting:
                 place = layout.name_of(ShardKey(key.stream, key.created, PAST_RETENTION))
                 by_place.setdefault(place, []).append(letters[shard])
         return {
-            place: added_up([*([letters[place]] if place in letters else []), *nodes])
+            place: merge_dead_letters([*([letters[place]] if place in letters else []), *nodes])
             for place, nodes in by_place.items()
         }

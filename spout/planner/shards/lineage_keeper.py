@@ -9,7 +9,7 @@ import msgspec
 from kinesis_trident.checkpoint.model.nodes import ShardLineage, ShardsNode, StartNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.data_loss import (
-    Losses,
+    DataLossLog,
     expired_foreign,
     expired_unread,
     gone_unread,
@@ -57,7 +57,7 @@ class LineageKeeper:
     """
 
     def __init__(
-        self, options: Options, store: SourceStore, streams: Streams, epoch: int, losses: Losses
+        self, options: Options, store: SourceStore, streams: Streams, epoch: int, losses: DataLossLog
     ) -> None:
         self._options = options
         self._store = store
@@ -104,7 +104,7 @@ class LineageKeeper:
             if self.lineage[shard].state != "drained" and info is not None:
                 state = states[shard]
                 name = self._store.layout.key_of(shard).shard
-                self._losses.lost(
+                self._losses.report(
                     gone_unread(info, name, state.position, state.checkpoint), f"{shard} {state.position}"
                 )
         self._put(self._dated(lineage))
@@ -125,7 +125,7 @@ class LineageKeeper:
             known = max(self.lineage[shard].listed, self._there.get(shard, 0))
             what = expired_unread(info, name, state.position, state.checkpoint, known)
             if what is not None:
-                self._losses.lost(what, f"{shard} {state.position}")
+                self._losses.report(what, f"{shard} {state.position}")
 
     def _check_foreign(self, states: Mapping[str, ShardState]) -> None:
         """See, once a shard, that a record is there from which to go on, where nothing tells when it arrived."""
@@ -145,7 +145,7 @@ class LineageKeeper:
             if not there:
                 position = states[shard].position
                 name = self._store.layout.key_of(shard).shard
-                self._losses.lost(expired_foreign(info, name, position), f"{shard} {position}")
+                self._losses.report(expired_foreign(info, name, position), f"{shard} {position}")
             self._there[shard] = info.server_time
 
     def _is_to_be_read(self, shard: str) -> bool:
@@ -204,7 +204,7 @@ class LineageKeeper:
         listed = self._streams.list_shards(stream, _since(everywhere, info))
         names = {self._store.layout.key_of(shard.id).shard: shard.id for shard in listed}
         for shard in sorted(set(places.named(stream)) - set(names)):
-            self._losses.lost(
+            self._losses.report(
                 not_listed(info, "startingPosition", shard, places.text_of(stream, shard)),
                 f"{stream}/{shard}",
             )

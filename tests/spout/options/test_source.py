@@ -17,7 +17,7 @@ from kinesis_trident.spout.options.rules import _warn_once
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.options.source import TABLE, Options, options_markdown
 from kinesis_trident.spout.options.table import by_name, options_of
-from kinesis_trident.spout.planner.exhausted import counted
+from kinesis_trident.spout.planner.exhausted import add_dead_letters
 
 LEAST = {"streamName": "orders", "applicationName": "app", "zookeeper.hosts": "zk:2181"}
 SECRETS = {
@@ -322,7 +322,7 @@ def test_credentials_in_an_address_are_refused_and_not_shown(key: str, uri: str)
         parse({"roleArn": "r", key: uri})
     assert "SECRET" not in str(error.value)
     assert "SECRET" not in repr(Options(stream_name="s", dead_letter=uri, retry_spool=uri, endpoint_url=uri))
-    assert "SECRET" not in counted(None, [], Options(dead_letter=uri)).target
+    assert "SECRET" not in add_dead_letters(None, [], Options(dead_letter=uri)).target
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_credentials_in_an_address_are_refused_and_not_shown(key: str, uri: str)
 def test_an_address_without_credentials_is_taken_and_shown_as_it_is(uri: str) -> None:
     options = parse(deadLetter=uri, retrySpool=uri)
     assert options.dead_letter == options.retry_spool == uri
-    assert counted(None, [], options).target == uri
+    assert add_dead_letters(None, [], options).target == uri
     assert repr(options).count(repr(uri)) == 2
 
 
