@@ -133,8 +133,10 @@ class Acks:
                     f"shard {shard!r}, which the application has not read in stream {stream!r}, or which retention "
                     "has removed"
                 )
-            msg = f"application {self._options.application_name!r}: some message ids belong to {what}. "
+            msg = (
+                f"application {self._options.application_name!r}: some message ids belong to {what}. "
                 "No record was acked or failed"
+            )
             raise AckError(msg)
 
     def _knows(self, stream: str, shard: str) -> bool:

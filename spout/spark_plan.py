@@ -70,8 +70,8 @@ def options_of_query(query: StreamingQuery, timeout: float = 60) -> list[Options
     """
     if not hasattr(query, "_jsq"):
         msg = (
-            "a query under Spark Connect does not reveal its sources. Pass the DataFrame that load() returned too, as in "
-            "stop(query, stream=stream)"
+            "a query under Spark Connect does not reveal its sources. Pass the DataFrame that load() returned too, as "
+            "in stop(query, stream=stream)"
         )
         raise NotOurSourceError(msg)
     plan = _plan_of_query(query, timeout)

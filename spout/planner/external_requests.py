@@ -1,4 +1,4 @@
-"""What moves a shard's nodes between two batches: acks, fails and replays of other processes, and time-outs."""
+"""Applies changes to shards between two batches: acks, fails and replays of other processes, and timeouts."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = ["Amender", "Tally", "take_in"]
 log = logging.getLogger(__name__)
 
 _REQUESTS_AT_A_TIME = 1_000
-"""Nodes of other processes that are taken in, and removed, in one multi: more would not fit."""
+"""The number of other processes' nodes that one multi applies and removes; more would not fit."""
 
 
 class Amender:
-    """Amends the shards of a source, in ZooKeeper first.
+    """Applies external requests and timeouts to the shards of a source, in ZooKeeper first.
 
     Args:
         store: of the source.
@@ -39,10 +39,10 @@ class Amender:
         rng: for their jitter.
         explicit: how long records wait for their acks.
         max_retrying: `maxRetryingRecords`.
-        shards: what is known of each shard, kept up to date here.
+        shards: the state of each shard, updated here.
 
     Attributes:
-        tally: what was taken in so far.
+        tally: the counts of all requests so far.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class Amender:
         self._ignored: set[str] = set()
 
     def take_in_requests(self, now: int) -> None:
-        """Take in what other processes ask for: replays, acks and fails."""
+        """Apply the requests of other processes: replays, acks and fails."""
         requests = self._store.external()
         for path, why in requests.unreadable.items():
             self._put_aside(path, why)
         for shard, asked in requests.asked.items():
             state = self._shards.get(shard)
             if state is None or state.checkpoint is None:
-                log.warning("shard %s was never read: what was asked of its records is dropped", shard)
+                log.warning("shard %s was never read: the requests for its records are dropped", shard)
                 self._store.amend(shard, self._epoch, consumed=list(asked))
                 continue
             names = list(asked)
@@ -89,28 +89,24 @@ class Amender:
                 self.tally = self.tally.plus(tally)
 
     def _put_aside(self, path: str, why: str) -> None:
-        """Take a request that cannot be read out of the way: nobody but who made it can mend it."""
+        """Move an unreadable request away: only its author can repair it."""
         if path in self._ignored:
             return
         try:
             place = self._store.reject(path, self._epoch)
         except CorruptNodeError as error:
             self._ignored.add(path)
-            log.error(
-                "a request of another process cannot be read, and is left where it is: %s; %s", why, error
-            )
+            log.error("a request of another process cannot be read, and stays at %s; %s", why, error)
             return
         where = f"it is now at {place}" if place else f"it was removed: {self._store.layout.rejected} is full"
-        log.error(
-            "a request of another process cannot be read, and nothing was done of it: %s; %s", why, where
-        )
+        log.error("a request of another process cannot be read, and was not applied: %s; %s", why, where)
 
     def _tracker(self, shard: str) -> ExplicitTracker:
         with naming(self._store.layout.inflight_of(shard)):
             return tracker_of(self._shards[shard], self._policy)
 
     def time_out(self, shards: Collection[str], now: int) -> None:
-        """Fail the records of these shards that nobody has acked in time."""
+        """Fail the records of these shards that were not acked in time."""
         for shard in shards:
             state = self._shards[shard]
             if not any(run.due <= now for run in state.pending):
@@ -139,11 +135,10 @@ log = logging.getLogger(__name__)
 
 
 class Tally(NamedTuple):
-    """What became of the records that were acked and failed by name, and of those that were not, in records.
+    """The counts of records that were acked or failed by id, and of records that timed out.
 
-    `late`: acked while they waited for a retry, which they then do not get. `done`: acked or failed although they were
-    done, or had failed, before. `unknown`: beyond all that was ever read. `timed_out`: neither acked nor failed in
-    time.
+    `late`: acked while they waited for a retry, which is then cancelled. `done`: acked or failed although they were
+    done, or had failed, before. `unknown`: beyond the last record ever read. `timed_out`: neither acked nor failed in time.
     """
 
     acked: int = 0
@@ -166,11 +161,10 @@ def take_in(
     rng: random.Random,
     timeout: int = 0,
 ) -> tuple[Tally, dict[str, str]]:
-    """Do what was asked, in order. `now` is in epoch milliseconds, `timeout` what a reset gives from now on.
+    """Apply requests in order. `now` is in epoch milliseconds; a reset makes a record wait for `timeout` again.
 
     Returns:
-        What became of the records; and of the requests whose positions cannot be read, by name, what is wrong. Of
-        those nothing was done.
+        The counts of records, and the errors of unreadable requests by name. Those were not applied.
     """
     tally = Tally()
     unreadable: dict[str, str] = {}
@@ -179,7 +173,7 @@ def take_in(
             refused = tracker.replay([RecordPosition.parse(text) for text in node.records], now)
             if refused:
                 log.warning(
-                    "shard %s: no such records were delivered: %s", shard, ", ".join(map(str, refused))
+                    "shard %s: these records were not delivered: %s", shard, ", ".join(map(str, refused))
                 )
             continue
         try:

@@ -68,7 +68,7 @@ class FanOut:
 class ShardFetcher:
     """Reads one shard for one task.
 
-    New records are polled, or pushed if there is a `fan_out`. Records to be read again are always polled: their positions
+    New records are polled, or pushed if there is a `fan_out`. Records to read again are always polled: their positions
     are known, so the rows are the same, and the one subscription stays free for the reader of new records.
 
     Args:
@@ -108,8 +108,8 @@ class ShardFetcher:
     def fetch_new(self, position: Position, bounds: Bounds) -> Turn:
         """Read from `position` until a bound, the tip, or the shard's end.
 
-        This waits for the first answer. It continues through empty answers behind the tip, however long it takes: a turn
-        that stopped among them would start at the same position again. It reads a closed shard to its end: there "0
+        This waits for the first answer. It continues through empty answers behind the tip, however long that takes: a
+        turn that stopped among them would start at the same position again. It reads a closed shard to its end: there "0
         behind" is no tip. Throttling ends the turn with the records read so far; so does a fault that outlasts the time
         bound, if there are any records.
 

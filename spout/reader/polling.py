@@ -183,7 +183,9 @@ class Pager(ShardPager):
                 self._iterator = None
                 if renewal == _RENEWALS - 1:
                     self._limiter.refused()
-                    msg = f"{error}; {_RENEWALS} new iterators in a row were too old. Check whether this process was paused"
+                    msg = (
+                        f"{error}; {_RENEWALS} new iterators in a row were too old. Was this process paused?"
+                    )
                     raise Unavailable(msg) from error
         raise AssertionError
 

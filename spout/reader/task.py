@@ -92,8 +92,8 @@ class TurnReader:
         self._source = TurnSource(partition, kinesis, subscriber)
         self._replay = Replay(partition, self._source, store)
         self._recreation = Recreation(partition, kinesis)
-        # If the end is pinned after the last row, only a look at the pin yields the rows of an earlier action. A look costs
-        # a millisecond, but a subscription that ends in adopting a pin costs 5 seconds of waiting.
+        # If the end is pinned after the last row, only a look at the pin yields the rows of an earlier action. A look
+        # costs a millisecond, but a subscription that ends in adopting a pin costs 5 seconds of waiting.
         self._look_first = look_first or self._options.spout == "nontransactional" or self._source.pushed
 
     def rows(self) -> Iterator[pa.RecordBatch]:
