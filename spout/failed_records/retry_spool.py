@@ -2,8 +2,8 @@
 
 An operator of `bolt` writes the records that fail in it before it reports. For other failed records, the task that
 delivers them again for the first time writes them before its pin. Later deliveries, replays of a batch and the dead
-letter read them from there. A file's content determines its name, so tasks that do the same write the same file, and the
-folder is the only index:
+letter read them from there. A file's content determines its name, so tasks that do the same write the same file, and
+the folder is the only index:
 
     <application>/<home>/<shard>/<txid>-<first>-<last>-<digest>.arrow
 

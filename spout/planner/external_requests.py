@@ -138,7 +138,7 @@ class Tally(NamedTuple):
     """The counts of records that were acked or failed by id, and of records that timed out.
 
     `late`: acked while they waited for a retry, which is then cancelled. `done`: acked or failed although they were
-    done, or had failed, before. `unknown`: beyond the last record ever read. `timed_out`: neither acked nor failed in time.
+    done, or had failed, before. `unknown`: beyond the last record ever read. `timed_out`: not acked in time.
     """
 
     acked: int = 0

@@ -71,8 +71,8 @@ def settle_shard(
     """Settle one shard of a batch.
 
     `state` is the shard before the batch; `source` is the prefix of its message ids, `shard` its name in the plan;
-    `pin` is None if nothing ran (an empty turn: position and due retries stay); `not_done` is the outcome; `now` is in epoch
-    milliseconds. With `explicit`, records without an outcome wait for their acks.
+    `pin` is None if nothing ran (an empty turn: position and due retries stay); `not_done` is the outcome; `now` is in
+    epoch milliseconds. With `explicit`, records without an outcome wait for their acks.
 
     Raises:
         ValueError: the outcome names records that the turn did not deliver.

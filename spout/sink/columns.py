@@ -133,7 +133,7 @@ def _check_key(key: str) -> int:
 
 def _check_hash(given: str, key: str) -> str:
     if re.fullmatch(r"0|[1-9][0-9]{0,38}", given) is None or int(given) >= _HASH_KEYS:
-        msg = f"{_row(key)}: explicitHashKey is {given[:64]!r}. Expected: the digits of a whole number from 0 to 2**128 - 1"
+        msg = f"{_row(key)}: explicitHashKey is {given[:64]!r}. Expected: digits of a number from 0 to 2**128 - 1"
         raise WriteError(msg)
     return given
 

@@ -35,8 +35,8 @@ class Refuse(msgspec.Struct, frozen=True, tag="refuse", forbid_unknown_fields=Tr
 class Cut(msgspec.Struct, frozen=True, tag="cut", forbid_unknown_fields=True):
     """Lets the call take effect, but closes the connection after this share of the answer's body.
 
-    With 0 not even the head of the answer is sent. boto3 by itself takes a truncated answer for an empty one, and retries
-    the call only if there was no answer at all.
+    With 0 not even the head of the answer is sent. boto3 by itself takes a truncated answer for an empty one, and
+    retries the call only if there was no answer at all.
     """
 
     after: float = 0.5

@@ -162,7 +162,7 @@ class MemoryKinesis:
             self._stream.gap(shard, pages)
 
     def linger(self, shard: str, pages: int) -> None:
-        """Put this many empty answers, "0 behind" and with an iterator, before the end of the shard once it is closed."""
+        """Put this many empty answers, "0 behind" and with an iterator, before the end of a closed shard."""
         with self._lock:
             self._stream.shard(shard).lingers = pages
 

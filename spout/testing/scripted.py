@@ -188,7 +188,7 @@ class ScriptedKinesis:
             self._stream(stream).gap(shard, pages)
 
     def linger(self, stream: str, shard: str, pages: int) -> None:
-        """Put this many empty answers, "0 behind" and with an iterator, before the end of the shard once it is closed."""
+        """Put this many empty answers, "0 behind" and with an iterator, before the end of a closed shard."""
         with self._lock:
             self._stream(stream).shard(shard).lingers = pages
 

@@ -44,9 +44,9 @@ class Answer:
 class HeldShard:
     """A shard: `hashes` are the first and last hash key, `first` and `last` the range of sequence numbers.
 
-    `last` and `closed` are None while it is open. `generation` is that of the iterators that are still valid. `gaps`: the
-    number of empty pages by sequence number. `lingers`: the number of empty pages, "0 behind" and with an iterator, before
-    its end once it is closed.
+    `last` and `closed` are None while it is open. `generation` is that of the iterators that are still valid. `gaps`:
+    the number of empty pages by sequence number. `lingers`: the number of empty pages, "0 behind" and with an iterator,
+    before its end once it is closed.
     """
 
     name: str

@@ -169,9 +169,9 @@ class TipProbe:
         if since <= self._clock() - _ENDLESS and key not in self._warned:
             self._warned.add(key)
             log.warning(
-                "%s is listed as closed, but its answers are empty and have a next iterator for %.0f s. Its children "
-                "are not read until it ends, and Trigger.AvailableNow waits. AWS ends every closed shard, but some local "
-                "servers (moto) do not. Use another one to test resharding",
+                "%s is listed as closed, but its answers are empty and have a next iterator for %.0f s. Its "
+                "children are not read until it ends, and Trigger.AvailableNow waits. AWS ends every closed shard, but "
+                "some local servers (moto) do not. Use another one to test resharding",
                 key.source,
                 _ENDLESS,
             )

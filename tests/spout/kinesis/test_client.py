@@ -276,12 +276,12 @@ def test_each_refusal_is_its_own_error(
         ("KMSAccessDeniedException", "kms:Decrypt"),
         ("KMSDisabledException", "enable it"),
         ("KMSInvalidStateException", "check its state in KMS"),
-        ("KMSNotFoundException", "key is not there"),
+        ("KMSNotFoundException", "key does not exist"),
         ("KMSOptInRequired", "not subscribed to AWS KMS"),
         ("TooManyRequestsException", "fewer queries"),
         ("ProvisionedThroughputExceededException", "a shard allows 5 reads"),
         ("ResourceInUseException", "try again when it is ACTIVE"),
-        ("RequestExpired", "its clock wrong"),
+        ("RequestExpired", "this machine's clock"),
     ],
 )
 def test_a_refusal_gives_advice_that_fits(scripted: Scripted, code: str, advice: str) -> None:
@@ -369,7 +369,7 @@ def self_signed(folder: Path) -> tuple[str, str]:
 
 @pytest.mark.parametrize(
     ("broken", "kind", "advice"),
-    [(True, Unavailable, "TLS handshake broke off"), (False, KinesisError, "authorities")],
+    [(True, Unavailable, "the TLS handshake failed"), (False, KinesisError, "authorities")],
 )
 def test_a_broken_handshake_passes_and_a_certificate_nobody_vouches_for_does_not(
     tmp_path: Path, broken: bool, kind: type[KinesisError], advice: str
@@ -551,7 +551,7 @@ def test_no_credentials_and_no_region_say_what_to_give(
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    with pytest.raises(AccessDeniedError, match="Unable to locate credentials; give credentials by"):
+    with pytest.raises(AccessDeniedError, match="Unable to locate credentials; provide credentials by"):
         BotoKinesis(options_for(scripted.url)).describe("orders")
     with pytest.raises(AccessDeniedError, match="credentials"):
         BotoKinesis(options_for(scripted.url, roleArn="arn:aws:iam::123456789012:role/reader"))

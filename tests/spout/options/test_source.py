@@ -354,7 +354,7 @@ def test_an_option_without_use_is_said_once(caplog: pytest.LogCaptureFixture) ->
     assert len(said) == 2
     for key, message in zip(given, said, strict=True):
         assert f"option {key} is ignored when ackMode=batch" in message
-        assert "set ackMode=explicit" in message
+        assert "Set ackMode=explicit" in message
 
 
 @pytest.mark.parametrize(
