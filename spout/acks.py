@@ -40,13 +40,13 @@ class Acks:
             acks.ack(confirmed)
             acks.fail(refused, "the warehouse said no")
 
-    What is told is durable when a call returns; the query takes it in between two micro-batches, in the order of the
-    calls. Ids are taken in bulk: some ten thousand fit one node, and each call writes at least one. Ids that are done
-    already, or were never delivered, change nothing: the query's progress counts them. Thread-safe.
+    A call is durable when it returns; the query processes the calls between two micro-batches, in order. Pass ids in
+    bulk: some ten thousand fit into one node, and each call writes at least one node. Ids that are done already, or
+    were never delivered, change nothing; the query's progress counts them. Thread-safe.
 
     Args:
         application: the option `applicationName` of the query.
-        options: the options of the source; all but those of ZooKeeper are ignored.
+        options: the options of the source; only those for ZooKeeper are used.
 
     Raises:
         OptionsError: an unknown option, or `zookeeper.hosts` is missing.
@@ -59,7 +59,7 @@ class Acks:
         known = {line.key for line in options_of(ZooKeeperOptions).values()}
         mine = {key: value for key, value in found.items() if key in known}
         if "zookeeper.hosts" not in mine:
-            msg = "Acks needs the option zookeeper.hosts, as the source has it"
+            msg = "Acks needs the option zookeeper.hosts. Set it as in the query"
             raise AckError(msg)
         self._options = ZooKeeperOptions(**by_field(ZooKeeperOptions, mine))
         self._client = connect(self._options.zookeeper)
@@ -71,29 +71,29 @@ class Acks:
             raise
 
     def ack(self, message_ids: Iterable[str]) -> int:
-        """These records are done: they hold the checkpoint back no more, and do not come again.
+        """Mark records as done: they no longer hold the checkpoint back, and are not delivered again.
 
-        A record that waits for a retry meanwhile is done too, and is not delivered again if the query learns of it
-        before. `message_ids`: texts, or an Arrow array of them. Returns how many different records were named.
+        A record that waits for a retry is done too; it is not delivered again if the query processes the ack before the
+        retry. `message_ids` are strings, or an Arrow array of them. Returns the number of distinct records.
 
         Raises:
-            AckError: an id is none, or is of another stream or shard than the application reads; nothing was acked.
-            CheckpointError: ZooKeeper does not answer; some of them may be acked.
+            AckError: an id is invalid, or its stream or shard is not read by the application; no record was acked.
+            CheckpointError: ZooKeeper does not answer; some records may be acked.
         """
         return self._tell(message_ids, "ack", "")
 
     def fail(self, message_ids: Iterable[str], reason: str) -> int:
-        """These records failed: they come back in a later micro-batch, or go to the dead letter.
+        """Mark records as failed: a later micro-batch delivers them again, or they go to the dead letter.
 
-        As `ack`; `reason` is kept, at most 256 characters of it. Records that are done, or failed before, stay so.
+        Works as `ack` does. At most 256 characters of `reason` are stored. Records that are done or failed stay so.
         """
         text = reason.encode("utf-8", "replace").decode()[:_REASON_LENGTH]
         return self._tell(message_ids, "fail", text or "failed by Acks.fail")
 
     def reset_timeout(self, message_ids: Iterable[str]) -> int:
-        """These records take longer: they have another `messageTimeout`, from when the query learns of it.
+        """Restart the `messageTimeout` of records, from the moment the query processes this call.
 
-        As `ack`. Records that are done, or failed before, stay so.
+        Works as `ack` does. Records that are done or failed stay so.
         """
         return self._tell(message_ids, "reset", "")
 
@@ -130,11 +130,12 @@ class Acks:
             what = f"stream {stream!r}; the application reads {', '.join(sorted(self._homes))}"
             if stream in self._homes:
                 what = (
-                    f"shard {shard!r}, which the application has not met in stream {stream!r}, or has forgotten since "
-                    "retention removed it"
+                    f"shard {shard!r}, which the application has not read in stream {stream!r}, or which retention "
+                    "has removed"
                 )
             msg = (
-                f"application {self._options.application_name!r}: message ids are of {what}. Nothing was told"
+                f"application {self._options.application_name!r}: some message ids belong to {what}. "
+                "No record was acked or failed"
             )
             raise AckError(msg)
 
@@ -143,19 +144,19 @@ class Acks:
         return home is not None and home.name_of(stream, shard) in home.shards
 
     def _look(self) -> None:
-        """Read which streams and shards the application knows; of a stream made again, those of the last run."""
+        """Read the application's streams and shards; for a recreated stream, those of its last run."""
         options = self._options
         session = Session(self._client, options.zookeeper_session_timeout)
         layouts = find_layouts(session, options.zookeeper_root, options.application_name)
         if not layouts:
-            known = ", ".join(find_applications(session, options.zookeeper_root)) or "none at all"
+            known = ", ".join(find_applications(session, options.zookeeper_root)) or "no application"
             msg = (
-                f"there is no application {options.application_name!r} below {options.zookeeper_root} in ZooKeeper at "
-                f"{options.zookeeper_hosts}; there is {known}. Check the names, or start the query first"
+                f"application {options.application_name!r} does not exist below {options.zookeeper_root} in ZooKeeper "
+                f"at {options.zookeeper_hosts}; found: {known}. Check the names, or start the query first"
             )
             raise AckError(msg)
         stores = [SourceStore(self._client, one, options.zookeeper_session_timeout) for one in layouts]
-        # What was once read together with others has its home with them; else the last run of a stream counts.
+        # Streams that were once read together share a home; otherwise the last run of a stream counts.
         started = [
             (store.layout.several, run[1].since if (run := store.newest_run()) else 0, i)
             for i, store in enumerate(stores)
@@ -167,7 +168,7 @@ class Acks:
 
 @dataclass(frozen=True, slots=True)
 class _Home:
-    """Where the state of some streams (name to creation time) stands, and the names of their shards there."""
+    """The store of some streams (name to creation time), and the names of their shards in it."""
 
     store: SourceStore
     created: Mapping[str, int]
@@ -181,13 +182,13 @@ class _Home:
         )
 
     def name_of(self, stream: str, shard: str) -> str:
-        """A shard's name there."""
+        """Return a shard's name in the store."""
         return self.store.layout.name_of(ShardKey(stream, self.created[stream], shard))
 
 
 def _array(message_ids: Iterable[str]) -> pa.Array:
     if isinstance(message_ids, str):
-        msg = f"expected message ids, got one text: give [{message_ids!r}]"
+        msg = f"expected a list of message ids, got one string. Pass [{message_ids!r}]"
         raise AckError(msg)
     if isinstance(message_ids, pa.ChunkedArray):
         message_ids = message_ids.combine_chunks()
@@ -196,18 +197,18 @@ def _array(message_ids: Iterable[str]) -> pa.Array:
             message_ids if isinstance(message_ids, pa.Array) else pa.array(message_ids), pa.string()
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        msg = f"message ids are texts, as the column messageId has them: {error}"
+        msg = f"message ids must be strings, as in the column messageId: {error}"
         raise AckError(msg) from error
 
 
 def _by_shard(ids: pa.Array) -> Iterator[tuple[tuple[str, str], Keys]]:
-    """The records named, each once, by stream and shard."""
+    """Yield the distinct records of the ids by stream and shard."""
     parts = pc.extract_regex(ids, _MESSAGE_ID)
     wrong = np.flatnonzero(pc.is_null(parts).to_numpy(zero_copy_only=False))
     if len(wrong):
         msg = (
-            f"{ids[int(wrong[0])].as_py()!r} is not a message id (stream/shardId:sequence[:sub]), and so are "
-            f"{len(wrong) - 1} others of {len(ids)}. Nothing was told"
+            f"{ids[int(wrong[0])].as_py()!r} is not a message id (stream/shardId:sequence[:sub]), nor are "
+            f"{len(wrong) - 1} others of {len(ids)}. No record was acked or failed"
         )
         raise AckError(msg)
     if not len(ids):

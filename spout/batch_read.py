@@ -1,6 +1,6 @@
-"""`spark.read.format("kinesis-trident")`: the records between two places, once, without ZooKeeper.
+"""`spark.read.format("kinesis-trident")`: reads the records between two positions once, without ZooKeeper.
 
-Both places are fixed when the frame is loaded, so each action on it reads the same records, while the stream has them.
+The positions are fixed when the frame is loaded, so each action on it reads the same records while the stream has them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay
 
-from kinesis_trident.spout.data_loss import Losses, gone_in_batch, not_listed
+from kinesis_trident.spout.data_loss import DataLossLog, gone_in_batch, not_listed
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError, Shard, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
@@ -34,12 +34,12 @@ _PATIENCE = 60.0
 """Seconds without an answer after which a shard is given up."""
 
 _END_PATIENCE = 10.0
-"""Seconds for which empty answers are followed that tell neither of the tip nor of the end."""
+"""Seconds to continue through empty answers that indicate neither the tip nor the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardRange:
-    """The records of one shard from `start`, and before `end`; `closed`: it was listed as closed."""
+    """The records of one shard from `start` to before `end`; `closed`: the shard was listed as closed."""
 
     stream: str
     shard: str
@@ -49,7 +49,7 @@ class ShardRange:
 
 
 class RangesPartition(InputPartition):
-    """What one Spark task of a batch reads, in order."""
+    """The ranges that one Spark task of a batch reads, in order."""
 
     def __init__(self, ranges: Sequence[ShardRange]) -> None:
         super().__init__(None)
@@ -60,7 +60,7 @@ class RangesPartition(InputPartition):
 
 
 class KinesisBatchReader(DataSourceReader):
-    """Cuts what is between the two places into tasks, shard by shard, parents first.
+    """Cuts the range between the two positions into tasks, shard by shard, parents first.
 
     Args:
         options: parsed by `Options.parse_batch`.
@@ -72,10 +72,10 @@ class KinesisBatchReader(DataSourceReader):
         self._now = now
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A shard a task, or `shardsPerTask` neighbours, at most `maxPartitions` tasks.
+        """Plan one task per shard, or per `shardsPerTask` neighbours, and at most `maxPartitions` tasks.
 
         Raises:
-            DataLossError: with `failOnDataLoss`, a shard that a place names is no longer listed.
+            DataLossError: with `failOnDataLoss`, an option names a shard that is no longer listed.
             KinesisError: a stream cannot be listed.
         """
         options, kinesis = self._options, kinesis_client(self._options)
@@ -86,46 +86,46 @@ class KinesisBatchReader(DataSourceReader):
         return [RangesPartition(ranges[i : i + size]) for i in range(0, len(ranges), size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, an Arrow batch for each answer of Kinesis.
+        """Yield the rows of one task, an Arrow batch for each answer of Kinesis.
 
         Raises:
             DataLossError: with `failOnDataLoss`, a shard has left the stream since the batch was planned.
             KinesisError: naming stream, shard and position.
         """
         assert isinstance(partition, RangesPartition)
-        kinesis, losses = kinesis_client(self._options), Losses(self._options.fail_on_data_loss)
+        kinesis, losses = kinesis_client(self._options), DataLossLog(self._options.fail_on_data_loss)
         for one in partition.ranges:
             yield from read_range(kinesis, self._options, one, losses)
 
 
 def now_of(options: Options) -> int:
-    """The time by the clock of Kinesis in epoch milliseconds, rounded up; the streams are there, else it raises.
+    """Return the time by the clock of Kinesis in epoch milliseconds, rounded up, and check that the streams exist.
 
     Raises:
         KinesisError: a stream cannot be described.
     """
     infos = describe_streams(kinesis_client(options), options.streams)
-    # The answer tells whole seconds, rounded down.
+    # The answer has whole seconds, rounded down.
     return max(info.server_time for info in infos.values()) + 999
 
 
 def read_range(
-    kinesis: Kinesis, options: Options, part: ShardRange, losses: Losses | None = None
+    kinesis: Kinesis, options: Options, part: ShardRange, losses: DataLossLog | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Read one shard between two places, an answer at a time.
+    """Read one shard between two positions, an answer at a time.
 
-    Where the end is a time, it is waited for, so that nothing before it can still arrive: for LATEST a second at most.
-    A closed shard is followed to its end.
+    If the end is a time, this waits until it has passed, so that no earlier record can still arrive: for LATEST at most
+    a second. A closed shard is read to its end.
 
     Args:
         kinesis: the calls.
         options: how it is read.
         part: what is read.
-        losses: takes note of a shard that is past retention; None: as `failOnDataLoss` says.
+        losses: receives the report of a shard that is past retention; None for a new one.
 
     Raises:
         DataLossError: with `failOnDataLoss`, the shard has left the stream.
-        ThrottledError, Unavailable: nothing was answered for a minute, or no answer told whether more follows.
+        ThrottledError, Unavailable: no answer for a minute, or no answer that indicates whether more follows.
         KinesisError: naming stream, shard and position.
     """
     if isinstance(part.start, ShardEnd) or isinstance(part.end, TrimHorizon):
@@ -155,8 +155,8 @@ def read_range(
             what = gone_in_batch(
                 kinesis.describe(part.stream), part.shard, str(pager.position), str(part.end)
             )
-            losses = losses or Losses(options.fail_on_data_loss)
-            losses.lost(what, f"{part.stream}/{part.shard}")
+            losses = losses or DataLossLog(options.fail_on_data_loss)
+            losses.report(what, f"{part.stream}/{part.shard}")
             return
         page = pager.page
         assert records is not None
@@ -171,18 +171,18 @@ def read_range(
         given_up = min(given_up, limiter.clock() + _END_PATIENCE) if pager.undecided else math.inf
         if limiter.clock() >= given_up and _is_past(part.end, page.server_time):
             if page.behind_ms == 0:
-                # A closed shard, at a server that never ends one.
+                # A closed shard of a server that never ends one.
                 return
             msg = (
-                f"stream {part.stream!r}, shard {part.shard}, position {pager.position}: the answers are empty, and "
-                "without MillisBehindLatest, so nothing tells whether more follows; check that the endpoint is one of "
-                "Kinesis"
+                f"stream {part.stream!r}, shard {part.shard}, position {pager.position}: the answers are empty and "
+                "lack MillisBehindLatest, so the end of the shard is unknown. Check that the endpoint is a Kinesis "
+                "endpoint"
             )
             raise Unavailable(msg)
 
 
 def in_lineage_order(listed: Sequence[Shard]) -> list[Shard]:
-    """The shards of a stream, each after those it came from, else by id."""
+    """Return the shards of a stream, each after its parents, otherwise by id."""
     known = {shard.id: shard for shard in listed}
     ordered: dict[str, Shard] = {}
 
@@ -211,14 +211,14 @@ def _ranges(options: Options, kinesis: Kinesis, stream: str, now: int) -> Iterat
     latest = AtTimestamp(now)
     first, last = Places.parse(options.starting_position), Places.parse(options.ending_position or LATEST)
     start = None if last.named(stream) else first.everywhere(stream, lambda: latest)
-    # What was closed before the start holds nothing after it.
+    # A shard closed before the start has no record after it.
     since = start if isinstance(start, TrimHorizon | AtTimestamp) else None
     listed = kinesis.list_shards(stream, since)
-    losses, there = Losses(options.fail_on_data_loss), {shard.id for shard in listed}
+    losses, there = DataLossLog(options.fail_on_data_loss), {shard.id for shard in listed}
     for option, places in (("startingPosition", first), ("endingPosition", last)):
         for shard in sorted(set(places.named(stream)) - there):
             what = not_listed(kinesis.describe(stream), option, shard, places.text_of(stream, shard))
-            losses.lost(what, f"{option} {stream}/{shard}")
+            losses.report(what, f"{option} {stream}/{shard}")
     starts, ends = (positions_of(places, stream, listed, lambda: latest) for places in (first, last))
     for one in in_lineage_order(listed):
         yield ShardRange(stream, one.id, starts[one.id], ends[one.id], one.closed)

@@ -1,4 +1,4 @@
-"""What the source says when records were lost unread, and whether it then goes on: `failOnDataLoss`, in one place."""
+"""Reports lost records, and stops or continues the query as `failOnDataLoss` says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kinesis_trident.spout.kinesis import StreamInfo
 from kinesis_trident.spout.positions import AtTimestamp, Position
 
 __all__ = [
-    "Losses",
+    "DataLossLog",
     "another_stream",
     "deleted",
     "expired_foreign",
@@ -30,48 +30,48 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 _NAMED = 5
-"""Shards of a recreated stream that are named with their positions."""
+"""The maximum of shards of a recreated stream named with their positions."""
 
-_GO_ON = "going on with what is left (failOnDataLoss=false)"
+_GO_ON = "continuing with the remaining records (failOnDataLoss=false)"
 
 
-class Losses:
-    """The losses of a run: each stops it, or, with `failOnDataLoss=false`, is logged once and kept for the progress.
+class DataLossLog:
+    """The data losses of a run: each stops it, or with `failOnDataLoss=false` is logged once and kept for the progress.
 
     Attributes:
-        said: what was lost, by the place where it was.
+        texts: descriptions of the losses, by place.
     """
 
     def __init__(self, fail: bool) -> None:
         self._fail = fail
-        self.said: dict[str, str] = {}
+        self.texts: dict[str, str] = {}
 
-    def lost(self, what: str, place: str) -> None:
-        """Say that records are lost; each look finds the same loss until the shard is read on from its `place`.
+    def report(self, what: str, place: str) -> None:
+        """Report lost records, once per `place`: every check finds the same loss until the shard moves on.
 
         Raises:
             DataLossError: with `failOnDataLoss`.
         """
         if self._fail:
             msg = (
-                f"{what}. Raise the stream's retention or read more often; to go on with what is left, set "
-                "failOnDataLoss=false"
+                f"{what}. Raise the stream's retention or read more often; to continue with the remaining records, "
+                "set failOnDataLoss=false"
             )
             raise DataLossError(msg)
-        if place not in self.said:
-            self.said[place] = what
+        if place not in self.texts:
+            self.texts[place] = what
             log.error("%s; %s", what, _GO_ON)
 
-    def noted(self, what: str, place: str) -> None:
-        """Keep a loss for the progress that was decided upon, and logged, elsewhere."""
-        self.said[place] = what
+    def record(self, what: str, place: str) -> None:
+        """Record a loss for the progress; the caller has handled and logged it."""
+        self.texts[place] = what
 
 
 def last_known(position: Position, node: CheckpointNode | None, listed: int) -> int:
-    """Up to when nothing of a shard was lost, in epoch milliseconds; 0 where nothing tells.
+    """Return the time up to which no record of a shard was lost, in epoch milliseconds; 0 if unknown.
 
-    A shard that was seen to hold nothing more was read up to then, however long ago its last record arrived; one of
-    which nothing was read held then what it held when it was `listed`, and what is before a time is not wanted.
+    A shard seen at its tip was read up to that time, however long ago its last record arrived. An unread shard has lost
+    nothing from before it was `listed`, and records before an AT_TIMESTAMP position do not count.
     """
     seen = max(node.seen or 0, node.arrival or 0) if node is not None else 0
     return max(seen or listed, position.time if isinstance(position, AtTimestamp) else 0)
@@ -80,7 +80,7 @@ def last_known(position: Position, node: CheckpointNode | None, listed: int) -> 
 def expired_unread(
     info: StreamInfo, shard: str, position: Position, node: CheckpointNode | None, listed: int
 ) -> str | None:
-    """What is to be said of a shard whose position is older than the retention; None where it is not."""
+    """Describe the loss in a shard whose position is older than the retention; None if it is not."""
     known = last_known(position, node, listed)
     if not 0 < known < info.server_time - info.retention_hours * 3_600_000:
         return None
@@ -96,7 +96,7 @@ def expired_unread(
 
 
 def expired_foreign(info: StreamInfo, shard: str, position: Position) -> str:
-    """What is to be said of a shard that is to be read on from a record that is no longer there."""
+    """Describe the loss in a shard whose starting record is no longer in the stream."""
     return (
         f"stream {info.name!r}, shard {shard}: reading is to go on from {position}, but the stream does not hold that "
         f"record at {_time(info.server_time)}, and keeps only {info.retention_hours} h: records after it may have "
@@ -105,7 +105,7 @@ def expired_foreign(info: StreamInfo, shard: str, position: Position) -> str:
 
 
 def gone_unread(info: StreamInfo, shard: str, position: Position, node: CheckpointNode | None) -> str:
-    """What is to be said of a shard that retention removed before it, or anything of it, was read to its end."""
+    """Describe the loss of a shard that retention removed before it was read to its end."""
     read = (
         f"whose last record arrived {_ago(info, node.arrival)}"
         if node is not None and node.arrival
@@ -118,7 +118,7 @@ def gone_unread(info: StreamInfo, shard: str, position: Position, node: Checkpoi
 
 
 def gone_before(info: StreamInfo, shard: str, start: str, txid: int) -> str:
-    """What is to be said of a shard that retention removed after its turn was planned and before it was read."""
+    """Describe the loss of a shard that retention removed between the planning and the reading of its turn."""
     return (
         f"stream {info.name!r}: shard {shard} was to be read from {start} in txid {txid}, but is past the retention of "
         f"{info.retention_hours} h and no longer listed at {_time(info.server_time)}: what came after is lost"
@@ -126,7 +126,7 @@ def gone_before(info: StreamInfo, shard: str, start: str, txid: int) -> str:
 
 
 def gone_in_batch(info: StreamInfo, shard: str, position: str, end: str) -> str:
-    """What is to be said of a shard of a batch (`spark.read`) that retention removed before it was read to its end."""
+    """Describe the loss of a shard of a batch (`spark.read`) that retention removed before its end was read."""
     return (
         f"stream {info.name!r}: shard {shard} was to be read from {position} to {end}, but is past the retention of "
         f"{info.retention_hours} h and no longer listed at {_time(info.server_time)}: what was left of it is lost"
@@ -134,14 +134,14 @@ def gone_in_batch(info: StreamInfo, shard: str, position: str, end: str) -> str:
 
 
 def replayed_without(key: ShardKey, pin: Pin) -> str:
-    """What is to be said of a batch that could not be replayed in full."""
+    """Describe the loss in a batch that could not be replayed completely."""
     return (
         f"{key.source}, txid {pin.txid}: {pin.lost} records had left the stream when the batch was replayed"
     )
 
 
 def not_listed(info: StreamInfo, option: str, shard: str, place: str) -> str:
-    """What is to be said of a shard that a place names, where it is not in the stream (any more)."""
+    """Describe the loss of a shard that an option names but the stream does not have (any more)."""
     return (
         f"stream {info.name!r}: {option} names shard {shard} at {place}, which is not listed at "
         f"{_time(info.server_time)}: it is past the retention of {info.retention_hours} h, or of another stream than "
@@ -150,12 +150,12 @@ def not_listed(info: StreamInfo, option: str, shard: str, place: str) -> str:
 
 
 def deleted(stream: str, positions: Mapping[str, str]) -> str:
-    """What is to be said of a stream that is no longer there; `positions`: where its shards were read to."""
+    """Describe the loss of a deleted stream; `positions` are those its shards were read to."""
     return f"stream {stream!r} was deleted: what was unread of it is lost{_stood(positions)}"
 
 
 def recreated(stream: str, before: int, now: int, positions: Mapping[str, str]) -> str:
-    """What is to be said of a stream that was deleted and created again; `positions`: where its shards were read to."""
+    """Describe the loss of a stream that was deleted and recreated; `positions` are those its shards were read to."""
     return (
         f"stream {stream!r} was deleted and created again: the one that was read was created at {_time(before)}, the "
         f"one there now at {_time(now)}; what was unread of the first is lost{_stood(positions)}"
@@ -179,8 +179,8 @@ def _time(milliseconds: int) -> str:
 
 
 def another_stream(what: str, layout: Layout) -> StreamRecreatedError:
-    """The error to raise where a stream was deleted and created again, as `what` says."""
+    """Return the error to raise for a recreated stream; `what` describes it."""
     return StreamRecreatedError(
-        f"{what}. The positions in ZooKeeper ({layout.base}) mean nothing in it: start with a new checkpointLocation, "
-        "or go on with the new stream by failOnDataLoss=false"
+        f"{what}. The positions in ZooKeeper ({layout.base}) mean nothing in it. Start with a new checkpointLocation, "
+        "or set failOnDataLoss=false to continue with the new stream"
     )

@@ -1,4 +1,4 @@
-"""What can go wrong in the source: one root, each message says what happened, where, and what to do."""
+"""The errors of the source, with one root; each message says what happened, where, and what to do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SpoutError(KinesisTridentError):
 
 
 class OptionsError(SpoutError, ValueError):
-    """An option is unknown, missing, or has a value that cannot be used."""
+    """An option is unknown, missing or invalid."""
 
 
 class OffsetError(SpoutError):
@@ -40,7 +40,7 @@ class OffsetError(SpoutError):
 
 
 class NotOurSourceError(SpoutError):
-    """A DataFrame or a query does not read this source, or not just once."""
+    """A DataFrame or a query does not read this source exactly once."""
 
 
 class ProtocolMismatchError(SpoutError):
@@ -52,15 +52,15 @@ class CheckpointMismatchError(SpoutError):
 
 
 class OutcomeMissingError(CheckpointMismatchError):
-    """Spark has committed a batch whose records were judged, and ZooKeeper does not have the outcome."""
+    """Spark has committed a batch whose outcome is missing in ZooKeeper."""
 
 
 class StopTimeoutError(SpoutError):
-    """A query did not come to the end of its batch in the time given."""
+    """A query did not finish its batch within the timeout."""
 
 
 class StreamChangedError(SpoutError):
-    """The stream is another one than the checkpoint's: another name, or deleted and created again."""
+    """The stream is not that of the checkpoint: it has another name, or was deleted and created again."""
 
 
 class StreamRecreatedError(StreamChangedError):
@@ -72,7 +72,7 @@ class SettledBatchError(SpoutError):
 
 
 class TurnChangedError(SpoutError):
-    """With `spout=nontransactional`, another task has read a turn differently, and its reading counts."""
+    """With `spout=nontransactional`, another task has read a turn differently, and its result is valid."""
 
 
 class PinnedRecordsGoneError(SpoutError):
@@ -96,8 +96,8 @@ class SpoolError(SpoutError):
 
 
 class AckError(SpoutError):
-    """Message ids cannot be acked or failed as they were given."""
+    """Message ids are invalid, or do not belong to the application."""
 
 
 class WriteError(SpoutError):
-    """A frame, or a row of it, cannot be written to Kinesis as it is."""
+    """A DataFrame or a row of it cannot be written to Kinesis."""

@@ -1,4 +1,4 @@
-"""Ends a query after the batch in hand, with everything settled and nothing of it left running."""
+"""Stops a query after its current batch, with everything settled and no process left running."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RunningQueries(Protocol):
 
     @property
     def queries(self) -> Mapping[str, StreamingQuery]:
-        """Spark's queries, each by a name."""
+        """Return Spark's queries by name."""
         ...
 
 
@@ -51,29 +51,29 @@ def stop(
     *,
     stream: DataFrame | None = None,
 ) -> None:
-    """Stop gracefully: the batch in hand ends, is settled, and the source's planning process ends.
+    """Stop gracefully: finish and settle the current batch, and end the source's planning process.
 
-    `query.stop()` alone is safe as well: it interrupts the batch in hand, which is replayed at the next start, and
-    leaves the planning process to itself.
+    `query.stop()` alone is safe too: it interrupts the current batch, which the next start replays, and leaves the
+    planning process running for a while.
 
     Args:
-        running: a query that reads `kinesis-trident`, beside other sources if it likes, or a running topology: all
-            its queries are asked at once.
-        timeout: seconds to wait for the batch in hand; None for as long as it takes. A query that has just been
-            started is given a minute to begin.
-        stream: the DataFrame that `load()` returned; needed under Spark Connect, where a query does not tell what it
-            reads. There the newest run of the application is asked, and this process settles what is finished: it
-            must reach ZooKeeper and Kinesis.
+        running: a query that reads `kinesis-trident`, possibly with other sources, or a running topology, whose
+            queries are all stopped at once.
+        timeout: seconds to wait for the current batch; None for no limit. A query that was just started gets a
+            minute to begin.
+        stream: the DataFrame that `load()` returned; needed under Spark Connect, where a query does not reveal its
+            sources. There this function asks the newest run of the application to stop and settles the finished batch
+            in this process, which must reach ZooKeeper and Kinesis.
 
     Raises:
         NotOurSourceError: the query does not read `kinesis-trident`, `stream` is missing under Spark Connect, or it
             is given with a topology.
-        StopTimeoutError: the batch did not end in time; the query runs on as before.
-        StreamingQueryException: the batch in hand failed.
+        StopTimeoutError: the batch did not end in time; the query keeps running.
+        StreamingQueryException: the current batch failed.
     """
     if isinstance(running, RunningQueries):
         if stream is not None:
-            msg = "stop: stream= belongs to one query of Spark Connect; leave it out with a running topology"
+            msg = "stop: stream= is for one query of Spark Connect. Leave it out for a running topology"
             raise NotOurSourceError(msg)
         _stop_all(list(running.queries.values()), timeout)
     else:
@@ -81,7 +81,7 @@ def stop(
 
 
 def _stop_all(queries: Sequence[StreamingQuery], timeout: float | None) -> None:
-    """Stop queries side by side; each gets its chance to end before an error of any of them is raised."""
+    """Stop queries in parallel; raise an error of one only after all had the chance to end."""
     with ThreadPoolExecutor(max(1, len(queries))) as pool:
         stopping = [pool.submit(stop, query, timeout) for query in queries]
     for one in stopping:
@@ -99,17 +99,17 @@ def _stop_one(query: StreamingQuery, timeout: float | None, stream: DataFrame | 
 
 
 def _stop_gently(query: StreamingQuery, sources: Sequence[Options], timeout: float | None) -> None:
-    """Ask each run to plan nothing more; stop once all say so, or Spark waits between two triggers."""
+    """Ask each run to plan nothing more; stop when all have confirmed, or when Spark waits between two triggers."""
     deadline = None if timeout is None else time.monotonic() + timeout
     with ExitStack() as stack:
         requests = [_request(query, options, stack) for options in sources]
         if not _until(query, requests, deadline):
-            msg = f"the batch in hand did not end within {timeout} s; the query runs on. Ask again, or query.stop()"
+            msg = f"the current batch did not end within {timeout} s; the query keeps running. Stop it again"
             raise StopTimeoutError(msg)
         query.stop()
         if query.exception() is None:
             for options, request in zip(sources, requests, strict=True):
-                # The request still stands: the planning process ends when it sees the epoch that this raises.
+                # The request still exists: the planning process ends when it sees the epoch that this raises.
                 if request.concerns_newest():
                     _settle(options, _last_plan(query, options))
 
@@ -117,7 +117,7 @@ def _stop_gently(query: StreamingQuery, sources: Sequence[Options], timeout: flo
 def _request(query: StreamingQuery, options: Options, stack: ExitStack) -> _Request:
     streams = _streams(options, _last_plan(query, options))
     client = connect(options.zookeeper)
-    # The request is ephemeral: it goes with this session.
+    # The request is ephemeral: it ends with this session.
     stack.callback(client.close)
     stack.callback(client.stop)
     home = find_home(client, options.zookeeper_root, options.application_name, streams)
@@ -125,7 +125,7 @@ def _request(query: StreamingQuery, options: Options, stack: ExitStack) -> _Requ
 
 
 class _Request:
-    """The request to this query's run; a query that has just started may have none yet."""
+    """The request to stop this query's run; a query that has just started may have no run yet."""
 
     def __init__(self, store: SourceStore) -> None:
         self._store = store
@@ -135,19 +135,19 @@ class _Request:
         store.watch_stop(self._look)
 
     def ask(self) -> None:
-        """Ask, if there is somebody new to ask."""
+        """Ask the newest run, if it was not asked yet."""
         epoch = _own_epoch(self._store)
         if epoch is not None and epoch != self._asked:
             self._store.ask_to_stop(epoch)
             self._asked = epoch
 
     def answered(self, seconds: float, times: int) -> bool:
-        """Wait a little until the run has answered so many times; whether it has."""
+        """Wait briefly until the run has answered so many times; tell whether it has."""
         with self._heard:
             return self._heard.wait_for(lambda: self._answers >= times, seconds)
 
     def concerns_newest(self) -> bool:
-        """Whether nobody has taken over from the run that was asked."""
+        """Tell whether the run that was asked is still the newest one."""
         newest = self._store.newest_run()
         return newest is not None and newest[0] == self._asked
 
@@ -162,12 +162,12 @@ def _until(query: StreamingQuery, requests: Sequence[_Request], deadline: float 
     was_between = False
     while query.isActive:
         between = query.status["message"] == _BETWEEN_TRIGGERS
-        # A run answers whenever Spark asks it for an offset. Before its first batch Spark may still make an empty one,
-        # and stopped meanwhile it leaves a checkpoint that it cannot start from: so there a second answer is awaited.
+        # A run answers whenever Spark asks it for an offset. Before its first batch Spark may still make an empty one;
+        # a stop during that leaves a checkpoint that Spark cannot start from. So wait for a second answer there.
         times = 1 if query.lastProgress is not None else 2
         for request in requests:
             request.ask()
-        # Seen twice, because a query without an interval passes through this state, too.
+        # Check twice, because a query without an interval passes through this state too.
         if all(request.answered(_POLL, times) for request in requests) or (between and was_between):
             return True
         was_between = between
@@ -177,13 +177,13 @@ def _until(query: StreamingQuery, requests: Sequence[_Request], deadline: float 
 
 
 def _own_epoch(store: SourceStore) -> int | None:
-    """The epoch of the newest run if that is planned below this JVM, if there is one; another's is left alone."""
+    """Return the epoch of the newest run if this JVM, if there is one, plans it; leave others alone."""
     newest = store.newest_run()
     if newest is None:
         return None
     epoch, run = newest
     if is_remote():
-        # The query runs in the server's JVM, of which this process sees nothing.
+        # The query runs in the server's JVM, which this process cannot see.
         return epoch
     return epoch if run.host == socket.gethostname() and _is_below_jvm(run.pid) else None
 
@@ -201,7 +201,7 @@ def _is_below_jvm(pid: int) -> bool:
 
 
 def _settle(options: Options, last: Plan | None) -> None:
-    """Settle what Spark has finished; the new epoch ends the planning process that was left behind."""
+    """Settle the batch that Spark has finished; the new epoch ends the planning process that Spark left behind."""
     run = SourceRun.open(options)
     try:
         if last is not None and run.settled < last.txid:
@@ -212,7 +212,7 @@ def _settle(options: Options, last: Plan | None) -> None:
 
 
 def _last_plan(query: StreamingQuery, options: Options) -> Plan | None:
-    """The plan of one source in the last batch that Spark has finished; None before the first."""
+    """Return the plan of one source in the last batch that Spark has finished; None before the first."""
     progress = query.lastProgress
     for source in progress["sources"] if progress is not None else ():
         offset = source["endOffset"]
@@ -220,7 +220,7 @@ def _last_plan(query: StreamingQuery, options: Options) -> Plan | None:
             found = json.loads(offset) if isinstance(offset, str) else dict(offset or {})
             plan = plan_from_offset(found)
         except (OffsetError, TypeError, ValueError, AttributeError):
-            # Of another format.
+            # The offset of another format.
             continue
         if set(plan.streams) == set(options.streams):
             return plan

@@ -1,4 +1,4 @@
-"""The work of one Spark task, complete: what travels from the planning process to an executor."""
+"""The complete work of one Spark task, as the planning process sends it to an executor."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kinesis_trident.tracker.records import Run
 __all__ = ["PROTOCOL", "ShardTurn", "TurnsPartition", "tasks_for", "tasks_of"]
 
 PROTOCOL = 3
-"""Bump when what a partition carries, or what a task does with it, changes."""
+"""Increase this when the content of a partition, or the task's use of it, changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardTurn:
-    """What one batch does with one shard.
+    """The work of one batch in one shard.
 
     `shard` is its name in the layout, `index` its place in the plan. `due` holds the runs taken up again in shard
     order, each with True where it is exhausted and goes to the dead letter; `read` says whether new records are read
@@ -37,10 +37,9 @@ class ShardTurn:
 
 
 class TurnsPartition(InputPartition):
-    """The work of one task, complete: what travels from the planning process to an executor.
+    """The complete work of one task, as the planning process sends it to an executor.
 
-    `consumers` are the ARNs of the consumers that new records are pushed to, by stream; none where they are
-    polled for.
+    `consumers` are the ARNs of the enhanced fan-out consumers by stream; empty with polling.
     """
 
     def __init__(
@@ -78,8 +77,8 @@ def tasks_for(
 ) -> list[list[ShardTurn]]:
     """Cut a batch's turns into tasks, evenly, in order.
 
-    By default a task serves one shard up to 8 shards in all, then more, and 5 from 40 shards on: few shards use
-    all cores, many do not flood the scheduler.
+    By default a task serves one shard if there are up to 8 shards, then more, and 5 from 40 shards on: few shards use
+    all cores, and many do not flood the scheduler.
     """
     if not turns:
         return []
@@ -101,12 +100,11 @@ def tasks_of(
     without: Container[str] = (),
     is_closed: Callable[[str], bool] = lambda _: False,
 ) -> list[TurnsPartition]:
-    """Cut a plan into tasks; `replay` where its turns may be pinned already, `consumers` as in `TurnsPartition`.
+    """Cut a plan into tasks; `replay`: its turns may be pinned already; `consumers` as in `TurnsPartition`.
 
     `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed. A batch is read as it was planned, whatever the option `deaggregate` says now: the rows of a pinned
-    turn are
-    the same ones only then.
+    closed. A batch is read as it was planned, whatever the option `deaggregate` says now: otherwise the rows of a
+    pinned turn would change.
     """
     if plan.deaggregate is not None:
         options = replace(options, deaggregate=plan.deaggregate)

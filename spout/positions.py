@@ -1,4 +1,4 @@
-"""Where the reading of a shard starts: value objects with one text form, used in offsets and in ZooKeeper."""
+"""Positions in a shard: value objects with one text form, used in offsets and in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TrimHorizon:
-    """The oldest record the shard still holds."""
+    """The position of the oldest record that the shard still has."""
 
     def __str__(self) -> str:
         return "TRIM_HORIZON"
@@ -28,7 +28,7 @@ class TrimHorizon:
 
 @dataclass(frozen=True, slots=True)
 class AtTimestamp:
-    """The first record that arrived at `time` (epoch milliseconds) or later."""
+    """The position of the first record that arrived at `time` (epoch milliseconds) or later."""
 
     time: int
 
@@ -38,7 +38,7 @@ class AtTimestamp:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """Right after a record; with a sub-sequence, inside or at the end of its aggregate."""
+    """The position directly after a record; with a sub-sequence, inside or at the end of its aggregate."""
 
     record: RecordPosition
 
@@ -48,7 +48,7 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """At a record, which is read too."""
+    """The position of a record, which is read too."""
 
     record: RecordPosition
 
@@ -58,7 +58,7 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class ShardEnd:
-    """The shard is closed and read to its end; `record` is its last one, where that is known."""
+    """The end of a closed shard; `record` is its last record, if known."""
 
     record: RecordPosition | None = None
 
@@ -71,7 +71,7 @@ TRIM_HORIZON = TrimHorizon()
 
 
 def parse_position(text: str) -> Position:
-    """The inverse of `str(position)`.
+    """Parse the text form `str(position)`.
 
     Raises:
         ValueError: the text is not a position.

@@ -1,7 +1,7 @@
-"""The format `kinesis-trident`: what Spark sees of the source and of the sink.
+"""The format `kinesis-trident`: Spark's interface to the source and the sink.
 
-Spark imports this module in every process that looks for a format, where nothing may fail and each import costs
-time: so what it stands on is imported where it is used.
+Spark imports this module in every process that looks up a format, where nothing may fail and each import costs time:
+so functions import what they need.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["KinesisTridentReader", "KinesisTridentSource"]
 
 
 class KinesisTridentSource(DataSource):
-    """Kinesis streams as a streaming DataFrame or as a batch, and as where one is written to.
+    """Reads Kinesis streams as a streaming DataFrame or a batch, and writes to a stream.
 
     Options are in `spout.options.source` and `spout.options.sink`, columns in `spout.reader.rows` and
     `spout.sink.columns`.
@@ -40,16 +40,16 @@ class KinesisTridentSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `spark.readStream.format(...)`."""
+        """Return the name for `spark.readStream.format(...)`."""
         return "kinesis-trident"
 
     _loaded: int | None = None
 
     def schema(self) -> StructType:
-        """The columns, always the same; options that neither a stream nor a batch takes fail here, at `load()`.
+        """Return the columns, which never vary; options invalid for both a stream and a batch fail here, at `load()`.
 
-        Nothing says here which of the two is asked for. What only a batch can be has LATEST resolved here, once for
-        all actions: Spark keeps what this object is after this call.
+        This call does not know which of the two follows. If the options are only valid for a batch, it resolves LATEST,
+        once for all actions: Spark keeps the state of this object after this call.
         """
         from kinesis_trident.spout.options.source import Options
         from kinesis_trident.spout.reader.rows import SCHEMA
@@ -60,30 +60,30 @@ class KinesisTridentSource(DataSource):
 
             self._loaded = now_of(batch)
         else:
-            # Of a stream nothing is asked of Kinesis before it starts.
+            # A stream makes no call to Kinesis before it starts.
             self._loaded = int(time.time() * 1000)
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of a batch; it needs no ZooKeeper."""
+        """Return the reader of a batch; it needs no ZooKeeper."""
         from kinesis_trident.spout.batch_read import KinesisBatchReader, now_of
 
         options = self._parsed_batch()
         return KinesisBatchReader(options, self._loaded or now_of(options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The reader; made in processes that never plan, too, so it starts nothing."""
+        """Return the reader; processes that never plan create one too, so it starts nothing."""
         return KinesisTridentReader(self._parsed())
 
     def writer(self, schema: StructType, overwrite: bool) -> KinesisWriter:
-        """The sink of a batch; a wrong option or column fails here, before anything is written."""
+        """Return the sink of a batch; an invalid option or column fails here, before anything is written."""
         from kinesis_trident.spout.options.sink import WriteOptions
         from kinesis_trident.spout.sink.writer import KinesisWriter
 
         return KinesisWriter(WriteOptions.parse(dict(self.options)), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KinesisStreamWriter:
-        """The sink of a micro-batch; `overwrite` (the output mode `complete`) writes all rows again."""
+        """Return the sink of a micro-batch; `overwrite` (the output mode `complete`) writes all rows again."""
         from kinesis_trident.spout.options.sink import WriteOptions
         from kinesis_trident.spout.sink.writer import KinesisStreamWriter
 
@@ -121,7 +121,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._started
 
     def _begin_anew(self) -> None:
-        """Start another run, because this one is of a stream that is no more."""
+        """Start another run, because the stream of this one no longer exists."""
         assert self._started is not None
         self._started.close()
         self._started = None
@@ -132,12 +132,12 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_started": None, "_draining": False}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """`maxRecordsPerTrigger`, or no limit."""
+        """Return `maxRecordsPerTrigger`, or no limit."""
         most = self._options.max_records_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """From here on only what is in the stream now is read, and what of it fails is retried to the end."""
+        """From now on, read only records that are in the stream now, and retry failed ones until none are left."""
         from kinesis_trident.spout.errors import StreamRecreatedError
 
         self._draining = True
@@ -149,13 +149,13 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._begin_anew()
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new Spark checkpoint starts: at ZooKeeper's positions, or at `startingPosition`."""
+        """Return the start of a new Spark checkpoint: ZooKeeper's positions, or `startingPosition`."""
         from kinesis_trident.spout.planner.offsets import offset_from_plan
 
         return offset_from_plan(self._run.initial())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Settle the batch that ended at `start`, then plan the next; `start` again when there is nothing to do."""
+        """Settle the batch that ended at `start`, then plan the next; return `start` if there is nothing to do."""
         from kinesis_trident.spout.errors import StreamRecreatedError
         from kinesis_trident.spout.planner.offsets import offset_from_plan
 
@@ -167,11 +167,11 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             self._begin_anew()
             plan = self._run.latest(_plan(start), most)
-        # Spark compares offsets as text: nothing to do must give back the very same one.
+        # Spark compares offsets as text: return the same object if there is nothing to do.
         return start if plan is None else offset_from_plan(plan)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Lag, in-flight, retrying and dead-lettered records, for the query's progress."""
+        """Return lag, in-flight, retrying and dead-lettered records, for the query's progress."""
         return self._started.report() if self._started is not None else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -179,7 +179,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._run.partitions(_plan(start), _plan(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, as Arrow batches."""
+        """Yield the rows of one task as Arrow batches."""
         from pyspark import TaskContext
 
         from kinesis_trident.spout.reader.task import read_turns
@@ -189,7 +189,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_turns(partition, first_attempt=first)  # type: ignore[arg-type]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Clean up after settled batches; never called for a last batch, so nothing depends on it."""
+        """Clean up after settled batches; Spark never calls this for a last batch, so nothing depends on it."""
         self._run.purge()
 
     def stop(self) -> None:
@@ -205,5 +205,5 @@ def _plan(offset: dict[str, Any]) -> Plan:
 
 
 def _end_process() -> None:
-    """End a planning process that Spark has left behind: its query was stopped for good, nobody will call it."""
+    """End a planning process that Spark has left behind: its query has stopped, so nothing calls it any more."""
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Finds the source's options in a streaming DataFrame or a running query, so that nobody has to repeat them."""
+"""Finds the source's options in a streaming DataFrame or a running query, so that users need not repeat them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KNOWN = by_name(TABLE)
 
 
 def check_names(names: Iterable[str]) -> None:
-    """See that there are options of these names, as a user wrote them.
+    """Check that options of these names exist, as a user spells them.
 
     Raises:
         OptionsError: an unknown option, with the nearest known one.
@@ -32,23 +32,23 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def options_of(stream: DataFrame) -> Options:
-    """The options a streaming DataFrame was loaded with.
+    """Return the options that a streaming DataFrame was loaded with.
 
     Raises:
-        NotOurSourceError: it does not read `kinesis-trident`, or more than one of it.
+        NotOurSourceError: it does not read `kinesis-trident`, or reads several of it.
     """
     if not hasattr(stream, "_jdf"):
         return Options.parse(_connect_options(stream))
     found = [leaf for leaf in _leaves(_analyzed(stream)) if _is_ours(leaf)]
     if len(found) != 1:
         what = "does not read" if not found else f"reads {len(found)} sources of"
-        msg = f"the DataFrame {what} {_FORMAT!r}: give the one that readStream.format({_FORMAT!r}).load() returned"
+        msg = f"the DataFrame {what} {_FORMAT!r}. Pass the one that readStream.format({_FORMAT!r}).load() returned"
         raise NotOurSourceError(msg)
     return Options.parse(_as_dict(found[0].extraOptions()))
 
 
 def is_bare(stream: DataFrame) -> bool:
-    """Whether a streaming DataFrame is the source itself, with all its rows and columns."""
+    """Tell whether a streaming DataFrame is the source itself, with all its rows and columns."""
     if not hasattr(stream, "_jdf"):
         return _connect_source(stream) is stream._plan
     plan = _analyzed(stream)
@@ -58,20 +58,20 @@ def is_bare(stream: DataFrame) -> bool:
 
 
 def options_of_query(query: StreamingQuery, timeout: float = 60) -> list[Options]:
-    """The options of each source of `kinesis-trident` that a query reads, in the order of its plan.
+    """Return the options of each `kinesis-trident` source of a query, in the order of its plan.
 
-    Spark makes a query's plan in a thread of its own, after `start()` has returned: it is waited for.
+    Spark makes a query's plan in a separate thread, after `start()` has returned: this function waits for it.
 
     Returns:
-        Those that differ; nothing where the query ended before it had a plan.
+        The distinct options; nothing if the query ended before it had a plan.
 
     Raises:
         NotOurSourceError: it does not read `kinesis-trident`, or has no plan within `timeout` seconds.
     """
     if not hasattr(query, "_jsq"):
         msg = (
-            "a query under Spark Connect does not tell what it reads: give the DataFrame too, as in "
-            "stop(query, stream=stream), where stream is what load() returned"
+            "a query under Spark Connect does not reveal its sources. Pass the DataFrame that load() returned too, as "
+            "in stop(query, stream=stream)"
         )
         raise NotOurSourceError(msg)
     plan = _plan_of_query(query, timeout)
@@ -86,22 +86,22 @@ def options_of_query(query: StreamingQuery, timeout: float = 60) -> list[Options
             if _has(found, "applicationName") and (options := Options.parse(found)) not in ours:
                 ours.append(options)
     if not ours:
-        msg = f"the query reads 0 sources of {_FORMAT!r}; expected one"
+        msg = f"the query does not read {_FORMAT!r}. Pass a query that does"
         raise NotOurSourceError(msg)
     return ours
 
 
 def _plan_of_query(query: StreamingQuery, timeout: float) -> Any:
-    """The logical plan of a query; None where it ended without one."""
+    """Wait for the logical plan of a query; None if it ended without one."""
     execution = query._jsq.streamingQuery()
     deadline = time.monotonic() + timeout
     try:
-        # It fails with what ended the query, which is for the caller to see in `query.exception()`.
+        # It fails with the error that ended the query, which the caller sees in `query.exception()`.
         execution.awaitInitialization(round(max(timeout, 0) * 1000))
     except Py4JJavaError:
         if query.isActive:
             raise
-    # Asked for while the query's thread makes it, the plan would keep this one waiting without end.
+    # Asking for the plan while the query's thread makes it would block this thread for ever.
     if not query.isActive or time.monotonic() < deadline:
         try:
             return execution.logicalPlan()
@@ -111,9 +111,7 @@ def _plan_of_query(query: StreamingQuery, timeout: float) -> Any:
                 raise
             if not query.isActive:
                 return None
-    msg = (
-        f"Spark has not begun the query within {timeout:g} s, so what it reads is not known: try again later"
-    )
+    msg = f"Spark has not started the query within {timeout:g} s, so its sources are unknown. Try again"
     raise NotOurSourceError(msg)
 
 
@@ -122,9 +120,9 @@ def _analyzed(stream: DataFrame) -> Any:
 
 
 def _connect_source(stream: Any) -> Any:
-    """The source below a DataFrame of Spark Connect, whose plan is not analyzed yet; None where there is none.
+    """Find the source below a DataFrame of Spark Connect, whose plan is not analyzed yet; None if there is none.
 
-    Found below anything with one input: joins and unions are not looked into.
+    It is found below operators with one input, but not below joins and unions.
     """
     plan = stream._plan
     while plan is not None and getattr(plan, "_format", None) != _FORMAT:
@@ -136,8 +134,8 @@ def _connect_options(stream: Any) -> dict[str, str]:
     source = _connect_source(stream)
     if source is None:
         msg = (
-            f"the DataFrame does not read {_FORMAT!r}: give the one that readStream.format({_FORMAT!r}).load() "
-            "returned (under Spark Connect, joins and unions of it are not looked into)"
+            f"the DataFrame does not read {_FORMAT!r}. Pass the one that readStream.format({_FORMAT!r}).load() "
+            "returned (under Spark Connect, sources below joins and unions are not found)"
         )
         raise NotOurSourceError(msg)
     return dict(source._options or {})

@@ -1,4 +1,4 @@
-"""The format `kinesis-trident` where it cannot run: it is found by Spark, and says at `load()` what is missing.
+"""The format `kinesis-trident` on a platform where it cannot run: its `load()` says what is missing.
 
 Spark looks for formats by importing every module named `pyspark_*`, and one that fails hides all others. So this
 imports nothing that a PySpark with Python data sources (4.0) lacks.
@@ -18,17 +18,17 @@ NEEDED = (4, 2)
 
 
 def is_supported(version: str) -> bool:
-    """Whether a PySpark of this version can run the source, such as `4.2.0` or `4.3.0.dev1`."""
+    """Tell whether a PySpark of this version, such as `4.2.0` or `4.3.0.dev1`, can run the source."""
     found = re.match(r"(\d+)\.(\d+)", version)
     return found is not None and (int(found[1]), int(found[2])) >= NEEDED
 
 
 def unsupported_source(version: str, error: Exception | None = None) -> type[DataSource]:
-    """The class that Spark finds instead of the source; all that can be asked of it raises `ImportError`.
+    """Return a class that replaces the source; all its methods raise `ImportError`.
 
     Args:
-        version: of the PySpark that is here.
-        error: why the source cannot be imported, where the version is not the reason.
+        version: of the installed PySpark.
+        error: why the source cannot be imported, if not for the version.
     """
     if error is None:
         needed = ".".join(map(str, NEEDED))
@@ -38,11 +38,11 @@ def unsupported_source(version: str, error: Exception | None = None) -> type[Dat
         )
     else:
         why = (
-            f"kinesis-trident cannot be imported in PySpark {version} ({type(error).__name__}: {error}). Look whether "
-            "it is installed whole, with its dependencies, in the Python that Spark's driver uses"
+            f"kinesis-trident cannot be imported in PySpark {version} ({type(error).__name__}: {error}). Check "
+            "that it is installed completely, with its dependencies, in the Python that Spark's driver uses"
         )
 
-    # Made here, because Spark sends a class of a function by value: the text travels with it.
+    # Defined here, because Spark pickles a function's class by value, with the text.
     class UnsupportedSource(DataSource):
         @classmethod
         def name(cls) -> str:
@@ -51,7 +51,7 @@ def unsupported_source(version: str, error: Exception | None = None) -> type[Dat
         def schema(self) -> Any:
             raise ImportError(why)
 
-        # With a schema given, Spark does not ask for one.
+        # If the user sets a schema, Spark does not call `schema`.
         def reader(self, *_: Any, **__: Any) -> Any:
             raise ImportError(why)
 

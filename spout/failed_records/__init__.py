@@ -1,1 +1,1 @@
-"""Where failed records wait and end: retry ranges, the spool, dead letters."""
+"""Failed records: retry ranges, the spool, dead letters."""

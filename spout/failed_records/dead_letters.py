@@ -1,8 +1,7 @@
-"""Where records go that failed for good: JSON documents in a stream, or in files of a folder.
+"""Writes records that failed for good as JSON documents to a stream or to files of a folder.
 
-A turn is dead-lettered before it is pinned, so a crash in between writes it again. In a folder the file is
-named by what the turn is, and the second writing replaces the first; in a stream documents can come twice,
-with one `messageId`.
+A turn is dead-lettered before it is pinned, so a crash in between writes it again. In a folder the turn determines the
+file's name, and the second write replaces the first; in a stream documents can appear twice, with the same `messageId`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ __all__ = [
 ]
 
 Letter = tuple[Run, Sequence[pa.RecordBatch], bool]
-"""A run that failed for good, the records of it that were found, and whether others are gone from the stream.
+"""A run that failed for good, its records that were found, and whether others have left the stream.
 
 The batches have the columns partitionKey, data, sequenceNumber, subSequenceNumber,
 approximateArrivalTimestamp.
@@ -49,19 +48,19 @@ _SUFFIX = ".jsonl"
 
 
 class DeadLetterOptions(Protocol):
-    """What the writer reads of `spout.options.source.Options`."""
+    """The part of `spout.options.source.Options` that the writer uses."""
 
     @property
     def dead_letter(self) -> str | None:
-        """`kinesis://name`, a local folder, or a folder's URI."""
+        """Return `kinesis://name`, a local folder, or a folder's URI."""
 
     @property
     def application_name(self) -> str:
-        """Stands in every document and in the files' paths."""
+        """Return the name that is part of every document and of the files' paths."""
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """One failed delivery: when (ISO 8601, UTC) and why."""
+    """One failed delivery: its time (ISO 8601, UTC) and reason."""
 
     time: str
     reason: str
@@ -70,7 +69,7 @@ class Reason(msgspec.Struct, frozen=True):
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One document.
 
-    `data` is the original payload, base64 in JSON; None where the record is past the stream's retention. Then
+    `data` is the original payload, base64 in JSON; None if the record is past the stream's retention. Then
     the document may stand for `count` records, from the first to the last that `message_id` names.
     """
 
@@ -94,7 +93,7 @@ class DeadLetterWriter:
 
     Args:
         options: with the target and the application's name.
-        kinesis: writes where the target is a stream.
+        kinesis: writes if the target is a stream.
         clock: epoch milliseconds, for the reason `EXPIRED`.
     """
 
@@ -105,7 +104,7 @@ class DeadLetterWriter:
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         if options.dead_letter is None:
-            msg = "there is no dead letter target: set deadLetter to kinesis://name or to a folder"
+            msg = "the option deadLetter is not set. Set it to kinesis://name or to a folder"
             raise DeadLetterError(msg)
         self._target = options.dead_letter
         self._application = options.application_name
@@ -115,21 +114,21 @@ class DeadLetterWriter:
     def write(
         self, *, stream: str, shard: str, txid: int, letters: Iterable[Letter], plan: str = ""
     ) -> list[DeadLetter]:
-        """Write what a turn dead-letters; durable on return.
+        """Write the dead letters of a turn; durable on return.
 
         Args:
-            stream: that is read.
+            stream: the stream that is read.
             shard: of the turn.
             txid: of the batch.
             letters: the runs of the turn, in shard order.
-            plan: the mark of the batch's plan. It keeps two batches apart that have one txid, which happens
-                when ZooKeeper's data was lost in between.
+            plan: the mark of the batch's plan. It distinguishes two batches with the same txid, which exist if
+                ZooKeeper's data was lost in between.
 
         Returns:
             The documents.
 
         Raises:
-            DeadLetterError: naming the target, what went wrong and what to do.
+            DeadLetterError: naming the target, the error and what to do.
         """
         documents = [
             document
@@ -150,8 +149,8 @@ class DeadLetterWriter:
             msg = (
                 f"cannot write {len(documents)} dead letters of stream {stream!r}, shard {shard}, txid "
                 f"{txid} to {shown(self._target)}: {error}. Check the option deadLetter (kinesis://name, or "
-                "a folder that every executor reaches), its permissions and its space; the batch is tried "
-                "again"
+                "a folder that every executor reaches), its permissions and its free space; the batch is "
+                "retried"
             )
             raise DeadLetterError(msg) from error
         return documents
@@ -210,13 +209,13 @@ class DeadLetterWriter:
 
 
 def read_dead_letters(folder: StrPath) -> Iterator[DeadLetter]:
-    """All dead letters below a folder, file by file in the order of their names.
+    """Yield all dead letters below a folder, file by file in the order of their names.
 
     Args:
-        folder: a local path, or any URI that the writer takes.
+        folder: a local path, or any URI that the writer accepts.
 
     Raises:
-        DeadLetterError: the folder cannot be read, or a line is none of ours; it names file and line.
+        DeadLetterError: the folder cannot be read, or a line is not a dead letter; it names file and line.
     """
     target = str(folder)
     decoder = msgspec.json.Decoder(DeadLetter)
@@ -230,11 +229,11 @@ def read_dead_letters(folder: StrPath) -> Iterator[DeadLetter]:
                 try:
                     letter = decoder.decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    msg = f"{path}, line {number} is no dead letter: {error}. Move the file elsewhere"
+                    msg = f"{path}, line {number} is not a dead letter: {error}. Move the file elsewhere"
                     raise DeadLetterError(msg) from None
                 yield letter
     except (OSError, ValueError, pa.ArrowException) as error:
-        msg = f"cannot read dead letters from {shown(target)}: {error}. Name the folder of the option deadLetter"
+        msg = f"cannot read dead letters from {shown(target)}: {error}. Pass the folder of the option deadLetter"
         raise DeadLetterError(msg) from error
 
 
@@ -243,10 +242,10 @@ def _iso_ms(milliseconds: int) -> str:
 
 
 def reach(letters: Sequence[Letter]) -> str:
-    """Which records of a turn are dead-lettered, as 16 hexadecimal digits.
+    """Return a digest of the dead-lettered records of a turn, as 16 hexadecimal digits.
 
-    Two tasks may write at a time, and the one that is pinned perhaps reached further: with a file each, the other
-    one cannot take its records away.
+    Two tasks may write at a time, and the pinned one may have read further: with separate files, the other one cannot
+    overwrite its records.
     """
     found = [(run.last, sum(batch.num_rows for batch in batches), gone) for run, batches, gone in letters]
     return xxhash.xxh3_64_hexdigest(repr(found).encode())

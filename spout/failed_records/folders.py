@@ -1,4 +1,4 @@
-"""Folders that the driver and all executors reach: a local path that they share, or any URI that pyarrow knows."""
+"""Folders that the driver and all executors reach: a shared local path, or any URI that pyarrow supports."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["filesystem", "replace"]
 
 
 def replace(target: str, name: str, data: bytes) -> None:
-    """Write a file below the target's folder, whole or not at all, over the one of that name.
+    """Write a file below the target's folder, completely or not at all; replace the one of that name.
 
     Raises:
-        OSError, ValueError, pyarrow.ArrowException: it cannot be written, or the target is no such folder.
+        OSError, ValueError, pyarrow.ArrowException: it cannot be written, or the target is not a folder.
     """
     system, root = filesystem(target)
     if not isinstance(system, fs.LocalFileSystem):
-        # In an object store a file appears when it is complete, and needs no folder to be there.
+        # In an object store a file appears when it is complete, and needs no existing folder.
         with system.open_output_stream(f"{root.rstrip('/')}/{name}") as stream:
             stream.write(data)
         return
@@ -38,16 +38,16 @@ def replace(target: str, name: str, data: bytes) -> None:
 
 
 def filesystem(target: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a target, and the path of its folder there.
+    """Return the file system of a target, and the path of its folder there.
 
     Raises:
-        ValueError: the target is a relative path, or a URI that pyarrow does not know.
+        ValueError: the target is a relative path, or a URI that pyarrow does not support.
         OSError, pyarrow.ArrowException: the file system cannot be reached.
     """
     if "://" in target:
         system, path = fs.FileSystem.from_uri(target)
         return system, path
     if not Path(target).is_absolute():
-        msg = "a local folder is given by its absolute path, because executors run elsewhere"
+        msg = "the path of a local folder must be absolute, because executors run elsewhere"
         raise ValueError(msg)
     return fs.LocalFileSystem(), target

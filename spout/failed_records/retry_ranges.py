@@ -1,4 +1,4 @@
-"""Due retries of a shard gathered into few ranges, and the records of each run picked out of a range's pages. Pure."""
+"""Collects due retries of a shard into few ranges, and picks each run's records out of a range's pages. Pure."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ __all__ = ["DeaggregateChangedError", "Picker", "check_runs", "check_whole", "ga
 
 
 def start_of(run: Run) -> Position:
-    """Where the reading of a run begins: at its first record, or right after the one before it."""
+    """Return the start position of a run: its first record, or directly after the record before it."""
     if run.first:
         return At(RecordPosition.parse(run.first))
     return After(RecordPosition.parse(run.prev)) if run.prev else TRIM_HORIZON
 
 
 def gather(runs: Sequence[Run], ranges: int) -> list[range]:
-    """Gather runs (sorted, disjoint) into at most `ranges` ranges of indexes, cut at the largest sequence gaps.
+    """Collect runs (sorted, disjoint) into at most `ranges` ranges of indexes, cut at the largest sequence gaps.
 
-    A gap in sequence numbers is a gap in time, so the fewest foreign records are read.
+    A gap in sequence numbers is a gap in time, so this reads the fewest other records.
 
     Raises:
         ValueError: `ranges` is below 1.
     """
     if ranges < 1:
-        msg = f"cannot gather into {ranges} ranges"
+        msg = f"cannot collect runs into {ranges} ranges"
         raise ValueError(msg)
     gaps = [_begins(after) - before.last_position.sequence for before, after in pairwise(runs)]
     widest = sorted(range(len(gaps)), key=lambda index: (-gaps[index], index))[: ranges - 1]
@@ -48,12 +48,12 @@ def _begins(run: Run) -> int:
 
 @dataclass(slots=True)
 class Picker:
-    """Picks the records of runs (sorted, disjoint) out of pages that come in shard order.
+    """Picks the records of runs (sorted, disjoint) out of pages in shard order.
 
     Attributes:
         segments: the records of each run that was reached so far, one list of batches a run.
-        served: how many records each of these has.
-        through: the last record looked at, or what is known to be past it.
+        served: the number of records of each of these.
+        through: the last record that was offered, or a position known to be past it.
     """
 
     runs: Sequence[Run]
@@ -63,7 +63,7 @@ class Picker:
     _next: int = 0
 
     def offer(self, batch: pa.RecordBatch) -> None:
-        """Take what belongs to the runs out of the next records of the shard."""
+        """Take the records of the runs out of the next records of the shard."""
         if batch.num_rows == 0:
             return
         last = position_at(batch, -1)
@@ -81,7 +81,7 @@ class Picker:
         self.through = last
 
     def passed(self, position: RecordPosition) -> None:
-        """Everything offered so far and up to `position` was looked at: runs up to it that were not found are gone."""
+        """Note that everything up to `position` was offered: runs up to it that were not found have left the stream."""
         while self._next < len(self.runs) and self.runs[self._next].last_position <= position:
             self._reach(self._next)
             self._next += 1
@@ -89,7 +89,7 @@ class Picker:
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """The runs that were read to their end without finding all their records."""
+        """Return the runs that were read to their end without finding all their records."""
         return tuple(index for index in range(self._next) if self.served[index] < self.runs[index].count)
 
     def _reach(self, index: int) -> None:
@@ -106,11 +106,11 @@ class Picker:
 
 
 class DeaggregateChangedError(SpoutError):
-    """What is to be read again was delivered under the other value of the option `deaggregate`."""
+    """Records to be read again were delivered under the other value of the option `deaggregate`."""
 
 
 def check_runs(runs: Iterable[Run], where: str) -> None:
-    """See that runs can be read again without splitting aggregates.
+    """Check that runs can be read again without splitting aggregates.
 
     Raises:
         DeaggregateChangedError: one begins, or ends, with a user record of an aggregate.
@@ -122,11 +122,11 @@ def check_runs(runs: Iterable[Run], where: str) -> None:
 
 
 def check_whole(records: pa.RecordBatch, delivered: Iterable[RecordPosition], where: str) -> None:
-    """See that no record which was delivered whole is now split.
+    """Check that no record that was delivered unsplit is now split.
 
     Args:
-        records: read again, in the columns of `spout.kinesis.record_batches.RECORD_SCHEMA`.
-        delivered: positions of records delivered before; those with a sub-sequence were split then, too.
+        records: the records read again, in the columns of `spout.kinesis.record_batches.RECORD_SCHEMA`.
+        delivered: positions of records delivered before; those with a sub-sequence were split then too.
         where: stream and shard, for the error.
 
     Raises:
@@ -143,8 +143,8 @@ def check_whole(records: pa.RecordBatch, delivered: Iterable[RecordPosition], wh
 
 def _refuse(where: str, record: str, *, was: str, now: str) -> None:
     msg = (
-        f"{where}: record {record} was delivered with deaggregate={was}, and is to be delivered again with "
-        f"deaggregate={now}: they are not the same rows. Set deaggregate={was} until no failed record waits and no "
-        "batch is unfinished, then change it"
+        f"{where}: record {record} was delivered with deaggregate={was}, and would be delivered again with "
+        f"deaggregate={now} as different rows. Set deaggregate={was} until no failed record waits and no batch is "
+        "unfinished, then change it"
     )
     raise DeaggregateChangedError(msg)

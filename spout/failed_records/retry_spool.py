@@ -1,16 +1,15 @@
-"""The payloads of failed records, kept in a folder: what is retried is not fetched from Kinesis again.
+"""Keeps the payloads of failed records in a folder, so that retries need not fetch them from Kinesis again.
 
-An operator of `bolt` keeps the records that fail in it before it reports. Records that something else fails
-are kept by
-the task that delivers them again for the first time, before its pin. Later deliveries, replays of a batch and the dead
-letter take them from there. A file is named by what it holds, so tasks that do the same write the
-same file, and nothing but the folder says what is in it:
+An operator of `bolt` writes the records that fail in it before it reports. For other failed records, the task that
+delivers them again for the first time writes them before its pin. Later deliveries, replays of a batch and the dead
+letter read them from there. A file's content determines its name, so tasks that do the same write the same file, and
+the folder is the only index:
 
     <application>/<home>/<shard>/<txid>-<first>-<last>-<digest>.arrow
 
-with the names that the source's home in ZooKeeper has, and its shards there.
+with the names of the source's home in ZooKeeper, and of its shards there.
 
-The folder is a copy. What is missing there is read from the stream, as it is without a folder.
+The folder is a copy. Missing records are read from the stream, as without a folder.
 """
 
 from __future__ import annotations
@@ -55,12 +54,12 @@ class _File:
 
 
 class RetrySpool:
-    """The files of one source. Safe for several tasks at once; it travels to them.
+    """The files of one source. Several tasks may use it at once; it is picklable.
 
     Args:
-        target: an absolute local path that all executors share, or a URI that pyarrow knows.
-        layout: of the source's home: shards have the names that it gives them.
-        created: when the streams were created, by name, in epoch milliseconds: for rows, which do not say it.
+        target: an absolute local path that all executors share, or a URI that pyarrow supports.
+        layout: of the source's home, which names the shards.
+        created: the creation times of the streams by name, in epoch milliseconds, which rows do not contain.
     """
 
     def __init__(self, target: str, layout: Layout, created: Mapping[str, int] | None = None) -> None:
@@ -90,7 +89,7 @@ class RetrySpool:
         except _TROUBLE as error:
             msg = (
                 f"cannot keep failed records of shard {shard}, txid {txid} in {self._where}: {error}. Check that every "
-                "executor reaches the folder, its permissions and its space; the batch is tried again"
+                "executor reaches the folder, its permissions and its free space; the batch is retried"
             )
             raise SpoolError(msg) from error
 
@@ -111,7 +110,7 @@ class RetrySpool:
             self.put(name, txid, own.to_batches())
 
     def get(self, shard: str, runs: Sequence[Run]) -> dict[int, list[pa.RecordBatch]]:
-        """The records of those of the runs (sorted, disjoint) that some were kept of, by the runs' indexes."""
+        """Return the kept records of runs (sorted, disjoint) by the runs' indexes; runs without any are missing."""
         found: list[pa.RecordBatch] = []
         for file in self._files(shard):
             if file.holds_some_of(runs):
@@ -124,10 +123,10 @@ class RetrySpool:
         return {index: batches for index, batches in enumerate(picker.segments) if batches}
 
     def clean(self, settled: int, left: Mapping[str, Sequence[Run]]) -> int:
-        """Remove what no run that is left, by shard, needs any more; files of batches after `settled` stay.
+        """Remove files that no remaining run of a shard needs; files of batches after `settled` stay.
 
         Returns:
-            How many files were removed.
+            The number of removed files.
 
         Raises:
             SpoolError: the folder cannot be listed or written.
@@ -139,7 +138,7 @@ class RetrySpool:
                     filesystem(self._target)[0].delete_file(file.path)
                     removed += 1
         except FileNotFoundError:
-            # An older run that ends is cleaning, too; the rest has time.
+            # An older run that ends is cleaning up too; the rest is not urgent.
             return removed
         except _TROUBLE as error:
             msg = f"cannot clean up {self._where}: {error}"
@@ -175,22 +174,22 @@ class RetrySpool:
             )
             return []
         if any(batch.schema != RECORD_SCHEMA for batch in batches):
-            log.warning("%s has other columns than ours; reading from the stream instead", file.path)
+            log.warning("%s has unknown columns; reading from the stream instead", file.path)
             return []
         return batches
 
 
 def spool_of(options: Options, layout: Layout, created: Mapping[str, int] | None = None) -> RetrySpool | None:
-    """The spool that the options name; None where they name none."""
+    """Return the spool of the options; None if they have none."""
     return None if options.retry_spool is None else RetrySpool(options.retry_spool, layout, created)
 
 
 def _in_order(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
-    """The records of all batches in shard order, each once; None for none."""
+    """Return the distinct records of all batches in shard order; None if there are none."""
     table = pa.Table.from_batches(batches, RECORD_SCHEMA)
     if not table.num_rows:
         return None
-    # Numbers of any length in text form compare by their length first.
+    # Compare numbers of any length as text: first by length.
     keys = pa.table(
         [pc.utf8_length(table["sequenceNumber"]), *table.select([2, 3]).columns], ["n", "seq", "sub"]
     )
@@ -209,7 +208,7 @@ def _begins(run: Run) -> RecordPosition:
 
 
 def _dotted(position: RecordPosition) -> str:
-    # A colon is no character for a file name everywhere.
+    # Some file systems do not allow a colon in a file name.
     return str(position).replace(":", ".")
 
 

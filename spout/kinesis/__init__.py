@@ -1,4 +1,4 @@
-"""The narrow interface to Kinesis: everything else in the source is tested without AWS."""
+"""The narrow interface to Kinesis, so that everything else in the source is tested without AWS."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ __all__ = [
 
 
 class KinesisError(SpoutError):
-    """Kinesis refused or could not be reached."""
+    """Kinesis refused a call or could not be reached."""
 
 
 class StreamMissingError(KinesisError):
-    """There is no stream of that name in that region."""
+    """The stream does not exist in the region."""
 
 
 class ShardMissingError(KinesisError):
-    """The stream has no such shard, or no longer: it was closed, and is past retention with all that it held."""
+    """The stream has no such shard, or retention has removed it."""
 
 
 class RequestTooLargeError(KinesisError):
-    """A request of more than 5 MiB was refused, perhaps for its size: send its records in smaller ones."""
+    """Kinesis refused a request of more than 5 MiB, possibly for its size: send the records in smaller ones."""
 
 
 class AccessDeniedError(KinesisError):
@@ -51,30 +51,30 @@ class AccessDeniedError(KinesisError):
 
 
 class ThrottledError(KinesisError):
-    """Too many calls or bytes for this shard: its turn ends."""
+    """The shard has had too many calls or bytes; its turn ends."""
 
 
 class InUseError(ThrottledError):
-    """The same consumer subscribed to the same shard less than 5 seconds ago, or has taken this subscription over."""
+    """The consumer subscribed to the shard less than 5 seconds ago, or another subscription replaced this one."""
 
 
 class ConsumerMissingError(KinesisError):
-    """The stream has no such consumer with enhanced fan-out."""
+    """The stream has no enhanced fan-out consumer of that name."""
 
 
 class IteratorExpiredError(KinesisError):
-    """The shard iterator is older than five minutes: make a new one from the last record delivered."""
+    """The shard iterator is older than five minutes: request a new one after the last delivered record."""
 
 
 class Unavailable(KinesisError):
-    """A passing fault: 5xx, a cut connection, a time-out."""
+    """A temporary fault: a 5xx status, a broken connection, a timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """What identifies a stream and bounds what it holds. Times are epoch milliseconds by the server's clock.
+    """The identity and the limits of a stream. Times are epoch milliseconds by the server's clock.
 
-    `max_record_bytes` is for payload and partition key together; None where the service does not say.
+    `max_record_bytes` covers payload and partition key together; None if the service does not report it.
     """
 
     name: str
@@ -88,7 +88,7 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One shard as ListShards gives it; `parents` are ids, listed or not."""
+    """One shard as ListShards returns it; `parents` are ids, listed or not."""
 
     id: str
     parents: tuple[str, ...] = ()
@@ -97,25 +97,24 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class AfterShard:
-    """Of a listing: only shards that were made after this one, by its id; Kinesis numbers them as it makes them."""
+    """A filter of a listing: only shards created after the one with this id. Kinesis numbers shards in order."""
 
     id: str
 
 
 Since = TrimHorizon | AtTimestamp | AfterShard
-"""What a listing may leave out: shards that were past retention, or closed, by then; or were known already."""
+"""A filter of a listing: leaves out shards that had expired or closed by then, or that are known already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One GetRecords answer, or one event of a subscription, whose continuation `next_iterator` then is.
+    """One GetRecords answer, or one event of a subscription, where `next_iterator` is its continuation.
 
     `records` has the columns partitionKey (string), data (binary), sequenceNumber (string) and
     approximateArrivalTimestamp (timestamp[us, UTC]), in shard order. `next_iterator` is None at the end of a closed
-    shard (`spout.kinesis.closing`). `behind_ms` is None where the answer does not tell. `size` is the sum of
-    the payloads in
-    bytes. `server_time` is when the server answered, by its clock, in epoch milliseconds rounded down; None where that
-    is not known. `closed`: the answer names child shards.
+    shard (`spout.kinesis.closing`). `behind_ms` is None if the answer does not report it. `size` is the sum of the
+    payloads in bytes. `server_time` is the time of the answer by the server's clock, in epoch milliseconds rounded
+    down, None if unknown. `closed`: the answer names child shards.
     """
 
     records: pa.RecordBatch
@@ -127,28 +126,27 @@ class Page:
 
 
 class Kinesis(Protocol):
-    """All calls the source makes. Every method may raise any KinesisError."""
+    """All calls that the source makes. Every method may raise any KinesisError."""
 
     def describe(self, stream: str) -> StreamInfo:
-        """DescribeStreamSummary, with the server's time from its answer."""
+        """Call DescribeStreamSummary; the result includes the server's time."""
         ...
 
     def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
-        """The shards within retention, open and closed, all pages.
+        """Return all shards within retention, open and closed.
 
-        `since` saves what is of no interest (ShardFilter of the API). A server may list that all the same: who asks
-        leaves it out by itself.
+        `since` leaves out shards of no interest (ShardFilter of the API). A server may ignore it: callers filter again.
         """
         ...
 
     def iterator(self, stream: str, shard: str, position: str) -> str:
-        """A shard iterator for a position in the text form of `spout.positions`."""
+        """Return a shard iterator for a position in the text form of `spout.positions`."""
         ...
 
     def get_records(self, iterator: str, limit: int) -> Page:
-        """One page of at most `limit` records (1 to 10,000)."""
+        """Return one page of at most `limit` records (1 to 10,000)."""
         ...
 
     def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
-        """Write (data, partition key) pairs, in order, retrying what was refused until all are in."""
+        """Write (data, partition key) pairs in order, and retry refused ones until all are written."""
         ...

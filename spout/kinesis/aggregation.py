@@ -1,14 +1,14 @@
-"""Records that the Kinesis Producer Library packed together, split into the user records they hold. Pure.
+"""Splits records that the Kinesis Producer Library aggregated into their user records. Pure.
 
 The format is `aggregation-format.md` of awslabs/amazon-kinesis-producer: a magic number, a protobuf message, and the
 MD5 of the message. A user record's sub-sequence number is its index in the message, as in the Kinesis Client Library.
 
-Every user record is given, wherever its hash key belongs. The client library leaves out a whole aggregate as soon as
+Every user record is returned, wherever its hash key belongs. The client library drops a whole aggregate as soon as
 one hash key in it lies outside the shard's range (`AggregatorUtil.deaggregate`, called with the range by
 `ProcessTask`): after a reshard the KPL sends records again that landed in another shard than it expected. But it sends
-again only those that do not belong there, so the others would be lost with them; so would be all records of an
-aggregate from producers that do not know the shards (`potential_data_loss.md` of awslabs/kinesis-aggregation). What is
-given here instead are duplicates of the KPL's own making, as after each of its retries.
+only the misplaced ones again, so the others in the aggregate would be lost, and so would all records of producers that
+do not know the shards (`potential_data_loss.md` of awslabs/kinesis-aggregation). The price here is duplicates made by
+the KPL itself, as after each of its retries.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ __all__ = ["MAGIC", "AggregatedRecord", "deaggregated", "first_deaggregated"]
 log = logging.getLogger(__name__)
 
 MAGIC = b"\xf3\x89\x9a\xc2"
-"""What the payload of an aggregate begins with."""
+"""The first bytes of the payload of an aggregate."""
 
 _DIGEST = 16
 
 _LONGEST_KEY = 256
-"""Characters of a partition key, as Kinesis has it. Few bytes can name a key often, so a long one would swell up."""
+"""The longest partition key of Kinesis. A few bytes can refer to a key many times, so a longer one would inflate."""
 
 _AT_A_TIME = 4096
-"""User records that are looked into at a time."""
+"""The number of user records decoded at a time."""
 
 _ROW = 96
-"""Bytes of a user record besides its payload and its key: sequence numbers, arrival, offsets."""
+"""Bytes of a user record in addition to its payload and key: sequence numbers, arrival, offsets."""
 
 _MOST = 64 * 2**20
-"""Bytes that the user records of one aggregate may take: 1 MiB of the smallest ones with the longest ASCII key fits.
+"""The maximum memory of one aggregate's user records: 1 MiB of the smallest ones with the longest ASCII key fits.
 
-Six bytes are a user record, so what swells more was made for that, or by mistake. The same everywhere: whether a
-record is one row or many must not depend on who reads it.
+A user record takes at least six bytes, so an aggregate that exceeds this is malicious or broken. The limit is the same
+for every reader, because a record must not be one row for one reader and many rows for another.
 """
 
 
@@ -68,20 +68,20 @@ def _message_classes() -> tuple[Any, ...]:
             ("tags", field.LABEL_REPEATED, field.TYPE_MESSAGE, ".kpl.Tag"),
         ],
         "AggregatedRecord": [
-            # Published as strings, the same on the wire; implementations differ on what is not UTF-8.
+            # Published as strings, the same on the wire; implementations differ on bytes that are not UTF-8.
             ("partition_key_table", field.LABEL_REPEATED, field.TYPE_BYTES, None),
             ("explicit_hash_key_table", field.LABEL_REPEATED, field.TYPE_BYTES, None),
             ("records", field.LABEL_REPEATED, field.TYPE_MESSAGE, ".kpl.Record"),
         ],
     }
-    # The same on the wire: a record that is not looked into yet.
+    # The same on the wire: a record that is not decoded yet.
     keys, hashes, _ = messages["AggregatedRecord"]
     messages["Outline"] = [keys, hashes, ("records", field.LABEL_REPEATED, field.TYPE_BYTES, None)]
     for name, members in messages.items():
         message = file.message_type.add(name=name)
         for number, (member, label, kind, of) in enumerate(members, start=1):
             message.field.add(name=member, number=number, label=label, type=kind, type_name=of)
-    # A pool of its own: other packages register this message in the default one, under names that would clash.
+    # A separate pool: other packages register this message in the default one, under names that would clash.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return tuple(
@@ -99,27 +99,26 @@ _Outline: Any = _classes[1]
 
 
 def deaggregated(records: pa.RecordBatch) -> pa.RecordBatch:
-    """The records of a page, those that are aggregates replaced by what they hold.
+    """Return the records of a page, with aggregates replaced by their user records.
 
     User records have their own partition key and payload, the sequence number and arrival of their aggregate, and
-    `subSequenceNumber` from 0. What only begins like an aggregate (the checksum is wrong, the message cannot be read
-    or holds no record) stays as it is; so does an aggregate whose user records would take more than 64 MiB.
+    `subSequenceNumber` from 0. A record that only begins like an aggregate (wrong checksum, unreadable or empty
+    message) is returned unchanged, as is an aggregate whose user records would take more than 64 MiB.
 
     Args:
         records: in the columns of `spout.kinesis.record_batches.RECORD_SCHEMA`, plain.
 
     Returns:
-        The same order, in the columns of `spout.kinesis.record_batches.SHARED_KEYS_SCHEMA`; the batch itself
-        where it holds no
-        aggregate.
+        The records in order, in the columns of `spout.kinesis.record_batches.SHARED_KEYS_SCHEMA`; the batch itself
+        if it has no aggregate.
     """
     return first_deaggregated(records, None)[0]
 
 
 def first_deaggregated(records: pa.RecordBatch, most: int | None) -> tuple[pa.RecordBatch, int]:
-    """As `deaggregated`, the first records of a page only: how many, is the second value.
+    """Do the same as `deaggregated` for the first records of a page; the second value is their number.
 
-    What user records take is known before they are made: aggregates are taken until `most` bytes, one at least.
+    The size of user records is known before they are created: aggregates up to `most` bytes are split, at least one.
     """
     data = records.column(1)
     marked = pc.starts_with(data, MAGIC)
@@ -143,9 +142,9 @@ def first_deaggregated(records: pa.RecordBatch, most: int | None) -> tuple[pa.Re
 
 
 def _with_users(records: pa.RecordBatch, opened: Mapping[int, _Opened]) -> pa.RecordBatch:
-    """The records, those that were opened replaced by their user records."""
+    """Return the records, with opened ones replaced by their user records."""
     key, data, sequence, _, arrival = records.columns
-    # How many user records each record holds, 0 for a plain one.
+    # The number of user records in each record, 0 for a plain one.
     users = np.zeros(records.num_rows, dtype=np.int64)
     for at, found in opened.items():
         users[at] = len(found.payloads)
@@ -182,7 +181,7 @@ def _with_users(records: pa.RecordBatch, opened: Mapping[int, _Opened]) -> pa.Re
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """What an aggregate holds: payloads, and by index into `table` the key of each; `size` is all it takes as rows."""
+    """The content of an aggregate: payloads, and each one's key by index into `table`; `size` is its size as rows."""
 
     table: list[str]
     keys: np.ndarray[Any, np.dtype[np.int64]]
@@ -191,7 +190,7 @@ class _Opened:
 
 
 def _opened(payload: bytes, sequence: str) -> _Opened | None:
-    """An aggregate's user records; None when it is none, or holds too much."""
+    """Decode an aggregate's user records; None if it is not an aggregate, or too large."""
     message, digest = payload[len(MAGIC) : -_DIGEST], payload[-_DIGEST:]
     if len(payload) <= len(MAGIC) + _DIGEST or _md5(message) != digest:
         return None
@@ -203,8 +202,8 @@ def _opened(payload: bytes, sequence: str) -> _Opened | None:
         too_long = max(map(len, table), default=0) > _LONGEST_KEY
         if size > _MOST and not too_long:
             log.warning(
-                "record %s is an aggregate of %d user records that would take up to %d MiB, and is given as it is "
-                "(the bound is %d MiB; docs/aggregates.md)",
+                "record %s is an aggregate of %d user records that would take up to %d MiB; it is delivered unsplit "
+                "(the limit is %d MiB; docs/aggregates.md)",
                 sequence,
                 len(outline.records),
                 size >> 20,
@@ -223,7 +222,7 @@ def _opened(payload: bytes, sequence: str) -> _Opened | None:
     payloads: list[bytes] = []
     named: list[int] = []
     for start in range(0, len(found.records), _AT_A_TIME):
-        # Each look at a user record makes an object for it: one look, and not at all of them.
+        # Each access to a user record creates an object: access each one once, and not all at the same time.
         users = found.records[start : start + _AT_A_TIME]
         keys += [user.partition_key_index for user in users]
         payloads += [user.data for user in users]

@@ -1,4 +1,4 @@
-"""botocore's errors as those of `spout.kinesis`, each saying where it happened and what to do. Pure."""
+"""Translates botocore's errors to those of `spout.kinesis`, each with its place and what to do. Pure."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ from kinesis_trident.spout.kinesis import (
 __all__ = ["translated"]
 
 _TOO_MANY_CALLS = (
-    "the service takes fewer calls of this kind for now: run fewer queries with these credentials at a time, or list "
-    "the shards less often (describeShardInterval)"
+    "the service limits calls of this kind: run fewer queries at a time with these credentials, or list the shards "
+    "less often (describeShardInterval)"
 )
 _THROTTLES = {
     "KMSThrottlingException": (
-        "AWS KMS takes fewer calls for the stream's key for now: ask for a higher quota of KMS, or read less often "
-        "(minFetchPeriod)"
+        "AWS KMS limits calls for the stream's key: request a higher KMS quota, or read less often (minFetchPeriod)"
     ),
     "ProvisionedThroughputExceededException": (
-        "a shard gives 5 reads and 2 MB a second to all its readers, and takes 1,000 records and 1 MB from all its "
-        "writers: have fewer, or more shards"
+        "a shard allows 5 reads and 2 MB a second for all readers, and 1,000 records and 1 MB a second for all "
+        "writers: use fewer readers or writers, or more shards"
     ),
     **dict.fromkeys(
         (
@@ -50,35 +49,35 @@ _THROTTLES = {
     ),
 }
 _DENIALS = {
-    "AccessDenied": "the credentials lack a permission: see the message for which",
-    "AccessDeniedException": "the credentials lack a permission: see the message for which",
-    "ExpiredToken": "the session token has expired: get a new one, or use a role or profile that refreshes",
-    "ExpiredTokenException": "the session token has expired: get a new one, or use a role or profile that refreshes",
-    "IDPRejectedClaim": "the web identity's token was refused: see the role's trust policy, and who issued the token",
-    "IncompleteSignature": "the credentials are not complete",
+    "AccessDenied": "the credentials lack the permission that the message names: grant it",
+    "AccessDeniedException": "the credentials lack the permission that the message names: grant it",
+    "ExpiredToken": "the session token has expired: use a new one, or a role or profile that refreshes it",
+    "ExpiredTokenException": "the session token has expired: use a new one, or a role or profile that refreshes it",
+    "IDPRejectedClaim": "the web identity's token was refused: check the role's trust policy and the token's issuer",
+    "IncompleteSignature": "the credentials are incomplete: check key id, secret and session token",
     "InvalidClientTokenId": "AWS does not know the access key: check the credentials and the region",
-    "InvalidIdentityToken": "the web identity's token is not valid: see the option webIdentityTokenFile",
-    "InvalidSignatureException": "the secret key is wrong, or this machine's clock is",
+    "InvalidIdentityToken": "the web identity's token is not valid: check the option webIdentityTokenFile",
+    "InvalidSignatureException": "the signature is wrong: check the secret key and this machine's clock",
     "KMSAccessDeniedException": "the credentials may not use the stream's KMS key: allow kms:Decrypt",
     "MissingAuthenticationTokenException": "the call was not signed: give credentials",
-    "OptInRequired": "the account is not subscribed to Kinesis in this region",
-    "SignatureDoesNotMatch": "the secret key is wrong, or this machine's clock is",
+    "OptInRequired": "the account is not subscribed to Kinesis in this region: subscribe it",
+    "SignatureDoesNotMatch": "the signature is wrong: check the secret key and this machine's clock",
     "UnrecognizedClientException": "AWS does not know the access key: check the credentials and the region",
 }
 _REFUSALS: dict[str, tuple[type[KinesisError], str]] = {
-    "ExpiredIteratorException": (IteratorExpiredError, "an iterator is good for five minutes"),
+    "ExpiredIteratorException": (IteratorExpiredError, "an iterator is valid for five minutes"),
     "InvalidArgumentException": (
         KinesisError,
-        "is the position of another stream, or of one that was deleted and created again?",
+        "check whether the position belongs to another stream, or to one that was deleted and created again",
     ),
     "KMSDisabledException": (KinesisError, "the stream's KMS key is disabled: enable it"),
     "KMSInvalidStateException": (
         KinesisError,
-        "the stream's KMS key cannot be used as it is (disabled, or about to be deleted): see its state in KMS",
+        "the stream's KMS key is disabled or pending deletion: check its state in KMS",
     ),
     "KMSNotFoundException": (
         KinesisError,
-        "the stream's KMS key is not there: restore it, or have the stream encrypted with another one",
+        "the stream's KMS key does not exist: restore it, or encrypt the stream with another one",
     ),
     "KMSOptInRequired": (KinesisError, "the account is not subscribed to AWS KMS: subscribe it"),
     "ResourceInUseException": (
@@ -91,17 +90,17 @@ _REFUSALS: dict[str, tuple[type[KinesisError], str]] = {
     ),
 }
 _SUBSCRIBED = (
-    "a shard gives a consumer one subscription at a time, and a new one only 5 seconds after the last: let no other "
-    "application use this consumer"
+    "a consumer can have one subscription to a shard, and a new one only after 5 seconds: use this consumer in one "
+    "application only"
 )
 _PASSING = {
-    "ExpiredNextTokenException": "a listing took longer than five minutes and was given up",
+    "ExpiredNextTokenException": "a listing took longer than five minutes: try again",
     "InternalFailure": "",
     "InternalFailureException": "",
     "InternalServerError": "",
-    "RequestExpired": "the request came minutes after it was signed: was this process paused, or is its clock wrong?",
-    "RequestTimeout": "the request did not come in whole: check the network",
-    "RequestTimeoutException": "the request did not come in whole: check the network",
+    "RequestExpired": "the request arrived minutes after it was signed: check this machine's clock",
+    "RequestTimeout": "the request arrived incomplete: check the network",
+    "RequestTimeoutException": "the request arrived incomplete: check the network",
     "ServiceUnavailable": "",
 }
 _NO_CREDENTIALS = (
@@ -119,8 +118,8 @@ _LOCAL: tuple[tuple[tuple[type[Exception], ...], type[KinesisError], str], ...] 
     (
         _NO_CREDENTIALS,
         AccessDeniedError,
-        "give credentials by the environment, a profile, a role (options profile, roleArn) or the machine itself, on "
-        "the driver and on all executors",
+        "provide credentials by the environment, a profile, a role (options profile, roleArn) or the machine itself, "
+        "on the driver and on all executors",
     ),
     (
         (exceptions.NoRegionError,),
@@ -130,20 +129,20 @@ _LOCAL: tuple[tuple[tuple[type[Exception], ...], type[KinesisError], str], ...] 
     (
         (exceptions.CredentialRetrievalError, exceptions.MetadataRetrievalError),
         Unavailable,
-        "the credentials cannot be had now: check what gives them (container or instance metadata, role, process)",
+        "the credentials are not available: check their source (container or instance metadata, role, process)",
     ),
     (
         (exceptions.SSLError,),
         Unavailable,
-        "the TLS handshake broke off: check that endpointUrl is one of https, and the network",
+        "the TLS handshake failed: check that endpointUrl supports https, and check the network",
     ),
     (
         (exceptions.ConnectionError, exceptions.HTTPClientError, exceptions.IncompleteReadError),
         Unavailable,
         "check the option endpointUrl, the network and the proxy settings",
     ),
-    ((HTTPError, OSError), Unavailable, "the connection broke, or brought nothing for too long"),
-    ((ParserError, ResponseParserError), Unavailable, "check that the endpoint is one of Kinesis"),
+    ((HTTPError, OSError), Unavailable, "the connection broke or timed out: check the network"),
+    ((ParserError, ResponseParserError), Unavailable, "check that the endpoint is a Kinesis endpoint"),
 )
 
 
@@ -151,7 +150,7 @@ _REQUEST_TIMEOUT = 408
 
 
 def _is_verification(error: BaseException) -> bool:
-    """Whether a TLS handshake failed because the server's certificate was not accepted: that does not pass."""
+    """Tell whether a TLS handshake failed for the server's certificate, which is permanent."""
     seen: list[BaseException] = []
     ask: list[object] = [error]
     while ask:
@@ -166,13 +165,13 @@ def _is_verification(error: BaseException) -> bool:
 
 
 def translated(error: Exception, what: str, where: str) -> KinesisError:
-    """The error to raise in place of botocore's: `what` was asked for, and `where` (region and endpoint)."""
+    """Return the error to raise instead of botocore's; `what` was called, and `where` (region and endpoint)."""
     place = f"{what} in {where}"
     if isinstance(error, exceptions.ClientError):
         return _refused(error, place)
     if isinstance(error, exceptions.SSLError) and _is_verification(error):
         return KinesisError(
-            f"{place}: {str(error).rstrip('.')}; check endpointUrl and the authorities that this machine trusts"
+            f"{place}: {str(error).rstrip('.')}; check endpointUrl and this machine's trusted authorities"
         )
     for kinds, kind, hint in _LOCAL:
         if isinstance(error, kinds):
@@ -186,7 +185,7 @@ def _refused(error: exceptions.ClientError, place: str) -> KinesisError:
     kind: type[KinesisError]
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code == "ResourceNotFoundException" and message.startswith("Shard "):
-        kind, hint = ShardMissingError, "it is past the stream's retention, or of another stream"
+        kind, hint = ShardMissingError, "it is past the stream's retention, or belongs to another stream"
     else:
         kind, hint = _meaning(code, status)
         if kind is InUseError and error.operation_name == "SubscribeToShard":

@@ -1,4 +1,4 @@
-"""A botocore session as the options ask for it: credentials, role, region, endpoint, and our parser of GetRecords."""
+"""Creates botocore sessions from the options: credentials, role, region, endpoint, and our GetRecords parser."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _LOCALSTACK = "localstack"
 _LOCALSTACK_REGION = "us-east-1"
 _CONNECT_SECONDS = 5
 _READ_SECONDS = 30
-"""An answer has up to 10 MiB."""
+"""Seconds; an answer has up to 10 MiB."""
 
 
 def create_clients(options: ConnectionOptions, *retries: int, connections: int = 64) -> list[Any]:
-    """Boto clients of Kinesis over one session, one for each of `retries`: how often botocore repeats a failed call.
+    """Create boto clients of Kinesis in one session, one for each of `retries`, the retries of a failed call.
 
     Raises:
-        botocore.exceptions.BotoCoreError: no such profile, no region, no credentials to assume a role with.
+        botocore.exceptions.BotoCoreError: unknown profile, no region, or no credentials to assume a role with.
     """
     session = _session(options)
     if options.role_arn is not None:
@@ -63,9 +63,9 @@ def create_clients(options: ConnectionOptions, *retries: int, connections: int =
 
 
 def _protocol(client: Any) -> str:
-    """The protocol that botocore has chosen for a client."""
+    """Return the protocol that botocore has chosen for a client."""
     model = client.meta.service_model
-    # Versions of botocore that know of one protocol a service do not say which they have chosen.
+    # Versions of botocore that know only one protocol per service do not report it.
     return str(getattr(model, "resolved_protocol", None) or model.metadata["protocol"])
 
 
@@ -76,7 +76,7 @@ def _session(options: ConnectionOptions) -> botocore.session.Session:
             options.aws_access_key_id, options.aws_secret_access_key, options.session_token
         )
     elif options.endpoint_url == _LOCALSTACK and session.get_credentials() is None:
-        # LocalStack takes any credentials, but botocore sends nothing without.
+        # LocalStack accepts any credentials, but botocore sends nothing without them.
         session.set_credentials("test", "test")
     return session
 
@@ -94,8 +94,8 @@ def _endpoint(service: str, given: str | None) -> str | None:
         from localstack_client.config import get_service_endpoint
     except ModuleNotFoundError as error:
         msg = (
-            "option endpointUrl is localstack, which needs the package localstack-client: "
-            "pip install 'kinesis-trident[localstack]', on the executors too, or give the endpoint's URL"
+            "option endpointUrl is localstack, which needs the package localstack-client. "
+            "Run pip install 'kinesis-trident[localstack]', on the executors too, or set the endpoint's URL"
         )
         raise OptionsError(msg) from error
 
@@ -106,9 +106,9 @@ def _endpoint(service: str, given: str | None) -> str | None:
 def _with_role(
     source: botocore.session.Session, role: str, options: ConnectionOptions
 ) -> botocore.session.Session:
-    """A session with the role's credentials, asked for again before they expire.
+    """Return a session with the role's credentials, which it refreshes before they expire.
 
-    With those of `source`, or, where there is a token file, with the token that stands in it then.
+    The role is assumed with the credentials of `source`, or with the current token of a token file.
     """
     at = options.sts_endpoint or (_LOCALSTACK if options.endpoint_url == _LOCALSTACK else None)
 
@@ -134,7 +134,7 @@ def _with_role(
 
 
 class _TokenFile:
-    """Reads the token anew each time: whoever put it there replaces it before it expires."""
+    """Reads the token each time, because the platform replaces it before it expires."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""Kinesis through botocore: the one implementation of `spout.kinesis.Kinesis` that talks to AWS."""
+"""Kinesis through botocore: the only implementation of `spout.kinesis.Kinesis` that calls AWS."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ from kinesis_trident.spout.positions import (
 __all__ = ["BotoKinesis", "kinesis_client"]
 
 _OF = "|"
-"""Stands between a stream and its iterator where there are several ARNs: only the ARN reaches another account."""
+"""Separates a stream from its iterator when there are several ARNs: only the ARN reaches another account."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _CREATIONS = 4
-"""Tries to make a client while what gives the credentials does not answer."""
+"""Attempts to create a client while the source of the credentials does not answer."""
 
 _LISTINGS = 3
-"""Tries to list shards whose next page was asked for too late."""
+"""Attempts to list shards when a next page was requested too late."""
 
 _INVALID = {"InvalidArgumentException", "SerializationException", "ValidationException"}
 
 
 class BotoKinesis:
-    """All calls the source makes, for several threads at once. Errors name the stream, region and endpoint.
+    """All calls that the source makes; thread-safe. Errors name the stream, region and endpoint.
 
-    Reads of records are never repeated by botocore: `spout.reader.fetch` decides what a throttle or a fault means for
-    the shard's turn. All other calls are, `clientNumRetries` times.
+    botocore never retries reads of records: `spout.reader.fetch` decides what a throttle or a fault means for the
+    shard's turn. It retries all other calls `clientNumRetries` times.
 
     Raises:
         KinesisError: the options name no usable region, profile or endpoint.
@@ -85,7 +85,7 @@ class BotoKinesis:
         self._where = f"{self._calls.meta.region_name} ({self._calls.meta.endpoint_url})"
 
     def _created(self) -> tuple[Any, Any]:
-        """The clients; what gives the credentials is asked for some seconds, where it does not answer."""
+        """Create the clients; retry for some seconds while the source of the credentials does not answer."""
         options = self._options
         for failures in range(1, _CREATIONS + 1):
             try:
@@ -124,7 +124,7 @@ class BotoKinesis:
             try:
                 return self._list_shards(stream, {"ShardFilter": _filter(since)})
             except KinesisError as error:
-                # AWS takes no time before the trim horizon, and other servers perhaps no filter at all.
+                # AWS refuses a time before the trim horizon, and other servers may refuse any filter.
                 if not _is_invalid(error):
                     raise
         return self._list_shards(stream, {})
@@ -146,12 +146,12 @@ class BotoKinesis:
             answer = self._call(f"stream {stream!r}", self._calls.list_shards, **page)
             shards.extend(map(_shard, answer["Shards"]))
             token = answer.get("NextToken")
-            # The token stands for the stream; Kinesis refuses both together.
+            # The token identifies the stream; Kinesis refuses both together.
             page = {"NextToken": token} if token else {}
         return shards
 
     def iterator(self, stream: str, shard: str, position: str) -> str:
-        """See `Kinesis.iterator`; a position inside an aggregate gives an iterator at its record.
+        """See `Kinesis.iterator`; a position inside an aggregate returns an iterator at the aggregate's record.
 
         An AT_TIMESTAMP iterator may start up to a second early, because some versions of botocore send whole
         seconds.
@@ -212,7 +212,7 @@ class BotoKinesis:
         Raises:
             InUseError: the consumer has a subscription to the shard, begun less than 5 seconds ago.
             ConsumerMissingError: there is no such consumer, or no such shard.
-            KinesisError: whatever else Kinesis refuses it for.
+            KinesisError: Kinesis refuses it for any other reason.
         """
         what = f"consumer {consumer}, shard {shard}, position {position}"
         try:
@@ -224,20 +224,20 @@ class BotoKinesis:
                 StartingPosition=_starting(parse_position(position)),
             )
         except StreamMissingError as error:
-            msg = f"{error}. Was the consumer deregistered? consumerLifecycle=managed registers it at the next start"
+            msg = f"{error}. If the consumer was deregistered, consumerLifecycle=managed registers it at the next start"
             raise ConsumerMissingError(msg) from error
         if EVENTS not in answer:
-            msg = f"{what} in {self._where}: events come in a protocol that is not JSON: set consumerMode=polling"
+            msg = f"{what} in {self._where}: the events are not JSON. Set consumerMode=polling"
             raise KinesisError(msg)
         began = server_time(answer["ResponseMetadata"]["HTTPHeaders"])
         return EventStream(answer[EVENTS], what, self._where, began)
 
     def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:
-        """See `Kinesis.put_records`; after a cut connection a request may have been written twice.
+        """See `Kinesis.put_records`; after a broken connection a request may be written twice.
 
         Raises:
-            ThrottledError, Unavailable: Kinesis took nothing for two minutes.
-            KinesisError: a record is larger than Kinesis takes.
+            ThrottledError, Unavailable: Kinesis accepted nothing for two minutes.
+            KinesisError: a record is larger than Kinesis allows.
         """
         put_all(
             lambda entries: self.put_entries(stream, entries),
@@ -247,10 +247,10 @@ class BotoKinesis:
         )
 
     def put_entries(self, stream: str, entries: list[Entry]) -> list[dict[str, Any]]:
-        """One PutRecords call: its results, one an entry, those that were refused with an `ErrorCode`.
+        """Call PutRecords once; return one result per entry, with an `ErrorCode` if it was refused.
 
         Raises:
-            RequestTooLargeError: it has more than 5 MiB, and was refused for what it is.
+            RequestTooLargeError: it has more than 5 MiB and was refused as invalid.
             KinesisError: naming stream, region and endpoint.
         """
         try:
@@ -258,7 +258,7 @@ class BotoKinesis:
                 f"stream {stream!r}", self._calls.put_records, Records=entries, **self._stream(stream)
             )
         except KinesisError as error:
-            # Servers say it in different words: a smaller request tells whether it was the size.
+            # The error texts of servers differ: a smaller request shows whether it was the size.
             if _is_invalid(error) and size_of(entries) > SMALLER_REQUEST_BYTES:
                 raise RequestTooLargeError(str(error)) from error
             raise
@@ -266,7 +266,7 @@ class BotoKinesis:
         return results
 
     def _stream(self, name: str) -> dict[str, str]:
-        # Only the ARN reaches a stream of another account.
+        # Only the ARN reaches a stream in another account.
         return {"StreamARN": self._arns[name]} if name in self._arns else {"StreamName": name}
 
     def _call(self, what: str, method: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
@@ -274,7 +274,7 @@ class BotoKinesis:
             answer: dict[str, Any] = method(**arguments)
         except (BotoCoreError, ClientError, ResponseParserError) as error:
             if isinstance(error, NoCredentialsError):
-                # A client made while nothing gave credentials keeps to that: the next call has another one.
+                # A client created without credentials never gets any: the next call uses a new one.
                 self._calls, self._reads = self._created()
             raise translated(error, what, self._where) from error
         return answer
@@ -300,12 +300,12 @@ def _filter(since: Since) -> dict[str, Any]:
 
 
 def _is_invalid(error: KinesisError) -> bool:
-    """Whether Kinesis refused a call for what it asks."""
+    """Tell whether Kinesis refused a call as invalid."""
     return _code(error) in _INVALID
 
 
 def _code(error: KinesisError) -> str:
-    """What Kinesis called the refusal; empty where it was none."""
+    """Return the error code of Kinesis; empty if Kinesis did not refuse the call."""
     cause = error.__cause__
     return str(cause.response.get("Error", {}).get("Code", "")) if isinstance(cause, ClientError) else ""
 
@@ -330,7 +330,7 @@ def _start(position: Position) -> dict[str, Any]:
 
 
 def _starting(position: Position) -> dict[str, Any]:
-    """A position as SubscribeToShard takes it: as GetShardIterator does, under other names."""
+    """Return a position as SubscribeToShard expects it: as GetShardIterator does, under other names."""
     found = _start(position)
     names = {"ShardIteratorType": "Type", "StartingSequenceNumber": "SequenceNumber"}
     return {names.get(name, name): value for name, value in found.items()}
@@ -346,12 +346,12 @@ class _Shared:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-# By process: a lock inherited over a fork may be held by a thread that is not there, and sockets are shared.
+# By process: a thread that does not exist after a fork may hold an inherited lock, and sockets are shared.
 _shared: dict[int, _Shared] = {}
 
 
 def kinesis_client(options: ConnectionOptions) -> BotoKinesis:
-    """This process's client for `options`; it lives as long as the process does.
+    """Return this process's client for `options`; it lives as long as the process.
 
     Raises:
         KinesisError: as `BotoKinesis`.

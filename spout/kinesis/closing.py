@@ -1,8 +1,9 @@
-"""Whether a shard is closed, and where its end is.
+"""Detects the end of a closed shard.
 
-A shard is read to its end when it is closed *and* an answer has no next iterator. Both are needed: servers answer an
-open shard without an iterator, and behind the last record of a closed one they give empty answers, "0 behind", with an
-iterator. So for a closed shard "0 behind" tells nothing, and an open one without an iterator gets a new one.
+A shard is read to its end when it is closed *and* an answer has no next iterator. Both are needed: servers sometimes
+answer an open shard without an iterator, and after the last record of a closed one they return empty answers, "0
+behind", with an iterator. So for a closed shard "0 behind" means nothing, and an open one without an iterator gets a
+new one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ __all__ = ["Closing"]
 
 
 class Closing:
-    """What is known of the closing of one shard.
+    """Knows whether one shard is closed.
 
     Args:
         kinesis: lists the shards.
@@ -22,7 +23,7 @@ class Closing:
         known: it was listed as closed.
 
     Attributes:
-        known: the shard is closed for all that is known.
+        known: the shard is known to be closed.
     """
 
     def __init__(self, kinesis: Kinesis, stream: str, shard: str, *, known: bool = False) -> None:
@@ -32,7 +33,7 @@ class Closing:
         self.known = known
 
     def is_end(self, page: Page) -> bool:
-        """Whether an answer is the shard's last one; the listing is asked where the answer names no children.
+        """Tell whether an answer is the shard's last one; list the shards if the answer names no children.
 
         A shard that is no longer listed is past retention, and at its end.
 

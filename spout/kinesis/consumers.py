@@ -1,4 +1,4 @@
-"""The consumers with enhanced fan-out that a query reads as: found, or registered, and waited for."""
+"""Finds or registers a query's enhanced fan-out consumers, and waits until they are active."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["Consumer", "ConsumerCalls", "ready_consumers"]
 log = logging.getLogger(__name__)
 
 _PATIENCE = 300.0
-"""Seconds that a consumer may take to become active; registering takes the service up to a minute or so."""
+"""Seconds that a consumer may take to become active; registration takes about a minute."""
 
 _PERIOD = 1.0
-"""Seconds between two looks, with as much jitter: a stream answers 20 DescribeStreamConsumer calls a second."""
+"""Seconds between two checks, with as much jitter: a stream allows 20 DescribeStreamConsumer calls a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class ConsumerCalls(Protocol):
         ...
 
     def describe_consumer(self, stream_arn: str, name: str) -> Consumer:
-        """A stream's consumer by its name; raises ConsumerMissingError where there is none."""
+        """Return a stream's consumer by name; raise ConsumerMissingError if there is none."""
         ...
 
     def register_consumer(self, stream_arn: str, name: str) -> None:
-        """Begin to register a consumer; raises InUseError where there is one of that name."""
+        """Begin to register a consumer; raise InUseError if one of that name exists."""
         ...
 
 
@@ -61,13 +61,13 @@ def ready_consumers(
     sleep: Callable[[float], None] = time.sleep,
     rng: random.Random | None = None,
 ) -> dict[str, str]:
-    """The ARNs, by stream in the options' order, of the consumers that `options` name, all active.
+    """Return the ARNs of the consumers that `options` name, all active, by stream in the options' order.
 
-    With `consumerLifecycle=managed` one that is missing is registered. None is ever deregistered here: a newer run
-    may read through it already, and the next one will want it.
+    With `consumerLifecycle=managed` a missing one is registered. None is ever deregistered: a newer run may use it
+    already, and the next start needs it.
 
     Raises:
-        ConsumerMissingError: `consumerLifecycle=external`, and there is none of that name.
+        ConsumerMissingError: `consumerLifecycle=external`, and none of that name exists.
         KinesisError: one cannot be registered, or was not active within 5 minutes.
     """
     name = options.consumer_name or options.application_name
@@ -87,13 +87,13 @@ def ready_consumers(
             return {stream: ready[stream] for stream in arns}
         if clock() > given_up:
             states = ", ".join(f"{status} on {stream!r}" for stream, status in sorted(waiting.items()))
-            msg = f"consumer {name!r} is {states}, and was not ACTIVE within {_PATIENCE:g} s: try again later"
+            msg = f"consumer {name!r} is {states}, and was not ACTIVE within {_PATIENCE:g} s. Try again later"
             raise KinesisError(msg)
         sleep(_PERIOD * (1 + jitter.random()))
 
 
 def _find(calls: ConsumerCalls, stream: str, name: str, *, register: bool) -> Consumer | None:
-    """A stream's consumer; None where its registration has just begun."""
+    """Find a stream's consumer; None if its registration has just begun."""
     try:
         return calls.describe_consumer(stream, name)
     except ConsumerMissingError as error:
@@ -111,17 +111,17 @@ def _register(calls: ConsumerCalls, stream: str, name: str) -> None:
     try:
         calls.register_consumer(stream, name)
     except InUseError:
-        # Another process was faster: the consumer is found at the next look.
+        # Another process was faster: the next check finds the consumer.
         return
     except ThrottledError as error:
         msg = (
-            f"consumer {name!r} cannot be registered: {error}. A stream has at most 20 consumers, 5 of them being "
-            "registered: deregister one, name another one by consumerName, or set consumerMode=polling"
+            f"consumer {name!r} cannot be registered: {error}. A stream has at most 20 consumers and 5 registrations "
+            "at a time. Deregister one, set consumerName to an existing one, or set consumerMode=polling"
         )
         raise KinesisError(msg) from error
     log.warning(
-        "consumer %r is registered with %s for enhanced fan-out, which AWS bills by the hour and shard until it is "
-        "deregistered: aws kinesis deregister-stream-consumer --stream-arn %s --consumer-name %s",
+        "consumer %r is registered with %s for enhanced fan-out. AWS bills it by the hour and shard until you "
+        "deregister it: aws kinesis deregister-stream-consumer --stream-arn %s --consumer-name %s",
         name,
         stream,
         stream,

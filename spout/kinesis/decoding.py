@@ -1,9 +1,8 @@
-"""GetRecords answers straight to Arrow: the one hot spot of the client, where botocore's parser is bypassed.
+"""Decodes GetRecords answers straight to Arrow, bypassing botocore's parser in the client's one hot spot.
 
-It is many times as fast as boto3 (docs/benchmarks.md). `spout.kinesis.transport` has the bodies of successful
-GetRecords calls
-parsed by `parsed_page`, and the `response_parser_factory` of the botocore session takes what comes of it for the
-response; signing, endpoints, credentials, retries and errors stay botocore's.
+It is many times as fast as boto3 (docs/benchmarks.md). `spout.kinesis.transport` passes the bodies of successful
+GetRecords calls to `parsed_page`, and the `response_parser_factory` of the botocore session uses the result as the
+response; botocore keeps signing, endpoints, credentials, retries and errors.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ PAGE = "KinesisTridentPage"
 """The key under which a parsed GetRecords response holds its `Page`."""
 
 EVENTS = "KinesisTridentEvents"
-"""The key under which a SubscribeToShard response holds its body, which is still to come."""
+"""The key under which a SubscribeToShard response holds its unread body."""
 
 PAGE_SCHEMA = pa.schema(
     [
@@ -62,7 +61,7 @@ class _Record(
         "arrival": "ApproximateArrivalTimestamp",
     },
 ):
-    """`data` comes as base64, `arrival` in seconds since 1970 with three decimals."""
+    """One record of an answer: `data` is base64, `arrival` is in seconds since 1970 with three decimals."""
 
     data: bytes
     key: str
@@ -101,17 +100,17 @@ class _Event(
 
 
 _TOGETHER = 256
-"""Small payloads that are joined at a time: few enough to be copied from the processor's cache."""
+"""The number of small payloads joined at a time: few enough to stay in the processor's cache."""
 
 _SMALL = 4096
-"""Mean bytes of payloads that are worth joining; joined, larger ones would stand in memory once more."""
+"""Mean bytes of payloads that are worth joining; joining larger ones would copy them in memory once more."""
 
 _decoder = msgspec.json.Decoder(_Answer)
 _event_decoder = msgspec.json.Decoder(_Event)
 
 
 def page_of(body: bytes | memoryview, answered: int | None = None) -> Page:
-    """The page in a GetRecords body; `answered` is the server's time.
+    """Decode the page in a GetRecords body; `answered` is the server's time.
 
     Raises:
         msgspec.MsgspecError: the body is not the JSON of a GetRecords answer.
@@ -120,16 +119,16 @@ def page_of(body: bytes | memoryview, answered: int | None = None) -> Page:
 
 
 def parsed_page(body: memoryview) -> Page | bytes:
-    """As `page_of`; a body that it refuses is given back as it is, for botocore's parser to read."""
+    """Decode as `page_of` does, but return a body that it refuses unchanged, for botocore's parser."""
     try:
         return page_of(body)
     except msgspec.MsgspecError as error:
-        log.debug("an answer to GetRecords is read by botocore's parser (%d bytes): %s", len(body), error)
+        log.debug("botocore's parser reads an answer to GetRecords (%d bytes): %s", len(body), error)
         return bytes(body)
 
 
 def page_of_event(payload: bytes, answered: int | None = None) -> Page:
-    """The page in a SubscribeToShardEvent; its `next_iterator` is the sequence number to go on after, None at the end.
+    """Decode the page in a SubscribeToShardEvent; `next_iterator` is the last sequence number, None at the end.
 
     Raises:
         msgspec.MsgspecError: the payload is not the JSON of such an event.
@@ -138,10 +137,10 @@ def page_of_event(payload: bytes, answered: int | None = None) -> Page:
 
 
 def page_from_response(response: Mapping[str, Any], answered: int | None = None) -> Page:
-    """The page in a response that botocore has parsed: slow, for what the decoder refuses, and other protocols.
+    """Convert a response that botocore has parsed: slow, for bodies that the decoder refuses and other protocols.
 
     Raises:
-        ResponseParserError: the response is not that of GetRecords.
+        ResponseParserError: the response is not an answer to GetRecords.
     """
     try:
         records = [_record_from_response(record) for record in response["Records"]]
@@ -154,13 +153,13 @@ def page_from_response(response: Mapping[str, Any], answered: int | None = None)
         )
         return _page(answer, answered)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        msg = f"it is not that of GetRecords: {error!r}"
+        msg = f"it is not an answer to GetRecords: {error!r}"
         raise ResponseParserError(msg) from error
 
 
 def _record_from_response(record: Mapping[str, Any]) -> _Record:
     arrival = record.get("ApproximateArrivalTimestamp")
-    # Half a surrogate pair is no text that Arrow takes.
+    # Arrow accepts no half of a surrogate pair.
     key = record["PartitionKey"].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return _Record(
         record["Data"], key, record["SequenceNumber"], arrival.timestamp() if arrival is not None else 0.0
@@ -182,7 +181,7 @@ def _page(answer: _Answer | _Event, answered: int | None) -> Page:
 
 
 def _payloads(data: list[bytes]) -> pa.Array:
-    """The payloads as a column of exactly their size: Arrow's own builder grows by doubling, and copies each time."""
+    """Build a column of exactly the payloads' size: Arrow's own builder grows by doubling and copies each time."""
     ends = np.zeros(len(data) + 1, dtype=np.int32)
     np.cumsum(np.fromiter(map(len, data), np.int32, len(data)), out=ends[1:])
     joined = pa.allocate_buffer(int(ends[-1]))
@@ -196,13 +195,13 @@ def _payloads(data: list[bytes]) -> pa.Array:
 
 
 def _timestamps(arrivals: np.ndarray[Any, np.dtype[np.float64]]) -> pa.Array:
-    # Rounded to the milliseconds that Kinesis has: as seconds in a float they are not exact.
+    # Round to the milliseconds of Kinesis: seconds in a float are not exact.
     micros = np.rint(arrivals * 1000).astype(np.int64) * 1000
     return pa.array(micros).view(pa.timestamp("us", tz="UTC"))
 
 
 def server_time(headers: Mapping[str, str]) -> int | None:
-    """The `Date` of an answer (lower-case headers) in epoch milliseconds, None where it has none that is valid."""
+    """Return the `Date` of an answer (lower-case headers) in epoch milliseconds; None if missing or invalid."""
     try:
         return int(parsedate_to_datetime(headers["date"]).timestamp()) * 1000
     except (KeyError, ValueError):
@@ -210,9 +209,9 @@ def server_time(headers: Mapping[str, str]) -> int | None:
 
 
 class _PageParser(JSONParser):
-    """botocore's JSON parser, but for pages, SubscribeToShard, and answers that were cut.
+    """botocore's JSON parser, except for pages, SubscribeToShard, and truncated answers.
 
-    It takes those for empty ones, and it would wait for the first event of a subscription without a bound of ours.
+    botocore takes truncated answers for empty ones, and waits for a subscription's first event without our timeout.
     """
 
     def parse(self, response: Any, shape: Any) -> Any:
@@ -235,7 +234,7 @@ class _PageParser(JSONParser):
         return super().parse(response, shape)
 
     def _refused(self, response: Any, shape: Any, headers: Mapping[str, str]) -> Page:
-        """The page in a body that the decoder has refused."""
+        """Decode the page in a body that our decoder has refused."""
         try:
             return page_from_response(super().parse(response, shape), server_time(headers))
         except (AttributeError, ResponseParserError, TypeError, ValueError) as error:
@@ -247,5 +246,5 @@ class PageParserFactory(ResponseParserFactory):
     """The component `response_parser_factory` of a botocore session that talks to Kinesis."""
 
     def create_parser(self, protocol_name: str) -> ResponseParser:
-        """The parser of a protocol: ours for JSON, botocore's for all others."""
+        """Return the parser of a protocol: ours for JSON, botocore's for all others."""
         return _PageParser() if protocol_name == "json" else super().create_parser(protocol_name)

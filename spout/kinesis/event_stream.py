@@ -1,6 +1,6 @@
-"""A subscription's events from the socket to Arrow: the messages of a SubscribeToShard answer, each event a page.
+"""Reads a subscription's events from the socket to Arrow: each event of a SubscribeToShard answer is a page.
 
-botocore signs and sends the call, and its `EventStreamBuffer` takes the messages apart and checks their sums
+botocore signs and sends the call, and its `EventStreamBuffer` splits the messages and verifies their checksums
 ("Event stream encoding" of the AWS documentation); the payloads bypass its parser, as those of GetRecords do.
 """
 
@@ -23,11 +23,11 @@ from kinesis_trident.spout.kinesis.decoding import page_of_event
 __all__ = ["Body", "EventStream"]
 
 _LEAST_SECONDS = 0.001
-"""A socket with a time-out of 0 does not wait at all, and says so with other errors."""
+"""A socket with a timeout of 0 does not wait at all, and raises other errors."""
 
 
 class Body(Protocol):
-    """The body of an answer as urllib3 has it."""
+    """The body of an answer, as urllib3 provides it."""
 
     def stream(self) -> Iterator[bytes]:
         """The parts of the body as they arrive."""
@@ -43,9 +43,9 @@ class EventStream:
 
     Args:
         body: of the answer to SubscribeToShard.
-        what: was subscribed to, for errors.
+        what: the subscription, for errors.
         where: region and endpoint, for errors.
-        answered: when the subscription began by the server's clock (epoch milliseconds): no event says that itself.
+        answered: the start of the subscription by the server's clock (epoch milliseconds): events do not include it.
     """
 
     def __init__(self, body: Body, what: str, where: str, answered: int | None) -> None:
@@ -53,22 +53,22 @@ class EventStream:
         self._what, self._where = what, where
         self._answered = answered
         self._parts = body.stream()
-        # The one of botocore's that knows the way to the socket.
+        # The class of botocore that can reach the socket.
         self._socket = StreamingBody(body, None)  # type: ignore[arg-type]
         # The stubs have its messages wrong.
         self._buffer: Any = EventStreamBuffer()
-        # Bytes of a message that has not come whole yet.
+        # Bytes of a message that is still incomplete.
         self._begun = 0
 
     def next(self, seconds: float) -> Page | None:
-        """The next event, waited for at most so long; None when the subscription has ended in order.
+        """Wait at most `seconds` for the next event; None when the subscription has ended normally.
 
-        After an error the subscription is of no more use.
+        After an error the subscription cannot be used any more.
 
         Raises:
-            Unavailable: the connection broke, perhaps in the middle of an event, or nothing came in time.
-            InUseError: another subscription has taken this one over.
-            KinesisError: what else ended the subscription.
+            Unavailable: the connection broke, possibly within an event, or no event arrived in time.
+            InUseError: another subscription has replaced this one.
+            KinesisError: the subscription ended for another reason.
         """
         deadline = time.monotonic() + seconds
         try:
@@ -109,7 +109,7 @@ class EventStream:
 
 
 def _error(message: Any) -> dict[str, Any]:
-    """Code and message of an exception of the API, or of an error of the event stream itself."""
+    """Return code and message of an API exception, or of an error of the event stream itself."""
     headers = message.headers
     code = headers.get(":exception-type") or headers.get(":error-code") or "unknown"
     text = headers.get(":error-message", "")

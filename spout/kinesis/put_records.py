@@ -1,4 +1,4 @@
-"""Writing records: cut into requests that Kinesis accepts, what is refused sent again. Pure but for `send`."""
+"""Writes records: cuts them into requests that Kinesis accepts and retries refused ones. Pure, except for `send`."""
 
 from __future__ import annotations
 
@@ -30,49 +30,51 @@ __all__ = [
 
 REQUEST_RECORDS = 500
 REQUEST_BYTES = 10 * 2**20
-"""Payloads and partition keys together, as Kinesis takes them since 2025."""
+"""Payloads and partition keys together: the limit of Kinesis since 2025."""
 
 SMALLER_REQUEST_BYTES = 5 * 2**20
-"""What it took before, and emulators take."""
+"""The limit before 2025, and of emulators."""
 
 MAX_RECORD_BYTES = 10 * 2**20
-"""Payload and partition key together; a stream allows 1 MiB unless it is configured for more."""
+"""Payload and partition key together; a stream allows 1 MiB by default."""
 
 _PATIENCE = 120.0
-"""Seconds without anything taken in: a shard takes in the largest request within 10."""
+"""Seconds without an accepted record: a shard accepts the largest request within 10."""
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
-"""Seconds; a wait is drawn from nothing to that."""
+"""Seconds; a wait is drawn between 0 and this."""
 
-_HINTS = {"ProvisionedThroughputExceededException": "{} has too few shards for what is written to it"}
-_HINT = "{}: Kinesis itself failed, whatever was written; when it lasts, ask AWS, or look at the endpoint"
+_HINTS = {
+    "ProvisionedThroughputExceededException": "{} has too few shards for this write rate: add shards, or write less"
+}
+_HINT = "{}: Kinesis itself failed; if this persists, check the endpoint, or contact AWS"
 
 Record = tuple[bytes, str]
 
 Entry = dict[str, Any]
-"""One record as PutRecords has it: Data, PartitionKey and, where given, ExplicitHashKey."""
+"""One record of PutRecords: Data, PartitionKey and, optionally, ExplicitHashKey."""
 
 Send = Callable[[list[Entry]], Sequence[dict[str, Any]]]
-"""Makes one PutRecords call and gives its results, one an entry."""
+"""Calls PutRecords once and returns one result per entry."""
 
 
 def size_of(entries: Sequence[Entry]) -> int:
-    """The bytes that count: payloads and partition keys."""
+    """Return the bytes that count towards the limits: payloads and partition keys."""
     return sum(len(entry["Data"]) + len(entry["PartitionKey"].encode()) for entry in entries)
 
 
 class RequestBound:
-    """The bytes of a request: 10 MiB, or 5 once the server has refused more. Safe for several threads."""
+    """The byte limit of a request: 10 MiB, or 5 after the server has refused more. Thread-safe."""
 
     def __init__(self) -> None:
         self.bytes = REQUEST_BYTES
 
     def lower(self) -> None:
-        """The server takes no more than it did before 2025."""
+        """Use the limit of before 2025."""
         self.bytes = SMALLER_REQUEST_BYTES
 
     def fitting(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The first of the entries, as many as make one request."""
+        """Return the first entries, as many as fit into one request."""
         if self.bytes == REQUEST_BYTES:
             return list(entries)
         sizes = accumulate(size_of([entry]) for entry in entries)
@@ -80,7 +82,7 @@ class RequestBound:
 
 
 class Filling:
-    """A request that is being filled, at most 500 records and the bytes of `bound`; a larger record goes alone."""
+    """Collects one request of at most 500 records and the bytes of `bound`; a larger record is sent alone."""
 
     def __init__(self, bound: RequestBound | None = None) -> None:
         self._bound = bound or RequestBound()
@@ -88,7 +90,7 @@ class Filling:
         self._held = 0
 
     def add(self, entry: Entry, size: int) -> list[Entry]:
-        """Take one record of `size` bytes; what was in before is given back, to be sent, where both do not fit."""
+        """Add one record of `size` bytes; if it does not fit, return the collected request, to be sent first."""
         full: list[Entry] = []
         if self.entries and (len(self.entries) == REQUEST_RECORDS or self._held + size > self._bound.bytes):
             full = self.take()
@@ -97,16 +99,16 @@ class Filling:
         return full
 
     def take(self) -> list[Entry]:
-        """All that is in, and begin anew."""
+        """Return the collected request and start a new one."""
         taken, self.entries, self._held = self.entries, [], 0
         return taken
 
 
 class Patience:
-    """How long to go on while nothing is taken in; safe for several threads, who share what each achieves.
+    """Limits the time without an accepted record. Thread-safe; progress of one thread counts for all.
 
     Args:
-        seconds: without any record taken in.
+        seconds: the longest time without an accepted record.
         clock: seconds, monotonic.
     """
 
@@ -116,11 +118,11 @@ class Patience:
         self._since = clock()
 
     def renew(self) -> None:
-        """Something was taken in, or is sent for the first time."""
+        """Restart the time: a record was accepted, or is sent for the first time."""
         self._since = self._clock()
 
     def spent(self) -> bool:
-        """Whether it is time to give up."""
+        """Tell whether it is time to give up."""
         return self._clock() - self._since >= self.seconds
 
 
@@ -128,16 +130,16 @@ def requests_of(records: Sequence[Record]) -> Iterator[list[Entry]]:
     """Cut records, in order, into requests of at most 500 records and 10 MiB.
 
     Raises:
-        KinesisError: a record is larger than Kinesis takes; nothing after it was yielded.
+        KinesisError: a record is larger than Kinesis allows; nothing after it was yielded.
     """
     filling = Filling()
     for index, (data, key) in enumerate(records):
         size = len(data) + len(key.encode())
         if size > MAX_RECORD_BYTES:
             msg = (
-                f"record {index} of {len(records)} has {size} bytes with its partition key {key[:64]!r}; Kinesis "
-                f"takes at most {MAX_RECORD_BYTES} (1 MiB unless the stream allows more): store it elsewhere and "
-                "send a reference"
+                f"record {index} of {len(records)} has {size} bytes with its partition key {key[:64]!r}, but Kinesis "
+                f"allows at most {MAX_RECORD_BYTES} (1 MiB unless the stream allows more). Store the payload "
+                "elsewhere and send a reference"
             )
             raise KinesisError(msg)
         if request := filling.add({"Data": data, "PartitionKey": key}, size):
@@ -156,26 +158,26 @@ def put_request(
     bound: RequestBound | None = None,
     jitter: Callable[[float, float], float] = random.uniform,
 ) -> int:
-    """Write one request completely; what a shard refuses is sent again, in order, with backoff and full jitter.
+    """Write one request completely; retry refused records in order, with backoff and full jitter.
 
-    The bound of the wait doubles with each attempt of which nothing is taken in, and halves with each of which
-    something is: so that a shard that is busy, and not stuck, is not left idle.
+    The bound of the wait doubles with each attempt that writes nothing, and halves with each that writes something, so
+    that a busy shard is not left idle.
 
-    Within one request Kinesis may have taken a later record of the same partition key already: a batch call
-    gives no stricter order. What is refused for its size is sent in smaller requests, one after the other, and `bound`
-    then holds for what comes after.
+    Within one request Kinesis may have accepted a later record of the same partition key already: a batch call
+    guarantees no stricter order. A request refused for its size is sent in smaller ones, one after the other, and
+    `bound` is lowered for later requests.
 
     Returns:
-        How many times a record was refused.
+        The number of refusals of records.
 
     Raises:
         KinesisError: what `send` raises.
-        ThrottledError, Unavailable: nothing was taken in for as long as `patience` has.
+        ThrottledError, Unavailable: nothing was accepted for as long as `patience` allows.
     """
     left = list(request)
     bound = bound or RequestBound()
     refusals = stuck = 0
-    # Rows may have been long in coming: that was no refusal.
+    # Rows may have taken long to arrive: that was no refusal.
     patience.renew()
 
     def attempt() -> None:
@@ -201,7 +203,7 @@ def put_request(
             last = refused[-1]
             code = last["ErrorCode"]
             msg = (
-                f"{len(refused)} of {len(results)} records refused, the last with {code}: "
+                f"{len(refused)} of {len(results)} records were refused, the last with {code}: "
                 f"{last.get('ErrorMessage', '')}; {_HINTS.get(code, _HINT).format(where)}"
             )
             raise ThrottledError(msg)
@@ -224,11 +226,11 @@ def put_all(
     sleep: Callable[[float], None],
     where: str = "the stream",
 ) -> None:
-    """Write all records, one request after the other: nothing later is sent before all of an earlier one is in.
+    """Write all records, one request after the other; each request is complete before the next is sent.
 
     Raises:
         KinesisError: a record is too large, or what `send` raises.
-        ThrottledError, Unavailable: nothing was taken in for two minutes.
+        ThrottledError, Unavailable: nothing was accepted for two minutes.
     """
     requests, bound = list(requests_of(records)), RequestBound()
     patience = Patience(_PATIENCE, time.monotonic)

@@ -1,4 +1,4 @@
-"""How often and how much one shard may be read: a token bucket of calls and bytes, and full jitter after a throttle.
+"""Limits the calls and bytes of one shard by a token bucket, with full jitter after a throttle.
 
 Kinesis allows a shard 5 GetRecords calls and 2 MB a second over all its readers; an answer of 10 MiB blocks the
 shard for the next 5 seconds ("Quotas and limits" of Kinesis Data Streams). Delays after a throttle are drawn with full
@@ -21,21 +21,21 @@ __all__ = ["ShardBudget", "ShardLimiter", "full_jitter", "shard_limiter"]
 
 
 def full_jitter(failures: int, rng: random.Random, *, base: float = 0.2, cap: float = 10.0) -> float:
-    """Seconds to wait after the `failures`-th failure in a row (from 1): anything up to base * 2^(failures - 1)."""
+    """Draw the seconds to wait after the `failures`-th consecutive failure (from 1), up to base * 2^(failures - 1)."""
     return rng.random() * min(cap, base * 2.0 ** min(failures - 1, 32))
 
 
 class ShardBudget:
-    """What a shard still allows; pure, times are seconds of any one clock.
+    """The remaining calls and bytes of a shard; pure, times are seconds of any one clock.
 
-    In any window of a second there are at most `1 / period` calls (5 with 0.2 s), so a few short reads need not
-    wait for each other. Bytes are paid for afterwards: an answer of n bytes blocks for n / `rate` seconds. Nothing is
-    saved up for later, because the service refuses what it sees as a burst.
+    Any window of a second has at most `1 / period` calls (5 with 0.2 s), so a few short reads need not wait for each
+    other. Bytes are charged afterwards: an answer of n bytes blocks for n / `rate` seconds. Unused calls and bytes do
+    not accumulate, because the service refuses bursts.
 
     Args:
-        period: seconds a call on average; 0 for no limit.
+        period: average seconds between calls; 0 for no limit.
         rate: bytes a second.
-        first, longest: seconds, the bound of the wait after a first refusal, and what it grows to.
+        first, longest: the bound of the wait after the first refusal, and its maximum, in seconds.
     """
 
     def __init__(self, period: float, rate: float, first: float = 0.2, longest: float = 10.0) -> None:
@@ -48,23 +48,23 @@ class ShardBudget:
         self._first, self._longest = first, longest
 
     def wait(self, now: float) -> float:
-        """Seconds until the next call may be made, 0 for at once."""
+        """Return the seconds until the next call is allowed, 0 for at once."""
         free = self._free
         if self._calls and len(self._calls) == self._calls.maxlen:
             free = max(free, self._calls[0] + self._window)
         return max(0.0, free - now)
 
     def called(self, now: float) -> None:
-        """A call is made."""
+        """Count a call."""
         self._calls.append(now)
 
     def answered(self, size: int, now: float) -> None:
-        """It brought `size` bytes."""
+        """Count the `size` bytes of an answer."""
         self._failures = 0
         self._free = max(self._free, now) + size / self._rate
 
     def refused(self, now: float, rng: random.Random) -> None:
-        """It was throttled, or failed in passing: the more in a row, the longer nothing is asked."""
+        """Count a throttled or temporarily failed call: the more in a row, the longer the wait."""
         self._failures += 1
         self._free = max(
             self._free, now + full_jitter(self._failures, rng, base=self._first, cap=self._longest)
@@ -72,7 +72,7 @@ class ShardBudget:
 
 
 class ShardLimiter:
-    """A budget with a clock: waits until a call may be made. Safe for several threads."""
+    """A budget with a clock: waits until a call is allowed. Thread-safe."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class ShardLimiter:
         self.clock = clock
 
     def acquire(self, patience: float = math.inf) -> bool:
-        """Wait for the next call's turn; False, at once, when that would take longer than `patience` seconds."""
+        """Wait until the next call is allowed; return False at once if that takes longer than `patience` seconds."""
         deadline = self.clock() + patience
         while True:
             with self._lock:
@@ -117,8 +117,8 @@ _limiters: dict[tuple[object, ...], ShardLimiter] = {}
 
 
 def shard_limiter(options: Options, stream: str, shard: str) -> ShardLimiter:
-    """This process's limiter for a shard: what one turn used up the next one waits for."""
-    # The process is part of the key because a lock inherited over a fork may be held for ever.
+    """Return this process's limiter for a shard; all turns share it."""
+    # The process is part of the key because a lock inherited over a fork may never be released.
     key = (
         os.getpid(),
         options.endpoint_url,

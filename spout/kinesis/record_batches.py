@@ -1,7 +1,6 @@
-"""Finding and cutting records by position in Arrow batches of one shard. Pure.
+"""Finds and cuts records by position in Arrow batches of one shard. Pure.
 
-Batches are in shard order, so a position is found by bisection: a dozen sequence numbers become integers, not all of
-them.
+Batches are in shard order, so bisection finds a position: it converts a dozen sequence numbers to integers, not all.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ RECORD_SCHEMA = pa.schema(
 SHARED_KEYS_SCHEMA = RECORD_SCHEMA.set(
     0, pa.field("partitionKey", pa.dictionary(pa.int32(), pa.string()), nullable=False)
 )
-"""The same for batches with user records of aggregates, many of which name one key."""
+"""The same columns for batches with user records of aggregates, where many share a key."""
 
 _PORTION = 8 * 2**20
-"""Bytes of text that are made for rows at a time."""
+"""The bytes of text created for rows at a time."""
 
 _TEXT = 256
-"""Bytes of a row's own text besides its key: a sequence number, and the messageId that holds it again."""
+"""The bytes of a row's text in addition to its key: a sequence number, and the messageId that repeats it."""
 
 _SEQUENCE, _SUB, _ARRIVAL = 2, 3, 4
 
@@ -64,34 +63,34 @@ _ALL = 2**63 - 1
 
 
 def with_sub_sequence(page: pa.RecordBatch) -> pa.RecordBatch:
-    """A page's records in the columns of `RECORD_SCHEMA`."""
+    """Return a page's records in the columns of `RECORD_SCHEMA`."""
     key, data, sequence, arrival = page.columns
     sub = pa.array(np.full(page.num_rows, -1, dtype=np.int64))
     return pa.RecordBatch.from_arrays([key, data, sequence, sub, arrival], schema=RECORD_SCHEMA)
 
 
 def position_at(batch: pa.RecordBatch, index: int) -> RecordPosition:
-    """The position of one record; negative indexes count from the end."""
+    """Return the position of one record; negative indexes count from the end."""
     return RecordPosition(int(batch.column(_SEQUENCE)[index].as_py()), batch.column(_SUB)[index].as_py())
 
 
 def arrival_at(batch: pa.RecordBatch, index: int) -> int:
-    """The arrival of one record in epoch milliseconds."""
+    """Return the arrival of one record in epoch milliseconds."""
     return int(batch.column(_ARRIVAL)[index].value) // 1000
 
 
 def count_through(batch: pa.RecordBatch, last: RecordPosition) -> int:
-    """How many records of the batch are at `last` or before."""
+    """Count the records of the batch at or before `last`."""
     return bisect_right(range(batch.num_rows), last, key=lambda index: position_at(batch, index))
 
 
 def count_from(batch: pa.RecordBatch, first: RecordPosition) -> int:
-    """How many records of the batch are before `first`."""
+    """Count the records of the batch before `first`."""
     return bisect_left(range(batch.num_rows), first, key=lambda index: position_at(batch, index))
 
 
 def beyond(records: pa.RecordBatch, position: Position) -> pa.RecordBatch:
-    """The records that are not before a position: its iterator may start at its record, or a second early."""
+    """Return the records that are not before a position: an iterator may start at its record, or a second early."""
     if records.num_rows == 0:
         return records
     match position:
@@ -107,7 +106,7 @@ def beyond(records: pa.RecordBatch, position: Position) -> pa.RecordBatch:
 
 
 def through(batches: Iterable[pa.RecordBatch], last: RecordPosition) -> list[pa.RecordBatch]:
-    """The records of all batches up to `last`, which is included."""
+    """Return the records of all batches up to and including `last`."""
     kept = []
     for batch in batches:
         if batch.num_rows == 0:
@@ -123,13 +122,13 @@ def through(batches: Iterable[pa.RecordBatch], last: RecordPosition) -> list[pa.
 
 
 def payload_size(batch: pa.RecordBatch) -> int:
-    """The payloads of all records, in bytes."""
+    """Return the size of all payloads in bytes."""
     ends = _ends(batch)
     return int(ends[-1] - ends[0])
 
 
 def memory_of(batch: pa.RecordBatch) -> int:
-    """The bytes of all columns; of keys that are shared with records elsewhere, a part."""
+    """Return the bytes of all columns; keys shared with records elsewhere count in part."""
     key = batch.column(0)
     if not pa.types.is_dictionary(key.type) or not len(key.dictionary):
         return int(batch.nbytes)
@@ -138,7 +137,7 @@ def memory_of(batch: pa.RecordBatch) -> int:
 
 
 def with_own_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch in `RECORD_SCHEMA`: each record with a key of its own."""
+    """Return the batch in `RECORD_SCHEMA`, each record with its own copy of its key."""
     key = batch.column(0)
     if not pa.types.is_dictionary(key.type):
         return batch
@@ -146,7 +145,7 @@ def with_own_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch in `RECORD_SCHEMA`, in parts where its keys are shared: own keys for all would be very large."""
+    """Yield the batch in `RECORD_SCHEMA`, in parts if its keys are shared: separate keys could be very large."""
     key = batch.column(0)
     if not pa.types.is_dictionary(key.type) or not batch.num_rows:
         yield batch
@@ -158,14 +157,14 @@ def portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def fitting(batch: pa.RecordBatch, records: int, size: int, memory: int = _ALL, least: int = 1) -> int:
-    """How many of the first records are within all bounds: whole aggregates only, and at least `least` records.
+    """Count the first records that fit all limits: whole aggregates only, and at least `least` records.
 
     Args:
         batch: in the columns of `RECORD_SCHEMA`, or with shared keys.
-        records: how many at most.
-        size: bytes of payload at most.
-        memory: bytes of all columns at most; what is beside the payload is taken as the same for each record.
-        least: how many are taken whatever the bounds.
+        records: the maximum number.
+        size: the maximum bytes of payload.
+        memory: the maximum bytes of all columns; the overhead of each record is taken as equal.
+        least: the minimum number, whatever the limits.
     """
     payloads = _ends(batch).astype(np.int64)
     payloads -= payloads[0]
@@ -187,7 +186,7 @@ def fitting(batch: pa.RecordBatch, records: int, size: int, memory: int = _ALL, 
 
 
 def compact(batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
-    """The records from `start` to before `stop`, without holding on to the memory of the rest."""
+    """Return the records from `start` to before `stop`, without keeping the memory of the others."""
     if stop - start == batch.num_rows:
         return batch
     taken = batch.take(pa.array(np.arange(start, stop)))
@@ -202,14 +201,14 @@ def compact(batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
 
 
 def _ends(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """Where the payloads begin, and the last one ends, in their buffer."""
+    """Return the offsets at which the payloads begin, and the last one ends, in their buffer."""
     data = batch.column(1)
     offsets = np.frombuffer(data.buffers()[1], dtype=np.int32)
     return offsets[data.offset : data.offset + len(data) + 1]
 
 
 def digest_of(batches: Iterable[pa.RecordBatch]) -> str:
-    """xxh3 over the positions of records in order, whatever batches they come in, as 32 hexadecimal digits."""
+    """Return xxh3 over the positions of records in order, however they are batched, as 32 hexadecimal digits."""
     texts, lengths = xxhash.xxh3_64(), xxhash.xxh3_64()
     for batch in batches:
         if batch.num_rows == 0:

@@ -1,13 +1,12 @@
-"""GetRecords answers of up to 10 MiB, read from the socket into memory that is used again, and parsed one at a time.
+"""Reads GetRecords answers of up to 10 MiB from the socket into reused memory, and parses them one at a time.
 
-botocore reads an answer in pieces of 64 KiB through three layers of copies, which costs as much as decoding it. A
-`before-send` handler is its way to send a request otherwise: this one has botocore's own HTTP session send it,
-with its
-connections, proxies and certificates, and reads what comes back by itself.
+botocore reads an answer in pieces of 64 KiB through three layers of copies, which costs as much as decoding it. Its
+hook to send a request differently is a `before-send` handler: this one sends with botocore's own HTTP session, with its
+connections, proxies and certificates, and reads the answer itself.
 
-An answer takes three times its size while it is parsed: as text, as objects, as columns. A task reads many shards side
-by side, so at most `_BUFFERS` large answers are in memory as text, and one thread parses them: what malloc keeps for a
-thread that has freed its objects, it keeps once.
+An answer takes three times its size while it is parsed: as text, as objects, as columns. A task reads many shards in
+parallel, so at most `_BUFFERS` large answers are in memory as text, and one thread parses them: the memory that malloc
+keeps for a thread that has freed its objects is kept only once.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from urllib3.exceptions import ReadTimeoutError as UrllibReadTimeoutError
 __all__ = ["read_at_once"]
 
 _BUFFERS = 2
-"""One is read while the other one is parsed."""
+"""One is read while the other is parsed."""
 
 _SMALL = 256 * 1024
-"""Bytes of an answer that is not worth waiting for a buffer."""
+"""The size of an answer, in bytes, up to which it does not wait for a buffer."""
 
 
 def read_at_once(client: Any, parse: Callable[[memoryview], Any] = bytes) -> None:
-    """Have a boto client of Kinesis read each GetRecords answer at once; its errors stay botocore's.
+    """Make a boto client of Kinesis read each GetRecords answer at once; errors stay botocore's.
 
     Args:
         client: the boto client.
-        parse: makes of a whole body of status 200 what the parser of the response gets for it; the memory of the body
-            is used again as soon as it returns. Large bodies come one at a time, in a thread of their own.
+        parse: converts a complete body of status 200 to the input of the response parser; the body's memory is reused
+            as soon as it returns. Large bodies are parsed one at a time, in a separate thread.
     """
     session = client._endpoint.http_session
     reading = _Reading()
@@ -55,7 +54,7 @@ def read_at_once(client: Any, parse: Callable[[memoryview], Any] = bytes) -> Non
 
 
 class _Whole(AWSResponse):
-    """A response whose content was read already; it need not be bytes."""
+    """A response whose content was read already; the content need not be bytes."""
 
     @property
     def content(self) -> Any:
@@ -63,7 +62,7 @@ class _Whole(AWSResponse):
 
 
 class _Reading:
-    """The memory that answers are read into, and the thread that parses them."""
+    """Owns the memory that answers are read into, and the thread that parses them."""
 
     def __init__(self) -> None:
         self._parser = ThreadPoolExecutor(max_workers=1, thread_name_prefix="answers")
@@ -72,7 +71,7 @@ class _Reading:
             self._free.put(bytearray())
 
     def content(self, answer: AWSResponse, parse: Callable[[memoryview], Any]) -> Any:
-        """What `parse` makes of the body; the body itself where the status is not 200."""
+        """Return the result of `parse` for the body; the body itself if the status is not 200."""
         size = answer.headers.get("content-length", "")
         if answer.status_code != 200 or not size.isdigit() or answer.raw.chunked:
             body: bytes = answer.raw.read()
@@ -87,7 +86,7 @@ class _Reading:
         buffer = self._free.get()
         try:
             if len(buffer) < size:
-                # The old one first: both together would be twice as much.
+                # Free the old one first: both together would take twice the memory.
                 buffer = bytearray()
                 buffer = bytearray(size)
             yield buffer
@@ -96,7 +95,7 @@ class _Reading:
 
 
 def _filled(buffer: bytearray, size: int, raw: Any) -> memoryview:
-    """The next `size` bytes of a urllib3 response: its own ways to read copy them."""
+    """Read the next `size` bytes of a urllib3 response without the copies of its own methods."""
     body = memoryview(buffer)[:size]
     read = 0
     with raw._error_catcher():
@@ -105,14 +104,14 @@ def _filled(buffer: bytearray, size: int, raw: Any) -> memoryview:
             if not more:
                 raise IncompleteRead(partial=b"", expected=size - read)
             read += more
-        # Else the connection is not used again after an answer without a byte.
+        # Otherwise the connection is not reused after an empty answer.
         raw._fp.close()
     return body
 
 
 @contextmanager
 def _errors_of_botocore(request: AWSPreparedRequest) -> Iterator[None]:
-    """What goes wrong while a body is read as botocore's own session says it."""
+    """Raise errors while reading a body as botocore's own session raises them."""
     try:
         yield
     except UrllibReadTimeoutError as error:

@@ -1,4 +1,4 @@
-"""The options that say which stream, where, and with whose credentials: reading and writing share them."""
+"""The options for the stream, its endpoint and the credentials; reading and writing share them."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ __all__ = ["ConnectionOptions"]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ConnectionOptions:
-    """Which stream and how to reach it. Picklable and hashable; `endpoint_url` may be `localstack`."""
+    """The stream and how to connect to it. Picklable and hashable; `endpoint_url` may be `localstack`."""
 
     stream_name: str = option(
         "streamName",
         parsers.single_name,
         None,
-        "The stream; this or `streamARN` is required.",
+        "The stream's name; this or `streamARN` is required.",
     )
     stream_arn: str | None = option(
         "streamARN",
         parsers.arn,
         None,
-        "The stream by its ARN, which names its region too; needed for a stream of another account.",
+        "The stream's ARN, which includes its region; needed for a stream in another account.",
     )
     region: str | None = option(
         "region",
         parsers.text,
         None,
-        "The stream's region; by default what boto3 finds.",
+        "The stream's region; by default the one that boto3 finds.",
     )
     endpoint_url: str | None = option(
         "endpointUrl",
         parsers.endpoint,
         None,
-        "Another endpoint than the region's; `localstack` asks localstack-client, of the extra `localstack`, for it.",
+        "The endpoint, if not the region's; `localstack` takes it from localstack-client (extra `localstack`).",
         "endpoint",
     )
     profile: str | None = option("profile", parsers.text, None, "A profile of the AWS configuration files.")
@@ -53,28 +53,27 @@ class ConnectionOptions:
         "roleSessionName",
         parsers.text,
         None,
-        "The name of the role's session; by default botocore makes one.",
+        "The name of the role's session; by default botocore generates one.",
         "stsSessionName",
         "awsSTSSessionName",
     )
     role_external_id: str | None = option(
-        "roleExternalId", parsers.text, None, "The external id that the role's trust policy asks for."
+        "roleExternalId", parsers.text, None, "The external id that the role's trust policy requires."
     )
     web_identity_token_file: str | None = option(
         "webIdentityTokenFile",
         parsers.text,
         None,
-        "A file with an OIDC token, as Kubernetes keeps it up to date: `roleArn` is assumed with it, without other "
-        "credentials.",
+        "A file with an OIDC token, such as Kubernetes refreshes; `roleArn` is assumed with the token alone.",
     )
     sts_endpoint: str | None = option(
-        "stsEndpoint", parsers.endpoint, None, "Another endpoint of STS than the region's.", "stsEndpointUrl"
+        "stsEndpoint", parsers.endpoint, None, "The STS endpoint, if not the region's.", "stsEndpointUrl"
     )
     aws_access_key_id: str | None = option(
         "awsAccessKeyId",
         parsers.text,
         None,
-        "Credentials in the query itself; a profile or a role is the better way.",
+        "An access key id in the query itself; prefer a profile or a role.",
         "awsAccessKey",
         secret=True,
     )
@@ -82,7 +81,7 @@ class ConnectionOptions:
         "awsSecretAccessKey",
         parsers.text,
         None,
-        "The secret of `awsAccessKeyId`.",
+        "The secret key of `awsAccessKeyId`.",
         "awsSecretKey",
         secret=True,
     )
@@ -98,7 +97,7 @@ class ConnectionOptions:
         "clientNumRetries",
         parsers.count(0),
         "5",
-        "How often botocore repeats a failed call; reads of records have their own rules.",
+        "How many times botocore retries a failed call; reads of records have their own rules.",
         "client.numRetries",
     )
 
@@ -109,11 +108,11 @@ class ConnectionOptions:
 
     @property
     def arns(self) -> dict[str, str]:
-        """The streams' ARNs by their names, where the options name them so."""
+        """The streams' ARNs by stream name, for those given by ARN."""
         return dict(zip(self.streams, self.stream_arn.split(","), strict=True)) if self.stream_arn else {}
 
     def __repr__(self) -> str:
-        """What differs from the defaults, without secrets."""
+        """Show the values that differ from the defaults, without secrets."""
         lines = options_of(type(self))
         said = []
         for item in fields(self):

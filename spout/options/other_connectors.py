@@ -1,7 +1,7 @@
-"""Option names of other connectors that this one does not have, each with what to use here, or why nothing is needed.
+"""Options of other connectors that do not exist here, each with what to use instead, or why none is needed.
 
-Those of awslabs' and Qubole's connectors and AWS Glue, of Databricks, Flink, the Kinesis Client Library and Spark's old
-receivers. Names that mean what an option here means are that option's aliases (`spout.options.source`).
+They come from awslabs' and Qubole's connectors, AWS Glue, Databricks, Flink, the Kinesis Client Library and Spark's old
+receivers. A name with the meaning of an option here is an alias of that option (`spout.options.source`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["OTHERS", "OtherOption", "other_options_markdown", "sentence_for"]
 
 @dataclass(frozen=True, slots=True)
 class OtherOption:
-    """Names as their connectors write them, without the prefix `kinesis.`, and one sentence."""
+    """Names as their connectors spell them, without the prefix `kinesis.`, and one sentence."""
 
     names: tuple[str, ...]
     sentence: str
@@ -33,13 +33,13 @@ OTHERS = (
             "serviceCredential",
             "aws.credentials.provider",
         ),
-        "No class or service of the platform gives credentials here: use `profile`, `roleArn`, `webIdentityTokenFile`, "
-        "or what boto3 finds by itself.",
+        "Credential providers of the platform are not used: set `profile`, `roleArn` or `webIdentityTokenFile`, or "
+        "rely on the credentials that boto3 finds.",
     ),
     OtherOption(("aws.credentials.role.arn",), "Use `roleArn`."),
     OtherOption(
         ("awsUseInstanceProfile",),
-        "Not needed: where nothing else gives credentials, boto3 asks the instance or the container.",
+        "Not needed: without other credentials, boto3 asks the instance or the container.",
     ),
     OtherOption(
         (
@@ -71,11 +71,11 @@ OTHERS = (
             "scan.shard.getrecords.intervalmillis",
             "source.reader.empty-records-fetch-interval",
         ),
-        "Use `minFetchPeriod`; a shard with nothing new is looked at once a second.",
+        "Use `minFetchPeriod`; an idle shard is checked once a second.",
     ),
     OtherOption(
         ("addIdleTimeBetweenReads", "executor.addIdleTimeBetweenReads"),
-        "Not needed: calls to a shard are always paced, by `minFetchPeriod` and `maxFetchRate`.",
+        "Not needed: `minFetchPeriod` and `maxFetchRate` always pace the calls to a shard.",
     ),
     OtherOption(
         (
@@ -87,12 +87,12 @@ OTHERS = (
     ),
     OtherOption(
         ("maxShardsPerDescribe",),
-        "Not needed: all shards are listed, however many, and later only new ones.",
+        "Not needed: all shards are listed at the start, and only new ones afterwards.",
     ),
     OtherOption(("clientRetryIntervalsMs",), "Use `clientRetryInterval`."),
     OtherOption(
         ("fetchBufferSize",),
-        "Nothing is fetched ahead of a batch; what a task holds is bounded by `maxFetchBytesPerTask`.",
+        "Nothing is fetched ahead of a batch; `maxFetchBytesPerTask` bounds the memory of a task.",
     ),
     OtherOption(
         ("coalesce", "coalesceThresholdBlockSize", "coalesceBinSize"),
@@ -115,7 +115,7 @@ OTHERS = (
     ),
     OtherOption(
         ("minBatchesToRetain",),
-        "Not needed: what a settled batch leaves is removed; Spark's own logs follow "
+        "Not needed: the state of settled batches is removed; Spark's own logs follow "
         "`spark.sql.streaming.minBatchesToRetain`.",
     ),
     OtherOption(
@@ -124,7 +124,7 @@ OTHERS = (
     ),
     OtherOption(
         ("checkNewRecordThreads",),
-        "Not needed: shards are looked at side by side.",
+        "Not needed: shards are read in parallel.",
     ),
     OtherOption(
         (
@@ -134,19 +134,19 @@ OTHERS = (
             "maxLeasesForWorker",
             "cleanupLeasesUponShardCompletion",
         ),
-        "Not needed: there are no leases; Spark's tasks read the shards, and the newest start counts.",
+        "Not needed: there are no leases; Spark's tasks read the shards, and the newest query takes over.",
     ),
     OtherOption(
         ("callProcessRecordsEvenForEmptyRecordList",),
-        "Not possible: where nothing is to be read there is no micro-batch.",
+        "Not possible: empty micro-batches are never created.",
     ),
     OtherOption(
         ("validateSequenceNumberBeforeCheckpointing",),
-        "Not needed: only what was read is checkpointed.",
+        "Not needed: only positions that were read are checkpointed.",
     ),
     OtherOption(
         ("storageLevel",),
-        "Not needed: there is no receiver that stores blocks; a batch is read by its tasks.",
+        "Not needed: there is no receiver that stores blocks; the tasks of a batch read it.",
     ),
     OtherOption(
         ("retrievalMode", "scan.stream.recordpublisher"),
@@ -154,7 +154,7 @@ OTHERS = (
     ),
     OtherOption(
         ("consumerNamePrefix", "source.efo.consumer.name", "scan.stream.efo.consumername"),
-        "Use `consumerName`: one name, by default the application's.",
+        "Use `consumerName`; one name, by default the application's.",
     ),
     OtherOption(
         ("consumerARN", "fanoutConsumerARN", "registeredConsumerId"),
@@ -162,7 +162,7 @@ OTHERS = (
     ),
     OtherOption(
         ("requireConsumerDeregistration",),
-        "A consumer is never deregistered by a query (docs/fan-out.md has the command): see `consumerLifecycle`.",
+        "A query never deregisters a consumer (docs/fan-out.md has the command); see `consumerLifecycle`.",
     ),
     OtherOption(
         (
@@ -172,11 +172,11 @@ OTHERS = (
             "subscribeToShard.maxRetries",
             "source.efo.subscription.timeout",
         ),
-        "Not needed: subscriptions are renewed, waited for and tried again by themselves (docs/fan-out.md).",
+        "Not needed: subscriptions are renewed and retried automatically (docs/fan-out.md).",
     ),
     OtherOption(
         ("addRecordTimestamp",),
-        "Not needed: the column `approximateArrivalTimestamp` is always there.",
+        "Not needed: the column `approximateArrivalTimestamp` always exists.",
     ),
     OtherOption(
         ("emitConsumerLagMetrics",),
@@ -184,19 +184,19 @@ OTHERS = (
     ),
     OtherOption(
         ("classification", "delimiter", "inferSchema"),
-        "Rows hold the payload as it is in `data`: parse it in the query, with `from_json` or `reliable(...).map`.",
+        "The column `data` has the raw payload: parse it in the query, with `from_json` or `reliable(...).map`.",
     ),
     OtherOption(
         ("sink.maxConnections", "executor.maxConnections"),
-        "Of a write: use `maxRequestsInFlight`.",
+        "For a write: use `maxRequestsInFlight`.",
     ),
     OtherOption(
         ("sink.recordTtl",),
-        "Of a write: no record is dropped; `writeTimeout` says how long a task tries.",
+        "For a write: no record is dropped; `writeTimeout` says how long a task retries.",
     ),
     OtherOption(
         ("sink.aggregationEnabled", "executor.aggregationEnabled"),
-        "Of a write: rows are written one record each, never aggregated.",
+        "For a write: each row becomes one record; records are never aggregated.",
     ),
     OtherOption(
         (
@@ -205,21 +205,21 @@ OTHERS = (
             "sink.recordMaxBufferedTimeMs",
             "executor.recordMaxBufferedTime",
         ),
-        "Of a write: not needed, a task ends when all it has sent is acknowledged.",
+        "For a write: not needed; a task ends when Kinesis has acknowledged everything it sent.",
     ),
 )
-"""All of them, in the order of the documentation."""
+"""All options of other connectors, in the order of the documentation."""
 
 _BY_NAME = {name.lower(): other.sentence for other in OTHERS for name in other.names}
 
 
 def sentence_for(key: str) -> str | None:
-    """What to use in place of another connector's option, by its name in lower case; None for any other name."""
+    """Return what to use instead of another connector's option, by its name in lower case; None if unknown."""
     return _BY_NAME.get(key)
 
 
 def other_options_markdown() -> str:
-    """The names as a Markdown table, for the documentation."""
+    """Render the names as a Markdown table for the documentation."""
     lines = ["| option elsewhere | here |", "|---|---|"]
     for other in OTHERS:
         names = ", ".join(f"`{name}`" for name in other.names)

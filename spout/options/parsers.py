@@ -1,7 +1,7 @@
-"""How the text of an option becomes a value: durations, sizes, choices, times. Pure.
+"""Parses the text of an option: durations, sizes, choices, times. Pure.
 
-Every parser raises `ValueError` with what is accepted as its message; `spout.options.rules` adds
-the option and the value that was given.
+Every parser raises `ValueError`, whose message says what is accepted; `spout.options.table` adds
+the option's name and the given value.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Parser = Callable[[str], object]
 _SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
 _LONGEST = 100 * 366 * 24 * 3600
 _FASTEST = 2**20
-"""MiB a second; no less than a byte a second goes with it."""
+"""MiB a second; at least one byte a second."""
 _BYTES = {
     "": 1,
     "b": 1,
@@ -61,7 +61,7 @@ _STREAM = re.compile(r"[\w.-]{1,128}", re.ASCII)
 
 
 def text(given: str) -> str:
-    """Any text but the empty one."""
+    """Return any text that is not empty."""
     if not given.strip():
         msg = "a text that is not empty"
         raise ValueError(msg)
@@ -69,7 +69,7 @@ def text(given: str) -> str:
 
 
 def boolean(given: str) -> bool:
-    """`true` or `false`, in any case."""
+    """Parse `true` or `false`, in any case."""
     found = {"true": True, "false": False}.get(given.strip().lower())
     if found is None:
         msg = "true or false"
@@ -78,15 +78,15 @@ def boolean(given: str) -> bool:
 
 
 def always_true(given: str) -> bool:
-    """`true`: what can be asked for, but not done without."""
+    """Parse an option that accepts only `true`."""
     if not boolean(given):
-        msg = "true: this source makes no micro-batch where nothing is to be read, and none can be asked for"
+        msg = "true (empty micro-batches are never created)"
         raise ValueError(msg)
     return True
 
 
 def choice(*choices: str) -> Parser:
-    """One of `choices`, in any case; the value is as written here."""
+    """Return a parser of one of `choices`, in any case; the value is spelled as in `choices`."""
 
     def parse(given: str) -> str:
         for known in choices:
@@ -99,7 +99,7 @@ def choice(*choices: str) -> Parser:
 
 
 def synonyms(**meant: str) -> Parser:
-    """One of the keys of `meant` or of its values, in any case; the value is the one that is meant."""
+    """Return a parser of a key or a value of `meant`, in any case; a key stands for its value."""
     known = {word.lower(): value for key, value in meant.items() for word in (key, value)}
 
     def parse(given: str) -> str:
@@ -113,14 +113,14 @@ def synonyms(**meant: str) -> Parser:
 
 
 consumer_mode = synonyms(GetRecords="polling", SubscribeToShard="efo")
-"""`polling` or `efo`, also as awslabs' connector calls them."""
+"""`polling` or `efo`; the names in awslabs' connector are accepted too."""
 
 consumer_lifecycle = synonyms(job_managed="managed", self_managed="external")
-"""`managed` or `external`, also as Flink's source calls them."""
+"""`managed` or `external`; the names in Flink's source are accepted too."""
 
 
 def consumer_name(given: str) -> str:
-    """A name as RegisterStreamConsumer takes it."""
+    """Parse a name that RegisterStreamConsumer accepts."""
     if not _STREAM.fullmatch(given.strip()):
         msg = "1 to 128 letters, digits, and the characters _ . -"
         raise ValueError(msg)
@@ -128,7 +128,7 @@ def consumer_name(given: str) -> str:
 
 
 def count(least: int, most: int | None = None) -> Parser:
-    """A whole number of at least `least` (and at most `most`)."""
+    """Return a parser of a whole number of at least `least` (and at most `most`)."""
 
     def parse(given: str) -> int:
         try:
@@ -144,7 +144,7 @@ def count(least: int, most: int | None = None) -> Parser:
 
 
 def auto_count(given: str) -> int | None:
-    """`auto` (None), or a whole number of at least 1."""
+    """Parse `auto` (None), or a whole number of at least 1."""
     if given.strip().lower() == "auto":
         return None
     try:
@@ -155,7 +155,7 @@ def auto_count(given: str) -> int | None:
 
 
 def duration(given: str) -> float:
-    """A duration in ms, s, m or h, as seconds."""
+    """Parse a duration in ms, s, m or h; return seconds."""
     found = _NUMBER_AND_UNIT.fullmatch(given.strip().lower())
     if found is None or found[2] not in _SECONDS:
         msg = "a duration with its unit, such as 200ms, 10s, 5m or 1h"
@@ -168,16 +168,16 @@ def duration(given: str) -> float:
 
 
 def timeout(given: str) -> float:
-    """A duration longer than nothing, as seconds."""
+    """Parse a positive duration; return seconds."""
     seconds = duration(given)
     if seconds <= 0:
-        msg = "a duration longer than nothing, such as 20s"
+        msg = "a positive duration, such as 20s"
         raise ValueError(msg)
     return seconds
 
 
 def size(given: str) -> int:
-    """A size of at least one byte, as bytes; a plain number is in bytes."""
+    """Parse a size of at least one byte; return bytes. A plain number is in bytes."""
     found = _NUMBER_AND_UNIT.fullmatch(given.strip().lower())
     number = int(Decimal(found[1]) * _BYTES[found[2]]) if found and found[2] in _BYTES else 0
     if number < 1:
@@ -187,7 +187,7 @@ def size(given: str) -> int:
 
 
 def megabytes(given: str) -> float:
-    """A rate in MiB a second, as bytes a second; 2 is what Kinesis allows (10 MiB block a shard for 5 s)."""
+    """Parse a rate in MiB a second; return bytes a second. Kinesis allows 2 (10 MiB block a shard for 5 s)."""
     try:
         rate = Decimal(given.strip())
     except InvalidOperation:
@@ -201,50 +201,50 @@ def megabytes(given: str) -> float:
 def single_name(given: str) -> str:
     """The name of one stream."""
     if "," in given:
-        msg = "the name of one stream: what is written goes to one"
+        msg = "the name of one stream (a write goes to exactly one)"
         raise ValueError(msg)
     return stream_names(given)
 
 
 def stream_names(given: str) -> str:
-    """The name of a stream, or several with commas between."""
+    """Parse the name of a stream, or several names separated by commas."""
     names = [name.strip() for name in given.split(",")]
     if len(set(names)) < len(names) or not all(map(_STREAM.fullmatch, names)):
         msg = (
-            "the name of a stream: 1 to 128 letters, digits, `_`, `.` or `-`; or several different ones with commas "
-            "between"
+            "the name of a stream (1 to 128 letters, digits, `_`, `.` or `-`), or several different names "
+            "separated by commas"
         )
         raise ValueError(msg)
     return ",".join(names)
 
 
 def arn(given: str) -> tuple[str, str, str]:
-    """A stream's ARN, as (ARN, region, stream name)."""
+    """Parse a stream's ARN; return (ARN, region, stream name)."""
     if "," in given:
-        msg = "the ARN of one stream: what is written goes to one"
+        msg = "the ARN of one stream (a write goes to exactly one)"
         raise ValueError(msg)
     return arns(given)
 
 
 def arns(given: str) -> tuple[str, str, str]:
-    """A stream's ARN, or several with commas between, as (ARNs, region, stream names), with commas between, too."""
+    """Parse stream ARNs separated by commas; return (ARNs, region, stream names), lists separated by commas."""
     found = [_ARN.fullmatch(one.strip()) for one in given.split(",")]
     if not all(found):
         msg = (
-            "the ARN of a stream, such as arn:aws:kinesis:eu-west-1:123456789012:stream/orders; or several with "
-            "commas between"
+            "the ARN of a stream, such as arn:aws:kinesis:eu-west-1:123456789012:stream/orders, or several "
+            "separated by commas"
         )
         raise ValueError(msg)
     matches = [one for one in found if one]
     names, regions = [one["name"] for one in matches], {one["region"] for one in matches}
     if len(regions) > 1 or len(set(names)) < len(names):
-        msg = "the ARNs of streams of one region, each of another name: load() the others for themselves"
+        msg = "ARNs in one region with distinct stream names; use a separate load() for the others"
         raise ValueError(msg)
     return ",".join(one[0] for one in matches), regions.pop(), ",".join(names)
 
 
 def endpoint(given: str) -> str:
-    """A URL, or `localstack`."""
+    """Parse a URL, or `localstack`."""
     if given.strip().lower() == "localstack":
         return "localstack"
     if re.fullmatch(r"https?://[^/\s]+/?\S*", given.strip()) is None:
@@ -252,18 +252,18 @@ def endpoint(given: str) -> str:
         raise ValueError(msg)
     if has_credentials(given):
         msg = (
-            "a URL without credentials, which plans and logs would show: give them by the environment of driver and "
-            "executors, or the options profile, roleArn, or awsAccessKeyId and awsSecretAccessKey"
+            "a URL without credentials, because plans and logs show the URL. Give credentials in the environment of "
+            "driver and executors, or by the options profile, roleArn, or awsAccessKeyId and awsSecretAccessKey"
         )
         raise ValueError(msg)
     return given.strip()
 
 
 def folder(given: str) -> str:
-    """A folder's path, or an address."""
+    """Parse a folder's path or URI."""
     if has_credentials(given):
         msg = (
-            "a folder or an address without credentials, which plans and ZooKeeper would show: give them by the "
+            "a folder or a URI without credentials, because plans and ZooKeeper show it. Give credentials in the "
             "environment of driver and executors (AWS_ACCESS_KEY_ID, a profile, the machine's role)"
         )
         raise ValueError(msg)
@@ -271,13 +271,13 @@ def folder(given: str) -> str:
 
 
 def backoff(given: str) -> str:
-    """A retry backoff, kept as text (see `tracker.retry.Backoff`)."""
+    """Check a retry backoff and return it as text (see `tracker.retry.Backoff`)."""
     try:
         Backoff.parse(given)
     except BackoffError:
         msg = (
-            "<first delay>..<longest delay> x<factor> such as 1s..60s x2; the longest delay not below the "
-            "first, the factor at least 1"
+            "<first delay>..<longest delay> x<factor>, such as 1s..60s x2, where the longest delay is not below "
+            "the first and the factor is at least 1"
         )
         raise ValueError(msg) from None
     return given

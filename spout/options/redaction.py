@@ -1,4 +1,4 @@
-"""Addresses in options: what of one may be shown, and that none carries credentials. Pure."""
+"""Removes credentials from URIs in options before they are shown, and detects them. Pure."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import re
 __all__ = ["has_credentials", "shown"]
 
 _SECRET = re.compile(r"secret|password|token|key|sig|credential", re.IGNORECASE)
-"""What the name of a query's parameter says when its value is secret; more than Spark's own redaction looks for."""
+"""Words in the name of a secret query parameter; more than Spark's own redaction looks for."""
 
 _USERS_ARE_KEYS = ("s3", "http", "https")
-"""Where who stands before the @ is a part of the credentials; elsewhere it may be a container, or an account's name."""
+"""Schemes whose part before the @ is a credential; elsewhere it may be a container or an account name."""
 
 
 def shown(text: str) -> str:
-    """The text; of a URI what is no secret: without passwords, keys, and parameters that are called like one."""
+    """Return the text; of a URI, only what is not secret: no passwords, keys or parameters named like them."""
     if "://" not in text:
         return text
     scheme, user, host, rest, parameters = _parts(text)
     kept = "&".join(one for one in parameters if not _is_secret(one))
     user = "" if _is_credential(scheme, user) or not user else f"{user}@"
-    # A key that was not escaped goes on behind a slash, and looks like a host with a port.
+    # A key that was not escaped continues after a slash, and looks like a host with a port.
     if not _is_host(host):
         host, rest = "***", ""
     return f"{scheme}://{user}{host}{rest}{f'?{kept}' if kept else ''}"
 
 
 def has_credentials(text: str) -> bool:
-    """Whether a URI carries a password or a key."""
+    """Tell whether a URI contains a password or a key."""
     if "://" not in text:
         return False
     scheme, user, host, _, parameters = _parts(text)
@@ -35,7 +35,7 @@ def has_credentials(text: str) -> bool:
 
 
 def _parts(text: str) -> tuple[str, str, str, str, list[str]]:
-    """Scheme, user, host, path, and the parameters; what follows a # is left out."""
+    """Split into scheme, user, host, path and parameters; the part after a # is left out."""
     scheme, _, rest = text.partition("://")
     plain, _, query = rest.partition("#")[0].partition("?")
     authority, slash, path = plain.partition("/")

@@ -1,4 +1,4 @@
-"""The options of the sink: how to reach the stream, and the few that are about writing.
+"""The options of the sink: the connection to the stream, and a few for writing.
 
 The table is the fields of `WriteOptions`; the one in `docs/writing.md` is rendered from it.
 """
@@ -17,33 +17,33 @@ from kinesis_trident.spout.options.table import by_field, by_name, markdown, opt
 __all__ = ["WriteOptions", "write_options_markdown"]
 
 _SPARKS = {"checkpointlocation", "queryname"}
-"""Spark's own options of a streaming write, which it hands to the sink with the sink's."""
+"""Spark's own options of a streaming write; Spark passes them to the sink too."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class WriteOptions(ConnectionOptions):
-    """What a write asked for. Times are in seconds; picklable and hashable."""
+    """The options of a write. Times are in seconds; picklable and hashable."""
 
     max_requests_in_flight: int = option(
         "maxRequestsInFlight",
         parsers.count(1, 64),
         "4",
-        "PutRecords requests that one task has under way; a partition key is never in two of them.",
+        "The maximum of concurrent PutRecords requests of a task; a partition key is never in two of them.",
     )
     write_timeout: float = option(
         "writeTimeout",
         parsers.timeout,
         "2m",
-        "How long a task tries while Kinesis takes in nothing; then it fails, and Spark tries it again.",
+        "How long a task retries while Kinesis accepts nothing; then it fails, and Spark retries the task.",
     )
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> WriteOptions:
-        """Read what a user gave; keys in any case, with or without the prefix `kinesis.`, or under an alias.
+        """Parse a user's options; keys in any case, with or without the prefix `kinesis.`, or under an alias.
 
         Raises:
-            OptionsError: an unknown option (with the nearest known one), one that only reading has, a missing
-                one, a value that is not accepted, or options that contradict each other.
+            OptionsError: an unknown option (with the nearest known one), one for reading only, a missing one, an
+                invalid value, or options that conflict.
         """
         ours = {name: value for name, value in given.items() if name.lower() not in _SPARKS}
         for name in ours:
@@ -59,12 +59,12 @@ def _refuse_others(name: str) -> None:
     if key in _BY_NAME:
         return
     if key in ("path", "paths"):
-        msg = f"unknown option {name}: a write takes no path here, the option streamName names the stream"
+        msg = f"unknown option {name}: a write takes no path. Name the stream with the option streamName"
         raise OptionsError(msg)
     if line := _READ_ONLY.get(key):
         of_state = line.key.startswith("zookeeper.") or line.key == "applicationName"
-        state = ": a write keeps no state in ZooKeeper" if of_state else ""
-        msg = f"option {line.called(name)} is for reading only{state}; leave it out of the write (see docs/writing.md)"
+        state = " (a write keeps no state in ZooKeeper)" if of_state else ""
+        msg = f"option {line.spelled(name)} is for reading only{state}. Remove it from the write (see docs/writing.md)"
         raise OptionsError(msg)
 
 
@@ -74,5 +74,5 @@ _READ_ONLY = {name: line for name, line in by_name(source.TABLE).items() if name
 
 
 def write_options_markdown() -> str:
-    """The table as Markdown, for the documentation."""
+    """Render the table as Markdown for the documentation."""
     return markdown(_TABLE)

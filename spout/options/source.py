@@ -30,71 +30,70 @@ __all__ = ["TABLE", "Option", "Options", "options_markdown"]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Options(ZooKeeperOptions, ConnectionOptions):
-    """What a query asked for. Times are in seconds, sizes in bytes; picklable and hashable.
+    """The options of a query. Times are in seconds, sizes in bytes; picklable and hashable.
 
-    `starting_position` and `ending_position` are as `spout.options.starting_position.Places` parses them. Of a
-    batch `application_name`
-    and `zookeeper_hosts` are None.
+    `spout.options.starting_position.Places` parses `starting_position` and `ending_position`. In a batch,
+    `application_name` and `zookeeper_hosts` are None.
     """
 
     stream_name: str = option(
         "streamName",
         parsers.stream_names,
         None,
-        "The stream, or several with commas between; this or `streamARN` is required.",
+        "The stream's name, or several separated by commas; this or `streamARN` is required.",
     )
     stream_arn: str | None = option(
         "streamARN",
         parsers.arns,
         None,
-        "The stream by its ARN, which names its region too; needed for a stream of another account. Or several of "
-        "one region with commas between.",
+        "The stream's ARN, which includes its region; needed for a stream in another account. Several ARNs of one "
+        "region are separated by commas.",
     )
     starting_position: str = option(
         "startingPosition",
         places_text,
         "LATEST",
         "Where a new application starts: LATEST, TRIM_HORIZON, EARLIEST, `AT_TIMESTAMP <ISO 8601 or epoch>`, or JSON "
-        "by stream and shard (docs/positions.md). A batch (`spark.read`) starts at TRIM_HORIZON.",
+        "by stream and shard (docs/positions.md). The default of a batch (`spark.read`) is TRIM_HORIZON.",
         "initialPosition",
     )
     ending_position: str | None = option(
         "endingPosition",
         places_text,
         None,
-        "Of a batch (`spark.read`) only: where it ends, in the forms of `startingPosition`; what is there is not read. "
-        "By default LATEST: what had arrived when the batch was loaded.",
+        "For a batch (`spark.read`) only: where it ends (exclusive), in the forms of `startingPosition`. The default "
+        "is LATEST: all records that had arrived when the batch was loaded.",
     )
     spout: str = option(
         "spout",
         parsers.choice("opaque", "transactional", "nontransactional"),
         "opaque",
-        "`transactional` replays a batch identically or stops, `opaque` goes on with what is left, "
-        "`nontransactional` is at least once.",
+        "`transactional` replays a batch identically or stops, `opaque` continues with the records that are left, "
+        "`nontransactional` delivers at least once.",
     )
     ack_mode: str = option(
         "ackMode",
         parsers.choice("batch", "explicit"),
         "batch",
-        "When a record is done: with its `batch`, or once `Acks` has acked it, from any process (docs/acks.md).",
+        "When a record is done: with its `batch`, or `explicit`: when any process acks it by `Acks` (docs/acks.md).",
     )
     message_timeout: float = option(
         "messageTimeout",
         parsers.timeout,
         "30s",
-        "`ackMode=explicit` only: how long after its batch a record waits for its ack; then it fails.",
+        "With `ackMode=explicit`: how long after its batch a record waits for its ack before it fails.",
     )
     max_inflight_records: int = option(
         "maxInflightRecords",
         parsers.count(1),
         "10000",
-        "`ackMode=explicit` only: records of a shard that are read and not done; at the bound it reads nothing new.",
+        "With `ackMode=explicit`: the maximum of unfinished records of a shard; at the limit it reads nothing new.",
     )
     retry_limit: int = option(
         "retryLimit",
         parsers.count(0),
         "3",
-        "How often a failed record comes back: 3 means up to four deliveries, 0 none.",
+        "How many times a failed record is delivered again; 3 means up to four deliveries.",
         "recordRetryLimit",
         "maxRetries",
     )
@@ -109,75 +108,75 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         parsers.choice("deadLetter", "skip", "fail"),
         "fail",
         "What happens after the last retry: `deadLetter`, `skip`, or `fail` the query. "
-        "Where `deadLetter` is set, that is the default.",
+        "The default is `deadLetter` if the option `deadLetter` is set.",
     )
     dead_letter: str | None = option(
         "deadLetter",
         parsers.folder,
         None,
-        "Where exhausted records go: `kinesis://name`, or a folder (local, S3, HDFS, ...) of JSON lines.",
+        "Where records go after their last retry: `kinesis://name`, or a folder (local, S3, HDFS, ...) of JSON lines.",
     )
     max_retrying_records: int = option(
         "maxRetryingRecords",
         parsers.count(1),
         "1000",
-        "Failed runs of records a shard may have waiting; at the bound it reads nothing new.",
+        "The maximum of failed runs of records that wait in one shard; at the limit it reads nothing new.",
     )
     retry_ranges_per_shard: int = option(
         "retryRangesPerShard",
         parsers.count(1),
         "2",
-        "The ranges of a shard that a batch reads again for its due retries.",
+        "The maximum of ranges of a shard that a batch reads again for due retries.",
     )
     retry_bytes_per_shard: int = option(
         "retryBytesPerShard",
         parsers.size,
         "4MiB",
-        "How much of a shard one such range reads at most; at least one answer is always read.",
+        "The maximum size of such a range; at least one answer of Kinesis is always read.",
     )
     retry_spool: str | None = option(
         "retrySpool",
         parsers.folder,
         None,
-        "A folder (local, S3, HDFS, ...) that keeps failed records: retries are read from it, not from the stream.",
+        "A folder (local, S3, HDFS, ...) that keeps failed records; retries are read from it instead of the stream.",
     )
     deaggregate: bool = option(
         "deaggregate",
         parsers.boolean,
         "true",
-        "Whether records that the KPL has aggregated are split into their user records (docs/aggregates.md).",
+        "Splits records that the KPL has aggregated into their user records (docs/aggregates.md).",
     )
     max_records_per_trigger: int | None = option(
         "maxRecordsPerTrigger",
         parsers.count(1),
         None,
-        "New records of all shards in one batch, at most.",
+        "The maximum of new records in one batch, over all shards.",
         "maxOffsetsPerTrigger",
     )
     max_bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger",
         parsers.size,
         None,
-        "New payload of all shards in one batch, at most; a shard that is read gives at least one record.",
+        "The maximum of new payload in one batch, over all shards; each shard that is read gives at least one record.",
     )
     max_fetch_records_per_shard: int = option(
         "maxFetchRecordsPerShard",
         parsers.count(1, 50_000_000),
         "100000",
-        "New records of one shard in one batch, at most.",
+        "The maximum of new records of one shard in one batch.",
         "executor.maxFetchRecordsPerShard",
     )
     max_fetch_bytes_per_shard: int = option(
         "maxFetchBytesPerShard",
         parsers.size,
         "16MiB",
-        "New payload of one shard in one batch, at most; one record is always taken.",
+        "The maximum of new payload of one shard in one batch; at least one record is always read.",
     )
     max_fetch_bytes_per_task: int = option(
         "maxFetchBytesPerTask",
         parsers.size,
         "128MiB",
-        "What one task holds for the shards it reads side by side, all columns counted (docs/deploying.md, Memory).",
+        "The memory of one task for the shards it reads in parallel, all columns counted (docs/deploying.md, Memory).",
     )
     max_fetch_time: float = option(
         "maxFetchTime",
@@ -202,19 +201,22 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         "minFetchPeriod",
         parsers.duration,
         "200ms",
-        "The average period of GetRecords calls to a shard (Kinesis allows 5 a second); `0ms`: no limit.",
+        "The average time between GetRecords calls to a shard (Kinesis allows 5 a second); `0ms` means no limit.",
         "fetchIntervalMs",
         "getRecords.fetchIntervalMs",
         "idleTimeBetweenReadsInMs",
     )
     max_fetch_rate: float = option(
-        "maxFetchRate", parsers.megabytes, "2", "MiB a second read from one shard (Kinesis allows 2)."
+        "maxFetchRate",
+        parsers.megabytes,
+        "2",
+        "The maximum rate of reads from one shard in MiB a second (Kinesis allows 2).",
     )
     client_retry_interval: float = option(
         "clientRetryInterval",
         parsers.timeout,
         "200ms",
-        "The longest wait after a shard refused a read; it doubles with each refusal in a row (full jitter).",
+        "The longest wait after a refused read of a shard; it doubles with each consecutive refusal (full jitter).",
         "clientRetryIntervalMs",
         "retryIntervalMs",
         "client.retryIntervalMs",
@@ -223,23 +225,23 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         "clientMaxRetryInterval",
         parsers.timeout,
         "10s",
-        "What `clientRetryInterval` grows to.",
+        "The upper bound of `clientRetryInterval`.",
         "clientMaxRetryIntervalMs",
         "maxRetryIntervalMs",
         "client.maxRetryIntervalMs",
     )
     shards_per_task: int | None = option(
-        "shardsPerTask", parsers.auto_count, "auto", "Shards that one Spark task serves."
+        "shardsPerTask", parsers.auto_count, "auto", "The number of shards that one Spark task reads."
     )
     max_partitions: int | None = option(
-        "maxPartitions", parsers.count(1), None, "Spark tasks of a batch, at most."
+        "maxPartitions", parsers.count(1), None, "The maximum of Spark tasks in a batch."
     )
     consumer_mode: str = option(
         "consumerMode",
         parsers.consumer_mode,
         "polling",
-        "`polling` (GetRecords), or `efo`: enhanced fan-out, SubscribeToShard by a consumer with 2 MB/s a shard of its "
-        "own (docs/fan-out.md).",
+        "`polling` (GetRecords), or `efo`: enhanced fan-out (SubscribeToShard) with a dedicated 2 MB/s per shard "
+        "(docs/fan-out.md).",
         "consumerType",
         "source.reader.type",
     )
@@ -247,13 +249,13 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         "consumerName",
         parsers.consumer_name,
         None,
-        "`efo` only: the consumer's name; by default the application's.",
+        "With `efo`: the consumer's name; by default the application's.",
     )
     consumer_lifecycle: str = option(
         "consumerLifecycle",
         parsers.consumer_lifecycle,
         "managed",
-        "`efo` only: `managed` registers the consumer if it is missing, `external` needs it to be there. Neither "
+        "With `efo`: `managed` registers a missing consumer, `external` requires an existing one. Neither "
         "deregisters it.",
         "source.efo.lifecycle",
     )
@@ -261,7 +263,7 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         "describeShardInterval",
         parsers.timeout,
         "10s",
-        "How often the shards are listed, to find splits and merges.",
+        "How often the shards are listed to find splits and merges.",
         "shardFetchInterval",
         "client.describeShardInterval",
     )
@@ -269,13 +271,13 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         "shardOrdering",
         parsers.choice("parentFirst", "none"),
         "parentFirst",
-        "`parentFirst` reads a shard after all it came from; `none` reads all at once.",
+        "`parentFirst` reads a shard after its parents; `none` reads all shards at once.",
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         parsers.boolean,
         "true",
-        "Whether the query stops when records are gone unread; otherwise it goes on, and says so (docs/guarantees.md).",
+        "Stops the query when unread records are lost; `false` continues and logs the loss (docs/guarantees.md).",
     )
     on_checkpoint_mismatch: str = option(
         "onCheckpointMismatch",
@@ -286,27 +288,27 @@ class Options(ZooKeeperOptions, ConnectionOptions):
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
-        """Read what a user gave; keys in any case, with or without the prefix `kinesis.`, or under an alias.
+        """Parse a user's options; keys in any case, with or without the prefix `kinesis.`, or under an alias.
 
-        What has no use beside the other options is said in the log, once in a process.
+        Options that have no effect with the others are logged, once per process.
 
         Raises:
-            OptionsError: an unknown option (with the nearest known one), a missing one, a value that is not
-                accepted, or options that contradict each other.
+            OptionsError: an unknown option (with the nearest known one), a missing one, an invalid value, or
+                options that conflict.
         """
         return cls._read(given, warn=True)
 
     @classmethod
     def parse_batch(cls, given: Mapping[str, str]) -> Options:
-        """Read what a user gave for a batch (`spark.read`), which keeps nothing in ZooKeeper; raises as `parse`."""
+        """Parse a user's options for a batch (`spark.read`), which keeps nothing in ZooKeeper; raises as `parse`."""
         return cls._read(given, batch=True)
 
     @classmethod
     def parse_either(cls, given: Mapping[str, str]) -> tuple[Options | None, Options | None]:
-        """Read what a user gave where nothing says yet what it is for: as a stream's and as a batch's, else None.
+        """Parse a user's options as those of a stream and of a batch; None for the one they are not valid for.
 
         Raises:
-            OptionsError: they are neither's; it says why.
+            OptionsError: they are valid for neither; the message says why.
         """
         found: list[Options | None] = []
         errors = []
@@ -347,5 +349,5 @@ _BY_NAME = by_name(TABLE)
 
 
 def options_markdown() -> str:
-    """The table as Markdown, for the documentation."""
+    """Render the table as Markdown for the documentation."""
     return markdown(TABLE)

@@ -1,7 +1,7 @@
-"""`startingPosition` and `endingPosition`: one place for all shards, or one for each, of each stream. Pure.
+"""`startingPosition` and `endingPosition`: a position for all shards of a stream, or one for each. Pure.
 
-Besides our own JSON, `{"orders": "TRIM_HORIZON", "payments": {"shardId-000000000000": "AFTER_SEQUENCE_NUMBER 49..."}}`,
-the checkpoints of the JVM connectors are read (`KinesisPosition.fromCheckpointJson` of qubole/kinesis-sql,
+The JSON form is `{"orders": "TRIM_HORIZON", "payments": {"shardId-000000000000": "AFTER_SEQUENCE_NUMBER 49..."}}`.
+The checkpoints of the JVM connectors are accepted too (`KinesisPosition.fromCheckpointJson` of qubole/kinesis-sql,
 `KinesisV2SourceOffset` of awslabs/spark-sql-kinesis-connector):
 
     {"metadata": {"streamName": "orders", "batchId": "7"},
@@ -34,14 +34,14 @@ from kinesis_trident.tracker.records import RecordPosition
 __all__ = ["LATEST", "REST", "Places", "places_text", "resolved"]
 
 LATEST = "LATEST"
-"""Not a position yet: whoever needs one resolves it to a time."""
+"""Not a position yet: its user resolves it to a time."""
 
 REST = "*"
-"""Stands for every stream, or shard, that is not named."""
+"""Stands for every stream, or shard, without an entry of its own."""
 
 _ACCEPTED = (
-    "LATEST, TRIM_HORIZON, EARLIEST, `AT_TIMESTAMP <ISO 8601 or epoch>`, or JSON with a place for each shard, or for "
-    "each stream (docs/positions.md)"
+    "LATEST, TRIM_HORIZON, EARLIEST, `AT_TIMESTAMP <ISO 8601 or epoch>`, or JSON with a position for each shard or "
+    "stream (docs/positions.md)"
 )
 _OF_ONE_SHARD = {"AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER", "SHARD_END"}
 
@@ -52,54 +52,56 @@ Texts = dict[str, dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where to start, or to end, by stream and shard.
+    """The start or end position by stream and shard.
 
-    `texts` has by stream, `REST` for all of them, and by shard id, `REST` for those not named, LATEST or the text form
-    of a position.
+    `texts` maps a stream (`REST`: all streams) to a map from shard id (`REST`: all other shards) to LATEST or the text
+    form of a position.
     """
 
     texts: Mapping[str, Mapping[str, str]]
 
     @classmethod
     def parse(cls, text: str) -> Places:
-        """Read what `places_text` gave."""
+        """Parse the text that `places_text` returned."""
         if text.startswith("{"):
             return cls(msgspec.json.decode(text, type=Texts))
         return cls({REST: {REST: text}})
 
     def check_streams(self, option: str, streams: Collection[str]) -> None:
-        """See that every stream has a place, and every place a stream; raises `OptionsError`."""
+        """Check that every stream has a position and every entry a stream; raise `OptionsError` otherwise."""
         for stream in sorted(set(self.texts) - {REST, *streams}):
-            msg = f"option {option} names the stream {stream!r}, which streamName does not: {', '.join(streams)}"
+            msg = f"option {option} names the stream {stream!r}, but streamName has only {', '.join(streams)}"
             raise OptionsError(msg)
         if REST not in self.texts:
             for stream in sorted(set(streams) - set(self.texts)):
-                msg = f'option {option} says nothing of the stream {stream!r}: add it, or "*" for all others'
+                msg = (
+                    f'option {option} has no entry for the stream {stream!r}. Add one, or "*" for all others'
+                )
                 raise OptionsError(msg)
         elif len(streams) > 1 and set(self.texts[REST]) != {REST}:
             msg = (
-                f"option {option} names shards, but there are several streams ({', '.join(streams)}): put those of "
-                'each stream below its name, as {"orders": {"shardId-000000000000": ...}, ...}'
+                f"option {option} names shards, but there are several streams ({', '.join(streams)}). Put the shards "
+                'of each stream below its name, as in {"orders": {"shardId-000000000000": ...}, ...}'
             )
             raise OptionsError(msg)
 
     def named(self, stream: str) -> list[str]:
-        """The shards of a stream that have a place of their own."""
+        """Return the shards of a stream that have an entry of their own."""
         return sorted(set(self.texts_of(stream)) - {REST})
 
     def text_of(self, stream: str, shard: str) -> str:
-        """What is said of a shard that is named."""
+        """Return the text of a shard that has an entry of its own."""
         return self.texts_of(stream)[shard]
 
     def everywhere(self, stream: str, latest: Callable[[], Position]) -> Position | None:
-        """The place of all shards of a stream alike; None where some of them are named."""
+        """Return the one position of all shards of a stream; None if some shards have entries of their own."""
         texts = self.texts_of(stream)
         return resolved(texts[REST], latest) if set(texts) == {REST} else None
 
     def before(self, start: Places) -> str | None:
-        """Where this place, as an end, comes before the place `start`; None where it does not, or nothing says so.
+        """Describe the first entry of this end that is before `start`; None if there is none.
 
-        Times are compared with times, sequence numbers with sequence numbers of the same shard.
+        Compares times with times, and sequence numbers with sequence numbers of the same shard.
         """
         for stream in sorted({*self.texts, *start.texts}):
             ends, starts = self.texts_of(stream), start.texts_of(stream)
@@ -111,15 +113,15 @@ class Places:
         return None
 
     def texts_of(self, stream: str) -> Mapping[str, str]:
-        """The places of a stream as texts, by shard and `REST`."""
+        """Return the texts of a stream, by shard and `REST`."""
         return self.texts.get(stream, self.texts.get(REST, {}))
 
 
 def places_text(given: str) -> str:
-    """A place for all as LATEST, AT_TIMESTAMP alone, or the text form of a position; else `Places.texts` as JSON.
+    """Parse to LATEST, AT_TIMESTAMP alone, or the text form of a position; else to `Places.texts` as JSON.
 
     Raises:
-        ValueError: with what is accepted.
+        ValueError: saying what is accepted.
     """
     given = given.strip()
     if not given.startswith("{"):
@@ -129,7 +131,7 @@ def places_text(given: str) -> str:
     try:
         said = msgspec.json.decode(given, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        msg = f"{_ACCEPTED}; this is no JSON object: {error}"
+        msg = f"{_ACCEPTED}; this is not a JSON object: {error}"
         raise ValueError(msg) from None
     metadata = said.pop("metadata", {})
     if any(key.startswith("shardId-") for key in said):
@@ -137,7 +139,7 @@ def places_text(given: str) -> str:
         said = {str(name): said}
     texts = {stream: _places_of(stream, value) for stream, value in said.items()}
     if not texts:
-        msg = f"{_ACCEPTED}; this JSON names nothing"
+        msg = f"{_ACCEPTED}; this JSON is empty"
         raise ValueError(msg)
     return msgspec.json.encode(texts, order="sorted").decode()
 
@@ -146,7 +148,7 @@ def _places_of(stream: str, said: object) -> dict[str, str]:
     if isinstance(said, str):
         return {REST: _place(said, one_shard=False)}
     if not isinstance(said, dict) or not said:
-        msg = f"{_ACCEPTED}; of {stream!r} it says {said!r}"
+        msg = f"{_ACCEPTED}; the entry of {stream!r} is {said!r}"
         raise ValueError(msg)
     said.pop("metadata", None)
     return {
@@ -156,18 +158,18 @@ def _places_of(stream: str, said: object) -> dict[str, str]:
 
 
 def _written(shard: str, said: object) -> str:
-    """A connector's object as one text."""
+    """Return the text form of another connector's object."""
     if isinstance(said, str):
         return said
     if not isinstance(said, dict) or not isinstance(said.get("iteratorType"), str):
         msg = (
-            'of each shard a position, or {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": "4959..."}; of '
-            f"{shard} it says {said!r}"
+            'a position for each shard, or {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": "4959..."}; '
+            f"the entry of {shard} is {said!r}"
         )
         raise ValueError(msg)
     text = f"{said['iteratorType']} {said.get('iteratorPosition') or ''}".strip()
     sub = str(said.get("subSequenceNumber", "-1"))
-    # The last of an aggregate has all of it behind.
+    # The last user record of an aggregate: the whole aggregate is read.
     last = str(said.get("isLast", "false")).lower() == "true"
     return text if sub.startswith("-") or last else f"{text}:{sub}"
 
@@ -190,10 +192,10 @@ def _place(text: str, *, one_shard: bool) -> str:
             case "AFTER_SEQUENCE_NUMBER" if one_shard:
                 return str(After(_sequence(rest)))
     except ValueError as error:
-        msg = f"{_ACCEPTED}; of {text!r}: {error}"
+        msg = f"{_ACCEPTED}; {text!r} is wrong: {error}"
         raise ValueError(msg) from None
     if kind in _OF_ONE_SHARD and not one_shard:
-        msg = f"{_ACCEPTED}; {kind} is the place of one shard: give it below the shard's id"
+        msg = f"{_ACCEPTED}; {kind} applies to one shard: put it below the shard's id"
         raise ValueError(msg)
     msg = f"{_ACCEPTED}; not {text!r}"
     raise ValueError(msg)
@@ -211,13 +213,13 @@ def _is_before(end: str, start: str) -> bool:
 
 
 def _sequence(text: str) -> RecordPosition:
-    """A sequence number, or `<sequence number>:<sub-sequence number>`."""
+    """Parse a sequence number, or `<sequence number>:<sub-sequence number>`."""
     if not _SEQUENCE.fullmatch(text):
-        msg = "a sequence number is up to 129 digits, with :<sub> behind it within an aggregate"
+        msg = "a sequence number has up to 129 digits, followed by :<sub> within an aggregate"
         raise ValueError(msg)
     return RecordPosition.parse(text)
 
 
 def resolved(text: str, latest: Callable[[], Position]) -> Position:
-    """The position that a text of `Places` stands for."""
+    """Return the position that a text of `Places` stands for."""
     return latest() if text == LATEST else parse_position(text)

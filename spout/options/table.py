@@ -1,4 +1,4 @@
-"""The table of options: fields of a dataclass are its lines, from which values are read and the documentation made."""
+"""The table of options: each dataclass field is a line, used to parse values and to render the documentation."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ __all__ = ["Option", "by_field", "by_name", "find", "markdown", "option", "optio
 class Option:
     """One line of the table.
 
-    `default` is in the form a user would write it, None for none. `parser` turns text into the value or
-    raises `ValueError` with what is accepted. `part_of`: the option that this one is another way to give, or stands
-    beside without a value of its own.
+    `default` is written as a user writes it, None for none. `parser` turns text into the value or raises `ValueError`,
+    whose message says what is accepted. `part_of` is the option that this one is an alternative to, or belongs to.
     """
 
     key: str
@@ -34,21 +33,21 @@ class Option:
     part_of: str | None = None
 
     def parse(self, name: str, given: str) -> Any:
-        """The value of `given`, which came under `name`.
+        """Parse the text `given`, which a user set under `name`.
 
         Raises:
-            OptionsError: naming the option, what was given and what is accepted.
+            OptionsError: naming the option, the given text and what is accepted.
         """
         unit = "ms" if name.lower().endswith("ms") else "s" if name.lower().endswith("sec") else ""
         try:
             return self.parser(given + unit if unit and re.fullmatch(r"[\d.]+", given) else given)
         except ValueError as error:
             said = "***" if self.secret else repr(shown(given))
-            msg = f"option {self.called(name)} is {said}; accepted is {error}"
+            msg = f"option {self.spelled(name)} is {said}. Expected: {error}"
             raise OptionsError(msg) from None
 
-    def called(self, name: str) -> str:
-        """`name` as the documentation writes it: Spark hands all names over in lower case."""
+    def spelled(self, name: str) -> str:
+        """Return `name` as the documentation spells it: Spark passes all names in lower case."""
         plain = name.lower().removeprefix("kinesis.")
         return next((one for one in (self.key, *self.aliases) if one.lower() == plain), name)
 
@@ -56,13 +55,13 @@ class Option:
 def option(
     key: str, parser: parsers.Parser, default: str | None, sentence: str, *aliases: str, secret: bool = False
 ) -> Any:
-    """A dataclass field that is an option: one line of the table."""
+    """Return a dataclass field that is one line of the table."""
     line = Option(key, parser, default, sentence, aliases, secret)
     return field(default=None if default is None else parser(default), metadata={"option": line})
 
 
 def options_of(cls: type) -> dict[str, Option]:
-    """The options that the fields of a dataclass are, by the fields' names, in their order."""
+    """Return the options of a dataclass by field name, in order."""
     found: dict[str, Option] = {}
     for item in fields(cls):
         assert item.default is not MISSING
@@ -71,7 +70,7 @@ def options_of(cls: type) -> dict[str, Option]:
 
 
 def by_field(cls: type, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by option key as values by the name of the dataclass's field."""
+    """Change the keys of a map from option keys to names of dataclass fields."""
     names = {line.key: name for name, line in options_of(cls).items()}
     return {names[key]: value for key, value in found.items()}
 
@@ -79,12 +78,12 @@ def by_field(cls: type, found: Mapping[str, Any]) -> dict[str, Any]:
 def read_options(
     known: Mapping[str, Option], given: Mapping[str, str], page: str = "docs/options.md"
 ) -> dict[str, Any]:
-    """The values that a user gave, by option key; `known` has all names and aliases in lower case.
+    """Parse the values that a user set, by option key.
 
-    `page` of the documentation lists them.
+    `known` has all names and aliases in lower case. `page` is the page of the documentation that lists them.
 
     Raises:
-        OptionsError: an unknown option, a value that is not accepted, or one option given twice.
+        OptionsError: an unknown option, an invalid value, or an option given twice with different values.
     """
     found: dict[str, Any] = {}
     names: dict[str, str] = {}
@@ -92,19 +91,19 @@ def read_options(
         line = find(known, name, page)
         parsed = line.parse(name, str(value))
         if line.key in found and found[line.key] != parsed:
-            msg = f"{names[line.key]} and {line.called(name)} are one option, given two values: give one"
+            msg = f"{names[line.key]} and {line.spelled(name)} are the same option, set to two values. Give only one"
             raise OptionsError(msg)
-        found[line.key], names[line.key] = parsed, line.called(name)
+        found[line.key], names[line.key] = parsed, line.spelled(name)
     return found
 
 
 def by_name(table: Iterable[Option]) -> dict[str, Option]:
-    """The options by all their names, in lower case."""
+    """Return the options by all their names and aliases, in lower case."""
     return {name.lower(): option for option in table for name in (option.key, *option.aliases)}
 
 
 def markdown(table: Iterable[Option]) -> str:
-    """Options as a Markdown table, for the documentation."""
+    """Render options as a Markdown table for the documentation."""
     lines = ["| option | default | also accepted as | what it does |", "|---|---|---|---|"]
     for option in table:
         default = f"`{option.default}`" if option.default is not None else ""
@@ -114,25 +113,23 @@ def markdown(table: Iterable[Option]) -> str:
 
 
 def find(known: Mapping[str, Option], name: str, page: str = "docs/options.md") -> Option:
-    """The option that a user calls `name`.
+    """Return the option with the name or alias `name`.
 
     Raises:
-        OptionsError: there is none; it names the nearest one, or the `page` of the documentation, and of another
-            connector's option says what to use here.
+        OptionsError: there is none. The message names the nearest one or the `page` of the documentation; for another
+            connector's option it says what to use here.
     """
     key = name.lower().removeprefix("kinesis.")
     if key in known:
         return known[key]
     if key in ("path", "paths"):
-        msg = f"unknown option {name}: load() takes no path here, the option streamName names the stream"
+        msg = f"unknown option {name}: load() takes no path. Name the stream with the option streamName"
         raise OptionsError(msg)
     if sentence := sentence_for(key):
-        msg = f"option {name} is another connector's. {sentence.rstrip('.')}"
+        msg = f"option {name} belongs to another connector. {sentence.rstrip('.')}"
         raise OptionsError(msg)
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    hint = (
-        f"; did you mean {known[near[0]].called(near[0])}?" if near else f"; see {page} for those there are"
-    )
-    lowered = " (Spark tells names in lower case)" if name.islower() else ""
+    hint = f". Did you mean {known[near[0]].spelled(near[0])}?" if near else f". See {page} for all options"
+    lowered = " (Spark passes names in lower case)" if name.islower() else ""
     msg = f"unknown option {name}{lowered}{hint}"
     raise OptionsError(msg)

@@ -1,4 +1,4 @@
-"""How a time is written in options. Pure."""
+"""Parses the times that options accept. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["timestamp"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS_FROM = 10**11
-"""A number of this size is in milliseconds: in seconds it would be a date after the year 5000."""
+"""A number this large is in milliseconds: in seconds it would be a date after the year 5000."""
 
 _END = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
-"""The latest time that can be asked for; calls take times as `datetime`."""
+"""The latest accepted time: calls take times as `datetime`."""
 
 _DATES = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
-"""How dates are written without separators, by their length."""
+"""The formats of dates without separators, by their length."""
 
 _ACCEPTED = (
     "a time in ISO 8601 (UTC unless it names a zone) such as 2026-01-31T12:00:00Z, or seconds or milliseconds since "
@@ -25,10 +25,10 @@ _ACCEPTED = (
 
 
 def timestamp(given: str) -> int:
-    """A time in ISO 8601 (UTC unless it names a zone) or in (milli)seconds since 1970, as milliseconds.
+    """Parse a time in ISO 8601 (UTC by default) or in (milli)seconds since 1970; return milliseconds.
 
     Raises:
-        ValueError: with what is accepted; also of a number that can be a date as well.
+        ValueError: saying what is accepted; also for a number that can be read as a date.
     """
     given = given.strip()
     try:
@@ -52,7 +52,7 @@ def _of_date(given: str) -> int:
 
 
 def _refuse_date(number: str) -> None:
-    """Digits such as 20260131 are a date in ISO 8601's short form, and a number of seconds: it is not guessed which."""
+    """Refuse digits such as 20260131, which are both a short ISO 8601 date and a number of seconds."""
     form = _DATES.get(len(number))
     if form is None or not re.fullmatch(r"(19|20|21)[0-9]+", number):
         return
@@ -62,8 +62,8 @@ def _refuse_date(number: str) -> None:
         return
     written = date.date().isoformat() if len(number) == 8 else date.isoformat().replace("+00:00", "Z")
     msg = (
-        f"{_ACCEPTED}; {number} is a date without its separators, and a number: for the date write {written}, for "
-        f"the number {number}.0"
+        f"{_ACCEPTED}; {number} can be a date or a number: write {written} for the date, {number}.0 for "
+        "the number"
     )
     raise ValueError(msg)
 

@@ -1,4 +1,4 @@
-"""The options that say where an application's state stands in ZooKeeper: the source and `Acks` share them."""
+"""The options that locate an application's state in ZooKeeper; the source and `Acks` share them."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ __all__ = ["ZooKeeperOptions"]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ZooKeeperOptions:
-    """Whose state, and how to reach it. Times are in seconds; picklable and hashable."""
+    """An application's name and its ZooKeeper connection. Times are in seconds; picklable and hashable."""
 
     application_name: str = option(
         "applicationName",
         parsers.text,
         None,
-        "Required: names the state in ZooKeeper. Two queries under one name take over from each other.",
+        "Required. Names the state in ZooKeeper; a query that starts takes over from a running one of the same name.",
         "consumerGroup",
     )
     zookeeper_hosts: str = option(
-        "zookeeper.hosts", parsers.text, None, "Required: `host:port,host:port[/chroot]`."
+        "zookeeper.hosts", parsers.text, None, "Required. `host:port,host:port[/chroot]`."
     )
     zookeeper_root: str = option(
         "zookeeper.root",
         parsers.text,
         "/kinesis-trident",
-        "The node that everything is below.",
+        "The root node of all state.",
     )
     zookeeper_session_timeout: float = option(
         "zookeeper.sessionTimeout",
         parsers.timeout,
         "20s",
-        "How long an operation waits for ZooKeeper before the query stops; also the session's timeout.",
+        "How long an operation waits for ZooKeeper before the query fails; also the session timeout.",
     )
     zookeeper_tls_ca: str | None = option(
         "zookeeper.tls.ca",
         parsers.text,
         None,
-        "PEM file of the authorities to trust, and no others; switches TLS on.",
+        "PEM file of the only certificate authorities to trust; switches TLS on.",
     )
     zookeeper_tls_cert: str | None = option(
-        "zookeeper.tls.cert", parsers.text, None, "PEM file of the certificate to show; switches TLS on."
+        "zookeeper.tls.cert", parsers.text, None, "PEM file of the client certificate; switches TLS on."
     )
     zookeeper_tls_key: str | None = option(
         "zookeeper.tls.key",
         parsers.text,
         None,
-        "PEM file of that certificate's key, if it is not in the same.",
+        "PEM file of the client certificate's key, if it is in a separate file.",
     )
     zookeeper_tls_verify: bool = option(
         "zookeeper.tls.verify",
@@ -62,17 +62,17 @@ class ZooKeeperOptions:
         "zookeeper.tls.checkHostname",
         parsers.boolean,
         "true",
-        "The server's certificate must name the host as `zookeeper.hosts` does; `false` switches TLS on and accepts "
-        "another name.",
+        "Checks that the server's certificate names the host in `zookeeper.hosts`; `false` switches TLS on and skips "
+        "the check.",
     )
     zookeeper_sasl_username: str | None = option(
         "zookeeper.sasl.username",
         parsers.text,
         None,
-        "The name for a SASL login; only who logs in so has access to the nodes made.",
+        "The user name of the SASL login; only this user can access the created nodes.",
     )
     zookeeper_sasl_password: str | None = option(
-        "zookeeper.sasl.password", parsers.text, None, "The password for a SASL login.", secret=True
+        "zookeeper.sasl.password", parsers.text, None, "The password of the SASL login.", secret=True
     )
     zookeeper_sasl_mechanism: str = option(
         "zookeeper.sasl.mechanism", parsers.text, "DIGEST-MD5", "The mechanism of the SASL login."
@@ -81,7 +81,7 @@ class ZooKeeperOptions:
         "zookeeper.digest.password",
         parsers.text,
         None,
-        "`user:password`: log in with it, and give only that user access to the nodes made.",
+        "`user:password` to log in with; only this user can access the created nodes.",
         secret=True,
     )
 

@@ -1,4 +1,4 @@
-"""Removes what settled batches leave in ZooKeeper and in the spool, beside what Spark does next."""
+"""Removes the remains of settled batches from ZooKeeper and the spool, in the background."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["Purger"]
 log = logging.getLogger(__name__)
 
 _EVERY = 20
-"""Batches between two purges of what settling did not remove."""
+"""The number of batches between two purges of nodes that settling did not remove."""
 
 
 class Purger:
-    """Purges beside the run; nothing depends on it.
+    """Purges in the background; nothing depends on it.
 
     Args:
         store: of the source.
-        state: what is settled, and what of it is still needed.
+        state: knows what is settled and what of it is still needed.
         spool: of the source; None without.
         epoch: of this run.
-        executor: does the work, and is shut down at the end; a thread of its own if None.
+        executor: does the work, and is shut down at the end; None for a new thread.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Purger:
         self._executor = executor or ThreadPoolExecutor(1, thread_name_prefix="purge")
 
     def purge(self) -> None:
-        """Begin to remove what is settled: most batches are removed when they are settled, what is not has time."""
+        """Begin to remove settled batches; settling removes most of them itself, so the rest is not urgent."""
         state = self._state
         if state.untidy_upto > self._purged or state.settled >= self._purged + _EVERY:
             self._purged = state.settled
@@ -56,7 +56,7 @@ class Purger:
             self._executor.submit(self._remove, self._purged, left, state.turns_in_use)
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the purge in progress."""
         self._executor.shutdown(wait=True)
 
     def _remove(self, settled: int, left: Mapping[str, Sequence[Run]], keep: frozenset[int]) -> None:
@@ -65,5 +65,5 @@ class Purger:
             if self._spool is not None:
                 self._spool.clean(settled, left)
         except (CheckpointError, SpoolError) as error:
-            # A later one removes what this one did not.
-            log.warning("settled batches are not purged yet: %s", error)
+            # A later purge removes what this one did not.
+            log.warning("cannot purge settled batches now, trying again later: %s", error)

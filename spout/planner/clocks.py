@@ -1,4 +1,4 @@
-"""Times of the wall clock that do not step back, and what was due by one that has."""
+"""A wall clock that never steps back, and the repair of times set by a clock that was ahead."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["SteadyClock", "due_in_time"]
 
 
 class SteadyClock:
-    """Epoch milliseconds that never step back. Safe for several threads.
+    """Epoch milliseconds that never step back. Thread-safe.
 
-    Where the wall clock steps back, time goes on from its latest as the monotonic clock has it: what is due in a second
-    is due in a second.
+    If the wall clock steps back, time continues from its latest value at the pace of the monotonic clock: what is due
+    in a second stays due in a second.
 
     Args:
         wall: epoch seconds.
@@ -40,11 +40,10 @@ class SteadyClock:
 
 
 def due_in_time(inflight: InflightNode, now: int, longest_delay: int, timeout: int) -> InflightNode:
-    """What is in flight, with nothing due later than it can be by this clock. Pure; times are milliseconds.
+    """Return the records in flight with implausibly late times corrected. Pure; times are milliseconds.
 
-    Another process has set these times, by a clock that may have been ahead of `now` by hours. A retry that is due
-    later than the longest delay from now is due; an ack that is waited for longer than two timeouts (clocks differ)
-    is waited for one timeout.
+    Another process has set these times, by a clock that may have been hours ahead of `now`. A retry that is due later
+    than the longest delay from now becomes due; an ack with more than two timeouts left (clocks differ) gets one.
     """
     waiting = tuple(
         msgspec.structs.replace(run, due=now) if run.due > now + longest_delay else run

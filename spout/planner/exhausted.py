@@ -1,4 +1,4 @@
-"""Runs of records that failed too often: counted where they are dead-lettered, else the end of the query. Pure."""
+"""Counts exhausted runs of records in the dead letter, or stops the query for them. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from kinesis_trident.spout.options.redaction import shown
 from kinesis_trident.spout.options.source import Options
 from kinesis_trident.tracker.records import Run
 
-__all__ = ["added_up", "counted", "refuse_exhausted"]
+__all__ = ["merge_dead_letters", "add_dead_letters", "refuse_exhausted"]
 
 _LAST_LETTERS = 20
-"""Dead letters kept in ZooKeeper a shard, to look at; the records themselves are in the dead letter."""
+"""The number of dead letters per shard that ZooKeeper keeps for display; the dead letter has the records."""
 
 
-def counted(
+def add_dead_letters(
     before: DeadLettersNode | None, letters: Sequence[DeadLetterRecord], options: Options
 ) -> DeadLettersNode:
-    """What ZooKeeper says of a shard's dead letters after these more."""
+    """Return a shard's node of dead letters after more of them."""
     return DeadLettersNode(
         count=(before.count if before else 0) + sum(letter.count for letter in letters),
         target=shown(options.dead_letter or options.on_exhausted),
@@ -28,8 +28,8 @@ def counted(
     )
 
 
-def added_up(nodes: Sequence[DeadLettersNode]) -> DeadLettersNode:
-    """What ZooKeeper says of the dead letters of several shards together; there is at least one."""
+def merge_dead_letters(nodes: Sequence[DeadLettersNode]) -> DeadLettersNode:
+    """Merge the nodes of dead letters of several shards; there is at least one."""
     last = sorted((letter for node in nodes for letter in node.last), key=lambda letter: letter.time)
     return DeadLettersNode(
         count=sum(node.count for node in nodes), target=nodes[-1].target, last=tuple(last[-_LAST_LETTERS:])
@@ -37,7 +37,7 @@ def added_up(nodes: Sequence[DeadLettersNode]) -> DeadLettersNode:
 
 
 def refuse_exhausted(dead: Mapping[str, tuple[Run, ...]], layout: Layout, options: Options) -> None:
-    """With `onExhausted=fail` nothing goes on beyond an exhausted run; `dead` is by shard.
+    """Stop the query at an exhausted run with `onExhausted=fail`; `dead` is by shard.
 
     Raises:
         ExhaustedError: there is one.
@@ -50,8 +50,8 @@ def refuse_exhausted(dead: Mapping[str, tuple[Run, ...]], layout: Layout, option
         key = layout.key_of(shard)
         msg = (
             f"stream {key.stream!r}, shard {key.shard}, record {run.first or run.last}: failed {run.attempt} times "
-            f"(retryLimit {options.retry_limit}), last: {reason}. onExhausted=fail stops the query here: set "
-            "deadLetter, or onExhausted=skip, or mend the cause and put the record back with "
+            f"(retryLimit {options.retry_limit}), last: {reason}. onExhausted=fail stops the query. Set "
+            "deadLetter, or onExhausted=skip, or fix the cause and put the record back with "
             f"`kinesis-trident dead-letters {options.application_name} replay`"
         )
         raise ExhaustedError(msg)

@@ -1,4 +1,4 @@
-"""What moves a shard's nodes between two batches: acks, fails and replays of other processes, and time-outs."""
+"""Applies changes to shards between two batches: acks, fails and replays of other processes, and timeouts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Amender", "Tally", "take_in"]
 log = logging.getLogger(__name__)
 
 _REQUESTS_AT_A_TIME = 1_000
-"""Nodes of other processes that are taken in, and removed, in one multi: more would not fit."""
+"""The number of other processes' nodes that one multi applies and removes; more would not fit."""
 
 
 class Amender:
@@ -45,7 +45,7 @@ class Amender:
         max_retrying: `maxRetryingRecords`.
 
     Attributes:
-        tally: what was taken in so far.
+        tally: the counts of all requests so far.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Amender:
         for shard, asked in requests.asked.items():
             state = states.get(shard)
             if state is None or state.checkpoint is None:
-                log.warning("shard %s was never read: what was asked of its records is dropped", shard)
+                log.warning("shard %s was never read: the requests for its records are dropped", shard)
                 self._store.amend(shard, self._epoch, consumed=list(asked))
                 continue
             names = list(asked)
@@ -92,21 +92,17 @@ class Amender:
                 self.tally = self.tally.plus(tally)
 
     def _put_aside(self, path: str, why: str) -> None:
-        """Take a request that cannot be read out of the way: nobody but who made it can mend it."""
+        """Move an unreadable request away: only its author can repair it."""
         if path in self._ignored:
             return
         try:
             place = self._store.reject(path, self._epoch)
         except CorruptNodeError as error:
             self._ignored.add(path)
-            log.error(
-                "a request of another process cannot be read, and is left where it is: %s; %s", why, error
-            )
+            log.error("a request of another process cannot be read, and stays at %s; %s", why, error)
             return
         where = f"it is now at {place}" if place else f"it was removed: {self._store.layout.rejected} is full"
-        log.error(
-            "a request of another process cannot be read, and nothing was done of it: %s; %s", why, where
-        )
+        log.error("a request of another process cannot be read, and was not applied: %s; %s", why, where)
 
     def _tracker(self, shard: str, state: ShardState) -> InflightRecordTracker:
         with naming(self._store.layout.inflight_of(shard)):
@@ -139,11 +135,10 @@ class Amender:
 
 
 class Tally(NamedTuple):
-    """What became of the records that were acked and failed by name, and of those that were not, in records.
+    """The counts of records that were acked or failed by id, and of records that timed out.
 
-    `late`: acked while they waited for a retry, which they then do not get. `done`: acked or failed although they were
-    done, or had failed, before. `unknown`: beyond all that was ever read. `timed_out`: neither acked nor failed in
-    time.
+    `late`: acked while they waited for a retry, which is then cancelled. `done`: acked or failed although they were
+    done, or had failed, before. `unknown`: beyond the last record ever read. `timed_out`: not acked in time.
     """
 
     acked: int = 0
@@ -166,11 +161,10 @@ def take_in(
     rng: random.Random,
     timeout: int = 0,
 ) -> tuple[Tally, dict[str, str]]:
-    """Do what was asked, in order. `now` is in epoch milliseconds, `timeout` what a reset gives from now on.
+    """Apply requests in order. `now` is in epoch milliseconds; a reset makes a record wait for `timeout` again.
 
     Returns:
-        What became of the records; and of the requests whose positions cannot be read, by name, what is wrong. Of
-        those nothing was done.
+        The counts of records, and the errors of unreadable requests by name. Those were not applied.
     """
     tally = Tally()
     unreadable: dict[str, str] = {}
@@ -179,7 +173,7 @@ def take_in(
             refused = tracker.turns.replay([RecordPosition.parse(text) for text in node.records], now)
             if refused:
                 log.warning(
-                    "shard %s: no such records were delivered: %s", shard, ", ".join(map(str, refused))
+                    "shard %s: these records were not delivered: %s", shard, ", ".join(map(str, refused))
                 )
             continue
         try:

@@ -1,4 +1,4 @@
-"""What a batch that Spark has committed left in ZooKeeper: the pin of each of its turns, and its outcome."""
+"""Reads the pins and the outcome of a batch that Spark has committed from ZooKeeper."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Finished"]
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A finished batch; absent never means done.
+    """A finished batch; a missing node never means done.
 
     Attributes:
-        pins: of its turns, by shard; none at all where Spark has left the scan out.
+        pins: of its turns, by shard; empty if Spark has left the scan out.
         not_done: the outcome, by shard.
-        judged: whether there is an outcome.
+        judged: there is an outcome.
         pinned: the shards with a pin of any plan, to be removed.
     """
 
@@ -32,12 +32,12 @@ class Finished:
 
     @classmethod
     def of(cls, store: SourceStore, plan: Plan, epoch: int) -> Finished:
-        """Read it, and pin as empty the turns that nobody has pinned: a task that comes late then gives no rows.
+        """Read a batch, and pin its unpinned turns as empty, so that a late task yields no rows.
 
-        Where somebody has pinned a turn meanwhile, that pin holds.
+        If a task has pinned a turn in the meantime, that pin is valid.
 
         Raises:
-            OutcomeMissingError: its records were judged, and the outcome is not there; nothing was changed.
+            OutcomeMissingError: its records were judged, but the outcome is missing; nothing was changed.
             FencedError: a newer run has taken over.
         """
         found, acks = store.finished(plan.txid, plan.shards)
@@ -63,13 +63,13 @@ def _outcome_missing(store: SourceStore, plan: Plan) -> OutcomeMissingError:
     return OutcomeMissingError(
         f"Spark has committed txid {plan.txid}, whose records were judged ({layout.judging}), but "
         f"{layout.acks_of(plan.txid)} does not exist: ZooKeeper was restored from a copy made before the outcome was "
-        "published, or the batch function was not called for this batch. Which records failed is not known, and none "
-        "is taken for done"
+        "published, or the batch function was not called for this batch. Which records failed is unknown, so none "
+        "counts as done"
     )
 
 
 def empty_turn(plan: Plan, shard: str, epoch: int) -> Pin:
-    """The pin of a turn of which nothing was run: its position and its due retries stay for a later batch."""
+    """Return the pin of a turn that did not run: its position and due retries stay for a later batch."""
     at = plan.positions[shard]
     return Pin(
         txid=plan.txid,

@@ -1,8 +1,8 @@
-"""The failed records that an offset names, within bounds: Spark logs it with each batch, and shows it in its progress.
+"""Bounds the failed records that an offset names: Spark logs offsets with each batch, and shows them in its progress.
 
-Why they failed stands in ZooKeeper alone. What a batch takes up again is named exactly, as much of it as fits; the rest
-is due in the next plan. What waits besides matters only where ZooKeeper's data is lost: where it does not fit, it is
-the position from which a shard is then read again. Pure.
+Only ZooKeeper has the reasons of failures. An offset names the runs that a batch delivers again, as many as fit; the
+others are due in the next plan. Other waiting runs matter only if ZooKeeper's data is lost: if they do not fit, the
+offset has the position from which a shard is then read again. Pure.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ Key = TypeVar("Key", bound=Hashable)
 
 _KIB = 1024
 _NAME = 64
-"""Bytes of a shard's name, of all its kinds, and what is around it."""
+"""Bytes of a shard's entry: its name of any kind, and the JSON around it."""
 
 _MANY = 4_000
-"""So many runs do not fit, however well they pack."""
+"""The number of runs that never fits, however well they compress."""
 
 
 def due_bytes(shards: int) -> int:
-    """Bytes that a plan of so many shards has for what it takes up: some hundred runs a shard, at least."""
+    """Return the bytes for the runs that a plan of so many shards delivers again: some hundred runs a shard."""
     return min(max(16 * _KIB, shards * _KIB), 128 * _KIB)
 
 
 def waiting_bytes(shards: int) -> int:
-    """Bytes that a plan of so many shards has for what waits besides."""
+    """Return the bytes for the other waiting runs in a plan of so many shards."""
     return due_bytes(shards) // 2
 
 
 def lean(runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    """Runs (in shard order) without the reasons, and without what only tells their neighbours.
+    """Return runs (in shard order) without their reasons and neighbours.
 
-    Of the first one the record before it stays: there the safe checkpoint is.
+    The first run keeps the record before it, which is the safe checkpoint.
     """
     return tuple(
         msgspec.structs.replace(run, failures=(), prev=None if index and run.first else run.prev)
@@ -50,9 +50,9 @@ def lean(runs: tuple[Run, ...]) -> tuple[Run, ...]:
 
 
 def fitting(runs: Mapping[Key, tuple[Run, ...]], most: int, turn: int) -> dict[Key, tuple[Run, ...]]:
-    """The first runs of each list, lean, as many as fit into so many bytes together.
+    """Return the first runs of each list, lean, as many as fit into so many bytes together.
 
-    Where not even one of each fits, lists take turns: `turn` is another number each time.
+    If not even one of each fits, lists take turns by the number `turn`.
     """
     kept = {key: lean(some) for key, some in runs.items() if some}
     while (size := sum(map(_size, kept.values()))) > most and (len(kept) > 1 or _longest(kept) > 1):
@@ -68,7 +68,7 @@ def fitting(runs: Mapping[Key, tuple[Run, ...]], most: int, turn: int) -> dict[K
 
 
 def remembered(runs: Mapping[str, tuple[Run, ...]], most: int) -> dict[str, tuple[Run, ...]]:
-    """The lists, lean, of those shards that fit into so many bytes together: of as many shards as possible."""
+    """Return the lean lists of as many shards as fit into so many bytes together."""
     kept: dict[str, tuple[Run, ...]] = {}
     for shard, some in sorted(runs.items(), key=lambda item: len(item[1])):
         if len(some) > _MANY:
@@ -82,7 +82,7 @@ def remembered(runs: Mapping[str, tuple[Run, ...]], most: int) -> dict[str, tupl
 
 
 def with_failures(plan: Plan, exhausted: Mapping[str, tuple[Run, ...]]) -> Plan:
-    """A plan whose exhausted runs say why they failed, as those known of each shard do: for the dead letter."""
+    """Return a plan whose exhausted runs have the reasons of the known runs, for the dead letter."""
     dead = {}
     for shard, runs in plan.dead.items():
         known = {run.last: run.failures for run in exhausted.get(shard, ())}
@@ -93,7 +93,7 @@ def with_failures(plan: Plan, exhausted: Mapping[str, tuple[Run, ...]]) -> Plan:
 
 
 def beginning_of(run: Run) -> RecordPosition:
-    """The first position that can be a run's."""
+    """Return the first possible position of a run."""
     if run.first:
         return RecordPosition.parse(run.first)
     before = RecordPosition.parse(run.prev or "0")

@@ -1,4 +1,4 @@
-"""Going on from an offset alone, where ZooKeeper has lost its data or is older. Pure but for what it logs."""
+"""Recovers the state from an offset alone, if ZooKeeper has lost its data or is older. Pure, except for logs."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ log = logging.getLogger(__name__)
 def adopted_nodes(
     plan: Plan, states: Mapping[str, ShardState], settled: int
 ) -> dict[str, tuple[CheckpointNode, InflightNode | None]]:
-    """The nodes of each shard of an offset, stamped with `settled`: at least once from here.
+    """Return the nodes of each shard of an offset, stamped with `settled`; delivery is at least once from here.
 
-    Positions are those the offset's batch started from; what it would have retried and what waited is not done. Where
-    records waited for their acks, the first of them is where reading starts again.
+    Positions are those that the offset's batch started from; the runs that it would have retried and those that waited
+    are not done. If records waited for their acks, reading starts again at the first of them.
     """
     updates: dict[str, tuple[CheckpointNode, InflightNode | None]] = {}
     for shard, text in plan.positions.items():
         position, known = parse_position(text), states.get(shard)
         if known is not None and known.checkpoint is not None and is_beyond(known, position):
-            # What is done is never undone: reading would meet records that are counted already.
+            # Done records stay done: reading would deliver records that are counted already.
             log.error(
-                "shard %s: ZooKeeper stands at %s, Spark's offset at %s: nothing in between is read again",
+                "shard %s: ZooKeeper is at %s, Spark's offset at %s: no record in between is read again",
                 shard,
                 known.position,
                 position,
@@ -40,13 +40,13 @@ def adopted_nodes(
             updates[shard] = (kept, known.inflight)
             continue
         if shard in plan.resume and known is not None and known.checkpoint is not None:
-            # An older copy of ZooKeeper's data: it knows what was in flight at its position, and is read on from there.
+            # An older copy of ZooKeeper's data: it has the records in flight at its position; reading continues there.
             updates[shard] = (msgspec.structs.replace(known.checkpoint, txid=settled), known.inflight)
             continue
         if shard in plan.resume:
             log.error(
-                "shard %s: more was not done than Spark's offset holds: everything from %s on is READ AGAIN (at least "
-                "once), not from %s on",
+                "shard %s: Spark's offset does not name all unfinished records: everything from %s on is READ AGAIN "
+                "(at least once), not from %s on",
                 shard,
                 plan.resume[shard],
                 position,
@@ -75,7 +75,7 @@ def adopted_nodes(
 
 
 def _safe_below(position: Position, runs: Sequence[Run], known: ShardState | None) -> RecordPosition | None:
-    """The safe checkpoint of a shard that stands at `position` with these runs not done; never below a known one."""
+    """Return the safe checkpoint of a shard at `position` with these unfinished runs; never below a known one."""
     safe = position.record if isinstance(position, After | ShardEnd) else None
     if runs:
         first = min(runs, key=lambda run: run.last_position)
@@ -85,7 +85,7 @@ def _safe_below(position: Position, runs: Sequence[Run], known: ShardState | Non
 
 
 def is_beyond(known: ShardState, position: Position) -> bool:
-    """Whether a shard has been read, or done, beyond a position."""
+    """Tell whether a shard has been read, or done, beyond a position."""
     here = position.record if isinstance(position, After | ShardEnd) else None
     there = known.position.record if isinstance(known.position, After | ShardEnd) else None
     read = max((at for at in (there, known.safe) if at is not None), default=None)

@@ -1,4 +1,4 @@
-"""The offset that Spark logs is a plan; here it is read back strictly."""
+"""Converts plans to the offsets that Spark logs, and parses them strictly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["in_home", "offset_from_plan", "plan_from_offset"]
 
 
 def offset_from_plan(plan: Plan) -> dict[str, Any]:
-    """The plan as the JSON object that Spark logs; very many runs are packed."""
+    """Return the plan as the JSON object that Spark logs; very many runs are packed."""
     offset: dict[str, Any] = msgspec.to_builtins(packed(plan))
     return offset
 
@@ -30,8 +30,8 @@ def plan_from_offset(offset: dict[str, Any]) -> Plan:
     version = offset.get("v")
     if version not in (VERSION, PACKED_VERSION):
         msg = (
-            f"Spark's checkpoint holds an offset of version {version!r}, this release reads versions {VERSION} and "
-            f"{PACKED_VERSION}: use the release that wrote it, or start with a new checkpointLocation"
+            f"Spark's checkpoint has an offset of version {version!r}, but this release reads versions {VERSION} and "
+            f"{PACKED_VERSION}. Use the release that wrote it, or start with a new checkpointLocation"
         )
         raise OffsetError(msg)
     try:
@@ -39,12 +39,12 @@ def plan_from_offset(offset: dict[str, Any]) -> Plan:
         assert isinstance(plan, Plan)
         return plan
     except (msgspec.ValidationError, OrderError) as error:
-        msg = f"Spark's checkpoint holds an offset that is not ours ({error}): start with a new checkpointLocation"
+        msg = f"Spark's checkpoint has an offset of another source ({error}). Start with a new checkpointLocation"
         raise OffsetError(msg) from error
 
 
 def in_home(plan: Plan, layout: Layout) -> Plan:
-    """The plan with its shards named as in a home: one made while a stream was read alone has their ids only."""
+    """Return the plan with shard names of the home: a plan of a stream that was read alone has ids only."""
     if not layout.several or len(plan.streams) != 1:
         return plan
     ((stream, created),) = plan.streams.items()

@@ -1,4 +1,4 @@
-"""What one batch does: which shards are read, and which failed records come back with it. Pure."""
+"""Plans a batch: which shards it reads, and which failed records it delivers again. Pure."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ __all__ = [
 ]
 
 MAX_DUE_RUNS = 1000
-"""How many runs of one shard a plan takes up at most; what is left is due in the next plan."""
+"""The maximum of runs of one shard in a plan; the others are due in the next plan."""
 
 RUNS_A_SHARD = 65_536
-"""How many failed runs of one shard there may be, however `maxRetryingRecords` is set: 64 bytes each, 4 MiB in all.
+"""The maximum of failed runs of one shard, whatever `maxRetryingRecords` says: 64 bytes each, 4 MiB in total.
 
-It holds within one turn, too: of new records every second one can be a run of its own.
+It applies within one turn too: every second new record can be a separate run.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """What settling left behind for one shard: the two nodes, and where it starts when it has none yet.
+    """The settled state of one shard: its two nodes, and its start position if it has none yet.
 
-    `turns`: the positions of the rows of the batches that `inflight` names, by txid. `position`: where the next turn
-    starts.
+    `turns`: the positions of the rows of the batches that `inflight` names, by txid. `position`: the start of the next
+    turn.
     """
 
     start: Position
@@ -56,50 +56,50 @@ class ShardState:
     position: Position = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Asked for several times a plan, of very many shards.
+        # Used several times per plan, for very many shards.
         at = parse_position(self.checkpoint.position) if self.checkpoint else self.start
         object.__setattr__(self, "position", at)
 
     @property
     def begun(self) -> bool:
-        """Whether anything was read; else the checkpoint, if there is one, only notes that there was nothing."""
+        """Tell whether the shard was read; otherwise a checkpoint only records that the shard was seen empty."""
         node = self.checkpoint
         return node is not None and (node.txid > 0 or node.checkpoint is not None)
 
     @property
     def safe(self) -> RecordPosition | None:
-        """The safe checkpoint: everything up to this record is done; None before the first."""
+        """Return the safe checkpoint: everything up to this record is done; None before the first."""
         node = self.checkpoint
         return RecordPosition(int(node.checkpoint), node.sub) if node and node.checkpoint else None
 
     @property
     def waiting(self) -> tuple[Run, ...]:
-        """The failed runs that come back."""
+        """Return the failed runs that wait for a retry."""
         return self.inflight.waiting if self.inflight else ()
 
     @property
     def dead(self) -> tuple[Run, ...]:
-        """The runs that go to the dead letter."""
+        """Return the runs that go to the dead letter."""
         return self.inflight.dead if self.inflight else ()
 
     @property
     def pending(self) -> tuple[PendingRun, ...]:
-        """The records that nobody has acked yet."""
+        """Return the records that are not acked yet."""
         return self.inflight.pending if self.inflight else ()
 
     @property
     def unacked(self) -> int:
-        """How many records nobody has acked yet."""
+        """Return the number of records that are not acked yet."""
         return sum(run.count for run in self.pending)
 
     @property
     def held(self) -> int:
-        """How many records are read and not done."""
+        """Return the number of records that are read and not done."""
         return self.unacked + sum(run.count for run in _all(self))
 
     @property
     def resume(self) -> RecordPosition | None:
-        """The first record that nobody has acked yet; None when there is none."""
+        """Return the first record that is not acked yet; None if there is none."""
         return min(
             (
                 position_of(self.turns[run.txid][run.open[0]])
@@ -111,12 +111,12 @@ class ShardState:
 
     @property
     def blocked(self) -> str:
-        """Why the shard reads nothing new, or the empty string."""
+        """Return why the shard reads nothing new, or the empty string."""
         return self.inflight.blocked if self.inflight else ""
 
 
 def starting_plan(txid: int, streams: Mapping[str, int], states: Mapping[str, ShardState]) -> Plan:
-    """The offset before the first batch of a Spark checkpoint: positions and what is not done, no work."""
+    """Return the offset before the first batch of a Spark checkpoint: positions and unfinished runs, no work."""
     plan = Plan(
         txid=txid,
         plan="",
@@ -140,13 +140,13 @@ def make_plan(
     max_turn: int = 0,
     deaggregate: bool | None = None,
 ) -> Plan | None:
-    """The plan of the next batch, or None when there is nothing to do.
+    """Return the plan of the next batch, or None if there is nothing to do.
 
     `plan` is the random mark of this plan; `read` names the shards that have new records to read; `now` is in epoch
     milliseconds; `max_records` bounds the new records of all shards together, `max_bytes` their payload,
     `max_inflight`
-    the records of a shard that are read and not done. `max_turn`: the new records of a shard that its turn reads
-    anyhow at most. `deaggregate`: whether aggregates are split.
+    the records of a shard that are read and not done. `max_turn`: the maximum of new records in any
+    turn. `deaggregate`: whether aggregates are split.
     """
     ordered = sorted(states.items())
     due = {(shard, False): some for shard, state in ordered if (some := _due(state, now))}
@@ -157,7 +157,7 @@ def make_plan(
         for kind in (False, True)
     )
     wanted = sorted(shard for shard in read if not states[shard].blocked)
-    # Every second record can fail, and be a run of its own.
+    # Every second record can fail and be a separate run.
     room = {
         shard: fit
         for shard in wanted
@@ -189,9 +189,9 @@ def make_plan(
 
 
 def waiting_besides(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
-    """The plan with what waits besides: for a later batch, all runs that it does not take up, and for acks.
+    """Return the plan with the other waiting runs: those for a later batch, and those that wait for acks.
 
-    Where these are too many to be named, `resume` is the first record of the shard that is not done.
+    If they are too many to name, `resume` is the first unfinished record of the shard.
     """
     left = {}
     for shard, state in states.items():
@@ -221,9 +221,9 @@ def still_due(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
 
 
 def per_shard_limit(shards: list[str], most: int | None, txid: int) -> tuple[int | None, list[str]]:
-    """Share out so many records, or bytes: (how many a shard, the shards that are read).
+    """Divide so many records, or bytes: (the share of a shard, the shards that are read).
 
-    With fewer than shards some shards take turns, by txid, so that none is left out for ever.
+    If there are fewer records than shards, the shards take turns by txid, so that none starves.
     """
     if most is None or not shards:
         return None, shards

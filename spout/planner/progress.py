@@ -1,4 +1,4 @@
-"""What the query's progress shows of a source: lag, in-flight, retrying and dead-lettered records. Pure."""
+"""Builds a source's part of the query's progress: lag, in-flight, retrying and dead-lettered records. Pure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from kinesis_trident.spout.planner.state import SourceState
 __all__ = ["progress_of"]
 
 _LAST = 5
-"""Losses that the progress spells out."""
+"""The number of losses that the progress describes."""
 
 _SHARDS = 100
-"""Shards that the progress names: those in which most waits, then those that lag most. It is an event of Spark's."""
+"""The number of shards that the progress names: those with most waiting records, then those with most lag."""
 
 
 def progress_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict[str, Any]:
-    """The report as JSON values: for all shards together, and for each by name. Times are in milliseconds.
+    """Return the report as JSON values, for all shards together and for each by name. Times are in milliseconds.
 
-    `looks`: the last look at each shard; `now`: in epoch milliseconds by the clock of who looked.
+    `looks`: the last look at each shard; `now`: in epoch milliseconds by the clock of the looks.
     """
-    letters, losses = state.dead_letters, state.losses.said
+    letters, losses = state.dead_letters, state.losses.texts
     several = len(state.streams.created) > 1
 
     def name_of(shard: str) -> str:
@@ -66,7 +66,7 @@ def progress_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict
 def _foremost(
     states: Mapping[str, ShardState], lags: Mapping[str, int | None]
 ) -> list[tuple[str, ShardState]]:
-    """The shards to be named, by name."""
+    """Return the shards to name, by name."""
     if len(states) <= _SHARDS:
         return sorted(states.items())
     ranked = sorted(states, key=lambda shard: (-states[shard].held, -(lags[shard] or 0), shard))
@@ -74,9 +74,9 @@ def _foremost(
 
 
 def _lag(state: ShardState, look: Look | None, now: int) -> int | None:
-    """How long the oldest unread record of a shard has been there; after a turn, what that turn left behind it.
+    """Return the age of the oldest unread record of a shard; after a turn, the lag that the turn reported.
 
-    None where that is not known: nothing was read or looked at yet, or the last turn is long ago.
+    None if unknown: the shard was not read or looked at yet, or the last turn was long ago.
     """
     if look is not None and look.position == state.position:
         if look.arrival is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
-from kinesis_trident.spout.data_loss import Losses, recreated
+from kinesis_trident.spout.data_loss import DataLossLog, recreated
 from kinesis_trident.spout.errors import StreamChangedError
 from kinesis_trident.spout.planner.offsets import in_home
 from kinesis_trident.spout.planner.streams import Streams
@@ -26,7 +26,7 @@ class RecreatedStreams:
     """
 
     def __init__(
-        self, layout: Layout, streams: Streams, known: Mapping[str, int], losses: Losses, *, fail: bool
+        self, layout: Layout, streams: Streams, known: Mapping[str, int], losses: DataLossLog, *, fail: bool
     ) -> None:
         self._layout = layout
         self._streams = streams
@@ -88,4 +88,4 @@ class RecreatedStreams:
                 f"{whose} is of a stream that is no more: {what}"
             )
             raise StreamChangedError(msg)
-        self._losses.lost(what, f"{stream}@{created}")
+        self._losses.report(what, f"{stream}@{created}")

@@ -55,7 +55,7 @@ from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
 from kinesis_trident.spout.planner.shards.tips import LOOK_PERIOD_MS
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.streams import Streams, describe_streams
-from kinesis_trident.spout.planner.takeover import Tenure, fenced_first
+from kinesis_trident.spout.planner.takeover import TakeoverWatch, fenced_first
 
 __all__ = ["SourceRun"]
 
@@ -144,7 +144,7 @@ class SourceRun:
         self._recreated = RecreatedStreams(
             layout, streams, known, self._state.losses, fail=options.fail_on_data_loss
         )
-        self._tenure = Tenure(
+        self._tenure = TakeoverWatch(
             self._store,
             client,
             self._epoch,

@@ -1,7 +1,7 @@
-"""What a finished batch means for one shard: the checkpoint moves, what failed is queued. Pure.
+"""Settles one shard of a finished batch: moves its checkpoint and queues its failed records. Pure.
 
 Settling happens when Spark asks for the next offset, which it does only after it has committed the batch. It takes
-the plan, the turn's pin and the outcome, and gives the shard's two nodes.
+the plan, the turn's pin and the outcome, and returns the shard's two nodes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ __all__ = ["Explicit", "SettledShard", "inflight_of", "settle_shard", "tracker_o
 
 @dataclass(frozen=True, slots=True)
 class Explicit:
-    """How long records that were read with `ackMode=explicit` wait for their acks, in milliseconds.
+    """The time that records read with `ackMode=explicit` wait for their acks, in milliseconds.
 
-    `max_inflight`: how many records of a shard may be read and not done; None for no bound, with `ackMode=batch`.
+    `max_inflight`: the maximum of unfinished records of a shard; None for no limit, with `ackMode=batch`.
     """
 
     timeout: int
@@ -70,12 +70,12 @@ def settle_shard(
 ) -> SettledShard:
     """Settle one shard of a batch.
 
-    `state` is the shard before the batch; `source` is how its message ids begin, `shard` its name in the plan; `pin`
-    is None where nothing ran (an empty turn: position and due retries stay); `not_done` is the outcome; `now` is in
-    epoch milliseconds. With `explicit`, what is not in the outcome waits for its ack.
+    `state` is the shard before the batch; `source` is the prefix of its message ids, `shard` its name in the plan;
+    `pin` is None if nothing ran (an empty turn: position and due retries stay); `not_done` is the outcome; `now` is in
+    epoch milliseconds. With `explicit`, records without an outcome wait for their acks.
 
     Raises:
-        ValueError: the outcome names records that the turn did not hold.
+        ValueError: the outcome names records that the turn did not deliver.
     """
     before = state.checkpoint
     done = pin is not None and not not_done and _nothing_in_flight(state, plan, shard, pin, explicit)
@@ -98,7 +98,7 @@ def settle_shard(
             # What a replay no longer found cannot come again.
             tracker.explicit.fail_given(given.txid, not_done, now, rng)
         elif pin.last is not None:
-            # What a replay no longer found was delivered once, and the outcome may name it.
+            # Records that a replay no longer found were delivered once, and the outcome may name them.
             count = max(pin.fresh + pin.lost, 1)
             tracker.turns.delivered(RecordPosition.parse(pin.last), count, fresh_failed, now, rng)
     return SettledShard(
@@ -113,7 +113,7 @@ def settle_shard(
 def _nothing_in_flight(
     state: ShardState, plan: Plan, shard: str, pin: Pin, explicit: Explicit | None
 ) -> bool:
-    """Whether a turn with nothing failed leaves nothing to be tracked: most do, and shards may be very many."""
+    """Tell whether a turn without failures leaves nothing to track: most do, and shards may be very many."""
     return (
         not (state.waiting or state.dead or state.pending)
         and shard not in plan.retries
@@ -125,7 +125,7 @@ def _nothing_in_flight(
 def _checkpoint_after(
     plan: Plan, shard: str, pin: Pin | None, before: CheckpointNode | None, done: RecordPosition | None
 ) -> CheckpointNode:
-    """The node of a shard after a batch, `done` its safe checkpoint."""
+    """Return the node of a shard after a batch; `done` is its safe checkpoint."""
     looked = pin if pin is not None and plan.reads(shard) and _saw_something(pin) else before
     return CheckpointNode(
         checkpoint=str(done.sequence) if done else None,
@@ -142,20 +142,20 @@ def _checkpoint_after(
 def inflight_of(
     tracker: InflightRecordTracker, txid: int, max_retrying: int, explicit: Explicit | None
 ) -> InflightNode:
-    """What is not done, as it is stored, and whether the shard may read on."""
+    """Return the unfinished records as they are stored, and whether the shard may read on."""
     blocked = ""
     max_retrying = min(max_retrying, RUNS_A_SHARD)
     if tracker.retrying >= max_retrying:
         blocked = (
-            f"{tracker.retrying} failed runs of records wait for a retry, the bound maxRetryingRecords is "
+            f"{tracker.retrying} failed runs of records wait for a retry, and maxRetryingRecords is "
             f"{max_retrying}: the shard reads nothing new until some are done"
         )
     elif explicit is not None and explicit.max_inflight is not None and tracker.held >= explicit.max_inflight:
         blocked = (
-            f"{tracker.held} records are read and not done, the bound maxInflightRecords is "
+            f"{tracker.held} records are read and not done, and maxInflightRecords is "
             f"{explicit.max_inflight}: the shard reads nothing new until some are acked"
         )
-    # What is exhausted is about to be written where somebody reads it.
+    # Exhausted runs are about to be written for people to read.
     few = FewReasons("shard")
     dead, waiting = few.of(tracker.dead), few.of(tracker.waiting)
     return InflightNode(
@@ -184,7 +184,7 @@ def tracker_of(state: ShardState, policy: RetryPolicy) -> InflightRecordTracker:
 
 @dataclass(slots=True)
 class _Given:
-    """The rows of a turn on their way into the tracker: `row` is the next one."""
+    """Adds the rows of a turn to the tracker; `row` is the next one."""
 
     txid: int
     keys: Keys
@@ -193,14 +193,14 @@ class _Given:
 
     @classmethod
     def of(cls, txid: int, pin: Pin, explicit: Explicit | None, now: int) -> _Given | None:
-        """None where records are done with their batch: what counts is the `ackMode` that they were read with."""
+        """None if records are done with their batch: the `ackMode` that they were read with decides."""
         if explicit is None or not pin.positions:
             return None
         return cls(txid, unpack(*pin.positions), now + explicit.timeout)
 
 
 def _saw_something(pin: Pin) -> bool:
-    """Whether a turn learned where the shard's tip is: one that was throttled at once did not."""
+    """Tell whether a turn has found the shard's tip: one that was throttled at once has not."""
     return pin.seen is not None or pin.last is not None or pin.end != pin.start or pin.closed
 
 
@@ -214,10 +214,10 @@ def _settle_due(
     now: int,
     rng: random.Random,
 ) -> tuple[list[NotDone], list[tuple[Run, int, RecordPosition]]]:
-    """Settle the runs taken up again.
+    """Settle the runs delivered again.
 
-    Returns what is left of the outcome, which belongs to the new records, and of each run that was dead-lettered how
-    many records up to where.
+    Returns the rest of the outcome, which belongs to the new records, and for each dead-lettered run the number of its
+    records and the last one.
     """
     buried = []
     through = RecordPosition.parse(pin.through) if pin.through else None

@@ -1,4 +1,4 @@
-"""What the planning process knows of each shard, loaded from ZooKeeper and moved on by settling."""
+"""The planning process's state of each shard, loaded from ZooKeeper and advanced by settling."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardsNode,
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.data_loss import Losses, deleted, gone_before, replayed_without
+from kinesis_trident.spout.data_loss import DataLossLog, deleted, gone_before, replayed_without
 from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.planner.clocks import due_in_time
-from kinesis_trident.spout.planner.exhausted import counted
+from kinesis_trident.spout.planner.exhausted import add_dead_letters
 from kinesis_trident.spout.planner.external_requests import Amender, Tally
 from kinesis_trident.spout.planner.finished_batch import Finished
 from kinesis_trident.spout.planner.offset_recovery import adopted_nodes, is_beyond
@@ -39,11 +39,11 @@ from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
 __all__ = ["SourceState"]
 
 _FEW_SHARDS = 500
-"""Up to here a plan is one node, and what a settled batch leaves is removed in the multi that settles it."""
+"""The size up to which a plan is one node, and the multi that settles a batch removes its remains too."""
 
 
 class SourceState:
-    """The shards of a source: lineage, positions, what is in flight, and the newest settled txid.
+    """The shards of a source: lineage, positions, records in flight, and the newest settled txid.
 
     Every write goes through the store under this run's epoch. Shards of a stream that is not read any more are kept
     as they are: a batch of theirs may still have to be settled, and the stream may be read again.
@@ -77,7 +77,7 @@ class SourceState:
         self.settled_plan = ""
         self.untidy_upto = 0
         self.ended = 0
-        self.losses = Losses(options.fail_on_data_loss)
+        self.losses = DataLossLog(options.fail_on_data_loss)
         self._forgetting = Forgetting(store, epoch)
         self._keeper = LineageKeeper(options, store, streams, epoch, self.losses)
         self.shards: dict[str, ShardState] = {}
@@ -88,7 +88,7 @@ class SourceState:
         self._amender = Amender(store, epoch, self._policy, rng, self._explicit, options.max_retrying_records)
 
     def load(self) -> None:
-        """Read everything from ZooKeeper; the very first time, list the shards and settle where they start."""
+        """Read everything from ZooKeeper; the very first time, list the shards and store where they start."""
         settled = self._store.settled()
         if settled is not None:
             self.settled, self.settled_plan = settled.txid, settled.plan
@@ -110,27 +110,27 @@ class SourceState:
 
     @property
     def lineage(self) -> Lineage:
-        """All shards and where they came from."""
+        """Return all shards with their parents."""
         return self._keeper.lineage
 
     def describe_streams(self) -> None:
-        """Learn what has changed of the streams, as `Streams.describe_again`."""
+        """Describe the streams again, as `Streams.describe_again`."""
         self.streams.describe_again(self._stood)
 
     def _stood(self, stream: str) -> dict[str, str]:
-        """Where the shards of a stream stand, by id."""
+        """Return the positions of a stream's shards by id."""
         keys = {shard: self.key_of(shard) for shard in self.active}
         return {
             key.shard: str(self.shards[shard].position) for shard, key in keys.items() if key.stream == stream
         }
 
     def list_shards(self, *, everything: bool) -> None:
-        """Ask for the shards again; new ones join. Only of `everything` is told what retention removed: it goes.
+        """List the shards again and add new ones. Only a full listing (`everything`) shows which ones were removed.
 
-        No batch is in hand: none of them is about to be settled.
+        No batch may be unsettled.
 
         Raises:
-            DataLossError: with `failOnDataLoss`, a shard went that was not read to its end.
+            DataLossError: with `failOnDataLoss`, a shard was removed that was not read to its end.
         """
         if everything:
             self._keeper.list_all(self.shards)
@@ -146,7 +146,7 @@ class SourceState:
             self.dead_letters = self._forgetting.forget({*self.lineage, *self.shards}, self.dead_letters)
 
     def check_retention(self) -> None:
-        """See that no shard's position has fallen out of the stream.
+        """Check that no shard's position has fallen out of the stream.
 
         Raises:
             DataLossError: with `failOnDataLoss`, records may have expired before they were read.
@@ -154,9 +154,9 @@ class SourceState:
         self._keeper.check_retention(self.shards)
 
     def seen_at_tip(self, looks: Mapping[str, Look]) -> None:
-        """Note that idle shards were seen to hold nothing more; in ZooKeeper only now and then.
+        """Record that idle shards were seen at their tips; in ZooKeeper only now and then.
 
-        Otherwise a shard that is idle for longer than the retention would look as if its records had expired unread.
+        Otherwise a shard that is idle for longer than the retention would look as if unread records had expired.
         """
         for shard, state in self._tips.note(self.shards, looks, self.lineage):
             self.shards[shard] = state
@@ -172,12 +172,12 @@ class SourceState:
             self.shards[shard] = state
 
     def settle(self, plan: Plan, now: int) -> None:
-        """Settle a batch that Spark has committed: move checkpoints, queue what failed, in ZooKeeper first.
+        """Settle a batch that Spark has committed: move checkpoints and queue failed records, in ZooKeeper first.
 
-        Shards that carry the batch's stamp were moved on by an earlier settling that a crash has cut short.
+        Shards with the batch's stamp were settled before a crash interrupted the earlier settling.
 
         Raises:
-            OutcomeMissingError: its records were judged, and the outcome is not there; nothing was changed.
+            OutcomeMissingError: its records were judged, but the outcome is missing; nothing was changed.
         """
         finished = Finished.of(self._store, plan, self._epoch)
         pins, not_done = finished.pins, finished.not_done
@@ -186,7 +186,7 @@ class SourceState:
             before = self._of(plan, shard)
             if before.checkpoint is not None and before.checkpoint.txid >= plan.txid:
                 continue
-            # An outcome, a pin and what is in flight name records that only together can be right.
+            # An outcome, a pin and the records in flight must agree with each other.
             with naming(self._layout.pin_of(plan.txid, shard)):
                 done[shard] = settle_shard(
                     before,
@@ -209,17 +209,17 @@ class SourceState:
                     if info is not None
                     else deleted(key.stream, {key.shard: pin.start})
                 )
-                self.losses.noted(what, f"{shard} {pin.start}")
+                self.losses.record(what, f"{shard} {pin.start}")
             elif pin.lost:
-                self.losses.noted(replayed_without(key, pin), f"{shard} txid {plan.txid}")
+                self.losses.record(replayed_without(key, pin), f"{shard} txid {plan.txid}")
         ended = [shard for shard, pin in pins.items() if pin.closed]
         lineage = drained(self.lineage, ended)
         letters = {
-            shard: counted(self.dead_letters.get(shard), result.dead_lettered, self._options)
+            shard: add_dead_letters(self.dead_letters.get(shard), result.dead_lettered, self._options)
             for shard, result in done.items()
             if result.dead_lettered
         }
-        # A plan or an outcome of many nodes is left to a purge; and pins that know where records in flight are, stay.
+        # A purge removes plans and outcomes of many nodes; pins with positions of records in flight stay.
         known = plan.txid in self.turns_in_use or any(plan.txid in result.turns for result in done.values())
         small = not (plan.retries or plan.dead or not_done or known) and len(plan.positions) < _FEW_SHARDS
         self._store.settle(
@@ -243,7 +243,7 @@ class SourceState:
             self.untidy_upto = plan.txid
 
     def _of(self, plan: Plan, shard: str) -> ShardState:
-        """A shard of a plan; retention may have removed it from the listing since it was planned."""
+        """Return a shard of a plan; retention may have removed it from the listing since the planning."""
         return self.shards.get(shard) or ShardState(parse_position(plan.positions[shard]))
 
     def still_due(self, plan: Plan) -> Plan:
@@ -254,16 +254,16 @@ class SourceState:
         return still_due(plan, {shard: self.shards[shard] for shard in taken_up & self.shards.keys()})
 
     def stands_further(self, plan: Plan) -> bool:
-        """Whether ZooKeeper has a shard read beyond where a plan starts: its batch can no longer be settled."""
+        """Tell whether ZooKeeper has a shard beyond the start of a plan, whose batch can then not be settled."""
         return any(
             shard in self.shards and is_beyond(self.shards[shard], parse_position(text))
             for shard, text in plan.positions.items()
         )
 
     def adopt(self, plan: Plan, settled: int) -> None:
-        """Go on from an offset alone, because ZooKeeper lost its data: at least once from here.
+        """Continue from an offset alone, because ZooKeeper lost its data; delivery is at least once from here.
 
-        Positions are those the offset's batch started from; what it would have retried and what waited is not done.
+        Positions are those that the offset's batch started from; its retries and the waiting runs are not done.
         """
         updates = adopted_nodes(plan, self.shards, settled)
         mark = plan.plan if settled == plan.txid else ""
@@ -275,10 +275,10 @@ class SourceState:
         self.load()
 
     def _positions(self, shard: str, txids: Sequence[int]) -> dict[int, Keys]:
-        """The positions of the rows of settled batches, from their pins.
+        """Read the positions of the rows of settled batches from their pins.
 
         Raises:
-            StateMissingError: a pin is gone.
+            StateMissingError: a pin is missing.
         """
         found = {txid: self._store.get_pin(txid, shard) for txid in txids}
         for txid, pin in found.items():
@@ -286,7 +286,7 @@ class SourceState:
                 layout = self._store.layout
                 msg = (
                     f"{layout.pin_of(txid, shard)} does not exist, but {layout.inflight_of(shard)} names records of "
-                    "that batch which nobody has acked yet: only it knows their positions. Nothing was changed. "
+                    "that batch that are not acked yet, and only the pin has their positions. Nothing was changed. "
                     "Restore the node from a backup"
                 )
                 raise StateMissingError(msg)
@@ -297,7 +297,7 @@ class SourceState:
         return known
 
     def positions(self) -> dict[str, Position]:
-        """Where each shard that may be read for new records now stands."""
+        """Return the position of each shard that may be read for new records now."""
         return {
             shard: self.shards[shard].position
             for shard in readable(self.lineage, self._options.shard_ordering)
@@ -305,17 +305,17 @@ class SourceState:
         }
 
     def is_closed(self, shard: str) -> bool:
-        """Whether a shard was listed as closed: no new records come, and its end is where an answer says so."""
+        """Tell whether a shard was listed as closed: it gets no new records, and an answer shows its end."""
         node = self.lineage.get(shard)
         return node is not None and node.state != "open"
 
     def key_of(self, shard: str) -> ShardKey:
-        """Which shard of which stream a name stands for."""
+        """Return the shard and stream of a name."""
         return self._layout.key_of(shard)
 
     @property
     def active(self) -> Mapping[str, ShardState]:
-        """The shards of the streams that are read now."""
+        """Return the shards of the streams that are read now."""
         if not self._parked:
             return self.shards
         return {shard: state for shard, state in self.shards.items() if shard not in self._parked}
@@ -327,22 +327,22 @@ class SourceState:
 
     @property
     def waiting(self) -> list[Run]:
-        """All runs that wait for a retry."""
+        """Return all runs that wait for a retry."""
         return [run for state in self.active.values() for run in state.waiting]
 
     @property
     def unacked(self) -> int:
-        """How many records nobody has acked yet."""
+        """Return the number of records that are not acked yet."""
         return sum(state.unacked for state in self.active.values())
 
     @property
     def next_timeout(self) -> int | None:
-        """When the first record times out that nobody has acked yet; None when there is none."""
+        """Return the time at which the first unacked record times out; None if there is none."""
         return min((run.due for state in self.active.values() for run in state.pending), default=None)
 
     @property
     def dues(self) -> list[int]:
-        """When something is due of what is in flight: a retry, or the time of a record that nobody has acked yet."""
+        """Return the time at which the next retry, or the timeout of an unacked record, is due."""
         states = self.active.values()
         acks = [run.due for state in states for run in state.pending]
         return [run.due for state in states for run in state.waiting] + acks
@@ -354,10 +354,10 @@ class SourceState:
 
     @property
     def turns_in_use(self) -> frozenset[int]:
-        """The settled batches whose pins know the positions of what is in flight."""
+        """Return the settled batches whose pins have positions of records in flight."""
         return frozenset(txid for state in self.shards.values() for txid in state.turns)
 
     @property
     def dead(self) -> Mapping[str, tuple[Run, ...]]:
-        """The exhausted runs, by shard."""
+        """Return the exhausted runs by shard."""
         return {shard: state.dead for shard, state in self.active.items() if state.dead}

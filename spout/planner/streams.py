@@ -1,4 +1,4 @@
-"""The streams of one source: what identifies them, and their shards by the names that plans and nodes use."""
+"""The streams of one source: their identities, and their shards by the names that plans and nodes use."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from kinesis_trident.tracker.records import RecordPosition
 __all__ = ["Streams", "describe_streams", "still_there"]
 
 _SERVER_SECOND_MS = 1_000
-"""The server tells its time to the second, rounded down."""
+"""Milliseconds: the server reports its time in seconds, rounded down."""
 
 
 def describe_streams(kinesis: Kinesis, names: Iterable[str]) -> dict[str, StreamInfo]:
     """Describe streams, by name.
 
     Raises:
-        KinesisError: one of them is not there, or cannot be described.
+        KinesisError: one of them does not exist, or cannot be described.
     """
     return {name: kinesis.describe(name) for name in names}
 
@@ -53,33 +53,33 @@ class Streams:
 
     @property
     def infos(self) -> Mapping[str, StreamInfo]:
-        """The streams as they were last described, by name."""
+        """Return the last descriptions of the streams by name."""
         return self._infos
 
     @property
     def created(self) -> dict[str, int]:
-        """When each was created, in epoch milliseconds: what identifies it besides its name."""
+        """Return each stream's creation time in epoch milliseconds, which with its name identifies it."""
         return {name: info.created for name, info in self._infos.items()}
 
     @property
     def by_now(self) -> int:
-        """A time in epoch milliseconds by which all that was there at their describing had arrived."""
+        """Return a time in epoch milliseconds by which all records at the time of description had arrived."""
         return max((info.server_time for info in self._infos.values()), default=0) + _SERVER_SECOND_MS
 
     def info_of(self, shard: str) -> StreamInfo | None:
-        """The stream of a shard, None where it is not read now, or was deleted and created again."""
+        """Return the stream of a shard; None if it is not read now, or was recreated."""
         key = self._layout.key_of(shard)
         info = self._infos.get(key.stream)
         return info if info is not None and info.created == key.created else None
 
     def is_recreated(self, shard: str) -> bool:
-        """Whether a shard belongs to a stream that was deleted, and whose name now is that of another one."""
+        """Tell whether a shard belongs to a deleted stream whose name another stream has now."""
         key = self._layout.key_of(shard)
         info = self._infos.get(key.stream)
         return info is not None and info.created != key.created
 
     def describe_again(self, stood: Callable[[str], Mapping[str, str]]) -> None:
-        """Learn what has changed: the retention, and the time; `stood` tells where the shards of a stream stand.
+        """Update retention and time; `stood` returns the positions of a stream's shards.
 
         Raises:
             StreamRecreatedError: a stream was deleted and created again.
@@ -92,18 +92,18 @@ class Streams:
             self._infos[name] = found
 
     def still_there(self, records: Mapping[str, RecordPosition]) -> dict[str, bool | None]:
-        """Whether shards, by name, still hold these records, as `spout.planner.streams.still_there`."""
+        """Tell whether shards, by name, still have these records, as `spout.planner.streams.still_there`."""
         keys = {self._layout.key_of(shard): shard for shard in records}
         found = still_there(self._kinesis, {key: records[shard] for key, shard in keys.items()})
         return {keys[key]: there for key, there in found.items()}
 
     def list_new_shards(self, stream: str, known: Iterable[str]) -> list[Shard]:
-        """The shards of a stream that were made after all those known, under their names; perhaps others besides."""
+        """Return the shards of a stream created after all known ones, by name; possibly others too."""
         newest = max((self._layout.key_of(shard).shard for shard in known), default=None)
         return self.list_shards(stream, None if newest is None else AfterShard(newest))
 
     def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
-        """The shards of a stream within retention, under their names, as `Kinesis.list_shards`."""
+        """Return the shards of a stream within retention, by name, as `Kinesis.list_shards`."""
         created = self._infos[stream].created
 
         def named(shard: str) -> str:
@@ -116,16 +116,16 @@ class Streams:
 
 
 _STEPS = 4
-"""Calls to one shard, of the five a second that it allows."""
+"""Calls to one shard, out of the five that it allows per second."""
 
 _SIDE_BY_SIDE = 32
 
 
 def still_there(kinesis: Kinesis, records: Mapping[ShardKey, RecordPosition]) -> dict[ShardKey, bool | None]:
-    """Whether each shard still holds its record; None where that cannot be known now.
+    """Tell whether each shard still has its record; None if that is not known now.
 
     Raises:
-        KinesisError: what is not passing, as that a position is not of this stream.
+        KinesisError: a permanent error, such as a position of another stream.
     """
     if not records:
         return {}
@@ -147,6 +147,6 @@ def _is_there(kinesis: Kinesis, key: ShardKey, record: RecordPosition) -> bool |
     except (IteratorExpiredError, ThrottledError, Unavailable):
         return None
     except (ShardMissingError, StreamMissingError):
-        # What became of the shard, the next listing tells.
+        # The next listing shows what happened to the shard.
         return None
     return None

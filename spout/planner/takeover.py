@@ -1,4 +1,4 @@
-"""A run's hold on its epoch: it is lost to a newer run, and given up when a stop was asked for."""
+"""Detects that a newer run has taken over, or that a stop was requested."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from kinesis_trident.checkpoint.errors import CheckpointError, FencedError, ZooK
 from kinesis_trident.checkpoint.model.nodes import StopNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 
-__all__ = ["Tenure", "fenced_first"]
+__all__ = ["TakeoverWatch", "fenced_first"]
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
 def fenced_first(store: SourceStore, epoch: int) -> Iterator[None]:
-    """What a run does with the state in ZooKeeper: whatever fails once a newer run has taken over, that is the reason.
+    """Replace any error of a run's work on the state by `FencedError` if a newer run has taken over.
 
-    Half of what the run has read may be the newer run's by then, and would be taken for lost or damaged data.
+    The run may have read a mixture of both runs' state, which would look like lost or damaged data.
 
     Raises:
         FencedError: a newer run has taken over.
@@ -36,25 +36,25 @@ def fenced_first(store: SourceStore, epoch: int) -> Iterator[None]:
         except FencedError as fenced:
             raise fenced from error
         except CheckpointError as trouble:
-            log.warning("cannot see whether a newer run has taken over: %s", trouble)
+            log.warning("cannot check whether a newer run has taken over: %s", trouble)
         raise
 
 
-class Tenure:
-    """Watches for a newer run and for a request to stop, from kazoo's threads, beside the calls of Spark's.
+class TakeoverWatch:
+    """Watches for a newer run and for a request to stop, in kazoo's threads, during Spark's calls.
 
     Args:
         store: of the run; its client is the run's.
         client: a started KazooClient.
         epoch: of the run.
-        wake: set when the run must look up from waiting.
+        wake: set to wake the waiting run.
         close: ends the run's session with ZooKeeper.
-        reconnect: gives another started KazooClient, for the note that a run leaves whose session is over.
+        reconnect: returns another started KazooClient, for the note of a run whose session has ended.
         on_replaced: called, in another thread, when a newer run took over after a stop was asked for.
 
     Attributes:
-        replaced: a newer run has shown itself.
-        stop_asked: the run is asked to plan nothing more.
+        replaced: a newer run was seen.
+        stop_asked: the run was asked to plan nothing more.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Tenure:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """A call of Spark's: the run is busy, and a newer run that shows itself ends it with an error.
+        """Mark a call by Spark: the run is busy, and the appearance of a newer run ends it with an error.
 
         Raises:
             FencedError: a newer run has taken over.
@@ -105,12 +105,12 @@ class Tenure:
                 self._report(lambda: self._store.report_fenced(self._epoch))
                 self._close()
                 raise
-        # A newer run that showed itself during a call, perhaps the last one: nothing else would end the session.
+        # A newer run appeared during a call, possibly the last one: nothing else would end the session.
         if self.replaced:
             self._leave()
 
     def raise_if_replaced(self) -> None:
-        """Raises `FencedError` where a newer run has shown itself and has taken over."""
+        """Raise `FencedError` if a newer run has appeared and taken over."""
         if self.replaced:
             self._store.check_epoch(self._epoch)
 
@@ -127,17 +127,17 @@ class Tenure:
             self._ends_when_replaced = True
             self._wake.set()
         elif self._ends_when_replaced:
-            # In a thread of its own, because this one is kazoo's.
+            # In a separate thread, because this one is kazoo's.
             self._client.handler.spawn(self._on_stop_withdrawn)
 
     def _on_stop_withdrawn(self) -> None:
-        """Forget a request that was withdrawn before the epoch moved: a later takeover is none of its doing."""
+        """Forget a request that was withdrawn before the epoch moved: it does not cause a later takeover."""
         with suppress(CheckpointError):
             self._store.check_epoch(self._epoch)
             self._ends_when_replaced = self.stop_asked
 
     def _leave(self) -> None:
-        """Give the session up at once if Spark is not in a call; a later call gets the error."""
+        """Close the session at once if Spark is not in a call; a later call raises the error."""
         if self._busy.acquire(blocking=False):
             try:
                 if self._closed_for is None:
@@ -155,7 +155,7 @@ class Tenure:
             log.warning("cannot leave a note of the takeover: %s", trouble)
 
     def _note_takeover(self) -> None:
-        """Leave the note that a run still in use had to stop, through a connection of its own."""
+        """Write the note that a run in use had to stop, through a separate connection."""
         client = self._reconnect()
         try:
             SourceStore(client, self._store.layout).report_fenced(self._epoch)

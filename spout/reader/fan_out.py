@@ -1,8 +1,8 @@
-"""Event after event of one shard by a subscription (enhanced fan-out): begun, renewed, every record once, in order.
+"""Reads one shard by subscriptions (enhanced fan-out) and renews them; every record once, in order.
 
 "Develop enhanced fan-out consumers" and SubscribeToShard in the Amazon Kinesis Data Streams documentation: a
-subscription lasts 5 minutes and is renewed from the last continuation; a shard gives a consumer one at a time, and a
-new one only 5 seconds after the last.
+subscription lasts 5 minutes and is renewed from the last continuation; a consumer has one subscription to a shard at a
+time, and a new one only 5 seconds after the last.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from kinesis_trident.tracker.records import RecordPosition
 __all__ = ["RESUBSCRIBE_SECONDS", "Subscriber", "Subscription", "SubscriptionPager"]
 
 RESUBSCRIBE_SECONDS = 5.0
-"""How long after a subscription began the same consumer gets no other one to the shard."""
+"""Seconds after the start of a subscription during which the consumer gets no other one to the shard."""
 
 _IN_USE_PATIENCE = 15.0
-"""Seconds of waiting for a subscription that somebody else holds before the turn ends."""
+"""Seconds to wait for a subscription that another reader holds before the turn ends."""
 
 _IN_USE_PERIOD = 1.0
-"""A consumer may make one SubscribeToShard call a second to a shard."""
+"""Seconds between calls: a consumer may call SubscribeToShard once a second for a shard."""
 
 _SILENCE = 30.0
 """Seconds without an event, not even an empty one, after which a subscription is dead."""
 
 
 class Subscription(Protocol):
-    """The events of one subscription; of no more use after an error."""
+    """The events of one subscription; unusable after an error."""
 
     def next(self, seconds: float) -> Page | None:
-        """The next event, waited for at most so long (then Unavailable is raised); None when it has ended in order."""
+        """Wait for the next event, at most `seconds` (else raise Unavailable); None when it has ended normally."""
         ...
 
     def close(self) -> None:
@@ -50,7 +50,7 @@ class Subscription(Protocol):
 
 
 class Subscriber(Protocol):
-    """Where subscriptions come from."""
+    """Creates subscriptions."""
 
     def subscribe(self, consumer: str, shard: str, position: str) -> Subscription:
         """Subscribe a consumer (its ARN) to a shard from a position in the text form of `spout.positions`."""
@@ -60,8 +60,8 @@ class Subscriber(Protocol):
 class SubscriptionPager(ShardPager):
     """Reads one shard forward by SubscribeToShard.
 
-    It is closed at the end of each turn. To keep it for the next one would need the same worker process, which Spark
-    does not promise, and what waits in the socket meanwhile says nothing about the shard's tip by then.
+    The subscription is closed at the end of each turn. Keeping it would need the same worker process, which Spark does
+    not guarantee, and events that wait in the socket say nothing about the shard's current tip.
 
     Args:
         subscriber: the calls.
@@ -98,7 +98,7 @@ class SubscriptionPager(ShardPager):
     def next(self, limit: int, patience: float = math.inf) -> pa.RecordBatch | None:
         """See `ShardPager.next`: the next event, whatever its size.
 
-        A subscription that has ended is renewed where it ended; that another one is waited for counts as a throttle.
+        A subscription that has ended is renewed where it ended; waiting for another reader's one counts as a throttle.
         """
         part = self._next_part()
         if part is not None:
@@ -106,22 +106,22 @@ class SubscriptionPager(ShardPager):
         deadline = self._clock() + patience
         try:
             page = self._next_page(deadline)
-            # An event that cannot be taken comes again with the next subscription.
+            # An event that cannot be processed arrives again with the next subscription.
             records = None if page is None else self._take(page)
         except (ThrottledError, Unavailable) as error:
             self._give_up()
             if self._clock() >= deadline:
                 return None
-            raise self._said(error) from error
+            raise self._located(error) from error
         except KinesisError as error:
             self.close()
-            raise self._said(error) from error
+            raise self._located(error) from error
         if records is not None:
             self._failures = 0
         return records
 
     def close(self) -> None:
-        """End the subscription, if there is one; reading on begins another."""
+        """End the subscription, if there is one; the next read begins another."""
         self._rest = None
         if self._subscription is not None:
             self._subscription.close()
@@ -144,7 +144,7 @@ class SubscriptionPager(ShardPager):
             self.close()
 
     def _subscribe(self, deadline: float) -> Subscription | None:
-        """A new subscription; None when it would come after the deadline."""
+        """Begin a subscription; None if that is not possible before the deadline."""
         given_up = self._clock() + _IN_USE_PATIENCE
         while True:
             wait = max(0.0, self._free - self._clock())
@@ -161,7 +161,7 @@ class SubscriptionPager(ShardPager):
 
     @property
     def _resume(self) -> Position:
-        """Where a subscription goes on: the continuation also counts what had no records."""
+        """Return the position of the next subscription: the continuation also covers empty events."""
         if self.page is not None and self.page.next_iterator is not None:
             return After(RecordPosition(int(self.page.next_iterator)))
         return self.position

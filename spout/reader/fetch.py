@@ -1,4 +1,4 @@
-"""One shard's turn in a batch: new records within bounds, a turn read again, due retries. No Spark, no ZooKeeper."""
+"""Reads one shard for a turn: new records within bounds, a turn again, due retries. No Spark, no ZooKeeper."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.fan_out import Subscriber, SubscriptionPager
 from kinesis_trident.spout.reader.polling import Pager, ShardPager
-from kinesis_trident.spout.reader.turn import Bounds, Held, Turn, cut
+from kinesis_trident.spout.reader.turn import Bounds, Turn, TurnBuffer, cut
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 __all__ = ["Bounds", "DueTurn", "FanOut", "ShardFetcher", "Turn", "cut"]
 
 _PATIENCE = 60.0
-"""Seconds without an answer after which a shard that must be read is given up."""
+"""Seconds without an answer after which reading a required shard fails."""
 
 _END_PATIENCE = 10.0
-"""Seconds for which a turn without records follows empty answers that tell neither of the tip nor of the end."""
+"""Seconds that a turn without records continues through empty answers that indicate neither tip nor end."""
 
 _SAFETY_MS = 5 * 60 * 1000
-"""How far an idle AT_TIMESTAMP position stays behind the clock: arrival times are approximate, and clocks differ."""
+"""Milliseconds that an idle AT_TIMESTAMP position stays behind: arrival times are approximate, and clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class DueTurn:
-    """What was found of due retries.
+    """The records found for due retries.
 
     Attributes:
-        segments: one list of batches for each run that was reached; runs not reached are not there.
-        served: how many records of each of these were found; of the last one perhaps not yet all.
-        missing: the runs that were read to their end and lack records: those have left the stream.
-        through: everything up to here was looked at, in the ranges that were read; None when nothing was.
+        segments: one list of batches for each run that was reached.
+        served: the number of records found for each of these; possibly incomplete for the last one.
+        missing: the runs that were read to their end and lack records that have left the stream.
+        through: the ranges were read up to here; None if nothing was read.
     """
 
     segments: list[list[pa.RecordBatch]]
@@ -59,7 +59,7 @@ class DueTurn:
 
 @dataclass(frozen=True, slots=True)
 class FanOut:
-    """Where new records are pushed from: a consumer's ARN, and who subscribes it."""
+    """A consumer's ARN and its subscriber, which push new records."""
 
     subscriber: Subscriber
     consumer: str
@@ -68,8 +68,8 @@ class FanOut:
 class ShardFetcher:
     """Reads one shard for one task.
 
-    New records are polled, or pushed where there is a `fan_out`. What was read before is always polled: its positions
-    are known, so the rows are the same, and it does not take the one subscription from who reads on.
+    New records are polled, or pushed if there is a `fan_out`. Records to read again are always polled: their positions
+    are known, so the rows are the same, and the one subscription stays free for the reader of new records.
 
     Args:
         kinesis: the calls.
@@ -77,9 +77,9 @@ class ShardFetcher:
         shard: its id.
         options: `maxRecordsPerFetch`, `deaggregate`, and the limits of a shard.
         closed: the shard was listed as closed.
-        fan_out: where new records are pushed from, None to poll for them.
-        limiter: what the shard allows to who polls; by default one that all turns of this process share.
-        wall: epoch milliseconds, for a server that does not tell the time.
+        fan_out: the source of pushed records, None to poll.
+        limiter: the limits of polling; by default all turns of this process share one.
+        wall: epoch milliseconds, for a server that does not report the time.
     """
 
     def __init__(
@@ -108,13 +108,13 @@ class ShardFetcher:
     def fetch_new(self, position: Position, bounds: Bounds) -> Turn:
         """Read from `position` until a bound, the tip, or the shard's end.
 
-        The first answer is waited for. Empty answers behind the tip are walked through, whatever time it takes: a
-        turn that stopped among them would start over at the same place. A closed shard is followed to its end: "0
-        behind" is no tip there. Throttling ends the turn with what it
-        holds; so does a fault that does not pass within the time bound, if anything is held.
+        This waits for the first answer. It continues through empty answers behind the tip, however long that takes: a
+        turn that stopped among them would start at the same position again. It reads a closed shard to its end: there
+        "0 behind" is no tip. Throttling ends the turn with the records read so far; so does a fault that outlasts the
+        time bound, if there are any records.
 
         Raises:
-            Unavailable: nothing is held, and nothing was answered for a minute.
+            Unavailable: no records were read, and no answer arrived for a minute.
             KinesisError: naming stream, shard and position.
         """
         if isinstance(position, ShardEnd):
@@ -123,7 +123,7 @@ class ShardFetcher:
             return self._turn(pager, position, bounds)
 
     def _turn(self, pager: ShardPager, position: Position, bounds: Bounds) -> Turn:
-        held = Held(bounds)
+        held = TurnBuffer(bounds)
         deadline = self._clock() + bounds.seconds
         given_up = self._clock() + max(bounds.seconds, _END_PATIENCE)
         seen = None
@@ -143,20 +143,20 @@ class ShardFetcher:
         end = _end(pager, position, seen)
         return held.turn(end, closed=pager.drained, behind_ms=behind, seen=None if pager.drained else seen)
 
-    def _behind(self, page: Page, held: Held) -> int:
-        """The lag after a page; where no answer tells it, the age of the last record, which is no less."""
+    def _behind(self, page: Page, held: TurnBuffer) -> int:
+        """Return the lag after a page; if no answer reports it, the age of the last record, which is an upper bound."""
         if page.behind_ms is not None or not held.batches:
             return page.behind_ms or 0
         return max(1, (page.server_time or self._wall()) - arrival_at(held.batches[-1], -1))
 
     def fetch_until(self, position: Position, last: RecordPosition) -> Turn:
-        """Read exactly the records from `position` up to `last`, which is included, whatever it takes.
+        """Read exactly the records from `position` up to and including `last`, without bounds.
 
-        Records that have left the stream are not there: `count` tells.
+        Records that have left the stream are missing, which `count` shows.
 
         Raises:
             DeaggregateChangedError: `last` was read under the other value of `deaggregate`.
-            ThrottledError, Unavailable: nothing was answered for a minute.
+            ThrottledError, Unavailable: no answer for a minute.
             KinesisError: naming stream, shard and position.
         """
         if not self._deaggregate:
@@ -167,20 +167,20 @@ class ShardFetcher:
         while not self._is_finished(pager, last, given_up):
             batches.append(self._next(pager, self._limit))
             check_whole(batches[-1], [last], self._where)
-        held = Held(batches=through(batches, last))
+        held = TurnBuffer(batches=through(batches, last))
         return held.turn(After(last))
 
     def fetch_due(self, runs: Sequence[Run], ranges: int, max_bytes: int | None) -> DueTurn:
-        """Read due runs (sorted, disjoint) again, gathered into at most `ranges` ranges.
+        """Read due runs (sorted, disjoint) again, collected into at most `ranges` ranges.
 
-        A range is read until its last record, or until `max_bytes` of payload were read, whole answers at a time and
-        at least one with a record of its own; then, or when throttled, the rest waits for another turn. With
-        `max_bytes` None all of it is read, whatever it takes.
+        A range is read to its last record, or until `max_bytes` of payload were read, in whole answers and at least one
+        with a record of the range; then, or when throttled, the rest waits for another turn. With `max_bytes` None
+        everything is read.
 
         Raises:
             DeaggregateChangedError: a run was read under the other value of `deaggregate`.
-            ThrottledError: with `max_bytes` None, and nothing was answered for a minute.
-            Unavailable: nothing was answered for a minute.
+            ThrottledError: with `max_bytes` None, no answer for a minute.
+            Unavailable: no answer for a minute.
             KinesisError: naming stream, shard and position.
         """
         if not self._deaggregate:
@@ -194,16 +194,16 @@ class ShardFetcher:
         return DueTurn(picker.segments, tuple(picker.served), picker.missing, picker.through)
 
     def _read_range(self, picker: Picker, group: Sequence[Run], max_bytes: int | None) -> bool:
-        """Offer a range's records to the picker; whether it was read to its end."""
+        """Offer a range's records to the picker; tell whether the range was read to its end."""
         pager = self._pager(start_of(group[0]))
         last = group[-1].last_position
         count = size = 0
         given_up = self._clock() + _PATIENCE
         while not self._is_finished(pager, last, given_up):
-            # Where it begins behind an aggregate's end, that comes first, however large, and is none of its records.
+            # If it begins after the end of an aggregate, that comes first, however large, with none of its records.
             if max_bytes is not None and size >= max_bytes and count:
                 return False
-            # One run says itself how many records there are to read, at most.
+            # A single run bounds the number of records to read.
             asked = min(self._limit, max(1, _span(group[0]) - count)) if len(group) == 1 else self._limit
             try:
                 records = self._next(pager, asked, throttled=max_bytes is None)
@@ -212,14 +212,14 @@ class ShardFetcher:
                     raise
                 return False
             check_whole(records, [run.last_position for run in group], self._where)
-            # What is beyond belongs to another range, which reads it itself.
+            # Later records belong to another range, which reads them itself.
             picker.offer(records.slice(0, count_through(records, last)))
             count += records.num_rows
             size += pager.page.size if pager.page else 0
         return True
 
     def _source(self, position: Position) -> ShardPager:
-        """Where new records come from."""
+        """Return the pager for new records."""
         if self._fan_out is None:
             return self._pager(position)
         return SubscriptionPager(
@@ -250,10 +250,10 @@ class ShardFetcher:
         return f"stream {self._stream!r}, shard {self._shard}"
 
     def _is_finished(self, pager: ShardPager, last: RecordPosition, given_up: float) -> bool:
-        """Whether everything up to `last` was read, or there is nothing more to read.
+        """Tell whether everything up to `last` was read, or nothing more can be read.
 
         Raises:
-            Unavailable: by `given_up` no answer has told.
+            Unavailable: no answer before `given_up` showed it.
         """
         if isinstance(pager.position, After) and pager.position.record >= last:
             return True
@@ -265,22 +265,22 @@ class ShardFetcher:
         if not pager.undecided or self._clock() < given_up:
             return False
         if page.behind_ms == 0:
-            # A closed shard, at a server that never ends one.
+            # A closed shard of a server that never ends one.
             return True
         msg = (
-            f"{self._where}, position {pager.position}: the answers are empty, and without MillisBehindLatest, so "
-            "nothing tells whether more follows; check that the endpoint is one of Kinesis"
+            f"{self._where}, position {pager.position}: the answers are empty and lack MillisBehindLatest, so "
+            "the end of the shard is unknown. Check that the endpoint is a Kinesis endpoint"
         )
         raise Unavailable(msg)
 
     def _next_or_end(self, pager: ShardPager, limit: int, deadline: float | None) -> pa.RecordBatch | None:
-        """The next page for a turn, or None where it ends; without a deadline nothing is held yet."""
+        """Return the next page of a turn, or None if it ends; without a deadline, no record was read yet."""
         given_up = self._clock() + _PATIENCE
         while deadline is None or self._clock() <= deadline:
             try:
                 return pager.next(limit, math.inf if deadline is None else deadline - self._clock())
             except ThrottledError:
-                # Nothing held but some empty pages: to end here would lose the walk through them.
+                # Only empty pages so far: ending here would lose the way through them.
                 if deadline is not None or pager.page is None or self._clock() >= given_up:
                     return None
             except Unavailable:
@@ -289,7 +289,7 @@ class ShardFetcher:
         return None
 
     def _next(self, pager: Pager, limit: int, *, throttled: bool = True) -> pa.RecordBatch:
-        """The next page; faults, and with `throttled` throttles, are waited out for a minute."""
+        """Return the next page; retry faults, and with `throttled` throttles, for a minute."""
         given_up = self._clock() + _PATIENCE
         while True:
             try:
@@ -302,15 +302,15 @@ class ShardFetcher:
                 return records
 
 
-def _cut_short(held: Held, page: Page, records: pa.RecordBatch) -> Turn:
-    """The turn of a page that did not fit: the rest is read again by the next one."""
+def _cut_short(held: TurnBuffer, page: Page, records: pa.RecordBatch) -> Turn:
+    """Return the turn after a page that did not fit: the next turn reads the rest again."""
     last = held.batches[-1]
     lag = max(1, arrival_at(records, -1) - arrival_at(last, -1))
     return held.turn(After(position_at(last, -1)), behind_ms=(page.behind_ms or 0) + lag)
 
 
 def _end(pager: ShardPager, start: Position, seen: int | None) -> Position:
-    """Where the next turn starts."""
+    """Return the position at which the next turn starts."""
     if pager.drained:
         return ShardEnd(pager.position.record if isinstance(pager.position, After) else None)
     if isinstance(pager.position, AtTimestamp) and isinstance(start, AtTimestamp) and seen is not None:
@@ -319,7 +319,7 @@ def _end(pager: ShardPager, start: Position, seen: int | None) -> Position:
 
 
 def _span(run: Run) -> int:
-    """How many records of Kinesis hold a run, at most."""
+    """Return the maximum number of Kinesis records that contain a run."""
     start = run.first or run.prev
     inside = start is not None and RecordPosition.parse(start).sequence == run.last_position.sequence
     return 1 if inside else run.count

@@ -1,10 +1,10 @@
-"""Whether the stream of a turn was deleted, or created again, between its planning and its reading."""
+"""Detects streams and shards that disappeared between the planning and the reading of a turn."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from kinesis_trident.spout.data_loss import Losses, another_stream, deleted, recreated
+from kinesis_trident.spout.data_loss import DataLossLog, another_stream, deleted, recreated
 from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
     IteratorExpiredError,
@@ -24,21 +24,21 @@ from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
 from kinesis_trident.spout.positions import AtTimestamp, TrimHorizon, parse_position
 from kinesis_trident.spout.reader.fetch import Turn
 
-__all__ = ["GoneShard", "Recreation", "is_gone"]
+__all__ = ["EmptyShard", "Recreation", "is_gone"]
 
 _OTHER_CAUSES = (AccessDeniedError, IteratorExpiredError, ThrottledError, Unavailable)
-"""Refusals that have nothing to do with which stream is there."""
+"""Errors that are unrelated to the stream's identity."""
 
 
 class Recreation:
-    """Compares when the streams of one partition were created with what its plan says.
+    """Compares the creation times of the streams of one partition with its plan.
 
     Args:
         partition: of the task.
-        kinesis: describes.
+        kinesis: describes the streams.
 
     Attributes:
-        said: what is lost with a stream, by the shards of this task that were to be read from it.
+        said: descriptions of the lost streams, by the shards of this task that were to be read.
     """
 
     def __init__(self, partition: TurnsPartition, kinesis: Kinesis) -> None:
@@ -49,27 +49,27 @@ class Recreation:
         self.said: dict[str, str] = {}
 
     def explains(self, error: KinesisError, turn: ShardTurn) -> bool:
-        """Whether a read was refused because the stream is another one by now, or none.
+        """Tell whether a read was refused because the stream was recreated or deleted.
 
         Raises:
-            StreamRecreatedError: it is another one, with `failOnDataLoss`.
-            DataLossError: it was deleted, with `failOnDataLoss`.
-            KinesisError: it cannot be described.
+            StreamRecreatedError: with `failOnDataLoss`, the stream was recreated.
+            DataLossError: with `failOnDataLoss`, the stream was deleted.
+            KinesisError: the stream cannot be described.
         """
         return not isinstance(error, _OTHER_CAUSES) and self._is_another(turn)
 
     def shows(self, read: Turn, turn: ShardTurn) -> bool:
-        """Whether what was read is of another stream: from where it starts, any stream can be read.
+        """Tell whether the records are from another stream: the start position is valid in any stream.
 
         Raises:
-            StreamRecreatedError: it is, with `failOnDataLoss`.
+            StreamRecreatedError: with `failOnDataLoss`, they are.
         """
         if not read.count or not isinstance(parse_position(turn.start), TrimHorizon | AtTimestamp):
             return False
         try:
             return self._is_another(turn)
         except (ThrottledError, Unavailable):
-            # Who plans asks again within seconds, and says it then.
+            # The planner checks again within seconds, and reports it then.
             return False
 
     def _is_another(self, turn: ShardTurn) -> bool:
@@ -79,7 +79,7 @@ class Recreation:
                 self._created[key.stream] = self._kinesis.describe(key.stream).created
             except StreamMissingError:
                 what = deleted(key.stream, {key.shard: turn.start})
-                Losses(self._fail).lost(what, turn.shard)
+                DataLossLog(self._fail).report(what, turn.shard)
                 self.said[turn.shard] = what
                 return True
         created = self._created[key.stream]
@@ -93,23 +93,23 @@ class Recreation:
 
 
 def is_gone(kinesis: Kinesis, stream: str, shard: str, error: KinesisError) -> bool:
-    """Whether a read was refused because the shard is no longer there, though its stream is.
+    """Tell whether a read was refused because the shard no longer exists in an existing stream.
 
-    Kinesis answers ResourceNotFoundException for both, and only the text tells them apart: so the listing decides.
+    Kinesis answers ResourceNotFoundException for both, and only its text differs: so the listing decides.
 
     Raises:
-        KinesisError: the stream is not there either, or cannot be listed.
+        KinesisError: the stream does not exist either, or cannot be listed.
     """
     if not isinstance(error, ShardMissingError | StreamMissingError):
         return False
     return all(listed.id != shard for listed in kinesis.list_shards(stream))
 
 
-class GoneShard:
-    """What is left of such a shard, read as any other: an end without records.
+class EmptyShard:
+    """Stands for a missing shard: it has ended and has no records.
 
     Args:
-        kinesis: answers everything that is not about the shard.
+        kinesis: answers all calls that do not read the shard.
     """
 
     def __init__(self, kinesis: Kinesis) -> None:
@@ -124,11 +124,11 @@ class GoneShard:
         return self._kinesis.list_shards(stream, since)
 
     def iterator(self, stream: str, shard: str, position: str) -> str:
-        """An iterator whose first answer is the end."""
+        """Return an iterator whose first answer is the end."""
         return f"{stream}/{shard}/{position}"
 
     def get_records(self, iterator: str, limit: int) -> Page:
-        """No records, and no next iterator."""
+        """Return a page without records and without a next iterator."""
         return Page(pa.RecordBatch.from_pylist([], schema=PAGE_SCHEMA), None, 0, 0, closed=True)
 
     def put_records(self, stream: str, records: list[tuple[bytes, str]]) -> None:

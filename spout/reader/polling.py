@@ -1,4 +1,4 @@
-"""Page after page of one shard from a position on: iterators made, renewed and paced; every record once, in order."""
+"""Reads the pages of one shard from a position: creates, renews and paces iterators; every record once, in order."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from kinesis_trident.spout.positions import After, Position
 __all__ = ["Pager", "ShardPager"]
 
 _PART = 8 * 2**20
-"""Bytes of user records, as rows, after which the other aggregates of a page wait until those are taken."""
+"""Bytes of user records, as rows, after which the other aggregates of a page wait until these are read."""
 
-# One page at a time: what it takes on the way is more than what comes of it. By process, as a lock inherited over a
-# fork may be held by a thread that is not there.
+# One page at a time: decoding takes more memory than the result. By process, because a thread that does not exist
+# after a fork may hold an inherited lock.
 _opening: dict[int, threading.Lock] = {}
 
 _RENEWALS = 3
-"""Fresh iterators that may expire in a row before the shard is left alone for a while."""
+"""New iterators that may expire in a row before the turn stops reading the shard."""
 
 
 class ShardPager(ABC):
-    """What reads one shard forward, polled or pushed.
+    """Reads one shard forward, by polling or by subscription.
 
     Args:
         stream: its name.
         shard: its id.
         position: where to start.
-        closing: whether the shard is closed.
-        deaggregate: whether aggregates are split into their user records, else given as they are.
+        closing: knows whether the shard is closed.
+        deaggregate: splits aggregates into their user records; otherwise they are returned unchanged.
 
     Attributes:
-        position: where the next record is: after the last one given, else where the reading started.
-        page: the last answer, or the part of it that was given last; None before the first.
+        position: after the last returned record, or the start position.
+        page: the last answer, or its last returned part; None before the first.
         drained: the shard is closed and read to its end.
     """
 
@@ -67,12 +67,12 @@ class ShardPager(ABC):
 
     @property
     def at_tip(self) -> bool:
-        """Whether the last answer says that nothing was behind it; a closed shard has an end, not a tip."""
+        """Tell whether the last answer reached the tip; a closed shard has an end, not a tip."""
         return self.page is not None and self.page.behind_ms == 0 and not self._closing.known
 
     @property
     def undecided(self) -> bool:
-        """Whether the last answer is empty and tells neither of more, nor of the tip, nor of the end."""
+        """Tell whether the last answer is empty and indicates neither more records, nor the tip, nor the end."""
         return (
             self.page is not None
             and self.page.records.num_rows == 0
@@ -81,10 +81,10 @@ class ShardPager(ABC):
 
     @abstractmethod
     def next(self, limit: int, patience: float = math.inf) -> pa.RecordBatch | None:
-        """The records of the next page, perhaps none; None when that needs more than `patience` seconds.
+        """Return the records of the next page, possibly none; None if that takes more than `patience` seconds.
 
         Raises:
-            ThrottledError, Unavailable: the page may be asked for again.
+            ThrottledError, Unavailable: the page can be requested again.
             KinesisError: naming stream, shard and position.
         """
 
@@ -93,17 +93,17 @@ class ShardPager(ABC):
         return
 
     def _take(self, page: Page) -> pa.RecordBatch:
-        """The records of a page that are not before the position, which moves behind them.
+        """Return the records of a page from the position on, and move the position behind them.
 
-        Aggregates may hold much more than their page: they are opened in parts.
+        Aggregates may be much larger than their page: they are split in parts.
 
         Raises:
-            KinesisError: nothing tells whether this is the shard's end. Nothing has changed: take the page again.
+            KinesisError: it is unknown whether this is the shard's end. Nothing has changed: take the page again.
         """
         return self._give(page, self._closing.is_end(page))
 
     def _next_part(self) -> pa.RecordBatch | None:
-        """The next part of a page that is given in parts, None where there is none."""
+        """Return the next part of a page that is returned in parts, None if there is none."""
         return self._give(*self._rest) if self._rest is not None else None
 
     def _give(self, page: Page, ended: bool) -> pa.RecordBatch:
@@ -114,7 +114,7 @@ class ShardPager(ABC):
                 records, taken = first_deaggregated(records, _PART)
             if taken < page.records.num_rows:
                 self._rest = replace(page, records=page.records.slice(taken)), ended
-                # More of it follows, and a reading that breaks off goes on at the position.
+                # More of it follows; a read that is interrupted continues at the position.
                 part, lag = page.records.slice(0, taken), max(1, page.behind_ms or 0)
                 page, ended = replace(page, records=part, next_iterator=None, behind_ms=lag), False
             page = replace(page, size=payload_size(page.records))
@@ -124,8 +124,8 @@ class ShardPager(ABC):
             self.position = After(position_at(records, -1))
         return records
 
-    def _said(self, error: KinesisError) -> KinesisError:
-        """The error, naming stream, shard and position."""
+    def _located(self, error: KinesisError) -> KinesisError:
+        """Return the error with stream, shard and position in its text."""
         return type(error)(f"stream {self._stream!r}, shard {self._shard}, position {self.position}: {error}")
 
 
@@ -135,7 +135,7 @@ class Pager(ShardPager):
     Args:
         kinesis: the calls.
         stream, shard, position, deaggregate: see `ShardPager`.
-        limiter: what the shard allows.
+        limiter: the limits of the shard.
         closed: the shard was listed as closed.
     """
 
@@ -159,14 +159,14 @@ class Pager(ShardPager):
 
     @property
     def at_tip(self) -> bool:
-        """Whether the last answer says that nothing was behind it.
+        """Tell whether the last answer reached the tip.
 
-        A full one with nothing behind it may still have followers of the same millisecond.
+        A full answer "0 behind" may still be followed by records of the same millisecond.
         """
         return super().at_tip and not self._full
 
     def next(self, limit: int, patience: float = math.inf) -> pa.RecordBatch | None:
-        """See `ShardPager.next`; what may take longer than `patience` are the shard's limits."""
+        """See `ShardPager.next`; `patience` bounds the wait for the shard's limits."""
         part = self._next_part()
         if part is not None:
             return part
@@ -179,12 +179,12 @@ class Pager(ShardPager):
                 self._limiter.refused()
                 raise
             except IteratorExpiredError as error:
-                # From the last record given, never from where the reading started: that would give them again.
+                # Continue after the last returned record: the start position would return records again.
                 self._iterator = None
                 if renewal == _RENEWALS - 1:
                     self._limiter.refused()
                     msg = (
-                        f"{error}; {_RENEWALS} new iterators in a row were too old: was this process paused?"
+                        f"{error}; {_RENEWALS} new iterators in a row were too old. Was this process paused?"
                     )
                     raise Unavailable(msg) from error
         raise AssertionError
@@ -195,7 +195,7 @@ class Pager(ShardPager):
         try:
             page = self._kinesis.get_records(self._iterator, limit)
         except KinesisError as error:
-            raise self._said(error) from error
+            raise self._located(error) from error
         self._limiter.answered(page.size)
         records = self._take(page)
         self._full = page.records.num_rows >= limit

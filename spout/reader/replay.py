@@ -1,4 +1,4 @@
-"""What a pin says of a turn that is read again, and the pin of what is left of it. Pure."""
+"""Reads pinned turns again, and pins the remaining records of a turn that lost some."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from kinesis_trident.spout.reader.turn_source import TurnSource
 from kinesis_trident.tracker.position_keys import pack_in_parts
 from kinesis_trident.tracker.records import RecordPosition, Run
 
-__all__ = ["Replay", "holds_all_of", "left_of", "served_part"]
+__all__ = ["Replay", "holds_all_of", "pin_of_remaining", "served_part"]
 
 log = logging.getLogger(__name__)
 
 
 class Replay:
-    """Gives the rows of pinned turns of one partition.
+    """Reads the rows of pinned turns of one partition again.
 
     Args:
         partition: of the task.
-        source: where its records come from.
-        store: holds the pins, and takes the one of what is left.
+        source: reads the records.
+        store: holds the pins, and receives the pins of remaining records.
     """
 
     def __init__(self, partition: TurnsPartition, source: TurnSource, store: SourceStore) -> None:
@@ -39,7 +39,7 @@ class Replay:
         self._store = store
 
     def rows(self, turn: ShardTurn, pin: Pin) -> TurnRows:
-        """The rows that a pin holds, read again; what was dead-lettered then is not written again."""
+        """Read the rows of a pin again; records that were dead-lettered are not written again."""
         fetcher = self._source.fetcher(turn)
         retried = [
             i
@@ -59,32 +59,34 @@ class Replay:
         rows = self._source.rows(turn, segments)
         if rows.digest() == pin.digest:
             return rows
-        return self._lost(turn, pin, rows, {retried[i]: found.served(i) for i in found.batches})
+        return self._pin_remaining(turn, pin, rows, {retried[i]: found.served(i) for i in found.batches})
 
-    def _lost(self, turn: ShardTurn, pin: Pin, rows: TurnRows, retried: Mapping[int, int]) -> TurnRows:
-        """Pin what is left; `retried` is how many records of each run taken up again are."""
+    def _pin_remaining(
+        self, turn: ShardTurn, pin: Pin, rows: TurnRows, retried: Mapping[int, int]
+    ) -> TurnRows:
+        """Pin the remaining records; `retried` counts those of each run that is delivered again."""
         part = self._partition
         where = (
             f"{self._source.where(turn.shard)}, txid {part.txid}: the batch held {pin.count} records "
-            f"from {pin.start} to {pin.last}, a replay finds {rows.count} of them"
+            f"from {pin.start} to {pin.last}, but a replay finds only {rows.count} of them"
         )
         if self._options.spout == "transactional":
             msg = (
-                f"{where}; they are past the stream's retention. spout=transactional cannot give the same batch "
-                "again: raise the retention, or go on with what is left by spout=opaque"
+                f"{where}; the others are past the stream's retention, so spout=transactional cannot replay the batch. "
+                "Raise the retention, or set spout=opaque to continue with the remaining records"
             )
             raise PinnedRecordsGoneError(msg)
         log.warning("%s; going on with what is left (spout=%s)", where, self._options.spout)
         acks = self._store.get_outcome(part.txid, fresh=True)
         judged = acks is not None and acks.plan == part.plan
         runs = [run for run, _ in turn.due]
-        left = left_of(pin, rows, part.epoch, runs, retried, judged=judged)
+        left = pin_of_remaining(pin, rows, part.epoch, runs, retried, judged=judged)
         self._store.replace_pin(turn.shard, left, part.epoch)
         return rows
 
 
 def holds_all_of(pin: Pin, other: Pin) -> bool:
-    """Whether a reading of a turn holds every record of another one."""
+    """Tell whether one pin of a turn has every record of another one."""
     if other.closed and not pin.closed:
         return False
     if other.last is not None and (
@@ -95,7 +97,7 @@ def holds_all_of(pin: Pin, other: Pin) -> bool:
     return all(mine >= theirs for mine, theirs in pairs)
 
 
-def left_of(
+def pin_of_remaining(
     pin: Pin, rows: TurnRows, epoch: int, runs: Sequence[Run], retried: Mapping[int, int], *, judged: bool
 ) -> Pin:
     """The pin of a turn some of whose records are gone: `rows` are left of it.
@@ -107,7 +109,7 @@ def left_of(
     """
     served, missing = list(pin.served), set(pin.missing)
     for index, count in retried.items():
-        # Of a run not reached to its end, what is gone cannot be told from what is still to come.
+        # In a run that was not read to its end, lost records cannot be distinguished from unread ones.
         if not judged and count < served[index] == runs[index].count:
             served[index] = count
             missing.add(index)
@@ -127,7 +129,7 @@ def left_of(
 
 
 def served_part(run: Run, served: int, through: str | None) -> Run:
-    """The part of a run that a pinned turn delivered."""
+    """Return the part of a run that a pinned turn delivered."""
     if served == run.count or through is None:
         return run
     if RecordPosition.parse(through) >= run.last_position:

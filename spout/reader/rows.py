@@ -1,4 +1,4 @@
-"""The rows of the source: their schema, and Arrow batches made from what a shard's turn fetched."""
+"""The rows of the source: their schema, and their Arrow batches, built from the records of a turn."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ SCHEMA = StructType(
         ),
     ]
 )
-"""The columns, all always there; `messageId` is `stream/shardId:sequence[:sub]`."""
+"""The columns, which always exist; `messageId` is `stream/shardId:sequence[:sub]`."""
 
 _ANCHOR = pa.struct(
     [pa.field("root", pa.int64(), nullable=False), pa.field("edge", pa.int64(), nullable=False)]
@@ -87,7 +87,7 @@ ARROW_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Neighbouring records of a shard that are delivered together for the same time.
+    """Neighbouring records of a shard that are delivered together, for the same attempt.
 
     `batches` have the columns of `spout.reader.fetch.Turn`; `attempt` is 1 for new records.
     """
@@ -97,7 +97,7 @@ class Segment:
 
     @property
     def count(self) -> int:
-        """How many records the segment holds."""
+        """Return the number of records in the segment."""
         return sum(batch.num_rows for batch in self.batches)
 
 
@@ -137,7 +137,7 @@ class TurnRows:
         return value
 
     def keys(self) -> Keys:
-        """The positions of all rows, in order."""
+        """Return the positions of all rows, in order."""
         batches = [batch for batch, _, _ in self._numbered() if batch.num_rows]
         return keys_of(
             np.concatenate([np.empty(0, object), *(_numpy(batch, "sequenceNumber") for batch in batches)]),
@@ -147,11 +147,11 @@ class TurnRows:
         )
 
     def digest(self) -> str:
-        """A digest of the positions of all rows, in order."""
+        """Return a digest of the positions of all rows, in order."""
         return digest_of(batch for batch, _, _ in self._numbered())
 
     def record_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows as Spark takes them, in the columns of `ARROW_SCHEMA`."""
+        """Yield the rows for Spark, in the columns of `ARROW_SCHEMA`."""
         for batch, attempt, ordinals in self._numbered():
             given = 0
             for portion in portions(batch) if batch.num_rows else ():
@@ -173,7 +173,7 @@ class TurnRows:
 
 
 def untracked_rows(batch: pa.RecordBatch, stream: str, shard: str) -> pa.RecordBatch:
-    """Records, each with a key of its own, as rows that nothing tracks: attempt 1, txid 0, no anchors."""
+    """Return records, each with its own key, as untracked rows: attempt 1, txid 0, no anchors."""
     none = pa.array(np.zeros(batch.num_rows + 1, dtype=np.int32))
     return _rows(batch, stream, shard, 1, 0, pa.ListArray.from_arrays(none, pa.array([], _ANCHOR)))
 

@@ -1,7 +1,7 @@
-"""One task of a batch: reads its shards' turns, pins each before its first row, and yields the rows.
+"""Runs one task of a batch: reads its shards' turns, pins each before its first row, and yields the rows.
 
-Everything that reads the same batch again (a task retry, a speculative task, a second action, a replay after a
-crash) finds the pin and gives the same rows.
+Every other read of the same batch (a task retry, a speculative task, a second action, a replay after a crash) finds
+the pin and yields the same rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kinesis_trident.checkpoint.errors import BatchMissingError
 from kinesis_trident.checkpoint.model.nodes import Pin
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import shared_client
-from kinesis_trident.spout.data_loss import Losses, gone_before
+from kinesis_trident.spout.data_loss import DataLossLog, gone_before
 from kinesis_trident.spout.errors import (
     ProtocolMismatchError,
     SettledBatchError,
@@ -47,17 +47,17 @@ def read_turns(partition: TurnsPartition, *, first_attempt: bool) -> Iterator[pa
     Raises:
         ProtocolMismatchError: the executor has another version of this package than the driver.
         FencedError: a newer run of the application has taken over.
-        SettledBatchError: the batch is settled: its records are done, or come with another one.
+        SettledBatchError: the batch is settled: its records are done, or another batch delivers them.
         StreamRecreatedError: with `failOnDataLoss`, the stream was deleted and created again since it was planned.
         DataLossError: with `failOnDataLoss`, a shard to be read is past retention.
-        TurnChangedError: `spout=nontransactional`, and another task has read a turn differently meanwhile.
-        PinnedRecordsGoneError: `spout=transactional`, and records of a pinned turn are no longer in the stream.
-        KinesisError, CheckpointError, DeadLetterError, SpoolError: naming what could not be read or written.
+        TurnChangedError: with `spout=nontransactional`, another task has read a turn differently in the meantime.
+        PinnedRecordsGoneError: with `spout=transactional`, records of a pinned turn are no longer in the stream.
+        KinesisError, CheckpointError, DeadLetterError, SpoolError: naming the failed read or write.
     """
     if getattr(partition, "protocol", None) != PROTOCOL:
         msg = (
-            f"this executor speaks version {PROTOCOL} of the kinesis-trident protocol, the driver version "
-            f"{getattr(partition, 'protocol', 'unknown')}: install the same kinesis-trident on both"
+            f"this executor uses version {PROTOCOL} of the kinesis-trident protocol, but the driver version "
+            f"{getattr(partition, 'protocol', 'unknown')}. Install the same kinesis-trident on both"
         )
         raise ProtocolMismatchError(msg)
     options = partition.options
@@ -74,7 +74,7 @@ def read_turns(partition: TurnsPartition, *, first_attempt: bool) -> Iterator[pa
 
 
 class TurnReader:
-    """Reads the turns of one partition side by side, holding each in memory until it is pinned."""
+    """Reads the turns of one partition in parallel, and holds each in memory until it is pinned."""
 
     def __init__(
         self,
@@ -92,16 +92,16 @@ class TurnReader:
         self._source = TurnSource(partition, kinesis, subscriber)
         self._replay = Replay(partition, self._source, store)
         self._recreation = Recreation(partition, kinesis)
-        # Where the end is written after the last row, only who looks gives the rows of an action before it; and a look
-        # costs a millisecond, a subscription that ends in adopting a pin 5 seconds of waiting.
+        # If the end is pinned after the last row, only a look at the pin yields the rows of an earlier action. A look
+        # costs a millisecond, but a subscription that ends in adopting a pin costs 5 seconds of waiting.
         self._look_first = look_first or self._options.spout == "nontransactional" or self._source.pushed
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """The rows of all turns; the turns held at a time are bounded by `maxFetchBytesPerTask`."""
+        """Yield the rows of all turns; `maxFetchBytesPerTask` bounds the turns in memory."""
         width = self._source.at_a_time
         with ThreadPoolExecutor(max_workers=width, thread_name_prefix="turn") as pool:
             queue = iter(self._partition.turns)
-            running: dict[Future[_Held], ShardTurn] = {}
+            running: dict[Future[_ReadTurn], ShardTurn] = {}
 
             def start_one() -> None:
                 turn = next(queue, None)
@@ -117,7 +117,7 @@ class TurnReader:
                         # No name keeps a turn when its rows are given: the next one takes its place in memory.
                         future = done.pop()
                         del running[future]
-                        yield from self._given(future.result())
+                        yield from self._give_rows(future.result())
                         del future
                         # What Arrow keeps of it for later would come on top of what the others hold.
                         pa.default_memory_pool().release_unused()
@@ -126,7 +126,7 @@ class TurnReader:
                 for future in running:
                     future.cancel()
 
-    def _given(self, held: _Held) -> Iterator[pa.RecordBatch]:
+    def _give_rows(self, held: _ReadTurn) -> Iterator[pa.RecordBatch]:
         yield from held.rows.record_batches()
         if held.unpinned is not None:
             self._pin_last(held.shard, held.unpinned)
@@ -137,25 +137,25 @@ class TurnReader:
         if settled is not None and settled.txid >= part.txid:
             msg = (
                 f"txid {part.txid} of {part.layout.what} is settled ({part.layout.settled}: {settled.txid}): its "
-                "records are done, or come with a later batch, and no rows are given twice. Read a batch's DataFrame "
-                "only inside its foreachBatch; what is needed later must be persisted or written there"
+                "records are done, or a later batch delivers them. Read a batch's DataFrame only inside its "
+                "foreachBatch, and persist or write there what is needed later"
             )
             raise SettledBatchError(msg)
 
     def _pin_last(self, shard: str, pin: Pin) -> None:
-        """Pin a turn after its last row; one pinned meanwhile counts, which may hold less than this, but not more."""
+        """Pin a turn after its last row; an existing pin is valid if it has no record that this turn lacks."""
         stored, created = self._store.create_pin(shard, pin, self._partition.epoch)
         if created or holds_all_of(pin, stored):
             return
         part = self._partition
         msg = (
             f"{self._source.where(shard)}, txid {part.txid}: another task has read {stored.count} records "
-            f"up to {stored.last}, this one {pin.count} up to {pin.last}. Try the task again: it then reads what the "
-            "other one did. spout=opaque has no such differences"
+            f"up to {stored.last}, this one {pin.count} up to {pin.last}. Retry the task, which then reads "
+            "the same records. spout=opaque avoids such differences"
         )
         raise TurnChangedError(msg)
 
-    def _hold(self, turn: ShardTurn) -> _Held:
+    def _hold(self, turn: ShardTurn) -> _ReadTurn:
         try:
             return self._read(turn)
         except KinesisError as error:
@@ -171,36 +171,36 @@ class TurnReader:
             self._source.gone.add(turn.shard)
         return self._read(turn)
 
-    def _read(self, turn: ShardTurn) -> _Held:
+    def _read(self, turn: ShardTurn) -> _ReadTurn:
         part = self._partition
         if self._look_first:
             found = self._store.get_pin(part.txid, turn.shard)
             if found is not None and found.plan == part.plan:
                 self._store.check_epoch(part.epoch)
                 self._refuse_settled()
-                return _Held(turn.shard, self._replay.rows(turn, found))
+                return _ReadTurn(turn.shard, self._replay.rows(turn, found))
         rows, pin = self._fetch(turn)
         if self._options.spout == "nontransactional":
-            return _Held(turn.shard, rows, unpinned=pin)
+            return _ReadTurn(turn.shard, rows, unpinned=pin)
         try:
             stored, created = self._store.create_pin(turn.shard, pin, part.epoch)
         except BatchMissingError:
             self._refuse_settled()
             raise
         if created:
-            return _Held(turn.shard, rows)
+            return _ReadTurn(turn.shard, rows)
         self._refuse_settled()
-        return _Held(turn.shard, rows if stored.digest == pin.digest else self._replay.rows(turn, stored))
+        return _ReadTurn(turn.shard, rows if stored.digest == pin.digest else self._replay.rows(turn, stored))
 
     def _fetch(self, turn: ShardTurn) -> tuple[TurnRows, Pin]:
-        """Read a turn for the first time: due records, then new ones; dead letters are written here."""
+        """Read a turn for the first time: due records, then new ones; write dead letters."""
         gone = turn.read and turn.shard in self._source.gone
         if gone:
             key = self._partition.layout.key_of(turn.shard)
             what = self._recreation.said.get(turn.shard) or gone_before(
                 self._kinesis.describe(key.stream), key.shard, turn.start, self._partition.txid
             )
-            Losses(self._options.fail_on_data_loss).lost(what, turn.shard)
+            DataLossLog(self._options.fail_on_data_loss).report(what, turn.shard)
         fetcher = self._source.fetcher(turn)
         served, through, missing, segments = self._take_up(turn, fetcher)
         fresh = (
@@ -242,7 +242,7 @@ class TurnReader:
         """Deliver due runs again and dead-letter the exhausted ones: (served, through, missing, segments)."""
         options = self._options
         keep_payload = options.on_exhausted == "deadLetter"
-        # With `fail` they stay, for the planning process to stop at: the option was another one when this was planned.
+        # With `fail` they stay and the planning process stops there: the option had another value at planning.
         skipped = options.on_exhausted == "skip"
         wanted = [i for i, (_, dead) in enumerate(turn.due) if keep_payload or not dead]
         runs = [turn.due[i][0] for i in wanted]
@@ -275,8 +275,8 @@ class TurnReader:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """A turn in memory; `unpinned` is the pin that is still to be written after the last row."""
+class _ReadTurn:
+    """A turn in memory; `unpinned` is the pin to write after the last row."""
 
     shard: str
     rows: TurnRows

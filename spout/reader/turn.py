@@ -1,4 +1,4 @@
-"""What a turn of a shard holds: its bounds, the records taken so far, and the turn they make. Pure."""
+"""The records of one shard's turn: its bounds, the buffer that fills, and the result. Pure."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from kinesis_trident.spout.kinesis.record_batches import (
 from kinesis_trident.spout.positions import After, Position
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = ["Bounds", "Held", "Turn", "cut"]
+__all__ = ["Bounds", "TurnBuffer", "Turn", "cut"]
 
 _ALL = 2**63 - 1
 
 _UNSEEN = 2048
-"""Bytes of memory for a record before one was seen: an answer may be larger than all that a turn may hold, and while it
-is parsed it takes three times its size."""
+"""The assumed memory of a record before the first: an answer may exceed the bounds of a turn, and takes three times its
+size while it is parsed."""
 
 _WASTE = 2**20
-"""Bytes of memory that a turn may keep for records that it does not hold."""
+"""Bytes of memory that a turn may keep for records that are not part of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What ends a turn, whichever comes first.
+    """The bounds of a turn; the first one reached ends it.
 
     Attributes:
-        records: how many.
+        records: their number.
         bytes: of their payloads.
         seconds: since it began.
         memory: bytes of all their columns.
@@ -49,18 +49,18 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one turn of a shard holds.
+    """The records that one turn of a shard has read.
 
     Attributes:
         batches: in shard order, in the columns of `spout.kinesis.record_batches.RECORD_SCHEMA`, or with shared keys.
         count: their records.
         size: their payloads, in bytes.
-        last: the last record, None when there is none.
-        end: where the next turn starts.
+        last: the last record, None if there is none.
+        end: the position at which the next turn starts.
         closed: the shard is drained: no more records will ever come.
-        behind_ms: the lag at the end of the turn as far as it is known, else 0.
+        behind_ms: the lag at the end of the turn, 0 if unknown.
         arrival: of the last record, epoch milliseconds.
-        seen: when the shard was seen to hold nothing more (epoch milliseconds by the server's clock), else None.
+        seen: when the shard was seen at its tip (epoch milliseconds by the server's clock), else None.
     """
 
     batches: list[pa.RecordBatch]
@@ -75,14 +75,14 @@ class Turn:
 
 
 def cut(turn: Turn, last: RecordPosition) -> Turn:
-    """The turn up to `last`, which is included; a turn that does not go beyond it as it is."""
+    """Return the turn up to and including `last`; a turn that ends before it unchanged."""
     if turn.last is None or turn.last <= last:
         return turn
-    return Held(batches=through(turn.batches, last)).turn(After(last))
+    return TurnBuffer(batches=through(turn.batches, last)).turn(After(last))
 
 
 @dataclass(slots=True)
-class Held:
+class TurnBuffer:
     """What a turn holds so far."""
 
     bounds: Bounds | None = None
@@ -91,7 +91,7 @@ class Held:
     size: int = 0
     memory: int = 0
     answered: int = 0
-    """Records of Kinesis that were answered for those held: aggregates count once."""
+    """The number of Kinesis records behind the buffered ones: aggregates count once."""
 
     def __post_init__(self) -> None:
         self.count = sum(batch.num_rows for batch in self.batches)
@@ -100,7 +100,7 @@ class Held:
 
     @property
     def full(self) -> bool:
-        """Whether a bound is reached."""
+        """Tell whether a bound is reached."""
         return self.bounds is not None and (
             self.count >= self.bounds.records
             or self.size >= self.bounds.bytes
@@ -109,7 +109,7 @@ class Held:
 
     @property
     def room(self) -> int:
-        """How many records to ask for: no more than the bounds leave room for, by what those held were like."""
+        """Return how many records to request: as many as fit the bounds, if they are like those before."""
         if self.bounds is None:
             return _ALL
         by_size = (self.bounds.bytes - self.size) * self.answered // self.size + 1 if self.size else _ALL
@@ -123,7 +123,7 @@ class Held:
         return max(1, min(by_count, by_size, by_memory))
 
     def take(self, records: pa.RecordBatch, answered: int) -> int:
-        """Hold what of the records, of an answer with so many, fits, at least one in all; how many that are."""
+        """Add the records that fit, at least one in total, from an answer of `answered`; return their number."""
         if records.num_rows == 0 or self.bounds is None:
             return 0
         taken = fitting(
@@ -139,7 +139,7 @@ class Held:
                 held = compact(records, 0, taken)
             self.batches.append(held)
             self.count += taken
-            # Some are perhaps before the position; of aggregates there are fewer than of their user records.
+            # Some may be before the position, and there are fewer aggregates than user records.
             self.answered += min(answered, records.num_rows)
             self.size += payload_size(held)
             self.memory += memory_of(held)

@@ -1,4 +1,4 @@
-"""What the turns of a task are read with: a fetcher a shard, its bounds, the spool, and the rows they become."""
+"""Provides the fetchers, bounds and spool with which a task reads its turns, and builds their rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
 from kinesis_trident.spout.reader.fan_out import RESUBSCRIBE_SECONDS, Subscriber
 from kinesis_trident.spout.reader.fetch import Bounds, DueTurn, FanOut, ShardFetcher
-from kinesis_trident.spout.reader.missing import GoneShard
+from kinesis_trident.spout.reader.missing import EmptyShard
 from kinesis_trident.spout.reader.rows import Segment, TurnRows
 from kinesis_trident.tracker.ids import tag
 from kinesis_trident.tracker.records import RecordPosition, Run
@@ -21,16 +21,16 @@ __all__ = ["DueRecords", "TurnSource", "take_up"]
 
 
 class TurnSource:
-    """Where the records of one partition's turns come from.
+    """The source of the records of one partition's turns.
 
     Args:
         partition: of the task.
         kinesis: the calls.
-        subscriber: subscribes where the partition names consumers.
+        subscriber: creates subscriptions if the partition names consumers.
 
     Attributes:
-        gone: the shards that retention has removed from the stream: they are empty, and at their end.
-        spool: what keeps the payload of failed records; None without.
+        gone: the shards that retention has removed from the stream: they are empty and at their end.
+        spool: keeps the payload of failed records; None without one.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class TurnSource:
 
     @property
     def pushed(self) -> bool:
-        """Whether records are pushed, not polled for."""
+        """Tell whether records are pushed instead of polled."""
         return self._subscriber is not None
 
     def fetcher(self, turn: ShardTurn) -> ShardFetcher:
-        """What reads a turn's shard."""
+        """Return the fetcher of a turn's shard."""
         key = self._partition.layout.key_of(turn.shard)
         if turn.shard in self.gone:
-            return ShardFetcher(GoneShard(self._kinesis), key.stream, key.shard, self._options)
+            return ShardFetcher(EmptyShard(self._kinesis), key.stream, key.shard, self._options)
         fan_out = None
         if self._subscriber is not None:
             fan_out = FanOut(self._subscriber, self._partition.consumers[key.stream])
@@ -64,7 +64,7 @@ class TurnSource:
     def due(
         self, turn: ShardTurn, fetcher: ShardFetcher, runs: list[Run], *, everything: bool = False
     ) -> DueRecords:
-        """Take runs up again, from the spool as far as it has them; `everything` where a pin says how much that was."""
+        """Read due runs, from the spool as far as it has them; `everything`: without bounds, for a pinned turn."""
         options = self._options
         most = None if everything else options.retry_bytes_per_shard
         return take_up(
@@ -76,7 +76,7 @@ class TurnSource:
 
     @property
     def at_a_time(self) -> int:
-        """How many turns are held at a time, each with its share of `maxFetchBytesPerTask`."""
+        """Return how many turns are in memory at a time, each with its share of `maxFetchBytesPerTask`."""
         options = self._options
         most = options.max_fetch_bytes_per_task // options.max_fetch_bytes_per_shard
         return max(1, min(most, len(self._partition.turns)))
@@ -94,30 +94,30 @@ class TurnSource:
             records=records,
             bytes=size,
             memory=options.max_fetch_bytes_per_task // self.at_a_time,
-            # The next subscription cannot begin sooner, so a turn that has more goes on until then.
+            # The next subscription cannot begin sooner, so a turn that has more continues until then.
             seconds=max(options.max_fetch_time, RESUBSCRIBE_SECONDS if self._subscriber else 0.0),
         )
 
     def rows(self, turn: ShardTurn, segments: list[Segment]) -> TurnRows:
-        """What was read of a turn, as rows."""
+        """Return the segments of a turn as rows."""
         part = self._partition
         key = part.layout.key_of(turn.shard)
         return TurnRows(key.stream, key.shard, turn.index, part.txid, self._tag, segments)
 
     def where(self, shard: str) -> str:
-        """A shard and its stream, for errors."""
+        """Return the names of a shard and its stream, for errors."""
         key = self._partition.layout.key_of(shard)
         return f"stream {key.stream!r}, shard {key.shard}"
 
 
 @dataclass(frozen=True, slots=True)
 class DueRecords:
-    """What was found of due runs.
+    """The records found for due runs.
 
     Attributes:
         batches: the records of each run that was reached, by its index.
-        missing: the indexes of runs that lack records: those have left the stream.
-        through: everything up to here was looked at in the stream; None when it was not read.
+        missing: the indexes of runs that lack records that have left the stream.
+        through: the stream was read up to here; None if it was not read.
         fetched: the runs whose records came from the stream.
     """
 
@@ -127,14 +127,14 @@ class DueRecords:
     fetched: tuple[int, ...]
 
     def served(self, index: int) -> int:
-        """How many records of a run were found; -1 where it was not reached."""
+        """Return the number of records found for a run; -1 if it was not reached."""
         return _count(self.batches[index]) if index in self.batches else -1
 
 
 def take_up(
     runs: Sequence[Run], fetch: Callable[[Sequence[Run]], DueTurn], spool: RetrySpool | None, shard: str
 ) -> DueRecords:
-    """Find the records of runs (sorted, disjoint); `fetch` reads from the stream what the spool does not have whole.
+    """Find the records of runs (sorted, disjoint); `fetch` reads runs that the spool lacks from the stream.
 
     Raises:
         KinesisError, DeaggregateChangedError: as `ShardFetcher.fetch_due`.
@@ -146,7 +146,7 @@ def take_up(
     batches = {index: kept[index] for index in whole}
     fetched = []
     for index, segment in zip(rest, turn.segments, strict=False):
-        # Of what has left the stream meanwhile the spool may have kept more.
+        # The spool may have more records of a run than the stream still has.
         if _count(kept.get(index, [])) > _count(segment):
             batches[index] = kept[index]
         else:

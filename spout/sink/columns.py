@@ -1,4 +1,4 @@
-"""Which columns a write takes, and rows as the entries of PutRecords. Pure: randomness is an argument."""
+"""Checks the columns of a write, and converts rows to entries of PutRecords. Pure: randomness is an argument."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kinesis_trident.spout.reader.rows import SCHEMA
 __all__ = ["KEY_CHARACTERS", "SURE_RECORD_BYTES", "WriteColumns", "entries_of"]
 
 SURE_RECORD_BYTES = 2**20
-"""A record of this size, payload and partition key together, fits every stream."""
+"""Every stream accepts a record of this size, payload and partition key together."""
 
 KEY_CHARACTERS = 256
 _HASH_KEYS = 2**128
 _SLICE = 1000
-"""Rows that are Python objects at one time."""
+"""The number of rows that are Python objects at a time."""
 
 _TEXT = (StringType, VarcharType, CharType)
 _TAKEN: dict[str, tuple[type[DataType], ...]] = {
@@ -36,7 +36,7 @@ _TYPES = {"data": "binary or string", "partitionKey": "string", "explicitHashKey
 
 @dataclass(frozen=True, slots=True)
 class WriteColumns:
-    """Where the columns are in the frame; None for one that is not there."""
+    """The indexes of the columns in the frame; None for a missing one."""
 
     data: int
     partition_key: int | None
@@ -44,13 +44,12 @@ class WriteColumns:
 
     @classmethod
     def of(cls, schema: StructType) -> WriteColumns:
-        """Find them, in any case.
+        """Find the columns, in any case.
 
-        Columns that only our own source has are let through and not written, so that a stream can be copied as
-        it is.
+        Columns that only our own source has are accepted but not written, so that a stream can be copied unchanged.
 
         Raises:
-            WriteError: naming all columns that are missing, doubled, of a wrong type, or not known.
+            WriteError: naming all columns that are missing, duplicate, of a wrong type, or unknown.
         """
         names = {name.lower(): name for name in _TAKEN}
         found: dict[str, int] = {}
@@ -59,9 +58,9 @@ class WriteColumns:
             name = names.get(column.name.lower())
             if name is None:
                 if column.name not in SCHEMA.names:
-                    wrong.append(f"column {column.name} is none that is written")
+                    wrong.append(f"column {column.name} is unknown")
             elif name in found:
-                wrong.append(f"column {name} is there twice")
+                wrong.append(f"column {name} is duplicate")
             else:
                 found[name] = index
                 if not isinstance(column.dataType, _TAKEN[name]):
@@ -70,8 +69,8 @@ class WriteColumns:
             wrong.append("column data (binary or string) is missing")
         if wrong:
             msg = (
-                f"the frame cannot be written to Kinesis: {'; '.join(wrong)}. It takes data (binary or string), "
-                "partitionKey (string, optional) and explicitHashKey (string, optional): select those, and pack "
+                f"the frame cannot be written to Kinesis: {'; '.join(wrong)}. Select data (binary or "
+                "string), partitionKey (string, optional) and explicitHashKey (string, optional), and pack "
                 "others into data, as with to_json(struct(...))"
             )
             raise WriteError(msg)
@@ -81,16 +80,16 @@ class WriteColumns:
 def entries_of(
     batch: pa.RecordBatch, columns: WriteColumns, *, limit: Callable[[], int], rng: random.Random
 ) -> Iterator[tuple[Entry, int]]:
-    """The rows of a batch, in order, as entries with their size in bytes (payload and partition key).
+    """Yield the rows of a batch, in order, as entries with their size in bytes (payload and partition key).
 
     Args:
-        batch: with the columns where `columns` has them.
-        columns: where.
-        limit: the bytes that a record may have in this stream; called only for one above 1 MiB.
-        rng: makes the partition key of a row that has none.
+        batch: the rows.
+        columns: the indexes of the columns.
+        limit: returns the maximum bytes of a record in this stream; called only for a record above 1 MiB.
+        rng: draws the partition key of a row without one.
 
     Raises:
-        WriteError: a row that Kinesis would not take, or not as it is; rows before it were yielded.
+        WriteError: Kinesis would refuse or change a row; rows before it were yielded.
     """
     for start in range(0, batch.num_rows, _SLICE):
         part = batch.slice(start, _SLICE)
@@ -100,14 +99,14 @@ def entries_of(
         for payload, given, explicit in zip(payloads, keys, hashes, strict=True):
             key = f"{rng.getrandbits(64):016x}" if given is None else given
             if payload is None:
-                msg = f"data is null in {_row(key)}; Kinesis has no null: filter such rows, or write an empty one"
+                msg = f"data is null in {_row(key)}, but Kinesis has no null. Filter out such rows, or write empty data"
                 raise WriteError(msg)
             data = payload.encode() if isinstance(payload, str) else payload
             size = len(data) + _check_key(key)
             if size > SURE_RECORD_BYTES and size > (most := limit()):
                 msg = (
-                    f"{_row(key)} has {size} bytes with its key; the stream takes at most {most}: store the payload "
-                    "elsewhere and send a reference, or raise the stream's maximum record size (10 MiB at most)"
+                    f"{_row(key)} has {size} bytes with its key, but the stream allows at most {most}. Store the "
+                    "payload elsewhere and send a reference, or raise the stream's maximum record size (10 MiB at most)"
                 )
                 raise WriteError(msg)
             entry: Entry = {"Data": data, "PartitionKey": key}
@@ -122,11 +121,11 @@ def _values(batch: pa.RecordBatch, column: int | None) -> list[Any]:
 
 
 def _check_key(key: str) -> int:
-    """The bytes of a partition key that Kinesis takes."""
+    """Return the bytes of a partition key that Kinesis accepts."""
     if not 1 <= len(key) <= KEY_CHARACTERS:
         msg = (
-            f"{_row(key)}: the key has {len(key)} characters, Kinesis takes 1 to {KEY_CHARACTERS}; shorten it, "
-            "as with sha2(partitionKey, 256), or leave it null for a random one"
+            f"{_row(key)}: the key has {len(key)} characters, but Kinesis allows 1 to {KEY_CHARACTERS}. Shorten it, "
+            "as with sha2(partitionKey, 256), or set it to null for a random one"
         )
         raise WriteError(msg)
     return len(key.encode())
@@ -134,7 +133,7 @@ def _check_key(key: str) -> int:
 
 def _check_hash(given: str, key: str) -> str:
     if re.fullmatch(r"0|[1-9][0-9]{0,38}", given) is None or int(given) >= _HASH_KEYS:
-        msg = f"{_row(key)}: explicitHashKey is {given[:64]!r}, not a whole number from 0 to 2**128 - 1 in digits"
+        msg = f"{_row(key)}: explicitHashKey is {given[:64]!r}. Expected: digits of a number from 0 to 2**128 - 1"
         raise WriteError(msg)
     return given
 

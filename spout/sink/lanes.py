@@ -1,4 +1,4 @@
-"""Requests side by side: each lane sends one after the other, and a partition key is always in the same lane."""
+"""Sends requests in parallel lanes: a lane sends one after the other, and a partition key stays in its lane."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Sent", "send_side_by_side"]
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What was written: records, their bytes (payload and partition key), and how often one was refused first."""
+    """The counts of a write: records, their bytes (payload and partition key), and refusals of records."""
 
     records: int = 0
     size: int = 0
@@ -36,14 +36,14 @@ class _Lane:
     under_way: Future[int] | None = None
 
     def finish(self) -> int:
-        """Wait until all that was sent is in: how often a record of it was refused; raises what it met."""
+        """Wait until everything sent is written; return the number of refusals of records, or raise the error."""
         refusals = self.under_way.result() if self.under_way else 0
         self.under_way = None
         return refusals
 
 
 class _StoppedError(KinesisError):
-    """Another request of the task failed for good."""
+    """Another request of the task has failed for good."""
 
 
 def send_side_by_side(
@@ -57,20 +57,20 @@ def send_side_by_side(
 ) -> Sent:
     """Write all entries, at most `lanes` requests at a time; on return Kinesis has acknowledged every one.
 
-    A lane's next request is sent when all of its last one is in, so records of one partition key are written in
-    order but for what `put_request` says. At most two requests a lane are in memory.
+    A lane sends its next request when the last one is complete, so records of one partition key are written in order,
+    except as `put_request` says. At most two requests per lane are in memory.
 
     Args:
-        send: makes one call; used by `lanes` threads at once.
-        entries: records with their size in bytes; taken one by one, as lanes have room.
-        lanes: how many requests are under way at most.
-        patience: with a stream that takes nothing in; shared by the lanes.
-        wait: waits so many seconds before what was refused is sent again, or until the event is set.
+        send: makes one call; `lanes` threads use it at once.
+        entries: records with their size in bytes; consumed one by one, as lanes have room.
+        lanes: the maximum of concurrent requests.
+        patience: bounds the time without an accepted record; shared by the lanes.
+        wait: waits so many seconds before a retry of refused records, or until the event is set.
         where: for errors.
 
     Raises:
-        KinesisError: what a request met; others may have been written before, and the rest was not.
-        Exception: what `entries` raises; what was sent before that is written.
+        KinesisError: a request failed; others may be written, and the rest is not.
+        Exception: `entries` raised it; records sent before are written.
     """
     stop, bound = threading.Event(), RequestBound()
     failed: list[Exception] = []
@@ -85,7 +85,7 @@ def send_side_by_side(
         try:
             return put_request(send, request, sleep=pause, patience=patience, where=where, bound=bound)
         except Exception as error:
-            # What failed first says why; the others only end early because of it.
+            # The first failure is the cause; the others only end early because of it.
             failed.append(error)
             stop.set()
             raise

@@ -1,7 +1,7 @@
 """The sink: `df.write` and `df.writeStream` to the format `kinesis-trident`. At least once.
 
-A task returns when Kinesis has acknowledged all of its rows. A task that is tried again, a batch that is replayed
-and a request whose answer was lost are written again.
+A task returns when Kinesis has acknowledged all of its rows. A retried task, a replayed batch and a request whose
+answer was lost are written again.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class KinesisWriter(DataSourceArrowWriter):
         overwrite: the save mode is `overwrite`.
 
     Raises:
-        WriteError: the frame's columns are not what is written, or records should be replaced.
+        WriteError: the frame's columns are wrong, or the mode would replace records.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
-            msg = f'a stream keeps what is in it: write to {options.stream_name!r} with mode("append")'
+            msg = f'records in stream {options.stream_name!r} cannot be replaced. Write with mode("append")'
             raise WriteError(msg)
         self._options = options
         self._columns = WriteColumns.of(schema)
@@ -63,13 +63,13 @@ class KinesisWriter(DataSourceArrowWriter):
         """Write the rows of one task, in order of each partition key.
 
         Raises:
-            WriteError: a row that Kinesis would not take, by its partition key.
-            KinesisError: Kinesis refused, or took nothing for `writeTimeout`.
+            WriteError: Kinesis would refuse a row; the error has its partition key.
+            KinesisError: Kinesis refused a request, or accepted nothing for `writeTimeout`.
         """
         return _write(iterator, self._options, self._columns)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say what the tasks that ended have written: it stays in the stream."""
+        """Log the records that finished tasks have written: they stay in the stream."""
         _say_written(messages, self._options)
 
 
@@ -83,7 +83,7 @@ class KinesisStreamWriter(DataSourceStreamArrowWriter):
         schema: of the frame.
 
     Raises:
-        WriteError: the frame's columns are not what is written.
+        WriteError: the frame's columns are wrong.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
@@ -108,7 +108,7 @@ def _write(batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: Wr
         try:
             return client.describe(stream).max_record_bytes or MAX_RECORD_BYTES
         except AccessDeniedError:
-            # Who may write may not be allowed to describe: then Kinesis itself says what is too large.
+            # Credentials may allow to write but not to describe: then Kinesis itself refuses what is too large.
             return MAX_RECORD_BYTES
 
     rng = random.Random()
@@ -126,8 +126,8 @@ def _write(batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: Wr
 def _say_written(messages: Sequence[WriterCommitMessage | None], options: WriteOptions) -> None:
     done = [message.sent.records for message in messages if isinstance(message, Written)]
     _log.warning(
-        "A write to stream %r failed; %d of its %d tasks ended and wrote %d records, which stay. Written again, "
-        "they come twice.",
+        "A write to stream %r failed; %d of its %d tasks finished and wrote %d records, which stay. A second "
+        "write duplicates them.",
         options.stream_name,
         len(done),
         len(messages),

@@ -1,7 +1,7 @@
-"""Kinesis for tests, yours too: in memory (`MemoryKinesis`), or as an endpoint on loopback (`ScriptedKinesis`).
+"""Kinesis for tests, including yours: in memory (`MemoryKinesis`), or as an endpoint on loopback (`ScriptedKinesis`).
 
-They give what the service gives and local servers do not: 56-digit sequence numbers, iterators that expire, quotas,
-empty pages behind the tip, closed shards that end and name their children, and faults at the call that you choose.
+They provide what the service has and local servers do not: 56-digit sequence numbers, iterators that expire, quotas,
+empty pages behind the tip, closed shards that end and name their children, and faults at any call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The script of a `ScriptedKinesis` over HTTP, for processes that do not hold it.
+"""The script of a `ScriptedKinesis` over HTTP, for other processes.
 
 `POST /_script/<command>` with the arguments of the method of that name as a JSON object:
 
@@ -43,7 +43,7 @@ COMMANDS = (
 
 
 def run_command(kinesis: object, request: Request) -> Reply:
-    """Do what a request to `ADMIN_PATH` asks of a `ScriptedKinesis`."""
+    """Answer a request to `ADMIN_PATH` of a `ScriptedKinesis`."""
     command = request.path.removeprefix(ADMIN_PATH)
     if command not in COMMANDS:
         return _reply(400, {"error": f"no command {command!r}; there are: {', '.join(COMMANDS)}"})

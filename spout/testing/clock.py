@@ -1,4 +1,4 @@
-"""A clock for tests: time passes only when somebody sleeps."""
+"""A clock for tests: time passes only in `sleep`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["FakeTime"]
 
 
 class FakeTime:
-    """A clock that only sleeping moves; `sleeps` lists for how long. Safe for several threads."""
+    """A clock that only sleeping advances; `sleeps` lists the durations. Thread-safe."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self._lock = threading.Lock()
@@ -20,7 +20,7 @@ class FakeTime:
         return self.now
 
     def milliseconds(self) -> int:
-        """The time in epoch milliseconds."""
+        """Return the time in epoch milliseconds."""
         return int(self.now * 1000)
 
     def sleep(self, seconds: float) -> None:

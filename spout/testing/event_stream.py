@@ -1,7 +1,7 @@
-"""Messages of an event stream as bytes. Pure.
+"""Encodes messages of an event stream. Pure.
 
-"Event stream encoding" of the AWS documentation: the lengths of all and of the headers with their checksum, the
-headers, the payload, and the checksum of everything before.
+"Event stream encoding" of the AWS documentation: the total length and the length of the headers with their checksum,
+the headers, the payload, and the checksum of everything before.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _TEXT = 7
 
 
 def event_message(kind: str, payload: bytes) -> bytes:
-    """An event of a kind, with JSON for payload."""
+    """Encode an event of a kind with a JSON payload."""
     return _message({":message-type": "event", ":event-type": kind, ":content-type": _JSON}, payload)
 
 
 def exception_message(code: str, message: str) -> bytes:
-    """An exception of the API; the stream ends after it."""
+    """Encode an API exception; the stream ends after it."""
     headers = {":message-type": "exception", ":exception-type": code, ":content-type": _JSON}
     return _message(headers, msgspec.json.encode({"message": message}))
 

@@ -22,12 +22,12 @@ __all__ = ["FanOut", "HeldSubscription"]
 _MOST_CONSUMERS = 20
 _EVENT_RECORDS = 1_000
 _QUIET_MS = 5_000
-"""After this long without a record comes an event without any."""
+"""Milliseconds without a record after which an empty event is sent."""
 
 
 @dataclass(slots=True)
 class HeldConsumer:
-    """A consumer of one stream; `subscribed` is when it last subscribed to each shard, and how."""
+    """A consumer of one stream; `subscribed` has the last subscription to each shard."""
 
     name: str
     arn: str
@@ -37,7 +37,7 @@ class HeldConsumer:
 
 @dataclass(slots=True, eq=False)
 class HeldSubscription:
-    """A subscription: which event comes next."""
+    """A subscription, with the position of its next event."""
 
     stream: HeldStream
     consumer: HeldConsumer
@@ -52,8 +52,8 @@ class FanOut:
     """The consumers of all streams.
 
     Args:
-        find: a stream by its name at a time; raises StreamMissingError.
-        quotas: what holds now.
+        find: returns a stream by its name at a time; raises StreamMissingError.
+        quotas: returns the current quotas.
     """
 
     def __init__(self, find: Callable[[str, int], HeldStream], quotas: Callable[[], Quotas]) -> None:
@@ -68,7 +68,7 @@ class FanOut:
         }
 
     def of(self, stream: HeldStream) -> dict[str, HeldConsumer]:
-        """A stream's consumers by their names."""
+        """Return a stream's consumers by name."""
         return self._consumers.setdefault((stream.name, stream.created), {})
 
     def subscribe(self, asked: requests.SubscribeToShard, now: int) -> HeldSubscription:
@@ -76,7 +76,7 @@ class FanOut:
 
         Raises:
             RefusedError: there is a younger one, or the consumer is not active.
-            KinesisError: there is no such consumer, shard or position.
+            KinesisError: the consumer, shard or position does not exist.
         """
         stream, consumer = self._found(asked.consumer_arn, None, None, now)
         shard = stream.shard(asked.shard_id)
@@ -93,11 +93,11 @@ class FanOut:
         return made
 
     def next(self, subscription: HeldSubscription, now: int) -> dict[str, Any] | None:
-        """The next event of a subscription, None where there is nothing to say now, or it is `over`.
+        """Return the next event of a subscription; None if there is none now, or the subscription is `over`.
 
         Raises:
-            RefusedError: another subscription has taken it over.
-            KinesisError: the stream, the shard or the consumer is gone.
+            RefusedError: another subscription has replaced it.
+            KinesisError: the stream, the shard or the consumer no longer exists.
         """
         stream, consumer = self._found(subscription.consumer.arn, None, None, now)
         if consumer.subscribed.get(subscription.shard) is not subscription:
@@ -161,7 +161,7 @@ class FanOut:
     def _found(
         self, arn: str | None, stream: str | None, name: str | None, now: int
     ) -> tuple[HeldStream, HeldConsumer]:
-        """A consumer by its ARN, or by its stream's and its own name."""
+        """Return a consumer by its ARN, or by its stream's and its own name."""
         if arn is not None:
             stream, _, rest = arn.rpartition(":stream/")[2].partition("/consumer/")
             name = rest.partition(":")[0]
@@ -186,9 +186,9 @@ class FanOut:
 
 
 def _continuation(shard: HeldShard, following: Cursor) -> int:
-    """The sequence number after which another subscription goes on at a cursor."""
+    """Return the sequence number after which another subscription continues at a cursor."""
     if following.walked and following.walked >= shard.gaps.get(following.start, 0):
-        # There is no record of this number, and the empty pages are not walked through again.
+        # No record has this number, and the empty pages are not repeated.
         return following.start
-    # After the first number of a shard is where its records begin.
+    # The records of a shard begin after its first number.
     return max(shard.first, following.start - 1)

@@ -1,4 +1,4 @@
-"""A script of faults: which calls go wrong, and how. Pure."""
+"""A script of faults for calls. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Cut", "Fault", "FaultScript", "Refuse", "Slow"]
 
 
 class Refuse(msgspec.Struct, frozen=True, tag="refuse", forbid_unknown_fields=True):
-    """The call is refused with an error of AWS and has no effect; from `status` 500 on it is the service's fault."""
+    """Refuses a call with an error of AWS, without effect; from `status` 500 on it is the service's fault."""
 
     code: str
     message: str = "scripted"
@@ -18,7 +18,7 @@ class Refuse(msgspec.Struct, frozen=True, tag="refuse", forbid_unknown_fields=Tr
 
     @classmethod
     def throttled(cls) -> Refuse:
-        """The shard's throughput is used up."""
+        """Return a refusal because the shard's throughput is exceeded."""
         return cls("ProvisionedThroughputExceededException", "Rate exceeded for shard")
 
     @classmethod
@@ -28,22 +28,22 @@ class Refuse(msgspec.Struct, frozen=True, tag="refuse", forbid_unknown_fields=Tr
 
     @classmethod
     def failed(cls) -> Refuse:
-        """The service has an internal fault."""
+        """Return a refusal because of an internal fault of the service."""
         return cls("InternalFailure", "Internal service failure", 500)
 
 
 class Cut(msgspec.Struct, frozen=True, tag="cut", forbid_unknown_fields=True):
-    """The call has its effect, but the connection is closed after this share of the answer's body.
+    """Lets the call take effect, but closes the connection after this share of the answer's body.
 
-    With 0 not even the head of the answer is sent. boto3 by itself takes an answer that was cut for an empty one, and
-    repeats the call only when there was none at all.
+    With 0 not even the head of the answer is sent. boto3 by itself takes a truncated answer for an empty one, and
+    retries the call only if there was no answer at all.
     """
 
     after: float = 0.5
 
 
 class Slow(msgspec.Struct, frozen=True, tag="slow", forbid_unknown_fields=True):
-    """The call is answered only after so many seconds, in real time."""
+    """Answers the call only after so many seconds of real time."""
 
     seconds: float
 
@@ -63,7 +63,7 @@ class _Line:
 
 @dataclass(slots=True)
 class FaultScript:
-    """Faults by call, each used up by the calls that match it, in the order in which they were added."""
+    """Faults by call; matching calls use them up in the order in which they were added."""
 
     _lines: list[_Line] = field(default_factory=list)
 
@@ -77,20 +77,20 @@ class FaultScript:
         skip: int = 0,
         times: int | None = 1,
     ) -> None:
-        """Let calls go wrong: the `times` (None: all) after the first `skip` of those that match."""
+        """Make matching calls fail: `times` of them (None: all) after the first `skip`."""
         self._lines.append(_Line(call, fault, stream, shard, skip, times))
 
     def clear(self) -> None:
-        """From here on nothing goes wrong."""
+        """Remove all faults."""
         self._lines.clear()
 
     @property
     def left(self) -> int:
-        """How many entries have not been used up."""
+        """Return the number of entries that are not used up."""
         return len(self._lines)
 
     def next(self, call: str, stream: str | None, shard: str | None) -> Fault | None:
-        """The fault for a call that comes now, if any."""
+        """Return the fault for the current call, if any."""
         for line in self._lines:
             wanted = (line.call, line.stream or stream, line.shard or shard)
             if wanted != (call, stream, shard):

@@ -1,4 +1,4 @@
-"""Which shards a listing names, and how each is described. Pure; times are epoch milliseconds."""
+"""Lists and describes shards. Pure; times are epoch milliseconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["children", "filtered", "shard_json"]
 
 
 def filtered(stream: HeldStream, wanted: ShardFilter | None, now: int) -> list[HeldShard]:
-    """The shards that a filter of ListShards lets through, in the order of their ids.
+    """Return the shards that match a filter of ListShards, in the order of their ids.
 
     Raises:
         KinesisError: the filter lacks what its type needs.
@@ -36,7 +36,7 @@ def filtered(stream: HeldStream, wanted: ShardFilter | None, now: int) -> list[H
         time = max(horizon, round(wanted.timestamp * 1000))
     if kind == "AT_LATEST":
         return [shard for shard in shards if shard.closed is None]
-    # A stream that is younger than the retention has its trim horizon where it began.
+    # The trim horizon of a stream younger than the retention is its creation.
     time = max(time, stream.created)
     from_then = [shard for shard in shards if shard.closed is None or shard.closed >= time]
     if kind.startswith("FROM"):
@@ -47,7 +47,7 @@ def filtered(stream: HeldStream, wanted: ShardFilter | None, now: int) -> list[H
 
 
 def shard_json(shard: HeldShard) -> dict[str, Any]:
-    """A shard as ListShards and DescribeStream give it."""
+    """Describe a shard as ListShards and DescribeStream do."""
     numbers = {"StartingSequenceNumber": str(shard.first)}
     if shard.last is not None:
         numbers["EndingSequenceNumber"] = str(shard.last)
@@ -62,7 +62,7 @@ def shard_json(shard: HeldShard) -> dict[str, Any]:
 
 
 def children(shards: Sequence[HeldShard], parent: str) -> list[dict[str, Any]]:
-    """The children of a shard as GetRecords gives them at its end."""
+    """Describe the children of a shard as GetRecords does at its end."""
     return [
         {"ShardId": shard.name, "ParentShards": list(shard.parents), "HashKeyRange": _hashes(shard)}
         for shard in shards

@@ -1,4 +1,4 @@
-"""Kinesis in memory, without a server: for tests of what reads a stream in the same process."""
+"""Kinesis in memory, without a server, for tests of readers in the same process."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ __all__ = ["MemoryKinesis"]
 
 
 class MemoryKinesis:
-    """One stream, as `spout.kinesis.Kinesis`. Safe for several threads.
+    """One stream, as `spout.kinesis.Kinesis`. Thread-safe.
 
     Args:
         stream: its name.
-        shards: how many it begins with.
+        shards: the initial number of shards.
         clock: epoch milliseconds.
         created: creation time, epoch milliseconds.
-        retention_hours: what `describe` says; only `trim` removes records.
-        quotas: what each shard allows; by default all.
+        retention_hours: the result of `describe`; only `trim` removes records.
+        quotas: the limits of each shard; by default none.
 
     Attributes:
-        calls: how often each call was made, by (name, shard).
+        calls: the number of calls by (name, shard).
         tells_lag: answers have MillisBehindLatest.
     """
 
@@ -121,66 +121,66 @@ class MemoryKinesis:
                 self._stream.put(self._stream.home(hash_key(key)), data, key, self._clock())
 
     def put(self, shard: str, data: bytes, key: str = "key") -> int:
-        """Write one record to a shard, arriving now, wherever its key belongs: its sequence number."""
+        """Write one record to a shard, arriving now, whatever its key; return its sequence number."""
         with self._lock:
             return self._stream.put(self._stream.shard(shard), data, key, self._clock()).sequence
 
     @property
     def open_shards(self) -> list[str]:
-        """The shards that take records, in the order of their hash keys: neighbours can be merged."""
+        """Return the open shards in the order of their hash keys: neighbours can be merged."""
         with self._lock:
             return [shard.name for shard in self._stream.open_shards]
 
     def split(self, shard: str) -> tuple[str, str]:
-        """Close a shard and open two children: their ids."""
+        """Close a shard and open two children; return their ids."""
         with self._lock:
             return self._stream.split(shard, self._clock())
 
     def merge(self, shard: str, other: str) -> str:
-        """Close two neighbouring shards and open their child: its id."""
+        """Close two neighbouring shards and open their child; return its id."""
         with self._lock:
             return self._stream.merge(shard, other, self._clock())
 
     def close(self, shard: str) -> None:
-        """No more records come; what is there can be read."""
+        """Close a shard for new records; existing ones can be read."""
         with self._lock:
             self._stream.close(shard, self._clock())
 
     def forget(self, shard: str) -> None:
-        """The shard is past retention: it is no longer listed."""
+        """Remove a shard as past retention: it is no longer listed."""
         with self._lock:
             self._stream.forget(shard)
 
     def trim(self, shard: str, through: int) -> None:
-        """Records up to this sequence number are past retention."""
+        """Remove the records up to this sequence number as past retention."""
         with self._lock:
             self._stream.shard(shard).trim(through)
 
     def gap(self, shard: str, pages: int) -> None:
-        """Who reads on from here must walk through that many empty pages first, behind the tip."""
+        """Put this many empty pages, behind the tip, before the next record of a shard."""
         with self._lock:
             self._stream.gap(shard, pages)
 
     def linger(self, shard: str, pages: int) -> None:
-        """Once the shard is closed, that many empty answers, "0 behind" and with an iterator, come before its end."""
+        """Put this many empty answers, "0 behind" and with an iterator, before the end of a closed shard."""
         with self._lock:
             self._stream.shard(shard).lingers = pages
 
     def break_off(self, shard: str, answers: int) -> None:
-        """The next answers of the shard have no next iterator, though it is not read to its end."""
+        """Return the next answers of the shard without a next iterator, though it is not read to its end."""
         with self._lock:
             self._broken_off[shard] = answers
 
     def fail(self, shard: str, *errors: KinesisError) -> None:
-        """The next reads of the shard get these errors, one each."""
+        """Raise these errors in the next reads of the shard, one each."""
         self._errors[shard].extend(errors)
 
     def clear(self) -> None:
-        """Forget the errors that were not met yet."""
+        """Remove the errors that were not raised yet."""
         self._errors.clear()
 
     def expire_iterators(self, shard: str) -> None:
-        """All iterators handed out for the shard so far are too old."""
+        """Expire all existing iterators of the shard."""
         with self._lock:
             self._stream.shard(shard).generation += 1
 

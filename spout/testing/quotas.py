@@ -1,8 +1,8 @@
-"""What a shard allows, as the service counts it. Pure; times are epoch milliseconds.
+"""The limits of a shard, counted as the service counts them. Pure; times are epoch milliseconds.
 
 "Quotas and limits" of Kinesis Data Streams: 5 GetRecords calls and 2 MB a second, so an answer of 10 MiB blocks the
 shard for the next 5 seconds; 1,000 records and 1 MiB written a second. SubscribeToShard: a subscription lasts 5
-minutes, and is in the way of another one for 5 seconds.
+minutes, and blocks another one for 5 seconds.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ __all__ = ["Quotas", "ShardQuota"]
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """What each shard allows; None for no bound.
+    """The limits of each shard; None for no limit.
 
     Attributes:
         read_calls: GetRecords calls in any second.
         read_bytes: payload read in any second; a larger answer of n bytes blocks for n / `read_bytes` seconds.
         write_records: records written in any second.
         write_bytes: payload and keys written in any second.
-        subscription_ms: how long a subscription lasts.
-        resubscribe_ms: how long after a subscription began the consumer gets no other one to the shard.
-        registration_ms: how long a consumer is being registered; None, not at all.
+        subscription_ms: the duration of a subscription.
+        resubscribe_ms: the time after the start of a subscription until the consumer can get another one to the shard.
+        registration_ms: the duration of a consumer's registration; None for none.
     """
 
     read_calls: int | None = 5
@@ -45,7 +45,7 @@ class Quotas:
 
 @dataclass(slots=True)
 class ShardQuota:
-    """What one shard has used up."""
+    """The used quotas of one shard."""
 
     name: str
     _calls: deque[int] = field(default_factory=deque)
@@ -54,10 +54,10 @@ class ShardQuota:
     _writes: deque[tuple[int, int]] = field(default_factory=deque)
 
     def read(self, quotas: Quotas, now: int) -> None:
-        """A GetRecords call comes.
+        """Count a GetRecords call.
 
         Raises:
-            ThrottledError: it is one too many.
+            ThrottledError: it exceeds the limit.
         """
         while self._calls and self._calls[0] <= now - 1000:
             self._calls.popleft()
@@ -71,16 +71,16 @@ class ShardQuota:
         self._calls.append(now)
 
     def answered(self, size: int, quotas: Quotas, now: int) -> None:
-        """It was answered with this much payload."""
+        """Count the payload of an answer."""
         self._answers.append((now, size))
         if quotas.read_bytes is not None and size > quotas.read_bytes:
             self._blocked_until = now + size * 1000 / quotas.read_bytes
 
     def write(self, size: int, quotas: Quotas, now: int) -> None:
-        """A record is to be written.
+        """Count a record to write.
 
         Raises:
-            ThrottledError: it is one too many, or too large on top of the others; a single one is never too large.
+            ThrottledError: it exceeds a limit; a single record never does.
         """
         while self._writes and self._writes[0][0] <= now - 1000:
             self._writes.popleft()

@@ -1,4 +1,4 @@
-"""What the Kinesis Producer Library writes when it aggregates."""
+"""Aggregates records as the Kinesis Producer Library does."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["aggregate", "record_json"]
 def aggregate(records: Iterable[tuple[bytes, str]]) -> bytes:
     """Pack (data, partition key) pairs into the payload of one record, for `put` or PutRecords.
 
-    The format is the one that `spout.kinesis.aggregation` reads; keys that come again are stored once, as the
-    KPL does.
+    The format is the one that `spout.kinesis.aggregation` reads; repeated keys are stored once, as the KPL
+    does.
     """
     message = AggregatedRecord()
     keys: dict[str, int] = {}
@@ -28,7 +28,7 @@ def aggregate(records: Iterable[tuple[bytes, str]]) -> bytes:
 
 
 def record_json(record: StoredRecord) -> dict[str, Any]:
-    """A record as GetRecords and SubscribeToShard give it, with bytes for base64."""
+    """Return a record as in GetRecords and SubscribeToShard, with bytes for base64."""
     return {
         "SequenceNumber": str(record.sequence),
         "ApproximateArrivalTimestamp": record.arrival / 1000,

@@ -1,4 +1,4 @@
-"""The requests that are understood, with their bounds, as the Amazon Kinesis Data Streams API Reference gives them."""
+"""The supported requests with their limits, from the Amazon Kinesis Data Streams API Reference."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ Sequence = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,128})$")]
 
 
 class OfStream(Struct, frozen=True, kw_only=True, rename="pascal"):
-    """What names a stream: its name or its ARN."""
+    """The identification of a stream: its name or its ARN."""
 
     stream_name: StreamName | None = None
     stream_arn: str | None = field(name="StreamARN", default=None)
 
     @property
     def stream(self) -> str:
-        """The stream's name, or the empty string where the request has none."""
+        """Return the stream's name, or the empty string if the request has none."""
         return self.stream_name or (self.stream_arn or "").rpartition("/")[2]
 
 
@@ -185,7 +185,7 @@ class StartingPosition(Struct, frozen=True, kw_only=True, rename="pascal"):
     timestamp: float | None = None
 
     def as_iterator(self, shard: str) -> GetShardIterator:
-        """The request for an iterator at the same place."""
+        """Return the request for an iterator at the same position."""
         return GetShardIterator(
             shard_id=shard,
             shard_iterator_type=self.type,

@@ -1,4 +1,4 @@
-"""Kinesis as an endpoint on loopback, for real clients: resharding, retention and faults as a test wants them."""
+"""Kinesis as an endpoint on loopback, for real clients, with scripted resharding, retention and faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["ScriptedKinesis"]
 _JSON = "application/x-amz-json-1.1"
 _EVENT_STREAM = "application/vnd.amazon.eventstream"
 _LOOK_SECONDS = 0.01
-"""How often an idle subscription looks for something to push."""
+"""Seconds between two checks of an idle subscription for records to push."""
 
 _EVENT = "SubscribeToShardEvent"
 _TARGET = "Kinesis_20131202."
@@ -49,12 +49,12 @@ class ScriptedKinesis:
 
     Args:
         clock: epoch milliseconds; by default the machine's.
-        quotas: what each shard allows; by default what AWS allows.
-        port: to listen on; by default any that is free.
+        quotas: the limits of each shard; by default those of AWS.
+        port: to listen on; by default any free one.
 
     Attributes:
-        endpoint_url: where it listens.
-        calls: how often each call came, by (name, shard); the shard is None where the request names none.
+        endpoint_url: the URL of the endpoint.
+        calls: the number of calls by (name, shard); the shard is None if the request names none.
     """
 
     def __init__(
@@ -82,17 +82,17 @@ class ScriptedKinesis:
 
     @property
     def now(self) -> int:
-        """The endpoint's time in epoch milliseconds."""
+        """Return the endpoint's time in epoch milliseconds."""
         return self._clock() + self._ahead
 
     @property
     def faults_left(self) -> int:
-        """How many entries of the script have not been used up."""
+        """Return the number of script entries that are not used up."""
         with self._lock:
             return self._faults.left
 
     def client(self) -> Any:
-        """A boto3 client of this endpoint."""
+        """Return a boto3 client of this endpoint."""
         return boto3.client(
             "kinesis",
             endpoint_url=self.endpoint_url,
@@ -111,28 +111,28 @@ class ScriptedKinesis:
         with self._lock:
             shards = len(self._stream(stream).open_shards)
             created = self._service.streams.pop(stream).created
-            # Two streams of one name are told apart by when they were made.
+            # The creation time distinguishes two streams of one name.
             now = max(self.now, created + 1)
             self._service.streams[stream] = HeldStream(stream, shards, now)
 
     def put(self, stream: str, shard: str, data: bytes, key: str = "key") -> int:
-        """Write a record to a shard, wherever its key belongs, outside of all quotas: its sequence number."""
+        """Write a record to a shard, whatever its key, outside of all quotas; return its sequence number."""
         with self._lock:
             held = self._stream(stream)
             return held.put(held.shard(shard), data, key, self.now).sequence
 
     def shards(self, stream: str) -> list[str]:
-        """The ids of the shards that are open, in the order of their hash keys."""
+        """Return the ids of the open shards in the order of their hash keys."""
         with self._lock:
             return [shard.name for shard in self._stream(stream).open_shards]
 
     def split(self, stream: str, shard: str) -> tuple[str, str]:
-        """Split a shard in the middle of its hash keys: the ids of its children."""
+        """Split a shard in the middle of its hash keys; return the ids of its children."""
         with self._lock:
             return self._stream(stream).split(shard, self.now)
 
     def merge(self, stream: str, shard: str, other: str) -> str:
-        """Merge two neighbouring shards: the id of their child."""
+        """Merge two neighbouring shards; return the id of their child."""
         with self._lock:
             return self._stream(stream).merge(shard, other, self.now)
 
@@ -146,49 +146,49 @@ class ScriptedKinesis:
         skip: int = 0,
         times: int | None = 1,
     ) -> None:
-        """Let calls go wrong: the `times` (None: all) after the first `skip` of those that match."""
+        """Make matching calls fail: `times` of them (None: all) after the first `skip`."""
         with self._lock:
             self._faults.add(call, fault, stream=stream, shard=shard, skip=skip, times=times)
 
     def clear(self) -> None:
-        """Forget the script: nothing goes wrong from here on."""
+        """Clear the script: no call fails from now on."""
         with self._lock:
             self._faults.clear()
 
     def limit(self, quotas: Quotas) -> None:
-        """Change what each shard allows from here on; nothing of it is used up."""
+        """Change the limits of each shard from now on; none of them is used up."""
         with self._lock:
             self._service.limit(quotas)
 
     def advance(self, seconds: float) -> None:
-        """Let the endpoint's time jump: iterators and tokens grow old, records fall out of the retention."""
+        """Advance the endpoint's time: iterators and tokens age, and records fall out of the retention."""
         with self._lock:
             self._ahead += int(seconds * 1000)
 
     def expire_iterators(self, stream: str, shard: str | None = None) -> None:
-        """All iterators handed out so far, for one shard or for all, are too old."""
+        """Expire all existing iterators, for one shard or for all."""
         with self._lock:
             held = self._stream(stream)
             for one in held.shards.values() if shard is None else [held.shard(shard)]:
                 one.generation += 1
 
     def trim(self, stream: str, shard: str, through: int) -> None:
-        """A shard's records up to this sequence number are past retention."""
+        """Remove a shard's records up to this sequence number as past retention."""
         with self._lock:
             self._stream(stream).shard(shard).trim(through)
 
     def forget(self, stream: str, shard: str) -> None:
-        """A shard is past retention, with all that it holds: it is no longer listed."""
+        """Remove a shard with its records as past retention: it is no longer listed."""
         with self._lock:
             self._stream(stream).forget(shard)
 
     def gap(self, stream: str, shard: str, pages: int) -> None:
-        """Who reads on from here must walk through that many empty answers first, behind the tip."""
+        """Put this many empty answers, behind the tip, before the next record of a shard."""
         with self._lock:
             self._stream(stream).gap(shard, pages)
 
     def linger(self, stream: str, shard: str, pages: int) -> None:
-        """Once the shard is closed, that many empty answers, "0 behind" and with an iterator, come before its end."""
+        """Put this many empty answers, "0 behind" and with an iterator, before the end of a closed shard."""
         with self._lock:
             self._stream(stream).shard(shard).lingers = pages
 
@@ -234,7 +234,7 @@ class ScriptedKinesis:
         )
 
     async def _events(self, subscription: HeldSubscription, fault: Slow | Cut | None) -> AsyncIterator[bytes]:
-        """The messages of a subscription, until it ends in order, or with an exception."""
+        """Yield the messages of a subscription, until it ends normally or with an exception."""
         async for part in _sent(event_message("initial-response", b"{}"), fault):
             yield part
         while not subscription.over:
@@ -276,7 +276,7 @@ class ScriptedKinesis:
 
 
 async def _sent(message: bytes, fault: Slow | Cut | None) -> AsyncIterator[bytes]:
-    """What of a message is sent before the connection breaks."""
+    """Return the part of a message that is sent before the connection breaks."""
     if not isinstance(fault, Cut):
         yield message
         return

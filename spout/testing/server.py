@@ -1,4 +1,4 @@
-"""HTTP on loopback in a thread of its own: requests in, answers out, and connections that break on purpose."""
+"""An HTTP server on loopback in its own thread, which can break connections on purpose."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["LoopbackServer", "Reply", "Request", "SeveredError"]
 
 
 class SeveredError(KinesisTridentError):
-    """Raised while the parts of a reply are made: what was sent arrives, and the connection closes."""
+    """Raised while a reply is produced part by part: the sent parts arrive, and the connection closes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request; the names of its headers are in lower case."""
+    """One request; its header names are in lower case."""
 
     method: str
     path: str
@@ -30,9 +30,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is sent back: after `delay` seconds, and only the share `sent` of the body before the connection closes.
+    """A reply, sent after `delay` seconds; the connection closes after the share `sent` of the body.
 
-    With `parts` the body is sent part by part as they come.
+    With `parts` the body is sent part by part.
     """
 
     status: int
@@ -47,8 +47,8 @@ class LoopbackServer:
     """Serves `answer`, which is called in the server's thread, until it is stopped.
 
     Args:
-        answer: gives the reply to a request; an exception from it closes the connection.
-        port: to listen on; 0 for any that is free.
+        answer: returns the reply to a request; an exception closes the connection.
+        port: to listen on; 0 for any free one.
     """
 
     def __init__(self, answer: Callable[[Request], Reply], port: int = 0) -> None:
@@ -59,7 +59,7 @@ class LoopbackServer:
         self._stopped: asyncio.Event | None = None
 
     def start(self) -> int:
-        """Listen: the port.
+        """Start to listen; return the port.
 
         Raises:
             OSError: the port is taken.
@@ -89,7 +89,7 @@ class LoopbackServer:
             try:
                 await self._converse(reader, writer)
             except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-                # The client has gone, or the server ends: either way this connection is over.
+                # The client has disconnected, or the server stops: either way this connection ends.
                 pass
             finally:
                 connections.discard(task)
@@ -103,7 +103,7 @@ class LoopbackServer:
         listening.set_result(server.sockets[0].getsockname()[1])
         await self._stopped.wait()
         server.close()
-        # A connection that was accepted just now gets as far as `connected`, which closes it.
+        # A connection that was just accepted reaches `connected`, which closes it.
         await asyncio.sleep(0)
         for task in connections:
             task.cancel()
@@ -128,13 +128,13 @@ class LoopbackServer:
                 writer.write(whole[: len(whole) - len(reply.body) + int(len(reply.body) * reply.sent)])
                 await writer.drain()
             break
-        # Closed in an orderly way, so that what was sent does arrive.
+        # Close the connection in order, so that sent data arrives.
         writer.close()
         await writer.wait_closed()
 
 
 async def _send_parts(writer: asyncio.StreamWriter, reply: Reply, parts: AsyncIterator[bytes]) -> bool:
-    """Send a reply whose parts come one by one, as chunks; whether it was sent to its end."""
+    """Send the parts of a reply one by one, as chunks; tell whether it was sent to its end."""
     head = _head(reply)
     try:
         async for part in parts:

@@ -1,6 +1,6 @@
-"""The calls of the Kinesis API over streams in memory. Pure: the time, epoch milliseconds, comes with each call.
+"""The calls of the Kinesis API on streams in memory. Pure: each call gets the time in epoch milliseconds.
 
-What the service does with delay (a stream being created, a shard being split) is done at once here.
+Operations that the service performs with a delay (creating a stream, splitting a shard) happen at once here.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _CODES: tuple[tuple[type[KinesisError], str], ...] = (
 
 
 def code_of(error: KinesisError) -> str:
-    """The error code of AWS for an error."""
+    """Return the error code of AWS for an error."""
     if isinstance(error, RefusedError):
         return error.code
     return next(code for kind, code in _CODES if isinstance(error, kind))
 
 
 def subject(asked: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """The stream and the shard that a request is about, as far as it names them."""
+    """Return the stream and the shard of a request, if it names them."""
     if "ShardIterator" in asked:
         stream, _, shard, *_ = (*str(asked["ShardIterator"]).split("/"), "", "")
         return stream, shard
@@ -73,7 +73,7 @@ class KinesisService:
     """One account's streams in one region.
 
     Args:
-        quotas: what each shard allows.
+        quotas: the limits of each shard.
     """
 
     def __init__(self, quotas: Quotas) -> None:
@@ -100,10 +100,10 @@ class KinesisService:
         }
 
     def answer(self, call: str, asked: Mapping[str, Any], now: int) -> dict[str, Any]:
-        """The answer to a call, as JSON with bytes for base64.
+        """Answer a call, as JSON with bytes for base64.
 
         Raises:
-            KinesisError: the call is refused; `code_of` gives the code.
+            KinesisError: the call is refused; `code_of` returns the code.
         """
         if call not in self._handlers:
             msg = f"{call} is not understood here"
@@ -112,7 +112,7 @@ class KinesisService:
         return handler(_request(call, asked, kind), now)
 
     def subscribe(self, asked: Mapping[str, Any], now: int) -> HeldSubscription:
-        """A new subscription, as SubscribeToShard asks for it.
+        """Begin a subscription, as SubscribeToShard requests it.
 
         Raises:
             KinesisError: the call is refused.
@@ -124,15 +124,15 @@ class KinesisService:
         return self._fan_out.next(subscription, now)
 
     def limit(self, quotas: Quotas) -> None:
-        """What each shard allows from here on; nothing of it is used up."""
+        """Set the limits of each shard from now on; none of them is used up."""
         self._quotas = quotas
         self._used.clear()
 
     def stream(self, name: str, now: int) -> HeldStream:
-        """A stream, without what is past its retention.
+        """Return a stream, without records and shards past its retention.
 
         Raises:
-            StreamMissingError: there is none of that name.
+            StreamMissingError: no stream of that name exists.
         """
         if name not in self.streams:
             msg = f"Stream {name} under account 123456789012 not found."

@@ -1,4 +1,4 @@
-"""One shard in memory: what it holds, and what a read of it answers. Pure; times are epoch milliseconds."""
+"""One shard in memory: its records, and the answers to reads. Pure; times are epoch milliseconds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """What an iterator stands for: the first sequence number to give, and the empty pages walked through before it."""
+    """The content of an iterator: the first sequence number to return, and the empty pages returned before it."""
 
     start: int
     walked: int = 0
@@ -33,7 +33,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one read gives; `following` is None at the end of a closed shard, `behind` the lag in milliseconds."""
+    """The result of one read; `following` is None at the end of a closed shard, `behind` the lag in milliseconds."""
 
     records: list[StoredRecord]
     following: Cursor | None
@@ -44,9 +44,9 @@ class Answer:
 class HeldShard:
     """A shard: `hashes` are the first and last hash key, `first` and `last` the range of sequence numbers.
 
-    `last` and `closed` are None while it is open. `generation` is that of the iterators that are still good.
-    `gaps`: by sequence number, how many empty pages lie there. `lingers`: once it is closed, how many empty pages, "0
-    behind" and with an iterator, come before its end.
+    `last` and `closed` are None while it is open. `generation` is that of the iterators that are still valid. `gaps`:
+    the number of empty pages by sequence number. `lingers`: the number of empty pages, "0 behind" and with an iterator,
+    before its end once it is closed.
     """
 
     name: str
@@ -62,7 +62,7 @@ class HeldShard:
     lingers: int = 0
 
     def since(self, time: int, tip: int) -> Cursor:
-        """Before the first record that arrived at `time` or later; `tip` is where the next one will be."""
+        """Return the cursor before the first record that arrived at `time` or later; `tip` is that of the next one."""
         at = bisect_left(self.records, time, key=lambda record: record.arrival)
         return Cursor(self.records[at].sequence if at < len(self.records) else tip)
 
@@ -75,7 +75,7 @@ class HeldShard:
         del self.records[: bisect_left(self.records, horizon, key=lambda record: record.arrival)]
 
     def read(self, cursor: Cursor, limit: int, now: int) -> Answer:
-        """The records from a cursor on: at most `limit`, at most 10 MiB but one at least, and none beyond a gap."""
+        """Read the records from a cursor: at most `limit`, at most 10 MiB but at least one, and none beyond a gap."""
         start, walked = cursor.start, cursor.walked
         gap = min(
             (at for at, pages in self.gaps.items() if at > start or (at == start and walked < pages)),

@@ -11,7 +11,7 @@ from kinesis_trident.spout.testing.shard import Cursor, HeldShard, StoredRecord
 __all__ = ["HASH_KEYS", "HOUR_MS", "HeldStream", "hash_key"]
 
 HASH_KEYS = 2**128
-"""How many hash keys there are: the shards that are open divide them among themselves."""
+"""The number of hash keys, which the open shards divide among themselves."""
 
 HOUR_MS = 3_600_000
 
@@ -20,18 +20,18 @@ _STEP = 104_729
 
 
 def hash_key(partition_key: str) -> int:
-    """The MD5 of a partition key as an integer ("Kinesis Data Streams terminology", Partition key)."""
+    """Return the MD5 of a partition key as an integer ("Kinesis Data Streams terminology", Partition key)."""
     return int.from_bytes(hashlib.md5(partition_key.encode(), usedforsecurity=False).digest())
 
 
 class HeldStream:
-    """One stream. Sequence numbers have 56 digits, rise over all its shards, and begin later the later it was made.
+    """One stream. Sequence numbers have 56 digits, rise over all its shards, and start higher in later streams.
 
     Args:
         name: its name.
-        shards: how many it begins with; they divide the hash keys evenly.
+        shards: the initial number of shards, which divide the hash keys evenly.
         created: epoch milliseconds.
-        retention_hours: after which `expire` drops records.
+        retention_hours: the age at which `expire` drops records.
     """
 
     def __init__(self, name: str, shards: int, created: int, *, retention_hours: int = 24) -> None:
@@ -41,26 +41,26 @@ class HeldStream:
         self.retention_hours = retention_hours
         self.shards: dict[str, HeldShard] = {}
         self._made = 0
-        # Numbers of a stream that is created again are not those of the one before.
+        # A recreated stream has other numbers than the one before.
         self._sequence = _FIRST_SEQUENCE + created * 10**30
         for number in range(shards):
             self._open((), _share(number, shards), created)
 
     @property
     def open_shards(self) -> list[HeldShard]:
-        """The shards that take records, in the order of their hash keys."""
+        """Return the open shards in the order of their hash keys."""
         return sorted((s for s in self.shards.values() if s.closed is None), key=lambda shard: shard.hashes)
 
     @property
     def tip(self) -> Cursor:
-        """After everything that has been written so far."""
+        """Return the cursor after everything written so far."""
         return Cursor(self._sequence + 1)
 
     def shard(self, name: str) -> HeldShard:
-        """A shard that is listed.
+        """Return a listed shard.
 
         Raises:
-            ShardMissingError: there is none of that name.
+            ShardMissingError: no shard of that name exists.
         """
         if name not in self.shards:
             msg = f"Shard {name} in stream {self.name} under account 123456789012 does not exist"
@@ -68,7 +68,7 @@ class HeldStream:
         return self.shards[name]
 
     def home(self, key: int) -> HeldShard:
-        """The open shard of a hash key.
+        """Return the open shard of a hash key.
 
         Raises:
             KinesisError: its shard was closed and has no children.
@@ -93,7 +93,7 @@ class HeldStream:
         return record
 
     def at(self, shard: HeldShard, sequence: int) -> Cursor:
-        """Before a record, which may have expired.
+        """Return the cursor before a record, which may have expired.
 
         Raises:
             KinesisError: the shard never had this sequence number.
@@ -110,13 +110,13 @@ class HeldStream:
         """Close a shard and open two children; the second begins at the hash key `at`, by default in the middle.
 
         Raises:
-            KinesisError: the shard is closed, or `at` is not inside of it.
+            KinesisError: the shard is closed, or `at` is not inside it.
         """
         shard = self._still_open(name)
         low, high = shard.hashes
         middle = (low + high + 1) // 2 if at is None else at
         if not low < middle <= high:
-            msg = f"NewStartingHashKey {middle} is not inside of shard {name}, which has {low} to {high}"
+            msg = f"NewStartingHashKey {middle} is not inside shard {name}, which has {low} to {high}"
             raise KinesisError(msg)
         self.close(name, now)
         return self._open((name,), (low, middle - 1), now), self._open((name,), (middle, high), now)
@@ -125,7 +125,7 @@ class HeldStream:
         """Close two neighbours and open their child.
 
         Raises:
-            KinesisError: one is closed, or they are no neighbours.
+            KinesisError: one is closed, or they are not neighbours.
         """
         pair = [self._still_open(name), self._still_open(other)]
         low, high = sorted(shard.hashes for shard in pair)
@@ -151,22 +151,22 @@ class HeldStream:
                     break
 
     def close(self, name: str, now: int) -> None:
-        """No more records come; what is there can be read."""
+        """Close a shard for new records; existing ones can be read."""
         shard = self.shard(name)
         shard.closed = now
         shard.last = self._following()
 
     def forget(self, name: str) -> None:
-        """The shard is past retention: it is no longer listed."""
+        """Remove a shard as past retention: it is no longer listed."""
         self.shard(name)
         del self.shards[name]
 
     def gap(self, name: str, pages: int) -> None:
-        """Who reads on from here must walk through that many empty pages first, behind the tip."""
+        """Put this many empty pages, behind the tip, before the next record of a shard."""
         self.shard(name).gaps[self._following()] = pages
 
     def expire(self, now: int) -> None:
-        """Drop what is past retention: records, and the shards that were closed before."""
+        """Drop records past retention, and shards that were closed before it."""
         horizon = now - self.retention_hours * HOUR_MS
         for shard in list(self.shards.values()):
             shard.expire(horizon)

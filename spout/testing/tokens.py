@@ -20,11 +20,11 @@ __all__ = [
 ]
 
 GOOD_FOR_MS = 300_000
-"""How long iterators and tokens are good for."""
+"""Milliseconds for which iterators and tokens are valid."""
 
 
 class RefusedError(KinesisError):
-    """A call is refused with an error code that no other error stands for."""
+    """A call is refused with an error code that has no error class of its own."""
 
     def __init__(self, message: str, *, code: str) -> None:
         super().__init__(message)
@@ -38,10 +38,10 @@ def iterator_of(stream: HeldStream, shard: HeldShard, cursor: Cursor, now: int) 
 
 
 def parts_of(iterator: str) -> tuple[str, int, str, int, int, int, int]:
-    """Stream, its creation, shard, first sequence number, empty pages walked, generation, when it was made.
+    """Parse stream, its creation, shard, first sequence number, returned empty pages, generation, creation time.
 
     Raises:
-        KinesisError: it is no iterator.
+        KinesisError: it is not an iterator.
     """
     try:
         name, created, shard, start, walked, generation, made = iterator.split("/")
@@ -52,10 +52,10 @@ def parts_of(iterator: str) -> tuple[str, int, str, int, int, int, int]:
 
 
 def cursor_for(stream: HeldStream, shard: HeldShard, asked: GetShardIterator, now: int) -> Cursor:
-    """Where a new iterator stands.
+    """Return the cursor of a new iterator.
 
     Raises:
-        KinesisError: the request lacks what its type needs, or names a place that is not in the shard.
+        KinesisError: the request lacks a field that its type needs, or its position is not in the shard.
     """
     match asked.shard_iterator_type:
         case "TRIM_HORIZON":
@@ -83,15 +83,15 @@ def cursor_for(stream: HeldStream, shard: HeldShard, asked: GetShardIterator, no
 
 
 def listing_token(name: str, after: str, wanted: ShardFilter | None, now: int) -> str:
-    """Where a listing of shards goes on: after a shard."""
+    """Encode the continuation of a listing of shards, after a shard."""
     return msgspec.json.encode((name, after, wanted, now)).decode()
 
 
 def listing_from(token: str, now: int) -> tuple[str, str, ShardFilter | None]:
-    """Stream, last shard given, and filter of a listing that goes on.
+    """Parse stream, last returned shard, and filter of a continued listing.
 
     Raises:
-        KinesisError: it is no such token.
+        KinesisError: it is not such a token.
         RefusedError: it is too old.
     """
     try:

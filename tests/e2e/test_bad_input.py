@@ -37,11 +37,11 @@ def error_of_load(stage: Stage, options: dict[str, str]) -> str:
 WRONG_OPTIONS = [
     (
         {"retryLimits": "3"},
-        "unknown option retrylimits (Spark tells names in lower case); did you mean retryLimit?",
+        "unknown option retrylimits (Spark passes names in lower case). Did you mean retryLimit?",
     ),
-    ({"retryLimit": "-1"}, "option retryLimit is '-1'; accepted is"),
-    ({"spout": "exactly-once"}, "option spout is 'exactly-once'; accepted is"),
-    ({"retryBackoff": "soon"}, "option retryBackoff is 'soon'; accepted is"),
+    ({"retryLimit": "-1"}, "option retryLimit is '-1'. Expected:"),
+    ({"spout": "exactly-once"}, "option spout is 'exactly-once'. Expected:"),
+    ({"retryBackoff": "soon"}, "option retryBackoff is 'soon'. Expected:"),
     ({"onExhausted": "deadLetter"}, "onExhausted is deadLetter, but deadLetter is not set"),
     ({"startingPosition": "AT_TIMESTAMP"}, "AT_TIMESTAMP without a time"),
 ]

@@ -155,7 +155,7 @@ def test_several_streams_user_records_and_spooled_retries_wait_for_their_acks(
     stage.until(lambda: stage.progress(query).get("unacked") == 6, "all to be in flight")
     for shard in shards:
         said = stage.progress(query)["shards"][shard]["blocked"]
-        assert said.startswith("3 records are read and not done, the bound maxInflightRecords is 3")
+        assert said.startswith("3 records are read and not done, and maxInflightRecords is 3")
     more = stage.put(["c"])
     query.stop()
     stage.queries.remove(query)

@@ -180,7 +180,7 @@ def test_failing_records_starve_nothing_before_their_bound(stage: Stage) -> None
     # One that came with the last before the bound passes it.
     failed = sum(bool(delivered(text)) for text in "abcd")
     assert sum(run.count for run in held.waiting) == failed
-    assert "the bound maxRetryingRecords is 3" in held.blocked
+    assert "and maxRetryingRecords is 3" in held.blocked
     said = stage.progress(query)
     assert said["shards"][stage.shard()]["blocked"] == held.blocked
     assert said["retrying"] == failed

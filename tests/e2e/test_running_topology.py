@@ -125,9 +125,9 @@ def test_a_topology_stops_after_the_batches_in_hand_and_settles_them(
     for gate in gates:
         assert gate.in_hand.wait(PATIENCE)
     assert not running.await_termination(0.1)
-    with pytest.raises(KinesisTridentError, match=r"did not end within 0\.1 s; the query runs on"):
+    with pytest.raises(KinesisTridentError, match=r"did not end within 0\.1 s; the query keeps running"):
         running.stop(0.1)
-    with pytest.raises(KinesisTridentError, match="stream= belongs to one query"):
+    with pytest.raises(KinesisTridentError, match="stream= is for one query"):
         stop(running, stream=stage.load())
     assert running.is_active
     with ThreadPoolExecutor(1) as pool:

@@ -46,7 +46,7 @@ def test_stop_ends_after_the_batch_in_hand(stage: Stage) -> None:
     query = stage.start(stage.parsed(), write)
     assert in_hand.wait(PATIENCE)
     planner = planner_of(stage)
-    with pytest.raises(StopTimeoutError, match=r"did not end within 0\.1 s; the query runs on"):
+    with pytest.raises(StopTimeoutError, match=r"did not end within 0\.1 s; the query keeps running"):
         stop(query, timeout=0.1)
     assert query.isActive
 

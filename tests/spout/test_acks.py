@@ -158,7 +158,7 @@ def test_the_bound_stops_reading_until_records_are_acked(job: Job) -> None:
     report = query.run.report()
     for shard in (A, B):
         assert report["shards"][shard]["blocked"].startswith(
-            "6 records are read and not done, the bound maxInflight"
+            "6 records are read and not done, and maxInflight"
         )
     job.acks().ack(ids(rows, 0, 2, 5))
     more = query.batch()
@@ -301,7 +301,7 @@ def test_draining_ends_when_nothing_is_in_flight(job: Job) -> None:
 
 
 def test_wrong_ids_are_refused_and_nothing_is_told(job: Job, app: str) -> None:
-    with pytest.raises(AckError, match=f"there is no application '{app}'"):
+    with pytest.raises(AckError, match=f"application '{app}' does not exist"):
         job.acks()
     job.put(range(2))
     query = job.start()
@@ -310,7 +310,7 @@ def test_wrong_ids_are_refused_and_nothing_is_told(job: Job, app: str) -> None:
     good = ids(rows)
     wrong = {
         "of stream 'other'; the application reads orders": f"other/{A}:7",
-        "shard 'shardId-7', which the application has not met": "orders/shardId-7:7",
+        "shard 'shardId-7', which the application has not read": "orders/shardId-7:7",
         "'orders:7' is not a message id": "orders:7",
         "is not a message id": f"orders/{A}:7:x",
     }
@@ -328,7 +328,7 @@ def test_wrong_ids_are_refused_and_nothing_is_told(job: Job, app: str) -> None:
 
 
 def test_explicit_acks_do_not_go_with_a_transactional_spout(job: Job) -> None:
-    with pytest.raises(OptionsError, match="ackMode=explicit does not go with spout=transactional"):
+    with pytest.raises(OptionsError, match="ackMode=explicit cannot be combined with spout=transactional"):
         job.start(spout="transactional")
 
 

@@ -102,9 +102,9 @@ def test_requests_that_cannot_be_read_are_put_aside_and_named(
         f"{layout.external}/%FF/odd",
     ):
         assert (
-            said.count(f"cannot be read, and nothing was done of it: {path} ")
-            + said.count(f"cannot be read, and nothing was done of it: {path}: ")
-            + said.count(f"cannot be read, and is left where it is: {path} ")
+            said.count(f"cannot be read, and was not applied: {path} ")
+            + said.count(f"cannot be read, and was not applied: {path}: ")
+            + said.count(f"cannot be read, and stays at {path} ")
             == 1
         ), path
 

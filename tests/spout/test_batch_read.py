@@ -160,7 +160,7 @@ def test_a_shard_that_expires_after_the_batch_was_planned_is_data_loss(
         list(strict.read(same))
     assert [data for rows in lenient.read(part) for data in rows.column("data").to_pylist()] == [b"2"]
     assert f"shard {A} was to be read" in caplog.text
-    assert "going on with what is left" in caplog.text
+    assert "continuing with the remaining records" in caplog.text
 
 
 def test_a_stream_that_is_gone_is_no_data_loss_that_one_goes_on_from(

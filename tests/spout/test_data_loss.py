@@ -303,7 +303,7 @@ def test_a_loss_is_said_and_the_query_goes_on(
     _, said = CASES[case]
     query = world.start(checkpoint, failOnDataLoss="false")
     assert [row[0] for row in query.drain()] == [3]
-    assert re.search(rf"{said}.*going on with what is left \(failOnDataLoss=false\)", caplog.text)
+    assert re.search(rf"{said}.*continuing with the remaining records \(failOnDataLoss=false\)", caplog.text)
     report = query.run.report()
     assert any(re.search(said, loss) for loss in report["lastLosses"])
     assert report["losses"] == len(report["lastLosses"])

@@ -398,7 +398,7 @@ def test_an_opaque_batch_goes_on_with_what_is_left_and_says_so(
     again = start(life.checkpoint)
     assert numbers(again.rows()) == left
     assert "a replay finds" in caplog.text
-    assert "going on with what is left (spout=opaque)" in caplog.text
+    assert "continuing with the remaining records (spout=opaque)" in caplog.text
     again.publish()
     again.commit()
     later = stream.put(12)
@@ -440,10 +440,14 @@ def test_records_that_expired_unread(start: Start, stream: Stream, caplog: pytes
     again = start(life.checkpoint, failOnDataLoss="false")
     assert numbers(again.drain()) == left
     # Said once for each shard, however often it is looked at.
-    said = [line for line in caplog.messages if "going on with what is left (failOnDataLoss=false)" in line]
+    said = [
+        line
+        for line in caplog.messages
+        if "continuing with the remaining records (failOnDataLoss=false)" in line
+    ]
     losses = again.run.report()["lastLosses"]
     assert sorted(said) == sorted(
-        f"{loss}; going on with what is left (failOnDataLoss=false)" for loss in losses
+        f"{loss}; continuing with the remaining records (failOnDataLoss=false)" for loss in losses
     )
     assert len(losses) == again.run.report()["losses"] == 2
 

@@ -1,4 +1,4 @@
-"""When the shards of a source are listed: new ones often, all of them now and then, and when a read finds one gone."""
+"""Lists the shards of a source: new ones often, all now and then, and when a read finds one missing."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ __all__ = ["Listings"]
 log = logging.getLogger(__name__)
 
 _AGAIN = 1.0
-"""Seconds until a listing is tried again that somebody waits for."""
+"""Seconds until a required listing is tried again."""
 
 _ALL_EVERY = 60.0
-"""Seconds between two listings of all shards; those in between ask only for new ones."""
+"""Seconds between two listings of all shards; those in between list only new ones."""
 
 
 class Listings:
-    """Keeps the shards of a state those of its streams.
+    """Keeps the shards of a state up to date with its streams.
 
     Args:
         state: of the source.
-        probe: what was seen at the shards' tips is noted before their retention is checked.
+        probe: its looks at tips are recorded before the retention is checked.
         options: `describeShardInterval`.
         clock: seconds that never step back; the streams have just been described.
-        rng: for the jitter: queries that were started together do not list together for ever.
+        rng: for the jitter, so that queries started together do not list together for ever.
 
     Attributes:
-        is_current: the shards were listed since that was asked for.
+        is_current: the shards were listed since the last request.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Listings:
         self.is_current = True
 
     def arrived_by(self) -> int:
-        """A time, in epoch milliseconds by the server's clock, by which all that is there now had arrived.
+        """Return a time, in epoch milliseconds by the server's clock, by which all present records had arrived.
 
         Raises:
             StreamRecreatedError: a stream was deleted and created again.
@@ -66,17 +66,17 @@ class Listings:
         try:
             self._state.describe_streams()
         except (ThrottledError, Unavailable) as error:
-            log.warning("cannot ask for the server's time now, going on by this machine's clock: %s", error)
+            log.warning("cannot get the server's time now, using this machine's clock: %s", error)
             passed = self._clock() - self._begun
         return self._state.streams.by_now + int(passed * 1000)
 
     def list_at_once(self) -> None:
-        """Have the next `refresh` list the shards."""
+        """Make the next `refresh` list the shards."""
         self._next = -math.inf
         self.is_current = False
 
     def refresh(self) -> None:
-        """List the shards where that is due; what Kinesis cannot answer now is asked another time.
+        """List the shards if that is due; calls that Kinesis cannot answer now are made another time.
 
         Raises:
             DataLossError: with `failOnDataLoss`, records have expired unread.
@@ -91,11 +91,11 @@ class Listings:
         self._next = self._clock() + interval * self._rng.uniform(0.8, 1.2)
         try:
             self._state.describe_streams()
-            # Who only asks for what is new costs little; what retention took away has time.
+            # A listing of new shards is cheap; shards that retention removed are not urgent.
             everything = self._clock() >= self._all_next
             self._state.list_shards(everything=everything)
         except (ThrottledError, Unavailable) as error:
-            log.warning("cannot list the shards now, going on with those known: %s", error)
+            log.warning("cannot list the shards now, continuing with the known ones: %s", error)
             return
         self.is_current = True
         if everything:
@@ -104,7 +104,7 @@ class Listings:
         self._state.check_retention()
 
     def shards_to_read(self, tip: TipWatch, now: int) -> list[str]:
-        """The shards with something new, as `TipWatch.shards_to_read`.
+        """Return the shards with new records, as `TipWatch.shards_to_read`.
 
         Raises:
             StreamRecreatedError: a stream was deleted and created again.
@@ -118,19 +118,19 @@ class Listings:
         except KinesisError:
             before = self._state.lineage
             try:
-                # Perhaps the stream is another one by now: its describing says so, and what to do.
+                # The stream may be another one by now: describing it shows that, and what to do.
                 self._state.describe_streams()
-                # Retention removes shards between two listings: whether that is a loss, listing them decides.
+                # Retention removes shards between two listings: the next listing shows whether that is a loss.
                 self._state.list_shards(everything=True)
             except (ThrottledError, Unavailable) as error:
-                log.warning("cannot see now why a shard cannot be read, trying again: %s", error)
+                log.warning("cannot find out now why a shard cannot be read, trying again: %s", error)
                 return []
             if self._state.lineage == before:
                 raise
             return tip.shards_to_read(self._state.positions(), now)
 
     def _look_at_blocked(self) -> None:
-        """Look once at what waits in shards that may read nothing new: how old it is shows how far they lag."""
+        """Look once at the next record of each blocked shard: its age is the shard's lag."""
         waiting = {}
         for shard, position in self._state.positions().items():
             if self._state.shards[shard].blocked:

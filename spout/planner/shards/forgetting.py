@@ -1,4 +1,4 @@
-"""Removes what ZooKeeper has of shards that are gone: what is kept grows with what is open, not with history."""
+"""Removes the nodes of missing shards from ZooKeeper, so that its size follows the open shards, not history."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Collection, Mapping, Sequence
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION, ShardKey
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.planner.exhausted import added_up
+from kinesis_trident.spout.planner.exhausted import merge_dead_letters
 
 __all__ = ["Forgetting"]
 
 log = logging.getLogger(__name__)
 
 _AT_A_TIME = 100
-"""Shards forgotten in one multi: what is kept of their dead letters changes with their removal."""
+"""The number of shards removed in one multi, which also updates their dead letters."""
 
 
 class Forgetting:
-    """Forgets shards that retention has removed, once nothing of them is in flight.
+    """Forgets shards that retention has removed, once they have no records in flight.
 
-    A shard that was read to its end is forgotten when it is no longer listed. Another one is, when the next listing of
-    all shards does not have it either: an answer of Kinesis that lacks a shard by mistake must not start it over.
+    A shard that was read to its end is forgotten when it is no longer listed; any other when the next full listing does
+    not have it either: an answer of Kinesis that lacks a shard by mistake must not make it start over.
 
     Args:
         store: of the source.
@@ -36,23 +36,23 @@ class Forgetting:
         self._gone: set[str] = set()
 
     def note(self, shard: str, *, drained: bool) -> None:
-        """A shard is not listed any more, and nothing of it is in flight."""
+        """Note that a shard is no longer listed and has no records in flight."""
         (self._gone if drained else self._missed_once).add(shard)
 
     def note_stored(self, shards: Collection[str]) -> None:
-        """What ZooKeeper has at the start of shards that were not listed any more when the run before looked."""
+        """Note the shards in ZooKeeper that the previous run no longer saw in the listing."""
         key_of = self._store.layout.key_of
         self._gone |= {shard for shard in shards if key_of(shard).shard != PAST_RETENTION}
 
     def forget(
         self, listed: Collection[str], dead_letters: Mapping[str, DeadLettersNode]
     ) -> dict[str, DeadLettersNode]:
-        """Remove the nodes of those that are gone, after a listing of all shards.
+        """Remove the nodes of missing shards after a full listing.
 
-        Their dead letters are counted on, all shards of a stream together.
+        Their dead letters stay counted, merged for each stream.
 
         Returns:
-            The dead letters by shard, as they are in ZooKeeper now.
+            The dead letters by shard, as ZooKeeper has them now.
 
         Raises:
             FencedError: a newer run has taken over.
@@ -65,7 +65,7 @@ class Forgetting:
             self._store.forget(some, letters, self._epoch)
             left = {shard: node for shard, node in left.items() if shard not in set(some)} | letters
         if gone:
-            log.info("%d shards past retention are forgotten: %s", len(gone), ", ".join(gone))
+            log.info("forgot %d shards past retention: %s", len(gone), ", ".join(gone))
         self._gone = self._missed_once.difference(listed)
         self._missed_once = set()
         return left
@@ -73,7 +73,7 @@ class Forgetting:
     def _letters(
         self, gone: Sequence[str], letters: Mapping[str, DeadLettersNode]
     ) -> dict[str, DeadLettersNode]:
-        """What is kept of the dead letters of shards that go."""
+        """Return the merged dead letters of the shards to remove."""
         layout = self._store.layout
         by_place: dict[str, list[DeadLettersNode]] = {}
         for shard in gone:
@@ -82,6 +82,6 @@ class Forgetting:
                 place = layout.name_of(ShardKey(key.stream, key.created, PAST_RETENTION))
                 by_place.setdefault(place, []).append(letters[shard])
         return {
-            place: added_up([*([letters[place]] if place in letters else []), *nodes])
+            place: merge_dead_letters([*([letters[place]] if place in letters else []), *nodes])
             for place, nodes in by_place.items()
         }

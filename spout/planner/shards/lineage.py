@@ -1,9 +1,9 @@
-"""The lineage of a stream's shards: which may be read now, and from where. Pure.
+"""The lineage of a stream's shards decides which may be read now, and from where. Pure.
 
-A shard is *drained* only when GetRecords gave no next iterator; that ListShards shows it closed is not enough.
+A shard is *drained* only when GetRecords returned no next iterator; ListShards showing it as closed is not enough.
 Children are read after all their parents; a parent that is no longer listed counts as done. Shards found after the
-first start come from resharding, so they are read from TRIM_HORIZON (as Flink's enumerator does). But what a known
-shard came from was left out on purpose, as closed before the place where reading started: it stays left out.
+first start come from resharding, so they are read from TRIM_HORIZON (as Flink's enumerator does). But ancestors of a
+known shard were left out on purpose, because they closed before the start position: they stay left out.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ Lineage = Mapping[str, ShardLineage]
 def first_listing(
     listed: Sequence[Shard], start: Position | Mapping[str, Position]
 ) -> dict[str, ShardLineage]:
-    """The lineage at the very first start: every shard begins where the user asked for, all alike or each by its id."""
+    """Return the lineage at the very first start: shards start where the user asked, all alike or each by its id."""
     starts = start if isinstance(start, Mapping) else {shard.id: start for shard in listed}
     lineage = {shard.id: _lineage(shard, starts[shard.id]) for shard in listed}
     return drained(lineage, [shard for shard, at in starts.items() if isinstance(at, ShardEnd)])
 
 
 def listed_again(lineage: Lineage, listed: Sequence[Shard]) -> dict[str, ShardLineage]:
-    """The lineage after a later listing: new shards start at TRIM_HORIZON, what retention removed is forgotten.
+    """Return the lineage after a full listing: new shards start at TRIM_HORIZON, removed ones are forgotten.
 
-    A shard that is gone from the listing is forgotten even if it was not drained: nothing is left to read.
+    A shard missing from the listing is forgotten even if it was not drained: nothing is left to read.
     """
     names = {shard.id for shard in listed}
     return {shard: node for shard, node in joined(lineage, listed).items() if shard in names}
 
 
 def joined(lineage: Lineage, listed: Sequence[Shard]) -> dict[str, ShardLineage]:
-    """The lineage after a listing of what is new: it joins, at TRIM_HORIZON, and what it came from is closed.
+    """Return the lineage after a listing of new shards: they start at TRIM_HORIZON, and their parents are closed.
 
     The listing may name known shards too, for a server that has no filter.
     """
@@ -73,7 +73,7 @@ def joined(lineage: Lineage, listed: Sequence[Shard]) -> dict[str, ShardLineage]
 
 
 def drained(lineage: Lineage, shards: Sequence[str]) -> dict[str, ShardLineage]:
-    """The lineage once these shards have been read to their end."""
+    """Return the lineage after these shards were read to their end."""
     gone = set(shards)
     return {
         shard: msgspec.structs.replace(node, state="drained") if shard in gone else node
@@ -84,11 +84,11 @@ def drained(lineage: Lineage, shards: Sequence[str]) -> dict[str, ShardLineage]:
 def adopted(
     lineage: Lineage, listed: Sequence[Shard], positions: Mapping[str, str]
 ) -> dict[str, ShardLineage]:
-    """The lineage after a listing of everything, where an offset tells how far its shards were read.
+    """Return the lineage after a full listing, with the positions of an offset.
 
-    Shards that the offset does not know came of resharding after it, so they are read from TRIM_HORIZON, not from
-    where the user asked to start; but those that its shards came from were done before it. Those it has at their end
-    are drained, else their children would wait for ever.
+    Shards that the offset does not have come from later resharding, so they are read from TRIM_HORIZON, not from the
+    user's start position; but the ancestors of its shards were done before it. Shards that it has at their end are
+    drained, otherwise their children would wait for ever.
     """
     behind = ancestors(listed, positions)
     result = {}
@@ -104,7 +104,7 @@ def adopted(
 
 
 def readable(lineage: Lineage, ordering: str) -> list[str]:
-    """The shards whose new records may be read now, sorted; `ordering` is parentFirst or none."""
+    """Return the shards whose new records may be read now, sorted; `ordering` is parentFirst or none."""
 
     def done(shard: str) -> bool:
         return shard not in lineage or lineage[shard].state == "drained"
@@ -117,7 +117,7 @@ def readable(lineage: Lineage, ordering: str) -> list[str]:
 
 
 def ancestors(listed: Iterable[Shard], of: Iterable[str]) -> set[str]:
-    """The shards, as far as they are listed, that others came from."""
+    """Return the listed shards that are ancestors of others."""
     parents = {shard.id: shard.parents for shard in listed}
     found: set[str] = set()
     ask = [parent for shard in of for parent in parents.get(shard, ())]
@@ -136,10 +136,10 @@ def _lineage(shard: Shard, start: Position) -> ShardLineage:
 def positions_of(
     places: Places, stream: str, listed: Collection[Shard], latest: Callable[[], Position]
 ) -> dict[str, Position]:
-    """The place of each listed shard of a stream, by its id.
+    """Return the position of each listed shard of a stream by id.
 
-    Of a stream some of whose shards are named, what the named ones came from is behind them, and what is not named
-    otherwise is new: it begins at its oldest record, unless `*` says where.
+    If some shards of a stream have entries, their ancestors are done, and other shards are new: they start at their
+    oldest record, unless `*` has a position.
     """
     texts = places.texts_of(stream)
     named = set(texts) - {REST}

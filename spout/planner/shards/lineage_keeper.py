@@ -1,4 +1,4 @@
-"""Keeps a source's shard lineage: what was listed first, what joins it, what retention takes away."""
+"""Keeps a source's shard lineage in ZooKeeper: the first listing, new shards, and removed ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from kinesis_trident.checkpoint.model.nodes import ShardLineage, ShardsNode, StartNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.data_loss import (
-    Losses,
+    DataLossLog,
     expired_foreign,
     expired_unread,
     gone_unread,
@@ -43,21 +43,21 @@ __all__ = ["LineageKeeper"]
 
 
 class LineageKeeper:
-    """Lists shards and says what has become of the lineage; every change is in ZooKeeper before it counts.
+    """Lists shards and updates the lineage; every change is in ZooKeeper before it takes effect.
 
     Args:
         options: `startingPosition`.
-        store: where the lineage is.
+        store: keeps the lineage.
         streams: lists the shards.
         epoch: of this run.
-        losses: told what went unread.
+        losses: receives reports of unread records.
 
     Attributes:
-        lineage: all shards, of streams that are not read now too.
+        lineage: all shards, including those of streams that are not read now.
     """
 
     def __init__(
-        self, options: Options, store: SourceStore, streams: Streams, epoch: int, losses: Losses
+        self, options: Options, store: SourceStore, streams: Streams, epoch: int, losses: DataLossLog
     ) -> None:
         self._options = options
         self._store = store
@@ -68,10 +68,10 @@ class LineageKeeper:
         self.lineage: dict[str, ShardLineage] = {}
 
     def load(self) -> None:
-        """Read the lineage; a stream that was never read is listed, from where it starts.
+        """Read the lineage; list a stream that was never read, from its start position.
 
         Raises:
-            DataLossError: with `failOnDataLoss`, `startingPosition` names a shard that is not there.
+            DataLossError: with `failOnDataLoss`, `startingPosition` names a shard that does not exist.
         """
         known = self._store.lineage()
         self.lineage = stored = dict(known.shards) if known else {}
@@ -83,17 +83,17 @@ class LineageKeeper:
             self._store.put_lineage(ShardsNode(shards=self.lineage), self._epoch)
 
     def list_new(self) -> None:
-        """List what was made since the newest known shard."""
+        """List the shards created since the newest known one."""
         lineage = dict(self.lineage)
         for stream, known in self._active():
             lineage |= joined(known, self._streams.list_new_shards(stream, known))
         self._put(self._dated(lineage))
 
     def list_all(self, states: Mapping[str, ShardState]) -> None:
-        """List all shards: new ones join, what retention removed goes; `states` says how far each was read.
+        """List all shards; add new ones and drop removed ones; `states` has their positions.
 
         Raises:
-            DataLossError: with `failOnDataLoss`, a shard went that was not read to its end.
+            DataLossError: with `failOnDataLoss`, a shard was removed that was not read to its end.
         """
         lineage = dict(self.lineage)
         for stream, known in self._active():
@@ -104,13 +104,13 @@ class LineageKeeper:
             if self.lineage[shard].state != "drained" and info is not None:
                 state = states[shard]
                 name = self._store.layout.key_of(shard).shard
-                self._losses.lost(
+                self._losses.report(
                     gone_unread(info, name, state.position, state.checkpoint), f"{shard} {state.position}"
                 )
         self._put(self._dated(lineage))
 
     def check_retention(self, states: Mapping[str, ShardState]) -> None:
-        """See that no shard's position has fallen out of the stream.
+        """Check that no shard's position has fallen out of the stream.
 
         Raises:
             DataLossError: with `failOnDataLoss`, records may have expired before they were read.
@@ -118,17 +118,17 @@ class LineageKeeper:
         self._check_foreign(states)
         for shard, state in sorted(states.items()):
             info = self._streams.info_of(shard)
-            # Of a shard that is no longer listed nothing new is read: what it lost was said when it went.
+            # A shard that is no longer listed gets no new records: its loss was reported when it disappeared.
             if info is None or not self._is_to_be_read(shard) or isinstance(state.position, ShardEnd):
                 continue
             name = self._store.layout.key_of(shard).shard
             known = max(self.lineage[shard].listed, self._there.get(shard, 0))
             what = expired_unread(info, name, state.position, state.checkpoint, known)
             if what is not None:
-                self._losses.lost(what, f"{shard} {state.position}")
+                self._losses.report(what, f"{shard} {state.position}")
 
     def _check_foreign(self, states: Mapping[str, ShardState]) -> None:
-        """See, once a shard, that a record is there from which to go on, where nothing tells when it arrived."""
+        """Check, once per shard, that the record to continue from exists, if its arrival is unknown."""
         ask = {
             shard: state.position.record
             for shard, state in states.items()
@@ -145,14 +145,14 @@ class LineageKeeper:
             if not there:
                 position = states[shard].position
                 name = self._store.layout.key_of(shard).shard
-                self._losses.lost(expired_foreign(info, name, position), f"{shard} {position}")
+                self._losses.report(expired_foreign(info, name, position), f"{shard} {position}")
             self._there[shard] = info.server_time
 
     def _is_to_be_read(self, shard: str) -> bool:
         return shard in self.lineage and self.lineage[shard].state != "drained"
 
     def adopted(self, streams: Mapping[str, int], positions: Mapping[str, str]) -> Lineage:
-        """The lineage to go on with from an offset alone: its positions, and its streams, name to creation time."""
+        """Return the lineage to continue from an offset alone: its positions, and its streams' creation times."""
         result = dict(self.lineage)
         for stream, created in streams.items():
             known = self._of(stream, created)
@@ -164,7 +164,7 @@ class LineageKeeper:
         return self._dated(result)
 
     def _dated(self, lineage: dict[str, ShardLineage]) -> dict[str, ShardLineage]:
-        """The lineage with the time at which shards were listed that are new in it."""
+        """Return the lineage with the listing time of new shards."""
         for shard in lineage.keys() - self.lineage.keys():
             info = self._streams.info_of(shard)
             if info is not None:
@@ -190,8 +190,8 @@ class LineageKeeper:
         return key.stream, key.created
 
     def _first(self, stream: str, created: int) -> dict[str, ShardLineage]:
-        """The lineage of a stream that was never read."""
-        # Of a stream that was recreated everything is new.
+        """Return the lineage of a stream that was never read."""
+        # Everything in a recreated stream is new.
         again = any(self._store.layout.key_of(shard).stream == stream for shard in self.lineage)
         places = Places.parse(str(TRIM_HORIZON) if again else self._options.starting_position)
         info = self._streams.infos[stream]
@@ -204,7 +204,7 @@ class LineageKeeper:
         listed = self._streams.list_shards(stream, _since(everywhere, info))
         names = {self._store.layout.key_of(shard.id).shard: shard.id for shard in listed}
         for shard in sorted(set(places.named(stream)) - set(names)):
-            self._losses.lost(
+            self._losses.report(
                 not_listed(info, "startingPosition", shard, places.text_of(stream, shard)),
                 f"{stream}/{shard}",
             )
@@ -221,7 +221,7 @@ class LineageKeeper:
 
 
 def _since(start: Position | None, info: StreamInfo) -> Since | None:
-    """What a first listing may leave out, where all shards start alike: what was closed before."""
+    """Return the filter of a first listing: if all shards start alike, those closed before are left out."""
     match start:
         case TrimHorizon():
             return start

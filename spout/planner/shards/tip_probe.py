@@ -1,4 +1,4 @@
-"""Whether shards have something new, for the planning process: a look ahead that takes nothing."""
+"""Looks ahead for the planning process: finds out whether shards have new records, without delivering them."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ __all__ = ["Look", "TipProbe"]
 log = logging.getLogger(__name__)
 
 _ENDLESS = 60.0
-"""Seconds of empty answers, "0 behind", after which it is said that a closed shard does not end."""
+"""Seconds of empty answers, "0 behind", after which the log says that a closed shard does not end."""
 
 _STEPS = 4
-"""Calls of one look: it walks through empty answers behind the tip, but leaves the shard a call for its readers."""
+"""The calls of one look: it continues through empty answers behind the tip, but leaves a call for readers."""
 
 
 _SIDE_BY_SIDE = 128
-"""Looks that are begun before it is asked again whether enough was found."""
+"""The number of looks begun before checking again whether enough was found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look at a shard found.
+    """The result of one look at a shard.
 
     Attributes:
-        position: from which it looked.
-        iterator: from which the next look goes on, None to make a new one.
-        more: there is something to read, a record or the shard's end; None where that is not known yet.
-        behind_ms: the lag of what was seen; 0 at the tip.
-        at: when, in epoch milliseconds by the server's clock where it tells.
-        arrival: of the oldest record to be read, in epoch milliseconds, where one was seen.
-        noted: when, in epoch milliseconds by the clock of who looked.
+        position: the position of the look.
+        iterator: the iterator of the next look, None for a new one.
+        more: there is something to read, a record or the shard's end; None if not known yet.
+        behind_ms: the lag; 0 at the tip.
+        at: the time in epoch milliseconds, by the server's clock if the server reports it.
+        arrival: of the oldest unread record in epoch milliseconds, if one was seen.
+        noted: the time in epoch milliseconds by this process's clock.
     """
 
     position: Position
@@ -56,19 +56,19 @@ class Look:
 
 
 class TipProbe:
-    """Looks beyond positions, many shards side by side; the caller keeps the looks at a shard a second apart.
+    """Looks beyond positions, many shards in parallel; the caller keeps the looks at a shard a second apart.
 
-    It keeps an iterator a shard for as long as the position stays, so an idle shard costs one call a look.
+    It keeps each shard's iterator while the position stays, so an idle shard costs one call per look.
 
     Args:
-        kinesis: the calls; its GetRecords is asked for one record.
-        layout: what stands behind the names of the shards.
-        threads: how many shards are looked at side by side: looking is mostly waiting.
-        patience: seconds after which a look at many shards is content with what it found, if it found anything.
-        deaggregate: whether who reads splits aggregates.
-        wall: epoch milliseconds, for a server that does not tell the time.
+        kinesis: the calls; GetRecords requests one record.
+        layout: resolves the names of the shards.
+        threads: the number of parallel looks, which mostly wait.
+        patience: seconds after which a look at many shards stops, if it found anything.
+        deaggregate: whether the reader splits aggregates.
+        wall: epoch milliseconds, for a server that does not report the time.
         clock: seconds, for the patience.
-        is_closed: whether a shard was listed as closed; then only an answer without a next iterator is its end.
+        is_closed: tells whether a shard was listed as closed; then only an answer without a next iterator is its end.
 
     Attributes:
         looks: the last look at each shard.
@@ -102,13 +102,13 @@ class TipProbe:
         self._warned: set[ShardKey] = set()
 
     def look(self, positions: Mapping[str, Position]) -> dict[str, bool | None]:
-        """For each shard whether there is something to read at its position; None where that is not known now.
+        """Tell for each shard whether there is something to read at its position; None if not known now.
 
-        The shards are looked at in their order. Those that were not reached in time are left out: with very many
-        shards, or a slow endpoint, what was found is read before all is known.
+        The looks follow the order of the shards. Shards that were not reached in time are left out: with very many
+        shards, or a slow endpoint, the query reads the first findings before the others are known.
 
         Raises:
-            KinesisError: what is not passing; throttles and faults are None.
+            KinesisError: a permanent error; throttles and temporary faults give None.
         """
         enough = self._clock() + self._patience
         found: dict[str, Look] = {}
@@ -123,7 +123,7 @@ class TipProbe:
         return {shard: look.more for shard, look in found.items()}
 
     def close(self) -> None:
-        """End the threads; a look under way is not waited for."""
+        """End the threads, without waiting for a look in progress."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _look(self, asked: tuple[str, Position]) -> Look:
@@ -152,7 +152,7 @@ class TipProbe:
             new = self._new(page, look.position)
             closed = closed or page.closed
             if new.num_rows or (page.next_iterator is None and closed):
-                # The same iterator is kept: what it found has not been read.
+                # Keep the iterator: the record that it found was not read.
                 found = self._seen(look, iterator, True, page)
                 return replace(found, arrival=arrival_at(new, 0)) if new.num_rows else found
             if page.next_iterator is None:
@@ -170,15 +170,15 @@ class TipProbe:
         if since <= self._clock() - _ENDLESS and key not in self._warned:
             self._warned.add(key)
             log.warning(
-                "%s is listed as closed, but its end is not answered: empty answers with an iterator for %.0f s. Its "
-                "children are not read before that, and Trigger.AvailableNow waits. AWS ends every closed shard; some "
-                "local servers (moto) do not: take another one to test resharding with",
+                "%s is listed as closed, but its answers are empty and have a next iterator for %.0f s. Its "
+                "children are not read until it ends, and Trigger.AvailableNow waits. AWS ends every closed shard, but "
+                "some local servers (moto) do not. Use another one to test resharding",
                 key.source,
                 _ENDLESS,
             )
 
     def _new(self, page: Page, position: Position) -> pa.RecordBatch:
-        """The records to read; an iterator in or at the end of an aggregate starts at all of it."""
+        """Return the unread records; an iterator inside or at the end of an aggregate starts at its beginning."""
         records = with_sub_sequence(page.records)
         if isinstance(position, After | At) and position.record.sub >= 0:
             records = beyond(deaggregated(records) if self._deaggregate else records, position)

@@ -1,4 +1,4 @@
-"""Which shards have something new: known from their last turn, else looked up, at most once a second a shard."""
+"""Knows which shards have new records, from their last turns or from looks, at most one a second per shard."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from kinesis_trident.spout.positions import Position
 __all__ = ["LOOK_PERIOD_MS", "Looker", "TipNotes", "TipWatch"]
 
 LOOK_PERIOD_MS = 1_000
-"""Each look costs one of the five calls a second that Kinesis allows for a shard."""
+"""Milliseconds: each look costs one of the five calls a second that Kinesis allows for a shard."""
 
 _TRUST_MS = 10_000
-"""How long a look that found something holds.
+"""The milliseconds for which a look that found something stays valid.
 
-It reads a record, and one of 10 MiB blocks the shard for 5 seconds. Where the turn after it is refused for that,
-another look would have the next turn refused too, for ever.
+A look reads a record, and one of 10 MiB blocks the shard for 5 seconds. If the turn after it is refused for that,
+another look would cause the refusal of the next turn too, for ever.
 """
 
 
 class Looker(Protocol):
-    """Looks for records beyond positions, many shards side by side."""
+    """Looks for records beyond positions, many shards in parallel."""
 
     def look(self, positions: Mapping[str, Position]) -> Mapping[str, bool | None]:
-        """For each shard whether there is something to read at its position; None where that is not known now.
+        """Tell for each shard whether there is something to read at its position; None if not known now.
 
-        Shards may be left out, the last ones first: they are looked at another time.
+        Shards may be left out, the last ones first: a later look covers them.
         """
         ...
 
 
 class TipWatch:
-    """What is known of each shard's tip.
+    """The knowledge about each shard's tip.
 
     Times are milliseconds, given by the caller, of a clock that never steps back.
 
     Args:
         looker: looks.
-        is_closed: whether a shard was listed as closed: it has an end, and no tip.
+        is_closed: tells whether a shard was listed as closed: it has an end, and no tip.
         period_ms: between two looks at one shard.
     """
 
@@ -69,16 +69,16 @@ class TipWatch:
         self._until = 0
 
     def only_until_tip(self, until: int) -> None:
-        """From here on a shard is not read again that is found at its tip, or was read beyond `until`.
+        """From now on, stop reading a shard once it is at its tip, or was read beyond `until`.
 
-        That is epoch milliseconds by the server's clock. A shard that takes records as fast as they are read never is
-        at its tip. One that is closed is read to its end: its children may hold what arrived before.
+        `until` is in epoch milliseconds by the server's clock. A shard that receives records as fast as they are read
+        never reaches its tip. A closed shard is read to its end: its children may have records from before.
         """
         self._draining = True
         self._until = until
 
     def shards_to_read(self, positions: Mapping[str, Position], now: int) -> list[str]:
-        """The shards with something new at their positions, as far as is known; looks where a look is due."""
+        """Return the shards known to have something new at their positions; look at those that are due."""
         open_ = {shard: at for shard, at in positions.items() if not self._has_ended(shard)}
         ask = {
             shard: at
@@ -89,7 +89,7 @@ class TipWatch:
             del ask[shard]
             self._learn(shard, True, now)
         if ask:
-            # Those left out the last time come first.
+            # Shards left out the last time come first.
             ask = dict(sorted(ask.items(), key=lambda pair: self._looked.get(pair[0], 0)))
             for shard, found in self._looker.look(ask).items():
                 self._learn(shard, found, now)
@@ -100,10 +100,10 @@ class TipWatch:
     def settled(
         self, plan: Plan, states: Mapping[str, ShardState], now: int, *, replayed: bool = False
     ) -> None:
-        """Learn from a settled batch: at the tip, more to come, or (nothing read, say throttled) not known.
+        """Learn from a settled batch: at the tip, more to come, or unknown (nothing read, for example throttled).
 
-        Where reading has not moved on, `seen` is perhaps that of an earlier turn: another look must tell. So it must
-        where the batch was `replayed`: its turns saw the tip as it was before a crash, or before draining began.
+        If the position has not moved, `seen` may come from an earlier turn, so another look must follow. The same holds
+        if the batch was `replayed`: its turns saw the tip as it was before a crash, or before draining began.
         """
         if self._draining:
             nodes = {shard: states[shard].checkpoint for shard in plan.read}
@@ -122,7 +122,7 @@ class TipWatch:
                 self._learn(shard, node.seen is None if moved else None, now)
 
     def next_look(self, positions: Mapping[str, Position], now: int) -> int:
-        """When the next look is due; none is at a shard that is known to have more, even if it may not be read."""
+        """Return the time of the next look; shards known to have more, even if they may not be read, need none."""
         due = [
             self._looked.get(shard, now - self._period) + self._period
             for shard in positions
@@ -131,7 +131,7 @@ class TipWatch:
         return min(due, default=now + self._period)
 
     def all_ended(self, positions: Mapping[str, Position]) -> bool:
-        """Whether, after `only_until_tip`, all these shards have been read so far."""
+        """Tell whether, after `only_until_tip`, all these shards have been read that far."""
         return self._draining and all(map(self._has_ended, positions))
 
     def _has_ended(self, shard: str) -> bool:
@@ -145,14 +145,16 @@ class TipWatch:
 
 
 _PERIOD_MS = 10 * 60 * 1000
-"""Between two notes in ZooKeeper of one shard."""
+"""Milliseconds between two notes in ZooKeeper for one shard."""
 
 
 class TipNotes:
-    """Keeps `CheckpointNode.seen` of idle shards, in ZooKeeper only now and then.
+    """Records when an idle shard was last seen at its tip, so that idleness is not taken for data loss.
+
+    Writes `CheckpointNode.seen` to ZooKeeper only now and then.
 
     Args:
-        store: where the nodes are.
+        store: keeps the nodes.
         epoch: of this run.
     """
 

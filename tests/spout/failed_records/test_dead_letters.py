@@ -184,7 +184,7 @@ def test_folders_and_lines_that_cannot_be_read_are_named(tmp_path: Path) -> None
     writer(str(tmp_path)).write(stream="s", shard=SHARD, txid=1, letters=letters())
     (path,) = tmp_path.rglob("*.jsonl")
     path.write_bytes(path.read_bytes() + b'{"messageId":1}\n')
-    with pytest.raises(DeadLetterError, match=rf"{path.name}, line 3 is no dead letter"):
+    with pytest.raises(DeadLetterError, match=rf"{path.name}, line 3 is not a dead letter"):
         list(read_dead_letters(tmp_path))
 
 

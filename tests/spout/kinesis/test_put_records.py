@@ -109,7 +109,9 @@ def test_what_is_never_taken_says_how_much_is_left(monkeypatch: pytest.MonkeyPat
             len(entries) - 1
         )
 
-    with pytest.raises(ThrottledError, match="2 of 3 records refused, the last with InternalFailure: oh"):
+    with pytest.raises(
+        ThrottledError, match="2 of 3 records were refused, the last with InternalFailure: oh"
+    ):
         put_all(send, [(b"x", "k")] * 3, sleep=FakeTime().sleep)
 
 

@@ -31,19 +31,19 @@ def test_what_spark_hands_over_of_its_own_is_no_option() -> None:
         ({}, "option streamName (or streamARN) is required"),
         (
             {"applicationName": "app"},
-            "option applicationName is for reading only: a write keeps no state in ZooKeeper",
+            "option applicationName is for reading only (a write keeps no state in ZooKeeper)",
         ),
-        ({"consumerGroup": "app"}, "for reading only: a write keeps no state in ZooKeeper"),
-        ({"kinesis.zookeeper.hosts": "zk:2181"}, "for reading only: a write keeps no state"),
-        ({"startingPosition": "LATEST"}, "option startingPosition is for reading only; leave it out"),
-        ({"kinesis.executor.maxFetchTimePerShardSec": "1"}, "is for reading only; leave it out"),
-        ({"maxRequestInFlight": "2"}, "did you mean maxRequestsInFlight?"),
-        ({"path": "/x"}, "a write takes no path here"),
+        ({"consumerGroup": "app"}, "for reading only (a write keeps no state in ZooKeeper"),
+        ({"kinesis.zookeeper.hosts": "zk:2181"}, "for reading only (a write keeps no state"),
+        ({"startingPosition": "LATEST"}, "option startingPosition is for reading only. Remove it"),
+        ({"kinesis.executor.maxFetchTimePerShardSec": "1"}, "is for reading only. Remove it"),
+        ({"maxRequestInFlight": "2"}, "Did you mean maxRequestsInFlight?"),
+        ({"path": "/x"}, "a write takes no path"),
         ({"maxRequestsInFlight": "0"}, "at least 1 and at most 64"),
-        ({"writeTimeout": "0s"}, "longer than nothing"),
-        ({"awsAccessKeyId": "a"}, "awsAccessKeyId needs awsSecretAccessKey"),
-        ({"roleExternalId": "a"}, "roleExternalId needs roleArn"),
-        ({"streamARN": "arn:aws:kinesis:eu-west-1:1:stream/a", "streamName": "b"}, "give one"),
+        ({"writeTimeout": "0s"}, "a positive duration"),
+        ({"awsAccessKeyId": "a"}, "awsAccessKeyId requires option awsSecretAccessKey"),
+        ({"roleExternalId": "a"}, "roleExternalId requires option roleArn"),
+        ({"streamARN": "arn:aws:kinesis:eu-west-1:1:stream/a", "streamName": "b"}, "Give only one of them"),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, str], said: str) -> None:
@@ -97,11 +97,11 @@ def test_secrets_are_shown_nowhere_and_they_travel() -> None:
 
 
 def test_an_unknown_option_points_to_the_page_on_writing() -> None:
-    with pytest.raises(OptionsError, match=r"unknown option qwertz.*see docs/writing\.md"):
+    with pytest.raises(OptionsError, match=r"unknown option qwertz.*See docs/writing\.md"):
         WriteOptions.parse({"streamName": "orders", "qwertz": "1"})
 
 
 def test_the_documentation_is_the_table() -> None:
     text = (Path(__file__).parents[3] / "docs" / "writing.md").read_text()
-    begin, end = "<!-- options: rendered from spout/write_options.py -->\n", "<!-- end of options -->"
+    begin, end = "<!-- options: rendered from spout/options/sink.py -->\n", "<!-- end of options -->"
     assert text.split(begin)[1].split(end)[0] == write_options_markdown()

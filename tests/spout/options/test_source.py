@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig
 from kinesis_trident.spout.errors import OptionsError, SpoutError
-from kinesis_trident.spout.options.connection import options_of
 from kinesis_trident.spout.options.other_connectors import OTHERS, other_options_markdown
 from kinesis_trident.spout.options.rules import _warn_once
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.options.source import TABLE, Options, options_markdown
-from kinesis_trident.spout.options.table import by_name
-from kinesis_trident.spout.planner.exhausted import counted
+from kinesis_trident.spout.options.table import by_name, options_of
+from kinesis_trident.spout.planner.exhausted import add_dead_letters
 
 LEAST = {"streamName": "orders", "applicationName": "app", "zookeeper.hosts": "zk:2181"}
 SECRETS = {
@@ -84,13 +83,16 @@ def test_the_consumer_is_named_and_managed_as_asked() -> None:
 @pytest.mark.parametrize(
     ("given_", "said"),
     [
-        ({"consumerName": "x"}, "consumerName is set, but consumerMode=polling has no consumer"),
-        ({"consumerLifecycle": "external"}, "consumerLifecycle is set, but consumerMode=polling"),
-        ({"consumerMode": "push"}, "consumerMode is 'push'; accepted is polling or efo"),
-        ({"consumerMode": "efo", "consumerName": "a b"}, "consumerName is 'a b'; accepted is 1 to 128"),
+        ({"consumerName": "x"}, "option consumerName has no effect with consumerMode=polling"),
+        (
+            {"consumerLifecycle": "external"},
+            "option consumerLifecycle has no effect with consumerMode=polling",
+        ),
+        ({"consumerMode": "push"}, "consumerMode is 'push'. Expected: polling or efo"),
+        ({"consumerMode": "efo", "consumerName": "a b"}, "consumerName is 'a b'. Expected: 1 to 128"),
         (
             {"consumerMode": "efo", "applicationName": "a b"},
-            "'a b' cannot name the consumer .*set consumerName",
+            "'a b' is no valid consumer name .*Set consumerName",
         ),
     ],
 )
@@ -202,34 +204,38 @@ def test_zookeeper_security() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"maxFetchTme": "1s"}, "unknown option maxFetchTme; did you mean maxFetchTime?"),
-        ({"kinesis.streamNam": "x"}, "unknown option kinesis.streamNam; did you mean streamName?"),
-        ({"retrylimits": "1"}, "did you mean retryLimit?"),
-        ({"qwertz": "1"}, "unknown option qwertz (Spark tells names in lower case); see docs/options.md"),
-        ({"maxfetchtimeinm": "1"}, "(Spark tells names in lower case); did you mean maxFetchTimeInMs?"),
+        ({"maxFetchTme": "1s"}, "unknown option maxFetchTme. Did you mean maxFetchTime?"),
+        ({"kinesis.streamNam": "x"}, "unknown option kinesis.streamNam. Did you mean streamName?"),
+        ({"retrylimits": "1"}, "Did you mean retryLimit?"),
+        ({"qwertz": "1"}, "unknown option qwertz (Spark passes names in lower case). See docs/options.md"),
+        ({"maxfetchtimeinm": "1"}, "(Spark passes names in lower case). Did you mean maxFetchTimeInMs?"),
         ({"path": "/x"}, "load() takes no path"),
         (
             {"streamName": "a,a"},
-            "'a,a'; accepted is the name of a stream: 1 to 128 letters, digits, `_`, `.` or `-`; or several different",
+            "'a,a'. Expected: the name of a stream (1 to 128 letters, digits, `_`, `.` or `-`), or several "
+            "different names",
         ),
         ({"streamName": "a b"}, "letters, digits"),
         ({"streamARN": "arn:aws:sqs:eu-west-1:1:q"}, "the ARN of a stream"),
         ({"streamARN": "arn:aws:kinesis:eu-west-1:1:stream/other"}, "'orders', but arn:aws:kinesis"),
         ({"streamARN": "arn:aws:kinesis:eu-west-1:1:stream/orders", "region": "us-east-1"}, "option region"),
-        ({"maxFetchTime": "10"}, "option maxFetchTime is '10'; accepted is a duration with its unit"),
+        ({"maxFetchTime": "10"}, "option maxFetchTime is '10'. Expected: a duration with its unit"),
         ({"maxFetchTime": "-1s"}, "a duration"),
         ({"maxFetchTimeInMs": "ten"}, "option maxFetchTimeInMs is 'ten'"),
-        ({"zookeeper.sessionTimeout": "0s"}, "longer than nothing"),
+        ({"zookeeper.sessionTimeout": "0s"}, "a positive duration"),
         ({"maxFetchBytesPerShard": "16 XB"}, "a size of at least one byte"),
         ({"maxFetchBytesPerShard": "0"}, "a size of at least one byte"),
         ({"maxRecordsPerFetch": "10001"}, "at least 1 and at most 10000"),
         ({"maxRecordsPerFetch": "0"}, "at least 1 and at most 10000"),
         ({"retryLimit": "-1"}, "a whole number of at least 0"),
         ({"maxDeliveries": "0"}, "a whole number of at least 1"),
-        ({"maxDeliveries": "5", "retryLimit": "3"}, "maxDeliveries 5 means retryLimit 4, but that is 3"),
+        (
+            {"maxDeliveries": "5", "retryLimit": "3"},
+            "maxDeliveries 5 means retryLimit 4, but retryLimit is 3",
+        ),
         (
             {"retrylimit": "1", "kinesis.maxretries": "2"},
-            "retryLimit and maxRetries are one option, given two values",
+            "retryLimit and maxRetries are the same option, set to two values",
         ),
         ({"retryBackoff": "10s..1s x2"}, "<first delay>..<longest delay> x<factor>"),
         ({"spout": "storm"}, "opaque or transactional or nontransactional"),
@@ -239,31 +245,31 @@ def test_zookeeper_security() -> None:
         ({"maxFetchRate": "inf"}, "a positive number"),
         ({"endpointUrl": "localhost:4566"}, "a URL"),
         ({"startingPosition": "SOMETIME"}, "LATEST, TRIM_HORIZON"),
-        ({"startingPosition": '{"shardId-0": 7}'}, "of shardId-0 it says 7"),
+        ({"startingPosition": '{"shardId-0": 7}'}, "the entry of shardId-0 is 7"),
         ({"startingPosition": "AT_TIMESTAMP"}, "without a time"),
         ({"startingPosition": "AT_TIMESTAMP tomorrow"}, "ISO 8601"),
         (
             {"startingPosition": "LATEST", "startingTimestamp": "0"},
-            "does not go with startingPosition LATEST",
+            "conflicts with startingPosition LATEST",
         ),
         ({"onExhausted": "deadLetter"}, "deadLetter is not set"),
-        ({"onExhausted": "skip", "deadLetter": "/x"}, "writes nothing to it"),
-        ({"awsAccessKeyId": "a"}, "awsAccessKeyId needs awsSecretAccessKey"),
-        ({"sessionToken": "a"}, "sessionToken needs awsAccessKeyId"),
-        ({"roleExternalId": "a"}, "roleExternalId needs roleArn"),
-        ({"zookeeper.sasl.username": "a"}, "zookeeper.sasl.username needs zookeeper.sasl.password"),
+        ({"onExhausted": "skip", "deadLetter": "/x"}, "deadLetter has no effect with onExhausted=skip"),
+        ({"awsAccessKeyId": "a"}, "awsAccessKeyId requires option awsSecretAccessKey"),
+        ({"sessionToken": "a"}, "sessionToken requires option awsAccessKeyId"),
+        ({"roleExternalId": "a"}, "roleExternalId requires option roleArn"),
+        ({"zookeeper.sasl.username": "a"}, "zookeeper.sasl.username requires option zookeeper.sasl.password"),
         ({"region": " "}, "a text that is not empty"),
         ({"maxFetchRate": "1e400"}, "a positive number"),
         ({"maxFetchRate": "1e-400"}, "a positive number"),
         ({"maxFetchTime": f"{'9' * 400}s"}, "at most 100 years"),
-        ({"avoidEmptyBatches": "false"}, "makes no micro-batch where nothing is to be read"),
-        ({"clientRetryIntervalMs": "20000"}, "longer than clientMaxRetryInterval"),
+        ({"avoidEmptyBatches": "false"}, "true (empty micro-batches are never created)"),
+        ({"clientRetryIntervalMs": "20000"}, "exceeds its upper bound, clientMaxRetryInterval"),
         (
             {"startingPosition": "AT_TIMESTAMP 20260131"},
-            "for the date write 2026-01-31, for the number 20260131.0",
+            "write 2026-01-31 for the date, 20260131.0 for the number",
         ),
-        ({"startingTimestamp": "202601311259"}, "for the date write 2026-01-31T12:59:00Z"),
-        ({"startingTimestamp": "20260131125900"}, "for the date write 2026-01-31T12:59:00Z"),
+        ({"startingTimestamp": "202601311259"}, "write 2026-01-31T12:59:00Z for the date"),
+        ({"startingTimestamp": "20260131125900"}, "write 2026-01-31T12:59:00Z for the date"),
         ({"startingTimestamp": "1e30"}, "from 1970 to 9999"),
         ({"startingTimestamp": "1e999999"}, "from 1970 to 9999"),
         ({"startingTimestamp": "-5"}, "from 1970 to 9999"),
@@ -312,11 +318,11 @@ def test_secrets_are_shown_nowhere() -> None:
     ],
 )
 def test_credentials_in_an_address_are_refused_and_not_shown(key: str, uri: str) -> None:
-    with pytest.raises(OptionsError, match=f"option {key} is .*; accepted is a") as error:
+    with pytest.raises(OptionsError, match=f"option {key} is .*. Expected: a") as error:
         parse({"roleArn": "r", key: uri})
     assert "SECRET" not in str(error.value)
     assert "SECRET" not in repr(Options(stream_name="s", dead_letter=uri, retry_spool=uri, endpoint_url=uri))
-    assert "SECRET" not in counted(None, [], Options(dead_letter=uri)).target
+    assert "SECRET" not in add_dead_letters(None, [], Options(dead_letter=uri)).target
 
 
 @pytest.mark.parametrize(
@@ -333,7 +339,7 @@ def test_credentials_in_an_address_are_refused_and_not_shown(key: str, uri: str)
 def test_an_address_without_credentials_is_taken_and_shown_as_it_is(uri: str) -> None:
     options = parse(deadLetter=uri, retrySpool=uri)
     assert options.dead_letter == options.retry_spool == uri
-    assert counted(None, [], options).target == uri
+    assert add_dead_letters(None, [], options).target == uri
     assert repr(options).count(repr(uri)) == 2
 
 
@@ -347,8 +353,8 @@ def test_an_option_without_use_is_said_once(caplog: pytest.LogCaptureFixture) ->
     said = [record.message for record in caplog.records]
     assert len(said) == 2
     for key, message in zip(given, said, strict=True):
-        assert f"option {key} has no use with ackMode=batch" in message
-        assert "set ackMode=explicit" in message
+        assert f"option {key} is ignored when ackMode=batch" in message
+        assert "Set ackMode=explicit" in message
 
 
 @pytest.mark.parametrize(
@@ -457,7 +463,7 @@ def test_another_connectors_option_is_explained() -> None:
             for written in (name, name.lower(), f"kinesis.{name}"):
                 with pytest.raises(OptionsError) as error:
                     parse({written: "1"})
-                assert f"option {written} is another connector's. {other.sentence.rstrip('.')}" in str(
+                assert f"option {written} belongs to another connector. {other.sentence.rstrip('.')}" in str(
                     error.value
                 )
 
@@ -475,7 +481,7 @@ NOT_OPTIONS = {
 def test_the_documentation_has_the_names_of_other_connectors() -> None:
     text = (Path(__file__).parents[3] / "docs" / "options.md").read_text()
     begin, end = (
-        "<!-- other options: rendered from spout/other_options.py -->\n",
+        "<!-- other options: rendered from spout/options/other_connectors.py -->\n",
         "<!-- end of other options -->",
     )
     assert text.split(begin)[1].split(end)[0] == other_options_markdown()
@@ -483,7 +489,7 @@ def test_the_documentation_has_the_names_of_other_connectors() -> None:
 
 def test_the_documentation_is_the_table() -> None:
     text = (Path(__file__).parents[3] / "docs" / "options.md").read_text()
-    begin, end = "<!-- options: rendered from spout/options.py -->\n", "<!-- end of options -->"
+    begin, end = "<!-- options: rendered from spout/options/source.py -->\n", "<!-- end of options -->"
     assert text.split(begin)[1].split(end)[0] == options_markdown()
     for option in TABLE:
         assert f"| `{option.key}` |" in text

@@ -95,10 +95,10 @@ def test_each_stream_has_a_place_of_its_own() -> None:
     [
         ("SOMEWHERE", "not 'SOMEWHERE'"),
         ("AT_TIMESTAMP yesterday", "a time in ISO 8601"),
-        ("AFTER_SEQUENCE_NUMBER 7", "the place of one shard"),
-        ("{nonsense", "no JSON object"),
-        ("{}", "names nothing"),
-        ('{"orders": 7}', "of 'orders' it says 7"),
+        ("AFTER_SEQUENCE_NUMBER 7", "applies to one shard"),
+        ("{nonsense", "not a JSON object"),
+        ("{}", "this JSON is empty"),
+        ('{"orders": 7}', "the entry of 'orders' is 7"),
         (f'{{"{A}": {{"iterator": "LATEST"}}}}', "iteratorType"),
         (f'{{"{A}": "AFTER_SEQUENCE_NUMBER x"}}', "AFTER_SEQUENCE_NUMBER x"),
         (f'{{"{A}": "LATEST", "metadata": {{"streamName": "clicks"}}}}', "names the stream 'clicks'"),
@@ -113,7 +113,7 @@ def test_what_is_wrong_with_a_place_is_said(text: str, error: str) -> None:
 
 def test_with_several_streams_each_needs_a_place_and_shards_stand_below_theirs() -> None:
     two = {"streamName": "orders,payments", **NEEDED}
-    with pytest.raises(OptionsError, match="says nothing of the stream 'payments'"):
+    with pytest.raises(OptionsError, match="has no entry for the stream 'payments'"):
         Options.parse({**two, "startingPosition": '{"orders": "LATEST"}'})
     with pytest.raises(OptionsError, match="below its name"):
         Options.parse({**two, "startingPosition": f'{{"{A}": "LATEST"}}'})
@@ -127,7 +127,7 @@ def test_a_batch_needs_no_application_and_a_stream_has_no_end() -> None:
     assert (batch.starting_position, batch.ending_position) == ("TRIM_HORIZON", str(NOW))
     with pytest.raises(OptionsError, match="a stream has no end"):
         Options.parse({"streamName": "orders", "endingPosition": "LATEST", **NEEDED})
-    with pytest.raises(OptionsError, match="give an earlier place"):
+    with pytest.raises(OptionsError, match="Give an earlier one"):
         Options.parse_batch({"streamName": "orders", "startingPosition": "LATEST"})
 
 

@@ -158,7 +158,7 @@ def test_a_batch_of_a_judging_run_without_an_outcome_stops_it(lives: Lives, kine
     plan = query.planned()
     query.rows()
     query.commit()
-    with pytest.raises(OutcomeMissingError, match="none is taken for done"):
+    with pytest.raises(OutcomeMissingError, match="none counts as done"):
         Finished.of(query.store, plan, query.run.epoch)
     with pytest.raises(CheckpointMismatchError):
         query.plan()

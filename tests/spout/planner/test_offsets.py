@@ -56,7 +56,7 @@ def offset(**changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", [3, 0, "1", None])
 def test_another_version_is_refused_with_both_named(version: object) -> None:
-    with pytest.raises(OffsetError, match=rf"version {version!r}, this release reads versions 1 and 2"):
+    with pytest.raises(OffsetError, match=rf"version {version!r}, but this release reads versions 1 and 2"):
         plan_from_offset(offset(v=version))
 
 

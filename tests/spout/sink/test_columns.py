@@ -59,14 +59,14 @@ def test_a_frame_of_the_source_can_be_written_as_it_is() -> None:
                 "column data is bigint, not binary or string",
                 "column partitionKey is binary, not string",
                 "column explicitHashKey is bigint, not string",
-                "column amount is none that is written",
+                "column amount is unknown",
             ],
         ),
         (frame(data=NullType()), ["column data is void"]),
         (frame(data=BinaryType(), DATA=BinaryType()), ["column data is there twice"]),
         (
             frame(value=StringType()),
-            ["column value is none that is written", "data (binary or string) is miss"],
+            ["column value is unknown", "data (binary or string) is miss"],
         ),
     ],
 )
@@ -121,18 +121,21 @@ def test_a_row_without_a_key_gets_one_of_its_own() -> None:
     ("row", "said"),
     [
         ((None, "order-1", None), "data is null in the row with the partition key 'order-1'"),
-        ((b"x", "", None), "the key has 0 characters, Kinesis takes 1 to 256"),
+        ((b"x", "", None), "the key has 0 characters, but Kinesis allows 1 to 256"),
         (
             (b"x", "k" * 257, None),
             f"the row with the partition key '{'k' * 64}'...: the key has 257 characters",
         ),
-        ((b"x", "order-1", "-1"), "'order-1': explicitHashKey is '-1', not a whole number from 0 to 2**128"),
+        (
+            (b"x", "order-1", "-1"),
+            "'order-1': explicitHashKey is '-1'. Expected: digits of a number from 0 to 2**128",
+        ),
         ((b"x", "order-1", str(2**128)), "explicitHashKey is '340282366920938463463374607431768211456'"),
         ((b"x", "order-1", "007"), "explicitHashKey is '007'"),
         ((b"x", "order-1", "\u0661"), "explicitHashKey is '\u0661'"),
         (
             (bytes(SURE_RECORD_BYTES), "order-1", None),
-            "the row with the partition key 'order-1' has 1048583 bytes with its key; the stream takes at most "
+            "the row with the partition key 'order-1' has 1048583 bytes with its key, but the stream allows at most "
             "1048576",
         ),
     ],
@@ -153,5 +156,7 @@ def test_the_stream_is_asked_for_its_limit_only_for_a_record_that_may_be_above()
     assert asked == []
     assert len(entries([(bytes(3 * 2**20 - 1), "k", None)], limit=limit)) == 1
     assert asked == [1]
-    with pytest.raises(WriteError, match="has 3145729 bytes with its key; the stream takes at most 3145728"):
+    with pytest.raises(
+        WriteError, match="has 3145729 bytes with its key, but the stream allows at most 3145728"
+    ):
         entries([(bytes(3 * 2**20), "k", None)], limit=limit)

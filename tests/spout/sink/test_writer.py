@@ -229,14 +229,14 @@ def test_no_rows_are_no_error(
 @pytest.mark.parametrize(
     ("change", "options", "said"),
     [
-        (lambda frame: frame.withColumn("amount", sql.lit(1)), {}, "column amount is none that is written"),
+        (lambda frame: frame.withColumn("amount", sql.lit(1)), {}, "column amount is unknown"),
         (lambda frame: frame.withColumn("data", sql.lit(1)), {}, "column data is int, not binary or string"),
         (lambda frame: frame, {"applicationName": "app"}, "option applicationName is for reading only"),
         (lambda frame: frame, {"streamNme": "x"}, "did you mean streamName?"),
         (
             lambda frame: frame.withColumn("partitionKey", sql.repeat(sql.lit("k"), 257)),
             {},
-            "the key has 257 characters, Kinesis takes 1 to 256",
+            "the key has 257 characters, but Kinesis allows 1 to 256",
         ),
     ],
 )
@@ -261,7 +261,7 @@ def test_a_stream_is_not_overwritten(
     spark: SparkSession, format_of: Callable[..., dict[str, str]], make_stream: Callable[..., str]
 ) -> None:
     write = numbers(spark, 3).write.format("kinesis-trident").options(**format_of(make_stream()))
-    with pytest.raises(PySparkException, match=r"a stream keeps what is in it.*append"):
+    with pytest.raises(PySparkException, match=r"cannot be replaced.*append"):
         write.mode("overwrite").save()
 
 
@@ -334,9 +334,7 @@ def test_a_streaming_query_with_wrong_columns_says_so(
     )
     with pytest.raises(PySparkException) as error:
         query.awaitTermination(300)
-    assert "column timestamp is none that is written; column value is none that is written" in str(
-        error.value
-    )
+    assert "column timestamp is unknown; column value is unknown" in str(error.value)
     assert "column data (binary or string) is missing" in str(error.value)
 
 
@@ -413,7 +411,7 @@ def test_the_streams_own_limit_is_asked_for_once(endpoint: Endpoint) -> None:
     assert writer.write(iter([big])).sent.records == 3
     assert [operation for operation, _ in endpoint.calls].count("DescribeStreamSummary") == 1
     with pytest.raises(
-        WriteError, match="'d' has 2097153 bytes with its key; the stream takes at most 2097152"
+        WriteError, match="'d' has 2097153 bytes with its key, but the stream allows at most 2097152"
     ):
         writer.write(iter([batch([("d", bytes(2**21))])]))
 
@@ -421,7 +419,7 @@ def test_the_streams_own_limit_is_asked_for_once(endpoint: Endpoint) -> None:
 def test_who_may_not_describe_the_stream_can_write_large_records(endpoint: Endpoint) -> None:
     assert writer_to(endpoint).write(iter([batch([("a", bytes(2**21))])])).sent.records == 1
     with pytest.raises(
-        WriteError, match="has 10485761 bytes with its key; the stream takes at most 10485760"
+        WriteError, match="has 10485761 bytes with its key, but the stream allows at most 10485760"
     ):
         writer_to(endpoint).write(iter([batch([("a", bytes(10 * 2**20))])]))
 
@@ -429,7 +427,7 @@ def test_who_may_not_describe_the_stream_can_write_large_records(endpoint: Endpo
 def test_a_writer_travels_and_says_what_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
     options = WriteOptions.parse({"streamName": "orders"})
     messages = [Written(Sent(5, 50)), None, Written(Sent(2, 20))]
-    said = "'orders' failed; 2 of its 3 tasks ended and wrote 7 records"
+    said = "'orders' failed; 2 of its 3 tasks finished and wrote 7 records"
     with caplog.at_level(logging.WARNING):
         pickle.loads(pickle.dumps(KinesisWriter(options, SCHEMA, overwrite=False))).abort(messages)
         pickle.loads(pickle.dumps(KinesisStreamWriter(options, SCHEMA))).abort(messages, 3)
