@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kinesis_trident.bolt.tracking.anchors import Anchors, salt_of
 from kinesis_trident.bolt.tracking.coverage import SOURCE, failures, intervals, lost, uncovered
-from kinesis_trident.bolt.tracking.reports import FailedRun, Ledger, ReportKey, Reports
+from kinesis_trident.bolt.tracking.reports import FailedRun, OperatorLedger, ReportKey, Reports
 from kinesis_trident.bolt.tracking.spans import Spans
 from kinesis_trident.tracker.acker.acker import Acker
 from kinesis_trident.tracker.ids import ordinal_of, roots, tuple_ids
@@ -127,7 +127,7 @@ def test_those_records_are_lost_whose_trees_storms_acker_does_not_see_done(
         most = 2 if name != names[-1] else 0
         parents = [row for row in range(len(came)) for _ in range(r.randint(0, most))]
         made = taken.children(np.array(parents, dtype=np.int64), salt_of(name))
-        ledger = Ledger(name, 7, Spans(1, {0: ((0, count),)}))
+        ledger = OperatorLedger(name, 7, Spans(1, {0: ((0, count),)}))
         ledger.consume(taken)
         ledger.produce(made)
         reports |= ledger.reports(stage)

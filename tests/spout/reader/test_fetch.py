@@ -273,7 +273,7 @@ def test_an_expired_iterator_goes_on_after_the_last_record_held() -> None:
         sleep(seconds)
         rig.kinesis.expire_iterators(SHARD)
 
-    rig.limiter._sleep = sleep_and_expire
+    rig.limiter.sleep = sleep_and_expire
     turn = rig.fetcher.fetch_new(TRIM_HORIZON, Bounds(100, 10**9, 100))
     assert payloads(turn.batches) == numbers(6)
 
