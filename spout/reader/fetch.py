@@ -110,8 +110,8 @@ class ShardFetcher:
 
         This waits for the first answer. It continues through empty answers behind the tip, however long that takes: a
         turn that stopped among them would start at the same position again. It reads a closed shard to its end: there
-        "0 behind" is no tip. Throttling ends the turn with the records read so far; so does a fault that outlasts the time
-        bound, if there are any records.
+        "0 behind" is no tip. Throttling ends the turn with the records read so far; so does a fault that outlasts the
+        time bound, if there are any records.
 
         Raises:
             Unavailable: no records were read, and no answer arrived for a minute.
