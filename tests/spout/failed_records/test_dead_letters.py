@@ -200,7 +200,7 @@ def test_a_target_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         for word in ("'orders'", SHARD, "option deadLetter", "the batch is retried"):
             assert word in str(caught.value)
         assert "hidden" not in str(caught.value).partition(": ")[0]
-    with pytest.raises(DeadLetterError, match="set deadLetter"):
+    with pytest.raises(DeadLetterError, match="the option deadLetter is not set"):
         DeadLetterWriter(Target(None), Recorder())  # type: ignore[arg-type]
 
 

@@ -76,7 +76,7 @@ def test_an_offset_of_another_source_is_refused() -> None:
     ],
 )
 def test_what_is_not_exactly_an_offset_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(OffsetError, match="did not write"):
+    with pytest.raises(OffsetError, match="not ours"):
         plan_from_offset(wrong)
     assert plan_from_offset(offset()).txid == 3
 
