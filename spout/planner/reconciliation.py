@@ -20,7 +20,7 @@ from kinesis_trident.spout.errors import (
 )
 from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.planner.offsets import in_home
-from kinesis_trident.spout.planner.plan import waiting_besides
+from kinesis_trident.spout.planner.plan import add_waiting
 from kinesis_trident.spout.planner.state import SourceState
 
 __all__ = ["Reconciler", "Standing", "stands"]
@@ -211,7 +211,7 @@ class Reconciler:
         if plan is None:
             return None
         self._see_streams(plan, f"The unsettled txid {plan.txid} in ZooKeeper ({self._base})")
-        return waiting_besides(plan, self._state.active)
+        return add_waiting(plan, self._state.active)
 
     def _see_streams(self, plan: Plan, whose: str = "Spark's checkpoint") -> bool:
         """See that a plan is of the streams there are; whether one of it was recreated since, and that may be."""
