@@ -13,10 +13,10 @@ from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode,
 from kinesis_trident.spout.planner.plan import (
     MAX_DUE_RUNS,
     ShardState,
+    add_waiting,
     make_plan,
     per_shard_limit,
     starting_plan,
-    add_waiting,
 )
 from kinesis_trident.spout.positions import TRIM_HORIZON, After
 from kinesis_trident.tracker.records import RecordPosition, Run
