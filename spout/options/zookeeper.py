@@ -87,7 +87,7 @@ class ZooKeeperOptions:
 
     @property
     def zookeeper(self) -> ZooKeeperConfig:
-        """How to reach ZooKeeper."""
+        """Return the connection settings of ZooKeeper."""
         tls = sasl = None
         checked = self.zookeeper_tls_verify and self.zookeeper_tls_check_hostname
         if self.zookeeper_tls_ca or self.zookeeper_tls_cert or not checked:

@@ -39,7 +39,7 @@ def plan_from_offset(offset: dict[str, Any]) -> Plan:
         assert isinstance(plan, Plan)
         return plan
     except (msgspec.ValidationError, OrderError) as error:
-        msg = f"Spark's checkpoint has an offset of another source ({error}). Start with a new checkpointLocation"
+        msg = f"Spark's checkpoint has an offset that is not ours ({error}). Start with a new checkpointLocation"
         raise OffsetError(msg) from error
 
 

@@ -28,7 +28,7 @@ __all__ = [
     "per_shard_limit",
     "starting_plan",
     "still_due",
-    "waiting_besides",
+    "add_waiting",
 ]
 
 MAX_DUE_RUNS = 1000
@@ -123,7 +123,7 @@ def starting_plan(txid: int, streams: Mapping[str, int], states: Mapping[str, Sh
         streams=dict(streams),
         positions={shard: str(state.position) for shard, state in sorted(states.items())},
     )
-    return waiting_besides(plan, states)
+    return add_waiting(plan, states)
 
 
 def make_plan(
@@ -185,10 +185,10 @@ def make_plan(
         room={shard: room[shard] for shard in chosen if shard in room},
         deaggregate=deaggregate,
     )
-    return waiting_besides(made, states)
+    return add_waiting(made, states)
 
 
-def waiting_besides(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
+def add_waiting(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
     """Return the plan with the other waiting runs: those for a later batch, and those that wait for acks.
 
     If they are too many to name, `resume` is the first unfinished record of the shard.

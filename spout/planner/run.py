@@ -38,7 +38,7 @@ from kinesis_trident.spout.planner.cleanup import Purger
 from kinesis_trident.spout.planner.clocks import SteadyClock
 from kinesis_trident.spout.planner.named_runs import with_failures
 from kinesis_trident.spout.planner.next_batch import BatchPlanner
-from kinesis_trident.spout.planner.plan import starting_plan, waiting_besides
+from kinesis_trident.spout.planner.plan import add_waiting, starting_plan
 from kinesis_trident.spout.planner.progress import progress_of
 from kinesis_trident.spout.planner.reconciliation import (
     Adopt,
@@ -326,7 +326,7 @@ class SourceRun:
             whose = f"The unsettled txid {begun.txid} in ZooKeeper ({self._layout.base})"
             self._recreated.check(begun, whose)
             # What waits besides is not kept with a stored plan, because ZooKeeper has it already.
-            begun = waiting_besides(begun, self._state.active)
+            begun = add_waiting(begun, self._state.active)
         self._agreed = begun is None
         return begun
 

@@ -83,7 +83,7 @@ def cut(turn: Turn, last: RecordPosition) -> Turn:
 
 @dataclass(slots=True)
 class TurnBuffer:
-    """What a turn holds so far."""
+    """Collects the records of a turn."""
 
     bounds: Bounds | None = None
     batches: list[pa.RecordBatch] = field(default_factory=list)

@@ -82,7 +82,7 @@ class TurnSource:
         return max(1, min(most, len(self._partition.turns)))
 
     def bounds(self, turn: ShardTurn) -> Bounds:
-        """How far a turn reads."""
+        """Return the bounds of a turn."""
         options = self._options
         records = options.max_fetch_records_per_shard
         size = min(options.max_fetch_bytes_per_shard, options.max_fetch_bytes_per_task)

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task wrote."""
+    """The counts of what one task wrote."""
 
     sent: Sent
 

@@ -192,15 +192,15 @@ def test_a_target_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for target, says in (
         (f"{tmp_path}/file", "file"),
-        ("relative/folder", "absolute path"),
+        ("relative/folder", "must be absolute"),
         ("nosuch://user:secret@host/folder?secret_key=hidden", "nosuch://host/folder"),
     ):
         with pytest.raises(DeadLetterError, match=f"txid 7 to .*{says}") as caught:
             writer(target).write(stream="orders", shard=SHARD, txid=7, letters=letters())
-        for word in ("'orders'", SHARD, "option deadLetter", "tried again"):
+        for word in ("'orders'", SHARD, "option deadLetter", "the batch is retried"):
             assert word in str(caught.value)
         assert "hidden" not in str(caught.value).partition(": ")[0]
-    with pytest.raises(DeadLetterError, match="set deadLetter"):
+    with pytest.raises(DeadLetterError, match="the option deadLetter is not set"):
         DeadLetterWriter(Target(None), Recorder())  # type: ignore[arg-type]
 
 

@@ -13,11 +13,11 @@ from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode,
 from kinesis_trident.spout.planner.plan import (
     MAX_DUE_RUNS,
     ShardState,
+    add_waiting,
     make_plan,
     per_shard_limit,
     starting_plan,
     still_due,
-    waiting_besides,
 )
 from kinesis_trident.spout.positions import TRIM_HORIZON, After
 from kinesis_trident.tracker.records import RecordPosition, Run
@@ -177,6 +177,6 @@ def test_a_plan_made_earlier_is_told_again_what_waits_besides() -> None:
     plan = plan_for({"a": shard(due, later, dead=(gone,))}, "a")
     assert plan is not None
     states = {"a": shard(due, later, run(11), dead=(gone, run(12))), "b": shard(run(13))}
-    again = waiting_besides(plan, states)
+    again = add_waiting(plan, states)
     assert again.notDone == {"a": (later, run(11), run(12)), "b": (run(13),)}
     assert (again.retries, again.dead, again.read) == (plan.retries, plan.dead, plan.read)

@@ -63,7 +63,7 @@ def test_a_frame_of_the_source_can_be_written_as_it_is() -> None:
             ],
         ),
         (frame(data=NullType()), ["column data is void"]),
-        (frame(data=BinaryType(), DATA=BinaryType()), ["column data is there twice"]),
+        (frame(data=BinaryType(), DATA=BinaryType()), ["column data is duplicate"]),
         (
             frame(value=StringType()),
             ["column value is unknown", "data (binary or string) is miss"],
