@@ -22,9 +22,9 @@ from kinesis_trident.trident.build.checks import check_given
 from kinesis_trident.trident.build.fields import (
     Fields,
     Names,
-    appended,
+    append_fields,
     arrow,
-    chosen,
+    choose_fields,
     key_fields,
     new_fields,
 )
@@ -127,7 +127,7 @@ class _Aggregations(ABC):
 
     def _extreme(self, name: str, field: str, *, reverse: bool) -> Stream:
         node, keys = self._grouped()
-        if len(chosen([field], node.schema, name)) != 1 or field in keys:
+        if len(choose_fields([field], node.schema, name)) != 1 or field in keys:
             msg = (
                 f"{name}: the tuples are grouped by {field!r}, which is the same in all of a group. Choose "
                 "another field"
@@ -178,7 +178,7 @@ class Stream(Groupings, _Aggregations):
             TopologyError: a field is unknown, or a new one exists already.
         """
         name = f"each({name_of(operation)})"
-        inputs = chosen(fields, self.schema, name)
+        inputs = choose_fields(fields, self.schema, name)
         if isinstance(operation, Filter):
             if len(new):
                 msg = f"{name}: a filter adds no fields. Omit {new!r}, or make it a Function"
@@ -214,7 +214,7 @@ class Stream(Groupings, _Aggregations):
 
     def project(self, fields: Names) -> Stream:
         """Keep only these fields, in this order."""
-        names = chosen(fields, self.schema, "project")
+        names = choose_fields(fields, self.schema, "project")
         if not names:
             msg = "project: there are no fields. Name at least one"
             raise TopologyError(msg)
@@ -237,7 +237,7 @@ class Stream(Groupings, _Aggregations):
         name = f"state_query({name_of(query)})"
         check_given(query, QueryFunction, name)
         check_given(state, TridentState, name, "make one with new_static_state(factory)")
-        inputs = chosen(fields, self.schema, name)
+        inputs = choose_fields(fields, self.schema, name)
         updated = state.node
         if updated is not None and self.node.tracked and updated.spouts & self.node.spouts:
             msg = (
@@ -264,7 +264,7 @@ class Stream(Groupings, _Aggregations):
             what = f"its keys have {len(keys)} ({', '.join(keys)})" if keys else "name those that are the key"
             msg = f"{name}: there are {len(inputs)} key fields for the state; {what}"
             raise TopologyError(msg)
-        schema = appended(self.schema, added, name)
+        schema = append_fields(self.schema, added, name)
         step = QueryStep(name, state.factory, query, inputs, arrow(added), arrow(self.schema))
         return self._row(name, step, schema)
 
@@ -297,7 +297,7 @@ class Stream(Groupings, _Aggregations):
         name = f"partition_persist({name_of(updater)})"
         check_given(updater, StateUpdater, name)
         check_update(self.node, state, name)
-        inputs = chosen(fields, self.schema, name)
+        inputs = choose_fields(fields, self.schema, name)
         return TridentState(
             state, PersistNode(name, new_fields(new, name), (self.node,), state, inputs, updater)
         )

@@ -126,7 +126,7 @@ def test_an_application_that_has_read_is_left_alone(
     client.delete(store.layout.owner)
     code, _, err = command("import", app, *storm("storm-kinesis", app), *source.options)
     assert code == 1
-    assert "has read stream" in err
+    assert "has already read stream" in err
     assert store.checkpoints()[SHARD].checkpoint == "99"
     store.check_epoch(epoch)
 

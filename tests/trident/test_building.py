@@ -79,7 +79,10 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
         lambda s: s.each(["xyz"], Split(), ["word"]),
         r"each\(Split\): there is no field 'xyz'\. The stream has partitionKey, ",
     ),
-    "each, new": (lambda s: s.each(["data"], Split(), ["data"]), r"each\(Split\): .* field 'data' already"),
+    "each, new": (
+        lambda s: s.each(["data"], Split(), ["data"]),
+        r"each\(Split\): the stream already has a field 'data'",
+    ),
     "each, twice": (
         lambda s: s.each(["data"], Split(), ["w", "w"]),
         r"each\(Split\): the field 'w' is named twice",
@@ -99,9 +102,9 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     ),
     "map": (lambda s: s.map(len, []), r"map\(len\): no fields remain"),
     "project": (lambda s: s.project(["data", "word"]), "project: there is no field 'word'"),
-    "project nothing": (lambda s: s.project([]), "project: no fields"),
+    "project nothing": (lambda s: s.project([]), "project: there are no fields"),
     "group_by": (lambda s: s.group_by(["word"]), "group_by: there is no field 'word'"),
-    "group_by nothing": (lambda s: s.group_by([]), "group_by: no fields"),
+    "group_by nothing": (lambda s: s.group_by([]), "group_by: there are no fields"),
     "group_by a map": (
         lambda s: _with(s, MapType(StringType(), LongType())).group_by(["x"]),
         "group_by: the field 'x' is map<string,bigint>, which cannot be a key",
@@ -111,7 +114,7 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
         "group_by: the field 'x' is array<struct<a:bigint>>, which cannot be a key",
     ),
     "partition_by": (lambda s: s.partition_by(["word"]), "partition_by: there is no field 'word'"),
-    "partition_by nothing": (lambda s: s.partition_by([]), "partition_by: no fields"),
+    "partition_by nothing": (lambda s: s.partition_by([]), "partition_by: there are no fields"),
     "aggregate": (
         lambda s: s.aggregate(Sum(), ["n"], inputs=["word"]),
         r"aggregate\(Sum\): there is no field 'word'",
@@ -125,8 +128,14 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
         r"aggregate\(Max\): the field to aggregate is not known",
     ),
     "aggregate, size": (lambda s: s.aggregate(Count(), ["n", "m"]), r"aggregate\(Count\): gives one value"),
-    "aggregate, what": (lambda s: s.aggregate(Split(), ["n"]), r"aggregate\(Split\): not a Combiner"),  # type: ignore[arg-type]
-    "aggregate, key": (lambda s: s.group_by(["txid"]).aggregate(Count(), ["txid"]), "field 'txid' already"),
+    "aggregate, what": (
+        lambda s: s.aggregate(Split(), ["n"]),
+        r"aggregate\(Split\): this is not an aggregator\. Give a Combiner",
+    ),  # type: ignore[arg-type]
+    "aggregate, key": (
+        lambda s: s.group_by(["txid"]).aggregate(Count(), ["txid"]),
+        "already has a field 'txid'",
+    ),
     "min_by": (lambda s: s.min_by("word"), "min_by: there is no field 'word'"),
     "max_by": (lambda s: s.group_by(["txid"]).max_by("txid"), "max_by: the tuples are grouped by 'txid'"),
     "partition_aggregate": (
@@ -155,7 +164,7 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     ),
     "persistent_aggregate, what": (
         lambda s: s.persistent_aggregate(STATE, Split(), ["n"]),  # type: ignore[arg-type]
-        r"persistent_aggregate\(Split\): not a Combiner",
+        r"persistent_aggregate\(Split\): this is not a Combiner",
     ),
     "partition_persist": (
         lambda s: s.partition_persist(STATE, ["userid"], Update()),
@@ -191,7 +200,10 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
         lambda s: s.filter(FilterNull),  # type: ignore[arg-type]
         r"filter: takes a Filter, not the class FilterNull; give an object",
     ),
-    "each, case": (lambda s: s.each(["data"], Split(), ["Data"]), r"each\(Split\): .* field 'Data' already"),
+    "each, case": (
+        lambda s: s.each(["data"], Split(), ["Data"]),
+        r"each\(Split\): the stream already has a field 'Data'",
+    ),
     "each, twice but for case": (lambda s: s.each(["data"], Split(), ["w", "W"]), "'w' is named twice"),
     "no state": (
         lambda s: s.persistent_aggregate(None, Count(), ["n"]),  # type: ignore[arg-type]
@@ -244,7 +256,7 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     ),
     "FirstN, field": (
         lambda s: s.aggregate(FirstN(2, "size"), ["data"], inputs=["data"]),
-        r"aggregate\(FirstN\): sorts by 'size', and reads data",
+        r"aggregate\(FirstN\): sorts by 'size', but reads only data",
     ),
     "FirstN, new": (
         lambda s: s.aggregate(FirstN(2), ["a", "b"], inputs=["data"]),
@@ -260,8 +272,8 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     ),
     "join, types": (lambda s: s.join("txid", s, "data"), "join: 'txid' is bigint and 'data' binary"),
     "join, names": (lambda s: s.join(["txid"], s, ["txid"]), "as many different names"),
-    "hint": (lambda s: s.parallelism_hint(3), r"parallelism_hint\(3\): .* Call shuffle\(\) first"),
-    "hint, 0": (lambda s: s.shuffle().parallelism_hint(0), r"parallelism_hint\(0\): at least 1"),
+    "hint": (lambda s: s.parallelism_hint(3), r"parallelism_hint\(3\) .* Call shuffle\(\) first"),
+    "hint, 0": (lambda s: s.shuffle().parallelism_hint(0), r"parallelism_hint\(0\) needs at least 1"),
     "static": (lambda s: TridentState(STATE).new_values_stream(), "does not update a static state"),
     "df": (lambda s: s.df, "df: these tuples come batch by batch"),
 }

@@ -19,7 +19,7 @@ from kinesis_trident.trident.stores.memcached.protocol import (
     sets,
     stored,
 )
-from kinesis_trident.trident.stores.redis.protocol import command, joined, packed
+from kinesis_trident.trident.stores.redis.protocol import command, join_items, packed
 
 raws = st.one_of(st.binary(max_size=300), st.sampled_from([b"\r\n", b"EN\r\n", b"VA 1 c2\r\nx", b"MN\r\n"]))
 lengths = st.integers(0, 300).map(lambda size: b"x" * size)
@@ -41,12 +41,12 @@ def test_an_array_is_what_msgpack_reads(texts: list[str | None]) -> None:
 
 @given(st.lists(st.one_of(st.none(), raws)))
 def test_joined_can_be_told_again_or_is_nothing(items: list[bytes | None]) -> None:
-    text = joined(items)
+    text = join_items(items)
     assert not text or text.split(b"\xc1") == items
 
 
 def test_texts_are_joined() -> None:
-    assert joined([b"[1,2,null]", "né".encode()]) == b"[1,2,null]" + b"\xc1" + "né".encode()
+    assert join_items([b"[1,2,null]", "né".encode()]) == b"[1,2,null]" + b"\xc1" + "né".encode()
 
 
 @given(st.lists(st.one_of(st.none(), st.tuples(raws, st.integers(1, 99))), min_size=1))

@@ -7,7 +7,14 @@ from pyspark.sql.types import StructType
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, FirstN, ReducerAggregator
 from kinesis_trident.trident.build.checks import check_factory, check_given, check_kind, with_storable_values
-from kinesis_trident.trident.build.fields import Fields, Names, appended, arrow, chosen, new_fields
+from kinesis_trident.trident.build.fields import (
+    Fields,
+    Names,
+    append_fields,
+    arrow,
+    choose_fields,
+    new_fields,
+)
 from kinesis_trident.trident.build.graph import (
     AggregateNode,
     AnyAggregator,
@@ -39,7 +46,7 @@ def function_node(
     """
     if not isinstance(operation, ArrowFunction):
         check_given(operation, Function, name, "plain functions go to map, flat_map, filter or transform")
-    schema = appended(kept, added, name)
+    schema = append_fields(kept, added, name)
     if not schema.fields:
         msg = f"{name}: no fields remain. Keep or add at least one"
         raise TopologyError(msg)
@@ -70,7 +77,7 @@ def aggregate_node(
         raise TopologyError(msg)
     if isinstance(aggregator, FirstN):
         aggregator.check(read, added, name)
-    schema = appended(StructType([parent.schema[key] for key in keys or ()]), added, name)
+    schema = append_fields(StructType([parent.schema[key] for key in keys or ()]), added, name)
     return AggregateNode(name, schema, (node,), keys, read, aggregator, added)
 
 
@@ -103,7 +110,7 @@ def persistent_node(
         kind = added.fields[0].dataType
         check_kind(name, state, kind)
         node = with_storable_values(name, state, kind, node, read)
-    schema = appended(StructType([parent.schema[key] for key in keys]), added, name)
+    schema = append_fields(StructType([parent.schema[key] for key in keys]), added, name)
     return PersistentAggregateNode(name, schema, (node,), state, keys, read, aggregator, added)
 
 
@@ -135,7 +142,7 @@ def _prepared(
 
     A combiner that Spark does not have reads the results of its `init`: a separate operation.
     """
-    read = chosen(parent.schema.names if inputs is None else inputs, parent.schema, name)
+    read = choose_fields(parent.schema.names if inputs is None else inputs, parent.schema, name)
     given = StructType([parent.schema[field] for field in read])
     if not isinstance(aggregator, CombinerAggregator):
         return parent, read, new_fields(new, name)

@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, AtomicType, DataType, NullType, StringT
 
 from kinesis_trident.bolt.errors import TopologyError
 
-__all__ = ["Fields", "Names", "appended", "arrow", "chosen", "key_fields", "new_fields"]
+__all__ = ["Fields", "Names", "append_fields", "arrow", "choose_fields", "key_fields", "new_fields"]
 
 Fields = str | Sequence[str] | StructType
 """Field names: `["word", "count"]`, or with types, `["word", "count bigint"]`; `"word, count bigint"` is the same."""
@@ -57,7 +57,7 @@ def new_fields(fields: Fields, operation: str, default: Sequence[StructField] = 
     return StructType(found)
 
 
-def chosen(fields: str | Sequence[str], schema: StructType, operation: str) -> tuple[str, ...]:
+def choose_fields(fields: str | Sequence[str], schema: StructType, operation: str) -> tuple[str, ...]:
     """Parse the names that an operation reads, all of them in `schema`.
 
     Raises:
@@ -79,7 +79,7 @@ def key_fields(fields: Names, schema: StructType, operation: str) -> tuple[str, 
     Raises:
         TopologyError: a field is unknown, or holds maps or structs, which cannot be keys.
     """
-    names = chosen(fields, schema, operation)
+    names = choose_fields(fields, schema, operation)
     for name in names:
         kind = schema[name].dataType
         if not _is_key(kind):
@@ -96,7 +96,7 @@ def arrow(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def appended(schema: StructType, added: StructType, operation: str) -> StructType:
+def append_fields(schema: StructType, added: StructType, operation: str) -> StructType:
     """Return a schema with a function's new fields at its end.
 
     Raises:

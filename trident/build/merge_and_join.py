@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.trident.build.fields import Names, chosen, new_fields
+from kinesis_trident.trident.build.fields import Names, choose_fields, new_fields
 from kinesis_trident.trident.build.graph import JoinNode, MergeNode, Node
 
 __all__ = ["join_node", "merge_node"]
@@ -58,7 +58,10 @@ def join_node(
     if how not in _HOW:
         msg = f"join: how={how!r} is unknown. Choose one of {', '.join(_HOW)}"
         raise TopologyError(msg)
-    left, right = chosen(fields, ours.schema, "join"), chosen(other_fields, theirs.schema, "join")
+    left, right = (
+        choose_fields(fields, ours.schema, "join"),
+        choose_fields(other_fields, theirs.schema, "join"),
+    )
     if len(left) != len(right) or not left:
         msg = f"join: {len(left)} fields cannot be joined on {len(right)} fields. Name as many on both sides"
         raise TopologyError(msg)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Self
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.trident.build.fields import Names, chosen
+from kinesis_trident.trident.build.fields import Names, choose_fields
 from kinesis_trident.trident.build.graph import Grouping, Node, RepartitionNode
 
 __all__ = ["Groupings"]
@@ -29,7 +29,7 @@ class Groupings(ABC):
 
     def partition_by(self, fields: Names) -> Self:
         """Bring the tuples with the same values in these fields to one partition."""
-        names = chosen(fields, self.node.schema, "partition_by")
+        names = choose_fields(fields, self.node.schema, "partition_by")
         if not names:
             msg = "partition_by: there are no fields. Name some, or use global_() for one partition"
             raise TopologyError(msg)

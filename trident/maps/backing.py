@@ -15,9 +15,9 @@ __all__ = [
     "Change",
     "Version",
     "VersionedBackingMap",
-    "at_once",
-    "lost_of",
-    "versioned",
+    "add_versions",
+    "exchange_at_once",
+    "find_lost",
 ]
 
 V = TypeVar("V")
@@ -106,7 +106,7 @@ class VersionedBackingMap(BackingMap[V]):
             As of `multi_compare_and_set`; `UNREAD` if the store does not return it. After an error some keys may
             have been written.
         """
-        return at_once(self, keys, *self.multi_get_versioned(keys), change)
+        return exchange_at_once(self, keys, *self.multi_get_versioned(keys), change)
 
 
 class _Unversioned(VersionedBackingMap[V]):
@@ -145,7 +145,7 @@ class _Unversioned(VersionedBackingMap[V]):
         return [None] * len(keys)
 
 
-def at_once(
+def exchange_at_once(
     backing: VersionedBackingMap[V],
     keys: Sequence[Key],
     values: list[V | None],
@@ -167,13 +167,13 @@ def at_once(
     return written
 
 
-def lost_of(written: Sequence[Version]) -> list[int]:
+def find_lost(written: Sequence[Version]) -> list[int]:
     """Return the positions that were not written; nearly always none, which is found without a look at each."""
     if _Lost not in set(map(type, written)):
         return []
     return [i for i, version in enumerate(written) if version is LOST]
 
 
-def versioned(backing: BackingMap[V]) -> VersionedBackingMap[V]:
+def add_versions(backing: BackingMap[V]) -> VersionedBackingMap[V]:
     """Return the store itself, or an adapter of its two methods that never loses."""
     return backing if isinstance(backing, VersionedBackingMap) else _Unversioned(backing)

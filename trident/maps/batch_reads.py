@@ -12,9 +12,9 @@ from kinesis_trident.trident.maps.backing import (
     UNREAD,
     BackingMap,
     Version,
-    at_once,
-    lost_of,
-    versioned,
+    add_versions,
+    exchange_at_once,
+    find_lost,
 )
 from kinesis_trident.trident.state import Key
 
@@ -39,7 +39,7 @@ class CachedBatchReadsMap(Generic[V]):
     """
 
     def __init__(self, backing: BackingMap[V]) -> None:
-        self._backing = versioned(backing)
+        self._backing = add_versions(backing)
         self._written: dict[Key, tuple[V | None, Version]] = {}
         # Most batches write each key once and do not read it again.
         self._unread: list[tuple[Sequence[Key], Sequence[V | None], Sequence[Version]]] = []
@@ -83,10 +83,10 @@ class CachedBatchReadsMap(Generic[V]):
             return news, stay
 
         if cached:
-            written = at_once(self._backing, keys, *self._mixed(keys, cached), noted)
+            written = exchange_at_once(self._backing, keys, *self._mixed(keys, cached), noted)
         else:
             written = self._backing.multi_exchange(keys, noted)
-        lost = lost_of(written)
+        lost = find_lost(written)
         if not lost and not any(left.values()):
             self._unread.append((keys, values, written))
             return []

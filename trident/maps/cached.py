@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from kinesis_trident.trident.errors import StateOptionsError
-from kinesis_trident.trident.maps.backing import LOST, BackingMap, Version, VersionedBackingMap, versioned
+from kinesis_trident.trident.maps.backing import LOST, BackingMap, Version, VersionedBackingMap, add_versions
 from kinesis_trident.trident.state import Key
 
 __all__ = ["CachedMap", "Remembered"]
@@ -40,7 +40,7 @@ class CachedMap(VersionedBackingMap[V], Generic[V]):
         if size < 1:
             msg = f"a cache of {size} keys is not possible. Give 1 or more, or omit it"
             raise StateOptionsError(msg)
-        self._backing = versioned(backing)
+        self._backing = add_versions(backing)
         self._size = size
         self._is_shared = shared is not None
         self._cache: Remembered[V] = OrderedDict() if shared is None else shared

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
-from kinesis_trident.trident.maps.backing import BackingMap, Version, VersionedBackingMap, versioned
+from kinesis_trident.trident.maps.backing import BackingMap, Version, VersionedBackingMap, add_versions
 from kinesis_trident.trident.state import Key
 
 __all__ = ["MicroBatchBackingMap"]
@@ -19,7 +19,7 @@ class MicroBatchBackingMap(VersionedBackingMap[V], Generic[V]):
     def __init__(
         self, backing: BackingMap[V], max_multi_get_batch_size: int = 0, max_multi_put_batch_size: int = 0
     ) -> None:
-        self._backing = versioned(backing)
+        self._backing = add_versions(backing)
         self._get_size = max_multi_get_batch_size
         self._put_size = max_multi_put_batch_size
 

@@ -35,21 +35,21 @@ from kinesis_trident.trident.build.graph import (
 )
 from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
 from kinesis_trident.trident.run.frames import (
-    as_declared,
-    by_key,
+    aggregate_in_spark,
+    check_fields,
     from_arrow,
-    held,
-    in_spark,
-    joined,
-    released,
-    repartitioned,
+    hold_rows,
+    join_frames,
+    move_by_key,
+    release_rows,
+    repartition,
     run,
 )
 from kinesis_trident.trident.run.python_aggregation import GroupAggregation
 from kinesis_trident.trident.run.state_updates import Combined, Persisted, Reduced, StateUpdate, Work
 from kinesis_trident.trident.run.tracked import Sections, operates
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
-from kinesis_trident.trident.steps.replay import replayed
+from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.steps.tuple_steps import TridentStep
 
 __all__ = ["Attempt", "BatchFacts"]
@@ -83,7 +83,7 @@ class Attempt:
             if node.tracked and not node.children and not isinstance(node, SpoutNode):
                 run(self._section(node, node.schema.names))
             elif not node.tracked and any(_is_held(parent) for parent in node.parents):
-                self._held[node] = held(self._entry(node), adaptive=self._partials(node) is None)
+                self._held[node] = hold_rows(self._entry(node), adaptive=self._partials(node) is None)
 
     def apply(self, nodes: Sequence[Node]) -> None:
         """Update the states in their order, then run their consumers and all nodes without a state."""
@@ -97,7 +97,7 @@ class Attempt:
     def release(self) -> None:
         """Free the held rows."""
         for frame in (*self._held.values(), *self._updated.values()):
-            released(frame)
+            release_rows(frame)
         self._held.clear()
         self._updated.clear()
 
@@ -121,7 +121,7 @@ class Attempt:
         if isinstance(node, MergeNode):
             return reduce(DataFrame.unionAll, [frame.select(*node.schema.names) for frame in inputs])
         if isinstance(node, JoinNode):
-            return joined(node, *inputs)
+            return join_frames(node, *inputs)
         return inputs[0]
 
     def _partial(self, node: AggregateNode | PersistentAggregateNode) -> DataFrame:
@@ -143,14 +143,14 @@ class Attempt:
         if partials is not None:
             assert self.sections is not None
             # There are hardly more rows than groups: if moved first, they are moved only once.
-            moved = by_key(self.sections.rows(parent, partials.wanted, partials), keys, partitions)
+            moved = move_by_key(self.sections.rows(parent, partials.wanted, partials), keys, partitions)
             if isinstance(node, PersistentAggregateNode):
                 return moved
-            return in_spark(moved, keys, node.inputs, aggregator, node.added, partial=True)
+            return aggregate_in_spark(moved, keys, node.inputs, aggregator, node.added, partial=True)
         counts = aggregator.in_spark == "count"
         frame = self._input(parent, {*keys, *(() if counts else node.inputs)})
-        groups = in_spark(frame, keys, node.inputs, aggregator, node.added)
-        return by_key(groups, keys, partitions) if isinstance(node, PersistentAggregateNode) else groups
+        groups = aggregate_in_spark(frame, keys, node.inputs, aggregator, node.added)
+        return move_by_key(groups, keys, partitions) if isinstance(node, PersistentAggregateNode) else groups
 
     def _partials(self, node: Node) -> Partials | None:
         """Return what aggregates the tuples of groups in place; None if Spark gets them first."""
@@ -177,12 +177,12 @@ class Attempt:
     def _finished(self, node: Node, frame: DataFrame) -> DataFrame:
         """Return the output of a node that starts from `frame`."""
         if isinstance(node, TransformNode):
-            with replayed(node.operation):
-                return as_declared(node.function(frame.select(*node.parents[0].schema.names)), node)
+            with convert_replay_requests(node.operation):
+                return check_fields(node.function(frame.select(*node.parents[0].schema.names)), node)
         if isinstance(node, RowNode):
             return self._operated(node, frame.select(*node.parents[0].schema.names))
         if isinstance(node, RepartitionNode):
-            return repartitioned(node, frame, self.facts.partitions)
+            return repartition(node, frame, self.facts.partitions)
         if isinstance(node, AggregateNode):
             return self._aggregate(node, frame)
         return frame
@@ -198,7 +198,7 @@ class Attempt:
         if isinstance(aggregator, CombinerAggregator) and (node.keys is None or aggregator.in_spark):
             return frame
         return self._aggregated(
-            node, frame if node.keys is None else by_key(frame, node.keys, self.facts.partitions)
+            node, frame if node.keys is None else move_by_key(frame, node.keys, self.facts.partitions)
         )
 
     def _aggregated(self, node: AggregateNode | PersistentAggregateNode, frame: DataFrame) -> DataFrame:
@@ -215,9 +215,9 @@ class Attempt:
         aggregator = node.aggregator
         if not isinstance(aggregator, CombinerAggregator):
             work = Reduced(node.operation, node.keys, node.inputs, aggregator)
-            return by_key(frame, node.keys, partitions), work
+            return move_by_key(frame, node.keys, partitions), work
         if aggregator.in_spark is None:
-            frame = self._aggregated(node, by_key(frame, node.keys, partitions))
+            frame = self._aggregated(node, move_by_key(frame, node.keys, partitions))
         return frame, Combined(node.operation, node.keys, node.added.names[0], aggregator)
 
     def _update(self, node: UpdateNode) -> None:
@@ -257,7 +257,7 @@ class Attempt:
             return
         result = frame.mapInArrow(update, schema if len(schema) else _NOTHING)
         if node.children:
-            self._updated[node] = held(result)
+            self._updated[node] = hold_rows(result)
         else:
             run(result)
 
@@ -281,12 +281,12 @@ class Untracked:
         Raises:
             BatchFailedError: the operation failed for a tuple, or requested a replay.
         """
-        with replayed(self.operation):
+        with convert_replay_requests(self.operation):
             self.step.prepare(self.conf)
         try:
             for batch in batches:
                 if batch.num_rows:
-                    with replayed(self.operation):
+                    with convert_replay_requests(self.operation):
                         judged = self.step(batch)
                     if judged.failed:
                         reason = judged.failed[min(judged.failed)]

@@ -19,7 +19,7 @@ from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.tracker.records import RecordPosition
 from kinesis_trident.trident.build.graph import Node, SpoutNode
 from kinesis_trident.trident.run.attempt import Attempt, BatchFacts
-from kinesis_trident.trident.run.frames import lost
+from kinesis_trident.trident.run.frames import lost_held_rows
 from kinesis_trident.trident.run.tracked import Sections
 from kinesis_trident.trident.state import ATTEMPT
 
@@ -61,7 +61,7 @@ class TopologyAttempts:
             finally:
                 attempt.release()
         except Exception as error:
-            if lost(error):
+            if lost_held_rows(error):
                 msg = (
                     f"batch {batch.txid}: an executor was lost together with rows that it held; the batch is read "
                     "again"

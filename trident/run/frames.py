@@ -16,15 +16,15 @@ from kinesis_trident.trident.build.graph import Grouping, JoinNode, RepartitionN
 from kinesis_trident.trident.errors import OperationError
 
 __all__ = [
-    "as_declared",
-    "by_key",
+    "aggregate_in_spark",
+    "check_fields",
     "from_arrow",
-    "held",
-    "in_spark",
-    "joined",
-    "lost",
-    "released",
-    "repartitioned",
+    "hold_rows",
+    "join_frames",
+    "lost_held_rows",
+    "move_by_key",
+    "release_rows",
+    "repartition",
     "run",
 ]
 
@@ -34,7 +34,7 @@ _IN_SPARK: Mapping[str | None, Callable[[Column], Column]] = {"sum": F.sum, "min
 _OF_PARTIALS = {**_IN_SPARK, "count": F.sum}
 
 
-def held(frame: DataFrame, *, adaptive: bool = True) -> DataFrame:
+def hold_rows(frame: DataFrame, *, adaptive: bool = True) -> DataFrame:
     """Compute a frame now and keep its rows. Lost rows are not computed again: then the batch is replayed.
 
     A cache would compute them again, and a function with another result the second time would change a state.
@@ -44,7 +44,7 @@ def held(frame: DataFrame, *, adaptive: bool = True) -> DataFrame:
         return frame.localCheckpoint(eager=True)
 
 
-def lost(error: Exception) -> bool:
+def lost_held_rows(error: Exception) -> bool:
     """Return True if an action failed because held rows were lost with their executor."""
     return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error)
 
@@ -54,7 +54,7 @@ def run(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def in_spark(
+def aggregate_in_spark(
     frame: DataFrame,
     keys: tuple[str, ...],
     inputs: tuple[str, ...],
@@ -80,7 +80,7 @@ def in_spark(
     return groups if keys else groups.where(F.col(name) != 0)
 
 
-def joined(node: JoinNode, left: DataFrame, right: DataFrame) -> DataFrame:
+def join_frames(node: JoinNode, left: DataFrame, right: DataFrame) -> DataFrame:
     """Join two frames as the topology declares: the keys come first."""
     ours, theirs = left.alias("l"), right.alias("r")
     condition = [F.col(f"l.{a}") == F.col(f"r.{b}") for a, b in node.on]
@@ -92,7 +92,7 @@ def joined(node: JoinNode, left: DataFrame, right: DataFrame) -> DataFrame:
     return both.select(*(column.alias(name) for column, name in zip(columns, node.schema.names, strict=True)))
 
 
-def as_declared(frame: DataFrame, node: TransformNode) -> DataFrame:
+def check_fields(frame: DataFrame, node: TransformNode) -> DataFrame:
     """Check and return the frame that the user's code made.
 
     Raises:
@@ -112,18 +112,18 @@ def from_arrow(near: DataFrame, batches: Iterable[pa.RecordBatch], schema: Struc
     return near.sparkSession.createDataFrame(pa.Table.from_batches(list(batches), arrow(schema)), schema)
 
 
-def released(frame: DataFrame) -> None:
+def release_rows(frame: DataFrame) -> None:
     """Free the rows of a held frame. Spark also does so, but later, once nothing refers to them."""
     with suppress(Exception):
         frame._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
 
-def by_key(frame: DataFrame, keys: Sequence[str], partitions: int) -> DataFrame:
+def move_by_key(frame: DataFrame, keys: Sequence[str], partitions: int) -> DataFrame:
     """Bring each group to one partition; all rows to one if there are no keys."""
     return frame.repartition(partitions, *keys) if keys else frame.repartition(1)
 
 
-def repartitioned(node: RepartitionNode, frame: DataFrame, partitions: int) -> DataFrame:
+def repartition(node: RepartitionNode, frame: DataFrame, partitions: int) -> DataFrame:
     """Distribute the rows by a grouping of the topology; over `partitions` if it sets no number."""
     partitions = node.partitions or partitions
     if node.grouping is Grouping.SHUFFLE:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from kinesis_trident.bolt.steps.columns import batch_of
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, ReducerAggregator
 from kinesis_trident.trident.build.graph import AnyAggregator
-from kinesis_trident.trident.steps.replay import replayed
+from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple, tuples_of
 
 __all__ = ["GroupAggregation", "keys_of", "rows_by_key"]
@@ -79,7 +79,7 @@ class GroupAggregation:
         Raises:
             BatchFailedError: the aggregator raised a `FailedException`.
         """
-        with replayed(self.operation):
+        with convert_replay_requests(self.operation):
             rows = list(self._emitted(batches))
         for at in range(0, len(rows), _CHUNK):
             yield batch_of(rows[at : at + _CHUNK], self.schema)

@@ -25,7 +25,7 @@ from kinesis_trident.trident.state import (
     StateFactory,
     StateUpdater,
 )
-from kinesis_trident.trident.steps.replay import replayed
+from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.tuples import TridentCollector, tuples_of
 
 __all__ = ["Combined", "Persisted", "Reduced", "StateUpdate", "Work"]
@@ -152,7 +152,7 @@ class StateUpdate:
         held = [batch for batch in given if batch.num_rows]
         if not held:
             return
-        with replayed(self.operation):
+        with convert_replay_requests(self.operation):
             state: State = self.factory.make_state(self.conf, partition, self.partitions)
             state.begin_commit(self.txid)
             emitted = iter(self.work(state, held))

@@ -19,7 +19,7 @@ from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
 from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import Grouping, MergeNode, Node, RepartitionNode, RowNode, SpoutNode
 from kinesis_trident.trident.run.arrow_aggregation import Partials
-from kinesis_trident.trident.run.frames import repartitioned
+from kinesis_trident.trident.run.frames import repartition
 from kinesis_trident.trident.steps.emitting_steps import ArrowStep, FunctionStep, QueryStep
 from kinesis_trident.trident.steps.tuple_steps import (
     FilterStep,
@@ -29,7 +29,7 @@ from kinesis_trident.trident.steps.tuple_steps import (
     TridentStep,
 )
 
-__all__ = ["Sections", "narrowed", "operates"]
+__all__ = ["Sections", "narrow_steps", "operates"]
 
 _IDENTITY = (MESSAGE_ID, ANCHORS)
 """The columns of the source by which an operator on it knows a record."""
@@ -59,9 +59,7 @@ class Sections:
             node, set(wanted) or {node.schema.names[0]}, anchored=False, partials=partials
         )
         broadcast = _broadcast(node)
-        return (
-            section.frame if broadcast is None else repartitioned(broadcast, section.frame, self.partitions)
-        )
+        return section.frame if broadcast is None else repartition(broadcast, section.frame, self.partitions)
 
     def _section(
         self,
@@ -81,7 +79,7 @@ class Sections:
         if not steps:
             return self._base(base, wanted, [] if raw else fields, anchored=anchored)
         schema = StructType(fields)
-        chain, needed = narrowed([*steps, ProjectStep(arrow(schema))], wanted)
+        chain, needed = narrow_steps([*steps, ProjectStep(arrow(schema))], wanted)
         tuples = self._base(base, set(needed), [], anchored=True)
         return self._operator(
             node.operation, tuples, Pipeline(chain), schema, anchored=anchored, partials=partials
@@ -94,7 +92,7 @@ class Sections:
         if isinstance(node, RepartitionNode):
             needed = {*wanted, *node.fields}
             below = self._section(node.parents[0], needed, anchored=anchored, raw=not fields)
-            return below.on(repartitioned(node, below.frame, self.partitions))
+            return below.on(repartition(node, below.frame, self.partitions))
         if isinstance(node, MergeNode):
             parts = [self._section(parent, wanted, anchored=anchored) for parent in node.parents]
             return reduce(Tracked.union, parts)
@@ -199,7 +197,7 @@ def _broadcast(node: Node) -> RepartitionNode | None:
     return None
 
 
-def narrowed(
+def narrow_steps(
     steps: Sequence[TridentStep], wanted: Iterable[str]
 ) -> tuple[tuple[TridentStep, ...], list[str]]:
     """Return the same steps without the columns that no later step reads.

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException
 from kinesis_trident.bolt.steps.functions import reason_of
 
-__all__ = ["replayed"]
+__all__ = ["convert_replay_requests"]
 
 
 @contextmanager
-def replayed(operation: str) -> Iterator[None]:
+def convert_replay_requests(operation: str) -> Iterator[None]:
     """Run a part of an operation: a `FailedException`, of any subclass, fails the batch.
 
     Raises:

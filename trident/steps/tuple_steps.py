@@ -14,7 +14,7 @@ from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.functions import Judged, reason_of
 from kinesis_trident.trident.errors import TridentError
 from kinesis_trident.trident.operations import Filter
-from kinesis_trident.trident.steps.replay import replayed
+from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.tuples import TridentTuple, tuples_of
 
 __all__ = ["FilterStep", "FiniteStep", "Pipeline", "ProjectStep", "TridentStep", "read_tuples"]
@@ -150,7 +150,7 @@ class Pipeline:
     def prepare(self, conf: Mapping[str, Any]) -> None:
         """Prepare all steps."""
         for step in self.steps:
-            with replayed(step.operation):
+            with convert_replay_requests(step.operation):
                 step.prepare(conf)
 
     def cleanup(self) -> None:
@@ -167,7 +167,7 @@ class Pipeline:
         rows, source = batch, np.arange(batch.num_rows, dtype=np.int64)
         failed: dict[int, str] = {}
         for step in self.steps:
-            with replayed(step.operation):
+            with convert_replay_requests(step.operation):
                 judged = step(rows)
             for row, reason in judged.failed.items():
                 failed.setdefault(int(source[row]), reason)

@@ -17,7 +17,7 @@ from kinesis_trident.bolt.errors import BatchFailedError, FailedException
 from kinesis_trident.trident import ArrowFunction, Debug, Filter, FilterNull, Function, OperationError
 from kinesis_trident.trident.errors import StoreUnavailableError
 from kinesis_trident.trident.run.attempt import Untracked
-from kinesis_trident.trident.run.tracked import narrowed
+from kinesis_trident.trident.run.tracked import narrow_steps
 from kinesis_trident.trident.state import QueryFunction, State, StateFactory
 from kinesis_trident.trident.steps.emitting_steps import ArrowStep, FunctionStep, QueryStep
 from kinesis_trident.trident.steps.tuple_steps import (
@@ -71,7 +71,7 @@ def test_numbers_that_are_none_fail_their_rows(wanted: list[str]) -> None:
     given = pa.RecordBatch.from_pydict(
         {"f": [1.5, math.nan, None, math.inf, -math.inf, 0.0], "x": list("abcdef")}
     )
-    (step,), needed = narrowed([FiniteStep("Sum", ("f",), given.schema)], wanted)
+    (step,), needed = narrow_steps([FiniteStep("Sum", ("f",), given.schema)], wanted)
     judged = step(given.select(needed))
     assert judged.rows.to_pydict() == {
         name: [given.column(name)[i].as_py() for i in (0, 2, 5)] for name in wanted
@@ -294,10 +294,10 @@ def test_no_column_goes_further_than_it_is_read() -> None:
         FilterStep("each(Odd)", Odd(), ("m",), pa.schema([*NX, *M])),
         ProjectStep(pa.schema([*NX, *M])),
     ]
-    chain, needed = narrowed(steps, ["m"])
+    chain, needed = narrow_steps(steps, ["m"])
     assert needed == ["n"]
     assert Pipeline(chain).schema.names == ["m"]
-    chain, needed = narrowed(steps, ["x"])
+    chain, needed = narrow_steps(steps, ["x"])
     assert needed == ["n", "x"]
     assert chain[0].schema.names == ["x", "m"]
 
@@ -307,7 +307,7 @@ def test_no_column_goes_further_than_it_is_read() -> None:
 def test_narrowed_steps_judge_the_same(numbers: list[int], wanted: set[str]) -> None:
     steps = (function(), FilterStep("each(Odd)", Odd(), ("m",), pa.schema([*NX, *M])))
     whole = Pipeline(steps)(batch(*numbers))
-    chain, needed = narrowed(steps, wanted)
+    chain, needed = narrow_steps(steps, wanted)
     part = Pipeline(chain)(batch(*numbers).select(needed))
     names = sorted(wanted)
     assert part.rows.select(names).to_pylist() == whole.rows.select(names).to_pylist()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-__all__ = ["command", "joined", "packed", "packed_texts"]
+__all__ = ["command", "join_items", "packed", "packed_texts"]
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -37,7 +37,7 @@ def packed_texts(texts: Sequence[str]) -> bytes:
     return _encoder.encode(texts)
 
 
-def joined(items: Sequence[bytes | None]) -> bytes:
+def join_items(items: Sequence[bytes | None]) -> bytes:
     """Return items as one text that can be split again; empty if that is impossible."""
     try:
         text = _BETWEEN.join(items)  # type: ignore[arg-type]

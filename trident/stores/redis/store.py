@@ -17,7 +17,7 @@ from kinesis_trident.trident.errors import (
 from kinesis_trident.trident.maps.backing import LOST, Version
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.overlap import Exchange
-from kinesis_trident.trident.stores.redis.protocol import command, joined, packed, packed_texts
+from kinesis_trident.trident.stores.redis.protocol import command, join_items, packed, packed_texts
 from kinesis_trident.trident.stores.redis.scripts import COMPARE_AND_SET, SET
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class RedisByteStore(ByteStore):
         guard: tuple[bytes, bytes | None] = (b"", None),
     ) -> bytes:
         """Return the command for some hundreds of keys; it sets none if the guard differs."""
-        text = b"" if None in values else joined(versions)
+        text = b"" if None in values else join_items(versions)
         arrays = [packed_texts(names), packed(values), *([] if text else [packed(versions)])]
         return self._script(COMPARE_AND_SET, arrays, guard[0], guard[1] or b"", text)
 
