@@ -26,8 +26,8 @@ def weakness(spout: str, factory: StateFactory) -> str | None:
     """Return why a state is not exactly-once with a spout; None if it is."""
     if factory.kind is None:
         return (
-            "what the state promises is not known, so nobody can tell. If it makes a replayed batch count once, say so "
-            "in its factory: kind = StateType.OPAQUE or StateType.TRANSACTIONAL (from kinesis_trident.trident)"
+            "the guarantee of the state is unknown. If it counts a replayed batch once, declare it in its "
+            "factory: kind = StateType.OPAQUE or StateType.TRANSACTIONAL (from kinesis_trident.trident)"
         )
     kind = factory.kind.name.lower()
     if (spout, kind) in EXACTLY_ONCE:

@@ -89,8 +89,8 @@ def adopt_stream_state(
     batch = alone.newest_batch()
     if batch is not None and batch.plan.txid > txid:
         msg = (
-            f"stream {alone.layout.stream!r} was read alone until now, and its txid {batch.plan.txid} is not settled "
-            f"({alone.layout.batches}). Start the query once more with this stream alone and end it with "
+            f"stream {alone.layout.stream!r} was read alone until now, and its txid {batch.plan.txid} is not "
+            f"settled ({alone.layout.batches}). Start the query once more with this stream alone, and end it with "
             "kinesis_trident.stop(query), which settles its last batch; then read it together with others"
         )
         raise HomeError(msg)
@@ -98,9 +98,9 @@ def adopt_stream_state(
     unacked = sum(run.count for node in inflight.values() for run in node.pending)
     if unacked:
         msg = (
-            f"stream {alone.layout.stream!r} was read alone until now, and {unacked} records of it are not acked "
-            f"({alone.layout.inflight}). Start the query once more with this stream alone, ack or fail them, and end "
-            "it with kinesis_trident.stop(query); then read it together with others"
+            f"stream {alone.layout.stream!r} was read alone until now, and {unacked} of its records are not acked "
+            f"({alone.layout.inflight}). Start the query once more with this stream alone, ack or fail them, and "
+            "end it with kinesis_trident.stop(query); then read it together with others"
         )
         raise HomeError(msg)
     ours = home.settled()

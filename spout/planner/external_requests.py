@@ -109,7 +109,7 @@ class Amender:
             return tracker_of(state, self._policy)
 
     def time_out(self, states: Mapping[str, ShardState], now: int) -> Iterator[tuple[str, ShardState]]:
-        """Fail the records of these shards that nobody has acked in time."""
+        """Fail the records of these shards that were not acked in time."""
         for shard, state in list(states.items()):
             if not any(run.due <= now for run in state.pending):
                 continue

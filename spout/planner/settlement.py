@@ -169,7 +169,7 @@ def inflight_of(
 
 
 def tracker_of(state: ShardState, policy: RetryPolicy) -> InflightRecordTracker:
-    """The tracker of a shard as its nodes describe it."""
+    """Build the tracker of a shard from its nodes."""
     position = state.position
     return InflightRecordTracker.restore(
         state.safe,

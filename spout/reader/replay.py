@@ -76,7 +76,7 @@ class Replay:
                 "Raise the retention, or set spout=opaque to continue with the remaining records"
             )
             raise PinnedRecordsGoneError(msg)
-        log.warning("%s; going on with what is left (spout=%s)", where, self._options.spout)
+        log.warning("%s; continuing with the remaining records (spout=%s)", where, self._options.spout)
         acks = self._store.get_outcome(part.txid, fresh=True)
         judged = acks is not None and acks.plan == part.plan
         runs = [run for run, _ in turn.due]

@@ -130,7 +130,7 @@ class TurnRows:
             ordinal += 1
 
     def xor(self) -> int:
-        """The XOR of all tuple ids: what the acks of the whole turn must come to."""
+        """Return the XOR of all tuple ids, which the acks of the whole turn must equal."""
         value = 0
         for _, _, ordinals in self._numbered():
             value ^= xor_of(tuple_ids(self.stream, self.txid, self.shard, ordinals))

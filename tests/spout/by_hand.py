@@ -64,6 +64,8 @@ class Query:
         client: object,
         checkpoint: SparkCheckpoint,
         clock: Callable[[], float] = time.time,
+        hold: float = _HOLD,
+        look_period: float = _LOOK_PERIOD,
     ) -> None:
         self.checkpoint = checkpoint
         self._subscriber = (
@@ -75,8 +77,8 @@ class Query:
             kinesis,
             client,
             clock=clock,
-            hold=_HOLD,
-            look_period=_LOOK_PERIOD,
+            hold=hold,
+            look_period=look_period,
             consumers=consumers,
         )
         self.kinesis = kinesis
@@ -213,14 +215,26 @@ class Lives:
         self.clock: Callable[[], float] = time.time
 
     def begin(
-        self, kinesis: Kinesis | None = None, checkpoint: SparkCheckpoint | None = None, **options: str
+        self,
+        kinesis: Kinesis | None = None,
+        checkpoint: SparkCheckpoint | None = None,
+        *,
+        hold: float = _HOLD,
+        look_period: float = _LOOK_PERIOD,
+        **options: str,
     ) -> Query:
         """A life of the query over `kinesis`, the endpoint's if none is given; with a new checkpoint by default."""
         parsed = self.parsed(**options)
         client = connect(parsed.zookeeper)
         try:
             query = Query(
-                parsed, kinesis or BotoKinesis(parsed), client, checkpoint or SparkCheckpoint(), self.clock
+                parsed,
+                kinesis or BotoKinesis(parsed),
+                client,
+                checkpoint or SparkCheckpoint(),
+                self.clock,
+                hold,
+                look_period,
             )
         except BaseException:
             client.stop()

@@ -127,7 +127,7 @@ def test_a_stream_read_alone_takes_its_state_along_to_the_others(start: Start) -
     kinesis.put("orders", 1, 2)
     alone = start(kinesis, "orders")
     assert said(alone.batch(failing=[2])) == [("orders", 1, 1), ("orders", 2, 1)]
-    with pytest.raises(HomeError, match=r"not settled.*spout\.stop"):
+    with pytest.raises(HomeError, match=r"not settled.*kinesis_trident\.stop"):
         start(kinesis, "orders,payments", alone.checkpoint)
     settling = start(kinesis, "orders", alone.checkpoint)
     settling.run.settle_finished(settling.committed)

@@ -180,7 +180,7 @@ def _serializer(given: Any, kind: StateType) -> Serializer:
         return given
     made = _SERIALIZERS.get(given) if isinstance(given, str) else None
     if made is None:
-        msg = f"the option serializer is {given!r}; expected 'json', 'msgpack', or a kinesis_trident.trident.Serializer"
+        msg = f"the option serializer is {given!r}. Give 'json', 'msgpack', or a kinesis_trident.trident.Serializer"
         raise StateOptionsError(msg)
     serializer: Serializer = made(kind)
     return serializer
