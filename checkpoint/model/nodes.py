@@ -227,8 +227,7 @@ class Pin(Node, frozen=True, kw_only=True):
     order, were found; runs beyond its length were not reached. `missing`: indexes into the same list whose
     records are (at least partly) gone from the stream. `through`: the last retried position. `lost`: rows an
     earlier pin of this turn held that a replay no longer found. `positions`: with `ackMode=explicit`, those of
-    all rows
-    in order, as `tracker.position_keys.pack_in_parts` gives them. `gone`: retention had removed the shard
+    all rows in order, as `tracker.position_keys.pack_in_parts` gives them. `gone`: retention had removed the shard
     before the turn.
     """
 

@@ -144,8 +144,7 @@ def make_plan(
 
     `plan` is the random mark of this plan; `read` names the shards that have new records to read; `now` is in epoch
     milliseconds; `max_records` bounds the new records of all shards together, `max_bytes` their payload,
-    `max_inflight`
-    the records of a shard that are read and not done. `max_turn`: the maximum of new records in any
+    `max_inflight` the records of a shard that are read and not done. `max_turn`: the maximum of new records in any
     turn. `deaggregate`: whether aggregates are split.
     """
     ordered = sorted(states.items())

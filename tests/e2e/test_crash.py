@@ -2,8 +2,7 @@
 
 One job goes through the deaths, one after another, each in another batch: before each new life more records are put
 into the stream, which a replay must not pick up. `make chaos` has it die at every point; otherwise it dies
-where only a
-whole job can: the other points lie between calls that tests/spout/restarts makes without Spark.
+where only a whole job can: the other points lie between calls that tests/spout/restarts makes without Spark.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The nine cells of spout and state, crashed: three of them count every record once, and the other six do not.
 
 One job goes through a death of its driver and two of its executor, one after the other. `make chaos` kills
-every victim
-at every point, and draws the picture that is compared with this run.
+every victim at every point, and draws the picture that is compared with this run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`kinesis_trident.stop` ends a query after the batch in hand, with nothing left to replay and no process left behind."""
+"""`kinesis_trident.stop` ends a query after the current batch: nothing is left to replay, no process is left behind."""
 
 from __future__ import annotations
 

@@ -332,7 +332,7 @@ def test_a_pair_that_is_not_exactly_once_is_refused_where_that_is_asked_for(stag
     unknown.kind = None  # type: ignore[assignment]
     topology = TridentTopology(stage.spark)
     lines(stage, topology).partition_persist(unknown, ["data"], Write())
-    with pytest.raises(TopologyError, match="what the state promises is not known"):
+    with pytest.raises(TopologyError, match="the guarantee of the state is unknown"):
         topology.start(checkpointLocation=stage.at("spark"), strict=True)
     topology = TridentTopology(stage.spark)
     lines(stage, topology)

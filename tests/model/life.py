@@ -1,8 +1,8 @@
 """One life of a query by Spark's protocol: an offset is logged before it is used, and committed when it is done.
 
 What `MicroBatchExecution` does: a batch that was logged and not committed is begun again with `partitions`;
-`latest` is
-called only after a commit; a new checkpointLocation always has a batch 0, also where there is nothing to read.
+`latest` is called only after a commit; a new checkpointLocation always has a batch 0, also where there is nothing to
+read.
 """
 
 from __future__ import annotations
