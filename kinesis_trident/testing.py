@@ -11,6 +11,7 @@ from kinesis_trident.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+    from kinesis_trident.spout.query_by_hand import DeliveredRow, QueryByHand, SparkCheckpoint
     from kinesis_trident.spout.testing.clock import FakeTime
     from kinesis_trident.spout.testing.faults import Cut, Refuse, Slow
     from kinesis_trident.spout.testing.memory import MemoryKinesis
@@ -23,14 +24,17 @@ __all__ = [
     "BackingMapConformance",
     "Connect",
     "Cut",
+    "DeliveredRow",
     "EmbeddedKinesis",
     "EmbeddedZooKeeper",
     "FakeTime",
     "MemoryKinesis",
+    "QueryByHand",
     "Quotas",
     "Refuse",
     "ScriptedKinesis",
     "Slow",
+    "SparkCheckpoint",
     "aggregate",
 ]
 
@@ -38,14 +42,17 @@ _HOMES = {
     "BackingMapConformance": "kinesis_trident.trident.testing.conformance",
     "Connect": "kinesis_trident.trident.testing.conformance",
     "Cut": "kinesis_trident.spout.testing.faults",
+    "DeliveredRow": "kinesis_trident.spout.query_by_hand",
     "EmbeddedKinesis": "kinesis_trident.checkpoint.embedded",
     "EmbeddedZooKeeper": "kinesis_trident.checkpoint.embedded",
     "FakeTime": "kinesis_trident.spout.testing.clock",
     "MemoryKinesis": "kinesis_trident.spout.testing.memory",
+    "QueryByHand": "kinesis_trident.spout.query_by_hand",
     "Quotas": "kinesis_trident.spout.testing.quotas",
     "Refuse": "kinesis_trident.spout.testing.faults",
     "ScriptedKinesis": "kinesis_trident.spout.testing.scripted",
     "Slow": "kinesis_trident.spout.testing.faults",
+    "SparkCheckpoint": "kinesis_trident.spout.query_by_hand",
     "aggregate": "kinesis_trident.spout.testing.records",
 }
 """The module of each name."""

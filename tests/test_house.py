@@ -23,7 +23,7 @@ FLOORS = {
         "kinesis spark_plan",
         "acks data_loss failed_records partition testing",
         "planner reader",
-        "batch_read graceful_stop sink",
+        "batch_read graceful_stop query_by_hand sink",
         "source",
     ],
     "bolt": ["errors", "outcomes steps", "tracking", "foreach_batch", "reliable storm"],

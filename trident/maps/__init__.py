@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from kinesis_trident.trident.stores.storemap import StoreMap
 
 __all__ = [
-    "LOST",
     "BackingMap",
     "ByteStore",
     "CachedBatchReadsMap",
     "CachedMap",
+    "LOST",
     "MicroBatchBackingMap",
     "NonTransactionalMap",
     "OpaqueMap",

@@ -1,0 +1,251 @@
+"""A query without Spark, for tests: Spark's part is played by hand, from the offset log to the commit log.
+
+This is what `MicroBatchExecution` of Spark 4 does, without a JVM: an offset is logged before `partitions` is called, a
+batch that is logged and not committed starts over with `partitions`, and `latestOffset` is called only after a commit.
+A new checkpoint always runs a batch 0: if there is nothing to do, it ends at the offset that it started from.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_none
+
+from kinesis_trident.checkpoint.model.nodes import BatchOutcome, NotDone, Plan
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.spout.kinesis import Kinesis
+from kinesis_trident.spout.kinesis.client import BotoKinesis
+from kinesis_trident.spout.kinesis.consumers import ready_consumers
+from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.partition import TurnsPartition
+from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
+from kinesis_trident.spout.planner.run import SourceRun
+from kinesis_trident.spout.reader.task import TurnReader
+from kinesis_trident.tracker.records import RecordPosition
+
+__all__ = ["DeliveredRow", "QueryByHand", "SparkCheckpoint"]
+
+_HOLD = 0.05
+_LOOK_PERIOD = 0.01
+"""Seconds: a test need not spare the service as a query does."""
+
+
+class DeliveredRow(NamedTuple):
+    """One row of the source: its payload, its `messageId`, its attempt (1 for the first), its txid."""
+
+    data: bytes
+    message_id: str
+    attempt: int
+    txid: int
+
+
+@dataclass
+class SparkCheckpoint:
+    """A checkpointLocation: the log of offsets, and how many of them are committed."""
+
+    offsets: list[str] = field(default_factory=list)
+    committed: int = 0
+
+    def copy(self) -> SparkCheckpoint:
+        """Copy it, as somebody copies the folder."""
+        return SparkCheckpoint(list(self.offsets), self.committed)
+
+
+class QueryByHand:
+    """One life of a query: a planning process over a Spark checkpoint, with one connection to ZooKeeper.
+
+        with EmbeddedZooKeeper() as zookeeper:
+            kinesis = MemoryKinesis("orders")
+            query = QueryByHand.start(options, kinesis)     # the options of the format
+            rows = query.batch(fails=lambda row: row.data == b"bad")
+            query.end()
+
+    Args:
+        options: of the source.
+        kinesis: serves the records.
+        client: a started KazooClient, which the query closes at its end.
+        checkpoint: Spark's checkpoint, which several lives may share one after the other.
+        clock: epoch seconds.
+        hold: seconds that the source waits for something to do before it answers that there is nothing.
+        look_period: seconds between two looks at the tip of a shard.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        kinesis: Kinesis,
+        client: Any,
+        checkpoint: SparkCheckpoint,
+        clock: Callable[[], float] = time.time,
+        hold: float = _HOLD,
+        look_period: float = _LOOK_PERIOD,
+    ) -> None:
+        self.checkpoint = checkpoint
+        self._subscriber = (
+            kinesis if isinstance(kinesis, BotoKinesis) and options.consumer_mode == "efo" else None
+        )
+        consumers = ready_consumers(self._subscriber, options) if self._subscriber else None
+        self.run = SourceRun(
+            options,
+            kinesis,
+            client,
+            clock=clock,
+            hold=hold,
+            look_period=look_period,
+            consumers=consumers,
+        )
+        self.kinesis = kinesis
+        self.store = SourceStore(client, self.run.layout)
+
+    @classmethod
+    def start(
+        cls,
+        options: Mapping[str, str],
+        kinesis: Kinesis | None = None,
+        checkpoint: SparkCheckpoint | None = None,
+    ) -> QueryByHand:
+        """Start a life with these options of the format, over `kinesis` or else the options' endpoint.
+
+        A new checkpoint is made unless one is given.
+
+        Raises:
+            OptionsError: an option is unknown, missing, or has a value that cannot be used.
+            KinesisError, CheckpointError: the stream or ZooKeeper cannot be reached.
+        """
+        parsed = Options.parse(dict(options))
+        client = connect(parsed.zookeeper)
+        try:
+            return cls(parsed, kinesis or BotoKinesis(parsed), client, checkpoint or SparkCheckpoint())
+        except BaseException:
+            client.stop()
+            client.close()
+            raise
+
+    def end(self) -> None:
+        """End the process, as a kill does: nothing is settled or stopped."""
+        with suppress(Exception):
+            self.run.close()
+
+    @property
+    def in_hand(self) -> Plan | None:
+        """The batch that is logged and not committed."""
+        log = self.checkpoint
+        return self._at(len(log.offsets)) if len(log.offsets) > log.committed else None
+
+    @property
+    def committed(self) -> Plan:
+        """Where the current batch, or the next one, starts."""
+        if self.checkpoint.committed:
+            return self._at(self.checkpoint.committed)
+        # Spark asks each time, and logs what it was told.
+        return plan_from_offset(offset_from_plan(self.run.initial()))
+
+    def plan(self) -> Plan | None:
+        """Ask for the next batch once, and log it; None if there is nothing to do."""
+        self._require(in_hand=False)
+        plan = self.run.latest(self.committed, None)
+        if plan is not None:
+            self._log(plan)
+        elif not self.checkpoint.offsets:
+            self._log(self.committed)
+            if self.rows():
+                msg = "batch 0 ends at the offset that it started from, and has rows. This is a defect of the source"
+                raise AssertionError(msg)
+            self.commit()
+        return plan
+
+    def planned(self) -> Plan:
+        """Ask until there is a next batch, at most two minutes, and log it."""
+        Retrying(
+            stop=stop_after_delay(120), wait=wait_none(), retry=retry_if_result(lambda found: found is None)
+        )(self.plan)
+        return self._require(in_hand=True)
+
+    def rows(self) -> list[Any]:
+        """Read the current batch: its rows, sorted."""
+        found: list[Any] = []
+        for part in self.run.partitions(self.committed, self._require(in_hand=True)):
+            found += self.task(part)
+        return sorted(found)
+
+    def task(self, part: TurnsPartition) -> list[Any]:
+        """Run one task of a batch: its rows, in the order in which the task gives them."""
+        reader = TurnReader(
+            part, self.kinesis, self.store, look_first=part.replay, subscriber=self._subscriber
+        )
+        found: list[Any] = []
+        for batch in reader.rows():
+            columns = [batch.column(name).to_pylist() for name in ("data", "messageId", "attempt", "txid")]
+            found += map(self.as_row, *columns)
+        return found
+
+    def as_row(self, data: bytes, message_id: str, attempt: int, txid: int) -> Any:
+        """Make what `rows` gives of one row; override it for rows of your own."""
+        return DeliveredRow(data, message_id, attempt, txid)
+
+    def publish(
+        self, rows: Iterable[Any] = (), reason: Callable[[Any], str] = lambda _: "failed by hand"
+    ) -> None:
+        """Publish the outcome of the current batch: these rows are not done, each for its reason."""
+        plan = self._require(in_hand=True)
+        sources = {self.run.layout.key_of(shard).source: shard for shard in plan.positions}
+        not_done: dict[str, list[NotDone]] = {}
+        for row in rows:
+            source, _, position = str(row[1]).partition(":")
+            not_done.setdefault(sources[source], []).append(NotDone(position, position, 1, reason(row)))
+        batch = self.store.get_batch(plan.txid)
+        if batch is None:
+            msg = f"batch {plan.txid} is not stored: read its rows before its outcome is published"
+            raise AssertionError(msg)
+        in_order = {
+            shard: tuple(sorted(runs, key=lambda run: RecordPosition.parse(run.last)))
+            for shard, runs in not_done.items()
+        }
+        self.store.put_outcome(
+            BatchOutcome(txid=plan.txid, plan=plan.plan, epoch=batch.epoch, not_done=in_order), batch.epoch
+        )
+
+    def commit(self) -> None:
+        """Count the current batch as finished, as Spark does."""
+        self._require(in_hand=True)
+        self.checkpoint.committed += 1
+
+    def batch(self, fails: Callable[[Any], bool] = lambda _: False) -> list[Any]:
+        """Run one batch from beginning to end, a replay if one is unfinished: its rows; those that `fails` fail."""
+        if self.in_hand is None:
+            self.planned()
+        rows = self.rows()
+        self.publish(row for row in rows if fails(row))
+        self.commit()
+        return rows
+
+    def drain(self) -> list[Any]:
+        """Run batches until nothing is left of what the stream holds now, retries included: all their rows."""
+        self.run.drain_and_end()
+        rows: list[Any] = []
+        while self.in_hand is not None or self.plan() is not None:
+            rows += self.batch()
+        return rows
+
+    def _require(self, *, in_hand: bool) -> Plan:
+        plan = self.in_hand
+        if (plan is not None) is not in_hand:
+            msg = (
+                f"batch {plan.txid} is not committed: commit() it first"
+                if plan is not None
+                else "there is no current batch: plan() one first"
+            )
+            raise AssertionError(msg)
+        return plan  # type: ignore[return-value]
+
+    def _log(self, plan: Plan) -> None:
+        self.checkpoint.offsets.append(json.dumps(offset_from_plan(plan)))
+
+    def _at(self, count: int) -> Plan:
+        return plan_from_offset(json.loads(self.checkpoint.offsets[count - 1]))
