@@ -74,7 +74,7 @@ def test_a_stream_without_application_is_told_so_whatever_a_batch_lacks(stage: S
 
 
 def test_a_path_is_no_option(stage: Stage) -> None:
-    with pytest.raises(PySparkException, match="takes no path here, the option streamName names the stream"):
+    with pytest.raises(PySparkException, match="takes no path. Name the stream with the option streamName"):
         stage.spark.readStream.format("kinesis-trident").options(**stage.options()).load("orders")
 
 
@@ -256,8 +256,8 @@ def test_a_batch_whose_records_are_gone(
         text = error_of(query)
         assert "PinnedRecordsGoneError" in text
         assert f"shard {stage.shard()}, txid 1: the batch held 6 records" in text
-        assert "a replay finds 2 of them" in text
-        assert "by spout=opaque" in text
+        assert "a replay finds only 2 of them" in text
+        assert "set spout=opaque" in text
         assert not taken.batches
     else:
         ended(query)
@@ -358,5 +358,5 @@ def test_only_the_stream_itself_can_be_tracked(stage: Stage) -> None:
     with pytest.raises(NotOurSourceError, match="does not read 'kinesis-trident'"):
         reliable(rate)
     query = stage.start_plain(rate, ignore)
-    with pytest.raises(NotOurSourceError, match="reads 0 sources of 'kinesis-trident'"):
+    with pytest.raises(NotOurSourceError, match="the query does not read 'kinesis-trident'"):
         stop(query)

@@ -47,7 +47,7 @@ def test_a_batch_reads_closed_shards_and_several_streams_and_is_the_same_for_eac
     after = f'{{"{stream}": {{"{shard}": "AFTER_SEQUENCE_NUMBER {number}"}}, "*": "TRIM_HORIZON"}}'
     rest = stage.spark.read.format("kinesis-trident").options(**options, startingPosition=after).load()
     assert rest.filter(rest.messageId == sequence).count() == 0
-    with pytest.raises(AnalysisException, match="give an earlier place"):
+    with pytest.raises(AnalysisException, match="Give an earlier one"):
         stage.spark.read.format("kinesis-trident").options(**options, startingPosition="LATEST").load()
 
 

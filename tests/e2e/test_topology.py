@@ -200,7 +200,7 @@ def test_a_replay_applies_the_verdict_and_does_not_judge_again(stage: Stage) -> 
         return made
 
     counts, log = MemoryMapState.transactional(), LogFactory()
-    with pytest.warns(GuaranteeWarning, match="transactional state keeps what the first attempt wrote"):
+    with pytest.warns(GuaranteeWarning, match="transactional state keeps the values of the first attempt"):
         assert "RuntimeError" in failed(stage, topology("a", Write(1, RuntimeError)))
     assert contents(counts, "a", "b", "c") == [None, 1, 1]
     with pytest.warns(GuaranteeWarning):

@@ -321,7 +321,7 @@ def test_wrong_ids_are_refused_and_nothing_is_told(job: Job, app: str) -> None:
         acks.ack(good[0])
     with pytest.raises(AckError, match=r"zookeeper\.hosts"):
         Acks(app, {})
-    with pytest.raises(OptionsError, match=r"did you mean zookeeper\.hosts"):
+    with pytest.raises(OptionsError, match=r"Did you mean zookeeper\.hosts"):
         Acks(app, {"zookeper.hosts": job.hosts})
     assert acks.ack([]) == 0
     until(query, unacked=2)
