@@ -74,7 +74,7 @@ def test_a_stream_without_application_is_told_so_whatever_a_batch_lacks(stage: S
 
 
 def test_a_path_is_no_option(stage: Stage) -> None:
-    with pytest.raises(PySparkException, match="takes no path. Name the stream with the option streamName"):
+    with pytest.raises(PySparkException, match=r"takes no path\. Name the stream with the option streamName"):
         stage.spark.readStream.format("kinesis-trident").options(**stage.options()).load("orders")
 
 

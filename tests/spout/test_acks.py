@@ -309,7 +309,7 @@ def test_wrong_ids_are_refused_and_nothing_is_told(job: Job, app: str) -> None:
     acks = job.acks()
     good = ids(rows)
     wrong = {
-        "of stream 'other'; the application reads orders": f"other/{A}:7",
+        "belong to stream 'other'; the application reads orders": f"other/{A}:7",
         "shard 'shardId-7', which the application has not read": "orders/shardId-7:7",
         "'orders:7' is not a message id": "orders:7",
         "is not a message id": f"orders/{A}:7:x",
@@ -317,7 +317,7 @@ def test_wrong_ids_are_refused_and_nothing_is_told(job: Job, app: str) -> None:
     for message, id_ in wrong.items():
         with pytest.raises(AckError, match=message):
             acks.ack([*good, id_])
-    with pytest.raises(AckError, match="got one text"):
+    with pytest.raises(AckError, match="got one string"):
         acks.ack(good[0])
     with pytest.raises(AckError, match=r"zookeeper\.hosts"):
         Acks(app, {})

@@ -199,7 +199,7 @@ def test_each_key_has_one_value(kind: type[Any]) -> None:
         lambda: state.multi_put([K], [1, 2]),
         lambda: state.multi_combine([K], operator.add, []),
     ):
-        with pytest.raises(ValueError, match=r"multi_\w+ got 1 keys and [02] \w.*: one for each key"):
+        with pytest.raises(ValueError, match=r"multi_\w+ got 1 keys and [02] \w.*Give one for each key"):
             call()
     assert store.values == {}
 

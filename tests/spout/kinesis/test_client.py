@@ -555,7 +555,7 @@ def test_no_credentials_and_no_region_say_what_to_give(
         BotoKinesis(options_for(scripted.url)).describe("orders")
     with pytest.raises(AccessDeniedError, match="credentials"):
         BotoKinesis(options_for(scripted.url, roleArn="arn:aws:iam::123456789012:role/reader"))
-    with pytest.raises(AccessDeniedError, match=r"profile .missing. could not be found; give credentials"):
+    with pytest.raises(AccessDeniedError, match=r"profile .missing. could not be found; provide credentials"):
         BotoKinesis(options_for(scripted.url, profile="missing"))
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     with pytest.raises(KinesisError, match="set the option region or streamARN"):

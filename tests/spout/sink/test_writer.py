@@ -232,7 +232,7 @@ def test_no_rows_are_no_error(
         (lambda frame: frame.withColumn("amount", sql.lit(1)), {}, "column amount is unknown"),
         (lambda frame: frame.withColumn("data", sql.lit(1)), {}, "column data is int, not binary or string"),
         (lambda frame: frame, {"applicationName": "app"}, "option applicationName is for reading only"),
-        (lambda frame: frame, {"streamNme": "x"}, "did you mean streamName?"),
+        (lambda frame: frame, {"streamNme": "x"}, "Did you mean streamName?"),
         (
             lambda frame: frame.withColumn("partitionKey", sql.repeat(sql.lit("k"), 257)),
             {},
@@ -398,7 +398,7 @@ def test_a_stream_that_takes_nothing_fails_the_task_with_its_name(endpoint: Endp
     endpoint.answer = lambda _, records: [False] * len(records)
     with pytest.raises(KinesisError) as error:
         writer_to(endpoint, writeTimeout="10ms").write(iter([batch([("k", b"a"), ("k", b"b")])]))
-    assert "2 of 2 records refused, the last with ProvisionedThroughputExceededException: slow" in str(
+    assert "2 of 2 records were refused, the last with ProvisionedThroughputExceededException: slow" in str(
         error.value
     )
     assert "stream 'orders' has too few shards" in str(error.value)
@@ -438,7 +438,7 @@ def test_the_format_makes_writers_and_reads_options_first() -> None:
     made = KinesisTridentSource({"streamName": "orders"})
     assert isinstance(made.writer(SCHEMA, False), KinesisWriter)
     assert isinstance(made.streamWriter(SCHEMA, True), KinesisStreamWriter)
-    with pytest.raises(WriteError, match="write to 'orders' with mode"):
+    with pytest.raises(WriteError, match=r"records in stream .orders. cannot be replaced"):
         made.writer(SCHEMA, True)
     with pytest.raises(OptionsError, match="for reading only"):
         KinesisTridentSource({"streamName": "orders", "spout": "opaque"}).streamWriter(SCHEMA, False)

@@ -239,7 +239,7 @@ def test_a_recreated_stream_is_another_one(server: ScriptedKinesis, client: Boto
         lambda: iterator(client, After(RecordPosition(number))),
         lambda: client.get_records(at, 1),
     ):
-        with pytest.raises(KinesisError, match="of another stream"):
+        with pytest.raises(KinesisError, match="belongs to another stream"):
             position()
 
 
