@@ -171,7 +171,7 @@ def to_trident(app: Application, trigger: Trigger) -> StreamingQuery:
     topology = TridentTopology(app.spark)
     words = topology.new_stream(app.name, app.load()).group_by(["data"])
     words.persistent_aggregate(MemoryMapState.opaque(app.name), Count(), ["count"])
-    (query,) = topology.start(app.at("spark"), trigger=trigger).queries.values()
+    (query,) = topology.start(checkpointLocation=app.at("spark"), trigger=trigger).queries.values()
     return query
 
 
