@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_none
 
@@ -55,6 +55,10 @@ class SparkCheckpoint:
     def copy(self) -> SparkCheckpoint:
         """Copy it, as somebody copies the folder."""
         return SparkCheckpoint(list(self.offsets), self.committed)
+
+    def at(self, count: int) -> Plan:
+        """Return the offset of an entry, the first of which is 1."""
+        return plan_from_offset(json.loads(self.offsets[count - 1]))
 
 
 class QueryByHand:
@@ -109,10 +113,14 @@ class QueryByHand:
         options: Mapping[str, str],
         kinesis: Kinesis | None = None,
         checkpoint: SparkCheckpoint | None = None,
-    ) -> QueryByHand:
+        *,
+        clock: Callable[[], float] = time.time,
+        hold: float = _HOLD,
+        look_period: float = _LOOK_PERIOD,
+    ) -> Self:
         """Start a life with these options of the format, over `kinesis` or else the options' endpoint.
 
-        A new checkpoint is made unless one is given.
+        A new checkpoint is made unless one is given; the rest as in the class.
 
         Raises:
             OptionsError: an option is unknown, missing, or has a value that cannot be used.
@@ -121,7 +129,15 @@ class QueryByHand:
         parsed = Options.parse(dict(options))
         client = connect(parsed.zookeeper)
         try:
-            return cls(parsed, kinesis or BotoKinesis(parsed), client, checkpoint or SparkCheckpoint())
+            return cls(
+                parsed,
+                kinesis or BotoKinesis(parsed),
+                client,
+                checkpoint or SparkCheckpoint(),
+                clock,
+                hold,
+                look_period,
+            )
         except BaseException:
             client.stop()
             client.close()
@@ -136,13 +152,13 @@ class QueryByHand:
     def in_hand(self) -> Plan | None:
         """The batch that is logged and not committed."""
         log = self.checkpoint
-        return self._at(len(log.offsets)) if len(log.offsets) > log.committed else None
+        return log.at(len(log.offsets)) if len(log.offsets) > log.committed else None
 
     @property
     def committed(self) -> Plan:
         """Where the current batch, or the next one, starts."""
         if self.checkpoint.committed:
-            return self._at(self.checkpoint.committed)
+            return self.checkpoint.at(self.checkpoint.committed)
         # Spark asks each time, and logs what it was told.
         return plan_from_offset(offset_from_plan(self.run.initial()))
 
@@ -246,6 +262,3 @@ class QueryByHand:
 
     def _log(self, plan: Plan) -> None:
         self.checkpoint.offsets.append(json.dumps(offset_from_plan(plan)))
-
-    def _at(self, count: int) -> Plan:
-        return plan_from_offset(json.loads(self.checkpoint.offsets[count - 1]))

@@ -111,13 +111,8 @@ class PostgresServer(EmbeddedServer):
         return subprocess.run(ready, check=False).returncode == 0
 
 
-class KinesisLocal(EmbeddedServer):
-    """The npm package kinesis-local: 56-digit sequence numbers, and closed shards that end and name their children.
-
-    Its own delays, such as those of a split, are set to nothing.
-    """
-
-    name = "kinesis-local"
+class _NodeKinesis(EmbeddedServer):
+    """A Kinesis that is an npm package: `script` runs on `node`."""
 
     def __init__(self, node: Path, script: Path) -> None:
         super().__init__(None, 0)
@@ -127,6 +122,15 @@ class KinesisLocal(EmbeddedServer):
     @property
     def endpoint_url(self) -> str:
         return f"http://{LOOPBACK}:{self.port}"
+
+
+class KinesisLocal(_NodeKinesis):
+    """The npm package kinesis-local: 56-digit sequence numbers, and closed shards that end and name their children.
+
+    Its own delays, such as those of a split, are set to nothing.
+    """
+
+    name = "kinesis-local"
 
     def _command(self) -> list[str]:
         settings = {
@@ -157,22 +161,13 @@ class KinesisLocal(EmbeddedServer):
             return bool(answer.status == 200)
 
 
-class Kinesalite(EmbeddedServer):
+class Kinesalite(_NodeKinesis):
     """The npm package kinesalite, all in memory: a split or merge takes effect at once.
 
     Behind the last record of a closed shard it gives an empty answer, "0 behind" and with an iterator, before the end.
     """
 
     name = "kinesalite"
-
-    def __init__(self, node: Path, script: Path) -> None:
-        super().__init__(None, 0)
-        self._node = node
-        self._script = script.resolve()
-
-    @property
-    def endpoint_url(self) -> str:
-        return f"http://{LOOPBACK}:{self.port}"
 
     def _command(self) -> list[str]:
         settings = {

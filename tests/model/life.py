@@ -11,18 +11,17 @@ import json
 import random
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from threading import Event
 
 from kinesis_trident.bolt.errors import BoltError
 from kinesis_trident.checkpoint.errors import CheckpointError
-from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import SpoutError
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
 from kinesis_trident.spout.planner.run import SourceRun
+from kinesis_trident.spout.query_by_hand import SparkCheckpoint
 from model.driver import Driver, Tasks
 from model.inline import InlineExecutor
 from model.schedule import Actor, Killed
@@ -41,22 +40,6 @@ MakeDriver = Callable[[World, Actor, SourceStore, Tasks], Driver]
 
 class ConcurrentError(Exception):
     """Another query has written the same entry of Spark's log."""
-
-
-@dataclass
-class SparkCheckpoint:
-    """A checkpointLocation: the log of offsets, and how many of them are committed."""
-
-    offsets: list[str] = field(default_factory=list)
-    committed: int = 0
-
-    def copy(self) -> SparkCheckpoint:
-        """As somebody copies the folder."""
-        return SparkCheckpoint(list(self.offsets), self.committed)
-
-    def at(self, count: int) -> Plan:
-        """The offset of an entry, the first of which is 1."""
-        return plan_from_offset(json.loads(self.offsets[count - 1]))
 
 
 class Life:

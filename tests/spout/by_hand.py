@@ -5,17 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.kinesis import Kinesis
-from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.options.source import Options
 from kinesis_trident.spout.query_by_hand import QueryByHand, SparkCheckpoint
 
 __all__ = ["Lives", "Query", "Row", "SparkCheckpoint", "numbers"]
-
-_HOLD = 0.05
-_LOOK_PERIOD = 0.01
-"""Seconds: no test waits for what is spared a service that is shared."""
 
 Row = tuple[int, str, int, int]
 """What a record says, its messageId, its attempt, its txid."""
@@ -70,27 +64,15 @@ class Lives:
         kinesis: Kinesis | None = None,
         checkpoint: SparkCheckpoint | None = None,
         *,
-        hold: float = _HOLD,
-        look_period: float = _LOOK_PERIOD,
+        pace: dict[str, float] | None = None,
         **options: str,
     ) -> Query:
-        """A life of the query over `kinesis`, the endpoint's if none is given; with a new checkpoint by default."""
-        parsed = self.parsed(**options)
-        client = connect(parsed.zookeeper)
-        try:
-            query = Query(
-                parsed,
-                kinesis or BotoKinesis(parsed),
-                client,
-                checkpoint or SparkCheckpoint(),
-                self.clock,
-                hold,
-                look_period,
-            )
-        except BaseException:
-            client.stop()
-            client.close()
-            raise
+        """A life of the query over `kinesis`, the endpoint's if none is given; with a new checkpoint by default.
+
+        `pace`: `hold` and `look_period`, where a test counts what a query of real time asks for.
+        """
+        given = self._options | _dotted(options)
+        query = Query.start(given, kinesis, checkpoint, clock=self.clock, **(pace or {}))
         self._begun.append(query)
         return query
 

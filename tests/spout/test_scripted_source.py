@@ -496,7 +496,7 @@ def test_an_idle_source_asks_a_shard_once_a_second_and_plans_nothing(
     start: Start, stream: Stream, server: ScriptedKinesis
 ) -> None:
     written = stream.put(12)
-    query = start(describeShardInterval="1h", hold=1.0, look_period=1.0)
+    query = start(describeShardInterval="1h", pace={"hold": 1.0, "look_period": 1.0})
     assert numbers(query.batch()) == written
     before, began = server.calls.copy(), time.monotonic()
     plans = [query.plan() for _ in range(3)]

@@ -149,7 +149,7 @@ def test_a_record_that_left_the_stream_after_its_first_retry_is_retried_and_dead
     start: Start, kinesis: MemoryKinesis, tmp_path: Path
 ) -> None:
     last = put(kinesis, 10)
-    query = start(retryLimit="2", look_period=1.0)
+    query = start(retryLimit="2", pace={"look_period": 1.0})
     query.batch(failing={3, 4, 8})
     assert [row[0] for row in query.batch(failing={3, 8})] == [3, 4, 8]
     kinesis.trim(SHARD, last)
