@@ -19,8 +19,10 @@ from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.partition import TurnsPartition
 from kinesis_trident.spout.reader.rows import ANCHORS
-from kinesis_trident.tracker.ids import tag_of
+from kinesis_trident.spout.spark_plan import first_tasks_of, reveals_tasks
+from kinesis_trident.tracker.ids import tag, tag_of
 
 __all__ = ["Attempt", "BatchHandler", "start_query"]
 
@@ -33,8 +35,8 @@ Attempt = Callable[["DataFrame", CurrentBatch, "BatchHandler"], Mapping[str, tup
 class BatchHandler:
     """A function for `foreachBatch`: it attempts each batch until it succeeds as a whole, at most a few times.
 
-    The batch is the newest that ZooKeeper holds. The rows themselves show, once an epoch, that it is the one whose
-    rows Spark hands over: a driver that was paused through a takeover finds the newer run's batch there, and must
+    The batch is the newest that ZooKeeper holds. The tasks behind the rows show, once an epoch, that it is the one
+    whose rows Spark passes: a driver that was paused through a takeover finds the newer run's batch there, and must
     not write under its txid. From then on a batch of the same epoch is of the same run, which has one at a time.
 
     Raises, when it is called:
@@ -105,7 +107,7 @@ class BatchHandler:
                 raise
             log.debug("a batch without rows is skipped: %s", error)
             return None
-        if batch.epoch == self._epoch or ANCHORS not in rows.columns:
+        if batch.epoch == self._epoch or not (reveals_tasks(rows) or ANCHORS in rows.columns):
             return batch
         mark = _mark_of(rows)
         if mark is None:
@@ -151,7 +153,13 @@ class BatchHandler:
 
 
 def _mark_of(rows: DataFrame) -> tuple[int, int] | None:
-    """Return the txid and the tag of the first of the source's rows; None if there are no rows."""
+    """Return the txid and the tag of the rows; None if there are none.
+
+    Under Spark Connect the first row shows them, for which Spark reads the first turns.
+    """
+    if reveals_tasks(rows):
+        ours = (task for task in first_tasks_of(rows) if isinstance(task, TurnsPartition))
+        return next(((task.txid, tag(task.epoch, task.plan)) for task in ours), None)
     first = rows.select("txid", F.col(ANCHORS)[0]["root"].alias("root")).head()
     return (first.txid, int(tag_of(np.array([first.root]))[0])) if first is not None else None
 

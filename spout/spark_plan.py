@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kinesis_trident.spout.errors import NotOurSourceError
 from kinesis_trident.spout.options.source import TABLE, Options
 from kinesis_trident.spout.options.table import by_name, find
 
-__all__ = ["check_names", "is_bare", "options_of", "options_of_query"]
+__all__ = ["check_names", "first_tasks_of", "is_bare", "options_of", "options_of_query", "reveals_tasks"]
 
 _FORMAT = "kinesis-trident"
 _KEEPING_ROWS = {"SubqueryAlias", "StreamingRelationV2"}
@@ -55,6 +57,41 @@ def is_bare(stream: DataFrame) -> bool:
     while plan.nodeName() in _KEEPING_ROWS and plan.children().size() == 1:
         plan = plan.children().apply(0)
     return _is_ours(plan)
+
+
+def reveals_tasks(rows: DataFrame) -> bool:
+    """Tell whether `first_tasks_of` can find the tasks behind a DataFrame: not under Spark Connect."""
+    return hasattr(rows, "_jdf")
+
+
+def first_tasks_of(rows: DataFrame) -> list[InputPartition]:
+    """Return the first task of each Python source behind the rows that Spark passes to a batch function.
+
+    Spark holds the pickled tasks of a batch in its RDD (`DataSourceRDDPartition` of Spark 4.2 and 4.3), below those of
+    the operators that the query has besides. Nothing is run, and no record is read.
+
+    Returns:
+        Nothing for a source that has no task in this batch.
+    """
+    return [
+        pickle.loads(bytes(partition.pickedPartition()))
+        for leaf in _leaves(rows._jdf.queryExecution().logical())
+        if leaf.getClass().getSimpleName() == "LogicalRDD"
+        for partition in _input_partitions(leaf.rdd())
+    ]
+
+
+def _input_partitions(rdd: Any) -> Iterator[Any]:
+    """Return the first partition of each Python source that an RDD is computed from."""
+    if rdd.getClass().getSimpleName() == "DataSourceRDD":
+        for partition in list(rdd.partitions())[:1]:
+            found = partition.inputPartition()
+            if found.isDefined() and "Python" in found.get().getClass().getSimpleName():
+                yield found.get()
+        return
+    parents = rdd.dependencies()
+    for i in range(parents.size()):
+        yield from _input_partitions(parents.apply(i).rdd())
 
 
 def options_of_query(query: StreamingQuery, timeout: float = 60) -> list[Options]:

@@ -15,12 +15,13 @@ import binascii
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import Annotated
 
 import msgspec
 import numpy as np
 
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.records import Failure, RecordPosition, Run
+from kinesis_trident.tracker.records import Failure, Number, RecordPosition, Run, Time
 
 __all__ = ["PackedRuns", "pack_runs", "packed_size", "unpack_runs"]
 
@@ -42,6 +43,20 @@ _MOST_BYTES = 32 * 2**20
 
 _PREV, _FIRST, _ALONE = 1, 2, 4
 
+_Index = Annotated[int, msgspec.Meta(ge=0)]
+_Fate = tuple[Number, Time, tuple[tuple[Time, _Index], ...]]
+
+
+_UNREADABLE = (
+    ValueError,
+    OverflowError,
+    IndexError,
+    StopIteration,
+    binascii.Error,
+    zlib.error,
+    msgspec.MsgspecError,
+)
+
 
 class PackedRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`n` runs of one shard in order, packed."""
@@ -60,7 +75,7 @@ class _Columns(msgspec.Struct, frozen=True, array_like=True):
     """
 
     reasons: tuple[str, ...]
-    fates: tuple[tuple[int, int, tuple[tuple[int, int], ...]], ...]
+    fates: tuple[_Fate, ...]
     fate: bytes
     counts: bytes
     flags: bytes
@@ -157,7 +172,7 @@ def _unpacked(chunk: PackedRuns) -> Iterator[Run]:
     try:
         columns = _decoder.decode(_inflated(base64.b64decode(chunk.packed, validate=True)))
         yield from _runs(columns, chunk.n)
-    except (ValueError, IndexError, StopIteration, binascii.Error, zlib.error, msgspec.MsgspecError) as error:
+    except _UNREADABLE as error:
         msg = f"packed runs {chunk.packed[:40]!r}... of {chunk.n} cannot be read: {error!r}"
         raise OrderError(msg) from error
 
@@ -183,6 +198,9 @@ def _runs(columns: _Columns, count: int) -> list[Run]:
     for flag, fate, size in zip(
         columns.flags, _numbers(columns.fate, count), _numbers(columns.counts, count), strict=True
     ):
+        if flag > _PREV + _FIRST + _ALONE or (flag & _ALONE and not flag & _FIRST):
+            msg = f"unknown flags {flag}"
+            raise ValueError(msg)
         prev = next(texts) if flag & _PREV else None
         first = next(texts) if flag & _FIRST else ""
         last = first if flag & _ALONE else next(texts)
@@ -232,6 +250,6 @@ def _bytewise(numbers: Sequence[int]) -> bytes:
 
 def _numbers(column: bytes, count: int) -> list[int]:
     numbers: list[int] = (
-        np.ascontiguousarray(np.frombuffer(column, np.uint8).reshape(8, count).T).view(">u8")[:, 0].tolist()
+        np.ascontiguousarray(np.frombuffer(column, np.uint8).reshape(8, count).T).view(">i8")[:, 0].tolist()
     )
     return numbers

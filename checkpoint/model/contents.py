@@ -14,6 +14,8 @@ def flaw_of(node: Node) -> str:
     match node:
         case Batch():
             return _flaw_of_plan(node.plan)
+        case Plan():
+            return _flaw_of_plan(node)
         case InflightNode():
             for run in node.pending:
                 if not run.open or len(run.open) % 2 or run.open[0] < 0:

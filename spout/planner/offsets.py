@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from kinesis_trident.checkpoint.model.contents import flaw_of
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import VERSION, Plan
 from kinesis_trident.checkpoint.model.packed_nodes import PACKED_VERSION, PackedPlan, packed, unpacked
@@ -37,10 +38,18 @@ def plan_from_offset(offset: dict[str, Any]) -> Plan:
     try:
         plan = unpacked(msgspec.convert(offset, Plan if version == VERSION else PackedPlan))
         assert isinstance(plan, Plan)
-        return plan
+        wrong = flaw_of(plan)
     except (msgspec.ValidationError, OrderError) as error:
-        msg = f"Spark's checkpoint has an offset that is not ours ({error}). Start with a new checkpointLocation"
-        raise OffsetError(msg) from error
+        raise _not_ours(error) from error
+    if wrong:
+        raise _not_ours(wrong)
+    return plan
+
+
+def _not_ours(why: object) -> OffsetError:
+    return OffsetError(
+        f"Spark's checkpoint has an offset that is not ours ({why}). Start with a new checkpointLocation"
+    )
 
 
 def in_home(plan: Plan, layout: Layout) -> Plan:

@@ -145,6 +145,9 @@ class TakeoverWatch:
             except FencedError as error:
                 self._closed_for = error
                 self._close()
+            except CheckpointError as error:
+                # This may be kazoo's thread, which reports to nobody. Spark's next call meets the same error.
+                log.warning("cannot tell whether a newer run has taken over: %s", error)
             finally:
                 self._busy.release()
 

@@ -15,7 +15,8 @@ from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model import nodes
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Node
+from kinesis_trident.checkpoint.model.nodes import Node, NotDone
+from kinesis_trident.checkpoint.model.packed_nodes import FEW, PACKED_VERSION
 from kinesis_trident.console.render import to_json, to_table
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.views import VIEWS
@@ -50,6 +51,16 @@ GOOD: dict[type[Node], Node] = {
     ),
     nodes.ReportNode: nodes.ReportNode(reports=(nodes.TaskReport(1, "o", 0, 1, 2, 3, 4, 0, 0, 0),)),
 }
+
+MANY = tuple(samples.run(10 * n) for n in range(1, FEW + 2))
+PIECES = tuple(NotDone(run.first, run.last, 1, "ValueError") for run in MANY)
+
+NODES: dict[str, Node] = {kind.__name__: node for kind, node in GOOD.items()} | {
+    "packed InflightNode": samples.inflight(3, *MANY),
+    "packed Batch": nodes.Batch(epoch=2, plan=samples.plan(retries={SHARD: MANY})),
+    "packed BatchOutcome": msgspec.structs.replace(samples.acks(2), not_done={SHARD: PIECES}),
+}
+"""A node of each kind, and the kinds whose runs are packed if there are many."""
 
 WRONG = [
     "abc", "FOO", "", None, True, [], {}, -1, 10**18, -(10**18), 10**30, 1.5, "9" * 5000, "-1", "1_0", " 7", "7\n",
@@ -131,10 +142,12 @@ def read(data: bytes, kind: type[Node]) -> None:
     assert not said or (PATH in said and "Nothing was changed" in said and len(said) < 2000)
 
 
-@pytest.mark.parametrize("kind", GOOD, ids=lambda kind: kind.__name__)
-def test_a_wrong_value_in_any_place(kind: type[Node]) -> None:
-    good = msgspec.json.decode(encode(GOOD[kind]))
-    use(decode(PATH, encode(GOOD[kind]), kind))
+@pytest.mark.parametrize("name", NODES)
+def test_a_wrong_value_in_any_place(name: str) -> None:
+    kind = type(NODES[name])
+    good = msgspec.json.decode(encode(NODES[name]))
+    assert good["v"] == (PACKED_VERSION if "packed" in name else nodes.VERSION)
+    use(decode(PATH, encode(NODES[name]), kind))
     for at in places(good):
         for wrong in WRONG:
             read(
@@ -156,15 +169,15 @@ def test_any_bytes(kind: type[Node], data: bytes) -> None:
 
 
 @given(
-    kind=st.sampled_from(list(GOOD)),
+    node=st.sampled_from(list(NODES.values())),
     at=st.integers(0, 2**16),
     length=st.integers(0, 30),
     new=st.binary(max_size=20) | st.integers().map(lambda number: str(number).encode()),
 )
-def test_damaged_bytes(kind: type[Node], at: int, length: int, new: bytes) -> None:
-    good = encode(GOOD[kind])
+def test_damaged_bytes(node: Node, at: int, length: int, new: bytes) -> None:
+    good = encode(node)
     at %= len(good)
-    read(good[:at] + new + good[at + length :], kind)
+    read(good[:at] + new + good[at + length :], type(node))
 
 
 @pytest.mark.parametrize("kind", GOOD, ids=lambda kind: kind.__name__)

@@ -16,7 +16,8 @@ from kinesis_trident.spout.errors import OffsetError
 from kinesis_trident.spout.planner.offsets import in_home, offset_from_plan, plan_from_offset
 from kinesis_trident.tracker.records import Failure, Run
 
-SHARDS = st.sampled_from(["shardId-000000000000", "shardId-000000000001"])
+NAMES = ["shardId-000000000000", "shardId-000000000001"]
+SHARDS = st.sampled_from(NAMES)
 POSITIONS = st.integers(0, 10**128).map(str)
 RUNS = st.builds(
     Run,
@@ -34,10 +35,10 @@ PLANS = st.builds(
     txid=st.integers(0, 2**53),
     plan=st.text("0123456789abcdef", max_size=32),
     streams=st.dictionaries(st.text(max_size=5), st.integers(0, 2**43)),
-    positions=st.dictionaries(
-        SHARDS, st.just("TRIM_HORIZON") | POSITIONS.map("AFTER_SEQUENCE_NUMBER {}".format)
+    positions=st.fixed_dictionaries(
+        dict.fromkeys(NAMES, st.just("TRIM_HORIZON") | POSITIONS.map("AFTER_SEQUENCE_NUMBER {}".format))
     ),
-    read=st.lists(SHARDS).map(tuple),
+    read=st.sets(SHARDS).map(lambda shards: tuple(sorted(shards))),
     retries=BY_SHARD,
     dead=BY_SHARD,
     notDone=BY_SHARD,
@@ -96,3 +97,16 @@ def test_a_plan_of_a_stream_read_alone_names_its_shards_as_the_home_of_several_d
     assert {shard for name in by_shard for shard in getattr(moved, name)} == {"orders@7/s1"}
     assert in_home(moved, home) == moved
     assert in_home(filled, Layout("/", "app", "orders", 7)) == filled
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"read": ["b", "a"]}, "read is not sorted"),
+        ({"read": ["z"]}, "names shard 'z', which has no position"),
+    ],
+)
+def test_an_offset_that_contradicts_itself_is_refused(changes: dict[str, Any], says: str) -> None:
+    positions = {"a": "TRIM_HORIZON", "b": "TRIM_HORIZON"}
+    with pytest.raises(OffsetError, match=says):
+        plan_from_offset(offset(positions=positions, **changes))

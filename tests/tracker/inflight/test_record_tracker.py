@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import tracemalloc
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_turns import invariants
+from traced import traced
 
 from kinesis_trident.tracker.acker.acker import Acker, TreeOutcome
 from kinesis_trident.tracker.errors import OrderError
@@ -289,15 +289,12 @@ def test_defect_6_memory_follows_what_is_not_done() -> None:
 
 
 def test_defect_6_acked_entries_are_let_go() -> None:
-    tracemalloc.start()
-    shard = Shard(emitted=1)
-    before = tracemalloc.get_traced_memory()[0]
-    for sequence in range(2, 5_000):
-        shard.emit(sequence)
-        shard.tracker.ack(RecordPosition(sequence))
-    grown = tracemalloc.get_traced_memory()[0] - before
-    tracemalloc.stop()
-    assert grown < 20_000
+    with traced() as held:
+        shard = Shard(emitted=1)
+        for sequence in range(2, 5_000):
+            shard.emit(sequence)
+            shard.tracker.ack(RecordPosition(sequence))
+        assert 0 < held() < 20_000
 
 
 def test_defect_13_the_checkpoint_does_not_move_back_for_an_older_record() -> None:
