@@ -81,7 +81,9 @@ def test_a_query_with_nothing_to_read_waits_for_what_comes(
         for one in waiting:
             assert one.queries[0].exception() is None, f"{one.name}: {one.queries[0].exception()}"
             assert one.committed() == ["0"], one.name
-    assert [record.getMessage() for record in caplog.records if record.name.startswith("bolt")] == []
+    assert [
+        record.getMessage() for record in caplog.records if record.name.startswith("kinesis_trident.bolt")
+    ] == []
     for one, sequence in [(one, one.put("news")) for one in waiting]:
         eventually(lambda one=one, sequence=sequence: one.has_settled(sequence), f"the news of {one.name}")
 
