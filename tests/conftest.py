@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
+import fast_spark
 import pytest
 from ensemble import Ensemble
 from hypothesis import HealthCheck, settings
@@ -85,9 +86,9 @@ def _environment() -> Iterator[None]:
         patch.setenv("AWS_CONFIG_FILE", os.devnull)
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
         # Spark's Python workers import the packages of this checkout, installed or not.
-        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-        # Most JVMs of tests live for seconds: compiling what runs once for speed costs more than it gives.
-        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(fast_spark.WORKERS)]), prepend=os.pathsep)
+        for name, value in fast_spark.environment().items():
+            patch.setenv(name, value)
         yield
 
 
@@ -177,6 +178,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.python.daemon.module", fast_spark.DAEMON)
             .getOrCreate()
         )
         yield session

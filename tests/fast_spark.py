@@ -1,0 +1,82 @@
+"""Makes Spark start in half the processor time: `python tests/fast_spark.py` prepares it, once for an environment.
+
+Tests start dozens of JVMs and hundreds of Python processes that live for seconds:
+
+- The JVM reads Spark's classes from an archive (class data sharing) instead of loading and verifying 20,000 of them.
+- Spark puts its `pyspark.zip` before the installed PySpark, and Python compiles what it imports from there in every
+  process. A SPARK_HOME without that file leaves the installed PySpark, which is compiled.
+- The daemon of Spark's Python workers has the common modules imported before it forks (`workers/warm_daemon.py`).
+
+Nothing of this is needed: without the prepared folder Spark starts as it does for users.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pyspark
+
+__all__ = ["DAEMON", "WORKERS", "environment", "prepare"]
+
+FOLDER = Path(sys.prefix) / "fast-spark" / pyspark.__version__
+HOME = FOLDER / "home"
+ARCHIVE = FOLDER / "classes.jsa"
+WORKERS = Path(__file__).parent / "workers"
+DAEMON = "warm_daemon"
+
+# Most JVMs of tests live for seconds: compiling what runs once for speed costs more than it gives.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+
+
+def environment() -> dict[str, str]:
+    """Return what the environment of Spark's processes needs besides."""
+    if not ARCHIVE.exists():
+        return {"SPARK_SUBMIT_OPTS": _SHORT_LIVED}
+    # Another Java than the one that wrote the archive does without it, and says nothing.
+    return {
+        "SPARK_SUBMIT_OPTS": f"{_SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE} {_SILENT}",
+        "SPARK_HOME": str(HOME),
+    }
+
+
+def prepare(java_home: Path) -> None:
+    """Make Spark's home, and the archive of the classes that a few queries load; nothing if both are there."""
+    if ARCHIVE.exists():
+        return
+    print(
+        "storing the classes of Spark, so that each JVM starts faster; this takes half a minute", flush=True
+    )
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    HOME.mkdir(parents=True)
+    for name in ("bin", "sbin", "jars"):
+        (HOME / name).symlink_to(Path(pyspark.__file__).parent / name)
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, str(WORKERS / "few_queries.py"), folder],
+            env=os.environ
+            | {
+                "JAVA_HOME": str(java_home),
+                "SPARK_HOME": str(HOME),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "PYSPARK_PYTHON": sys.executable,
+                "SPARK_SUBMIT_OPTS": f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={ARCHIVE} {_SILENT}",
+            },
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+    if done.returncode or not ARCHIVE.exists():
+        print(f"Spark's classes could not be archived; the tests take longer: {done.stderr[-2000:]}")
+
+
+if __name__ == "__main__":
+    from kinesis_trident.checkpoint.embedded.java import ensure_java
+
+    prepare(ensure_java())
