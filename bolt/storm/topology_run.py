@@ -185,6 +185,8 @@ class _Frames:
 
     def _transformed(self, part: TransformPart) -> Tracked:
         tuples = self._made[part.component]
+        if self._tracking is not None:
+            tuples = self._tracking.for_function(tuples)
         frame = part.function(tuples.frame)
         if self._tracking is not None and not part.anchored:
             frame = frame.withColumn(ANCHORS, F.array().cast(SCHEMA[ANCHORS].dataType))

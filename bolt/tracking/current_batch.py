@@ -125,6 +125,10 @@ class CurrentBatch:
         found = self._store.get_pins(self.txid, self._plan.shards, fresh=True)
         return {shard: pin for shard, pin in found.items() if pin.plan == self._plan.plan}
 
+    def is_unread(self, pins: Mapping[str, Pin]) -> bool:
+        """Return True if not all turns of the batch are in `pins`."""
+        return any(shard not in pins for shard in self._plan.shards)
+
     def uncovered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> list[tuple[str, str]]:
         """Return the operators, each with a shard whose records it has not all seen, according to the reports.
 

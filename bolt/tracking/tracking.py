@@ -199,6 +199,10 @@ class Tracking:
             for name in self._last(unheard):
                 _run(self._frames[name])
             pins, reports = batch.pins(), self._heard()
+        if batch.is_unread(pins):
+            # Only functions take the source's rows, and Spark saw that they need none: these records are done.
+            _run(self.source.frame)
+            pins = batch.pins()
         failed = batch.failed(self._wiring, reports, pins)
         missing = batch.uncovered(self._wiring, reports, pins)
         if missing:
@@ -218,6 +222,19 @@ class Tracking:
         """Return the same tuples, cached for several operators until `release`."""
         self._kept.append(tuples.frame.persist())
         return tuples.on(self._kept[-1])
+
+    def for_function(self, tuples: Tracked) -> Tracked:
+        """Return the same tuples for a user's function, which may take a part of them, or none.
+
+        What made them is judged to its end all the same. `not_done` runs operators again that it finds incomplete;
+        but of those below another such function it cannot know the input: these run to their end now, and their
+        tuples are cached until `release`.
+        """
+        if not self._is_below_function(tuples.producers):
+            return tuples
+        kept = self.shared(tuples)
+        _run(kept.frame)
+        return kept
 
     def release(self) -> None:
         """Free the cached tuples."""
@@ -271,6 +288,11 @@ class Tracking:
         finally:
             settings.unset(PROPERTY)
         return {key: failed for key, failed in self._heard().items() if key not in before}
+
+    def _is_below_function(self, producers: Iterable[str]) -> bool:
+        """Return True if operators among the producers, or above them, take what a user's function returned."""
+        inputs = [self._wiring[name] for name in producers if name in self._wiring]
+        return any(OPEN in names or self._is_below_function(names) for names in inputs)
 
     def _heard(self) -> Reports:
         return self._batch.reports(self._carrier.reports)

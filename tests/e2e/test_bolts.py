@@ -195,3 +195,14 @@ def test_branches_groupings_and_a_function_between_bolts(make_stage: Callable[..
         assert len({(row["txid"], row["task"]) for row in met}) == deliveries
         assert (min(row["txid"] for row in met) == 1) == (n in first)
     assert {row["task"] for row in rows["one"]} == {0}
+
+
+def test_a_transform_that_spark_finds_empty_leaves_no_record_behind(make_stage: Callable[..., Stage]) -> None:
+    stage = make_stage(2)
+    put = stage.put(range(6))
+    builder = topology(stage)
+    builder.transform("none", "sentences", lambda rows: rows.where("false"))
+    builder.set_bolt("numbers", Numbers()).shuffle_grouping("none")
+    drained(stage, builder)
+    last = {id_.partition(":")[0].partition("/")[2]: id_.partition(":")[2] for id_ in put}
+    assert {shard: node.checkpoint for shard, node in stage.store.checkpoints().items()} == last
