@@ -65,7 +65,7 @@ announce:
 	@echo "  The first run downloads all of this. All tests take several minutes; make test ARGS=tests/tracker runs a part."
 
 chaos: $(VENV)/.ready-test java servers spark
-	@CHAOS=1 $(BIN)/python -m pytest tests/e2e/chaos_matrix.py tests/e2e/test_crash.py tests/e2e/test_lagging_ensemble.py tests/spout/test_lagging_servers.py tests/spout/test_kinesalite.py $(ARGS)
+	@CHAOS=1 $(BIN)/python -m pytest tests/e2e/chaos_matrix.py tests/e2e/test_crash.py tests/e2e/test_waiting.py tests/e2e/test_lagging_ensemble.py tests/bolt/storm/test_transforms.py tests/spout/test_lagging_servers.py tests/spout/test_kinesalite.py $(ARGS)
 	@$(MAKE) --no-print-directory model SEED=1001 COUNT=2000
 
 model: $(VENV)/.ready-test

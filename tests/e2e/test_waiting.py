@@ -11,6 +11,7 @@ import pytest
 from harness import PATIENCE, eventually
 from pyspark.sql import SparkSession
 from sinks import AVAILABLE_NOW, SINKS, Application, making_applications
+from thorough import CHAOS
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.testing import Refuse
@@ -93,7 +94,9 @@ def test_available_now_with_nothing_to_read_ends_and_reads_what_came_later(
     make: Callable[..., Application],
     situation: Callable[[Application], None],
 ) -> None:
-    for sink in SINKS:
+    # Every sink meets one situation, and every situation a sink of Spark's and one of ours; in `make chaos` all pairs.
+    some = SINKS if situation is latest_of_an_idle_stream else ("noop", "reliable")
+    for sink in SINKS if CHAOS else some:
         one = made(make, sink, situation)
         assert one.start(AVAILABLE_NOW).awaitTermination(PATIENCE), one.name
         news = one.put("news")
