@@ -157,7 +157,7 @@ class Life:
             acks = BatchOutcome(
                 txid=end.txid, plan=end.plan, epoch=self.run.epoch, not_done=few_reasons(failed)
             )
-            self.store.put_outcome(acks, self.run.epoch)
+            self.store.batches.put_outcome(acks, self.run.epoch)
             self.before = end
             self.run.purge()
         self.clock.ahead += A_BATCH

@@ -151,7 +151,7 @@ def pin(store: SourceStore, plan: Plan, epoch: int) -> None:
             arrival=int(time.time() * 1000),
             behind_ms=1000,
         )
-        store.create_pin(shard, turn, epoch)
+        store.batches.create_pin(shard, turn, epoch)
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(put, plan.read))

@@ -76,7 +76,7 @@ class BatchHandler:
         batch.say_judging()
         for left in range(self._batch_retries, -1, -1):
             # The driver may have been paused since it read the batch: a run that was replaced writes nothing.
-            self._store.check_epoch(batch.epoch)
+            self._store.epochs.check_epoch(batch.epoch)
             try:
                 not_done = self._attempt(rows, batch, self)
                 if batch.verdict is None:
@@ -111,7 +111,7 @@ class BatchHandler:
             return batch
         mark = _mark_of(rows)
         if mark is None:
-            newest = self._store.newest_run()
+            newest = self._store.epochs.newest_run()
             return batch if batch.is_empty() and newest is not None and newest[0] == batch.epoch else None
         if mark != batch.mark:
             msg = (

@@ -110,7 +110,7 @@ def import_checkpoints(
         _refuse_running(store)
         # Refuses an application that has already read, before its epoch is raised.
         seed_checkpoints(store, {}, epoch=0)
-        epoch = store.raise_epoch(socket.gethostname(), os.getpid(), int(time.time() * 1000))
+        epoch = store.epochs.raise_epoch(socket.gethostname(), os.getpid(), int(time.time() * 1000))
         seed_checkpoints(store, positions, epoch)
         return {shard: str(position) for shard, position in sorted(positions.items())}
     finally:
@@ -119,7 +119,7 @@ def import_checkpoints(
 
 
 def _refuse_running(store: SourceStore) -> None:
-    owner = store.owner()
+    owner = store.epochs.owner()
     if owner is not None:
         msg = (
             f"application {store.layout.application!r} is running ({owner.host} pid {owner.pid}, "

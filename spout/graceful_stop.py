@@ -132,13 +132,13 @@ class _Request:
         self._answers = 0
         self._heard = threading.Condition()
         self._asked: int | None = None
-        store.watch_stop(self._look)
+        store.stop.watch(self._look)
 
     def ask(self) -> None:
         """Ask the newest run, if it was not asked yet."""
         epoch = _own_epoch(self._store)
         if epoch is not None and epoch != self._asked:
-            self._store.ask_to_stop(epoch)
+            self._store.stop.ask(epoch)
             self._asked = epoch
 
     def answered(self, seconds: float, times: int) -> bool:
@@ -148,7 +148,7 @@ class _Request:
 
     def concerns_newest(self) -> bool:
         """Tell whether the run that was asked is still the newest one."""
-        newest = self._store.newest_run()
+        newest = self._store.epochs.newest_run()
         return newest is not None and newest[0] == self._asked
 
     def _look(self, request: StopNode | None) -> None:
@@ -178,7 +178,7 @@ def _until(query: StreamingQuery, requests: Sequence[_Request], deadline: float 
 
 def _own_epoch(store: SourceStore) -> int | None:
     """Return the epoch of the newest run if this JVM, if there is one, plans it; leave others alone."""
-    newest = store.newest_run()
+    newest = store.epochs.newest_run()
     if newest is None:
         return None
     epoch, run = newest

@@ -215,7 +215,7 @@ class QueryByHand:
         for row in rows:
             source, _, position = str(row[1]).partition(":")
             not_done.setdefault(sources[source], []).append(NotDone(position, position, 1, reason(row)))
-        batch = self.store.get_batch(plan.txid)
+        batch = self.store.batches.get(plan.txid)
         if batch is None:
             msg = f"batch {plan.txid} is not stored: read its rows before its outcome is published"
             raise AssertionError(msg)
@@ -223,7 +223,7 @@ class QueryByHand:
             shard: tuple(sorted(runs, key=lambda run: RecordPosition.parse(run.last)))
             for shard, runs in not_done.items()
         }
-        self.store.put_outcome(
+        self.store.batches.put_outcome(
             BatchOutcome(txid=plan.txid, plan=plan.plan, epoch=batch.epoch, not_done=in_order), batch.epoch
         )
 

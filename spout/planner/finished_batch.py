@@ -40,17 +40,19 @@ class Finished:
             OutcomeMissingError: its records were judged, but the outcome is missing; nothing was changed.
             FencedError: a newer run has taken over.
         """
-        found, acks = store.finished(plan.txid, plan.shards)
+        found, acks = store.batches.finished(plan.txid, plan.shards)
         ours = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
         if acks is not None and acks.plan == plan.plan:
             not_done = acks.not_done
-        elif store.owes_outcome(plan.txid, {pin.epoch for pin in ours.values()}):
+        elif store.judging.owes_outcome(plan.txid, {pin.epoch for pin in ours.values()}):
             raise _outcome_missing(store, plan)
         else:
             not_done = {}
         missing = [shard for shard in plan.shards if shard not in ours]
         try:
-            found |= store.create_pins({shard: empty_turn(plan, shard, epoch) for shard in missing}, epoch)
+            found |= store.batches.create_pins(
+                {shard: empty_turn(plan, shard, epoch) for shard in missing}, epoch
+            )
         except BatchMissingError:
             # Spark has left the scan out, so the plan was never stored: nobody can pin anything.
             found = {}

@@ -117,7 +117,7 @@ class SourceRun:
         self._store = self._open_store(created)
         self._layout = layout = self._store.layout
         me = (socket.gethostname(), os.getpid(), self._now())
-        self._epoch = self._store.raise_epoch(*me)
+        self._epoch = self._store.epochs.raise_epoch(*me)
         with fenced_first(self._store, self._epoch):
             known = (
                 merge_into_shared_home(self._store, client, created, self._epoch, *me)
@@ -129,7 +129,7 @@ class SourceRun:
             self._state.load()
             self._state.check_retention()
             # What was read while a newer run moved it on does not belong together.
-            self._store.check_epoch(self._epoch)
+            self._store.epochs.check_epoch(self._epoch)
         self._planner = BatchPlanner(
             options,
             kinesis,
@@ -154,7 +154,7 @@ class SourceRun:
             on_replaced=on_replaced,
         )
         self._tenure.watch()
-        self._store.watch_external(self._on_request)
+        self._store.external.watch(self._on_request)
 
     @classmethod
     def open(cls, options: Options, *, on_replaced: Callable[[], None] = lambda: None) -> SourceRun:
@@ -229,7 +229,7 @@ class SourceRun:
             while True:
                 self._tenure.raise_if_replaced()
                 if self._tenure.stop_asked:
-                    self._store.answer_stop(self._state.settled, self._epoch)
+                    self._store.stop.answer(self._state.settled, self._epoch)
                     self._rest_until(deadline)
                     return None
                 plan = self._planner.plan(max_records)
@@ -260,7 +260,7 @@ class SourceRun:
             if plan is None:
                 return []
             try:
-                plan = self._store.put_batch(msgspec.structs.replace(plan, notDone={}), self._epoch).plan
+                plan = self._store.batches.put(msgspec.structs.replace(plan, notDone={}), self._epoch).plan
             except PlanConflictError as error:
                 msg = (
                     "Start the query with a new checkpointLocation, and ZooKeeper's batch comes first: another Spark "
@@ -389,7 +389,7 @@ class SourceRun:
 
     def _stored_next(self) -> Plan | None:
         """The plan that ZooKeeper holds after the newest settled batch."""
-        batch = self._store.get_batch(self._state.settled + 1)
+        batch = self._store.batches.get(self._state.settled + 1)
         return batch.plan if batch is not None else None
 
     def _settle(self, plan: Plan) -> None:

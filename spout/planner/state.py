@@ -89,16 +89,20 @@ class SourceState:
 
     def load(self) -> None:
         """Read everything from ZooKeeper; the very first time, list the shards and store where they start."""
-        settled = self._store.settled()
+        settled = self._store.batches.settled()
         if settled is not None:
             self.settled, self.settled_plan = settled.txid, settled.plan
         self._keeper.load()
-        checkpoints, stored, now = self._store.checkpoints(), self._store.inflight(), self._now()
+        checkpoints, stored, now = (
+            self._store.shards.checkpoints(),
+            self._store.shards.inflight(),
+            self._now(),
+        )
         longest = self._policy.backoff.cap_ms + DUE_GRAIN_MS
         inflight = {
             shard: due_in_time(node, now, longest, self._explicit.timeout) for shard, node in stored.items()
         }
-        self.dead_letters = self._store.dead_letters()
+        self.dead_letters = self._store.shards.dead_letters()
         held = {shard for shard, node in inflight.items() if node.waiting or node.dead or node.pending}
         known = {*self.lineage, *held}
         self._forgetting.note_stored({*checkpoints, *inflight, *self.dead_letters} - known)
@@ -222,13 +226,13 @@ class SourceState:
         # A purge removes plans and outcomes of many nodes; pins with positions of records in flight stay.
         known = plan.txid in self.turns_in_use or any(plan.txid in result.turns for result in done.values())
         small = not (plan.retries or plan.dead or not_done or known) and len(plan.positions) < _FEW_SHARDS
-        self._store.settle(
+        self._store.shards.settle(
             {shard: (result.checkpoint, result.inflight) for shard, result in done.items()},
             letters,
             ShardsNode(shards=lineage) if ended else None,
             SettledNode(txid=plan.txid, plan=plan.plan),
             self._epoch,
-            leftover=self._store.nodes_of(plan.txid, finished.pinned, outcome=finished.judged)
+            leftover=self._store.batches.nodes_of(plan.txid, finished.pinned, outcome=finished.judged)
             if small
             else (),
         )
@@ -268,7 +272,7 @@ class SourceState:
         updates = adopted_nodes(plan, self.shards, settled)
         mark = plan.plan if settled == plan.txid else ""
         lineage = self._keeper.adopted(plan.streams, {**plan.positions, **plan.resume})
-        self._store.settle(
+        self._store.shards.settle(
             updates, {}, ShardsNode(shards=dict(lineage)), SettledNode(txid=settled, plan=mark), self._epoch
         )
         self.shards.clear()
@@ -280,7 +284,7 @@ class SourceState:
         Raises:
             StateMissingError: a pin is missing.
         """
-        found = {txid: self._store.get_pin(txid, shard) for txid in txids}
+        found = {txid: self._store.batches.get_pin(txid, shard) for txid in txids}
         for txid, pin in found.items():
             if pin is None:
                 layout = self._store.layout

@@ -122,7 +122,7 @@ class Application:
     def done(self) -> int | None:
         """The safe checkpoint; None before the first."""
         with suppress(NoNodeError):
-            for node in self.store.checkpoints().values():
+            for node in self.store.shards.checkpoints().values():
                 return int(node.checkpoint) if node.checkpoint else None
         return None
 

@@ -241,7 +241,7 @@ def test_a_batch_whose_records_are_gone(
     text = error_of(stage.start(stage.parsed(spout=spout), breaks))
     assert "RuntimeError: 6 rows are too many" in text
     assert stage.settled == 0
-    assert stage.store.get_outcome(1) is None
+    assert stage.store.batches.get_outcome(1) is None
     moto.expire(stage.stream, ids[:4])
 
     taken = Taken()
@@ -249,7 +249,7 @@ def test_a_batch_whose_records_are_gone(
 
     def write(rows: DataFrame, txid: int) -> None:
         taken(rows, txid)
-        lost.extend(pin.lost for pin in stage.store.get_pins(txid, [stage.shard()]).values())
+        lost.extend(pin.lost for pin in stage.store.batches.get_pins(txid, [stage.shard()]).values())
 
     query = stage.start(stage.parsed(spout=spout), write, trigger=AVAILABLE_NOW)
     if spout == "transactional":
@@ -332,7 +332,7 @@ def test_a_batch_function_that_raises_acks_nothing(stage: Stage) -> None:
     text = error_of(stage.start(stage.parsed(), breaks))
     assert "OSError: the warehouse is closed on Sundays" in text
     assert stage.settled == 0
-    assert stage.store.get_outcome(1) is None
+    assert stage.store.batches.get_outcome(1) is None
     ended(stage.start(stage.parsed(), taken, trigger=AVAILABLE_NOW))
     assert taken.batches == {1: [("one", 1), ("two", 1)]}
 

@@ -14,7 +14,7 @@ from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
 
 from kinesis_trident import foreach_batch, reliable, stop
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
-from kinesis_trident.checkpoint.store.fencing import TAKEOVERS
+from kinesis_trident.checkpoint.store.epochs import TAKEOVERS
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.options.source import Options
 
@@ -47,7 +47,7 @@ def test_the_newer_of_two_queries_wins(stage: Stage) -> None:
     stage.until(lambda: stage.settled == 1, "the first query's batch")
     stage.start(stage.parsed(), newer, checkpoint="other")
     said = error_of(first)
-    newest = stage.store.newest_run()
+    newest = stage.store.epochs.newest_run()
     assert newest is not None
     epoch, run = newest
     assert "FencedError" in said

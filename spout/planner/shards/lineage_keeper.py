@@ -73,14 +73,14 @@ class LineageKeeper:
         Raises:
             DataLossError: with `failOnDataLoss`, `startingPosition` names a shard that does not exist.
         """
-        known = self._store.lineage()
+        known = self._store.shards.lineage()
         self.lineage = stored = dict(known.shards) if known else {}
         begun = {self._stream_of(shard) for shard in self.lineage}
         for stream, created in self._streams.created.items():
             if (stream, created) not in begun:
                 self.lineage = self.lineage | self._first(stream, created)
         if known is None or len(self.lineage) > len(stored):
-            self._store.put_lineage(ShardsNode(shards=self.lineage), self._epoch)
+            self._store.shards.put_lineage(ShardsNode(shards=self.lineage), self._epoch)
 
     def list_new(self) -> None:
         """List the shards created since the newest known one."""
@@ -173,7 +173,7 @@ class LineageKeeper:
 
     def _put(self, lineage: dict[str, ShardLineage]) -> None:
         if lineage != self.lineage:
-            self._store.put_lineage(ShardsNode(shards=lineage), self._epoch)
+            self._store.shards.put_lineage(ShardsNode(shards=lineage), self._epoch)
             self.lineage = lineage
 
     def _active(self) -> Iterator[tuple[str, dict[str, ShardLineage]]]:
@@ -198,7 +198,7 @@ class LineageKeeper:
 
         def latest() -> Position:
             node = StartNode(timestamp=info.server_time)
-            return AtTimestamp(self._store.put_start(stream, created, node, self._epoch).timestamp)
+            return AtTimestamp(self._store.streams.put_start(stream, created, node, self._epoch).timestamp)
 
         everywhere = places.everywhere(stream, latest)
         listed = self._streams.list_shards(stream, _since(everywhere, info))

@@ -58,9 +58,9 @@ def in_hand(
     cloudpickle.register_pickle_by_value(__import__(__name__))
     client = connect(ZooKeeperConfig(zookeeper.hosts))
     store = SourceStore(client, Layout("/kinesis-trident", app, "lines", 1))
-    epoch = store.raise_epoch("here", 1, 1)
+    epoch = store.epochs.raise_epoch("here", 1, 1)
     positions = dict.fromkeys(SHARDS, "TRIM_HORIZON")
-    store.put_batch(Plan(txid=7, plan="p", streams={"lines": 1}, positions=positions, read=SHARDS), epoch)
+    store.batches.put(Plan(txid=7, plan="p", streams={"lines": 1}, positions=positions, read=SHARDS), epoch)
     turns = [
         TurnRows("lines", shard, index, 7, tag(epoch, "p"), [segment()]) for index, shard in enumerate(SHARDS)
     ]
@@ -77,7 +77,7 @@ def in_hand(
             digest=turn.digest(),
             xor=turn.xor(),
         )
-        store.create_pin(turn.shard, pin, epoch)
+        store.batches.create_pin(turn.shard, pin, epoch)
     table = pa.Table.from_batches([rows for turn in turns for rows in turn.record_batches()])
     yield spark.createDataFrame(table).coalesce(1), CurrentBatch.newest(store)
     client.stop()
