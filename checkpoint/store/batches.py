@@ -1,26 +1,22 @@
-"""The nodes of one batch: its plan, the pins of its turns, its outcome; and their removal."""
+"""The nodes of one batch: its plan, the pins of its turns, its outcome."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError, PlanConflictError
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, Pin, Plan, SettledNode
-from kinesis_trident.checkpoint.model.split_nodes import owner_of
-from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, stray_below, txid_of
+from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, txid_of
 from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
 from kinesis_trident.checkpoint.store.reports import no_batch
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
     MISSING,
-    NOT_EMPTY,
     OTHER_VERSION,
     PACK_SIZE,
-    REQUEST_LIMIT,
     Create,
-    Delete,
     Op,
     Refused,
     Write,
@@ -225,60 +221,6 @@ class BatchStore:
         layout = self._layout
         published = (layout.acks_of(txid),) if outcome else ()
         return (*(layout.pin_of(txid, shard) for shard in pinned), *published, layout.batch_of(txid))
-
-    def purge(self, txid_upto: int, epoch: int, keep: Collection[int] = ()) -> int:
-        """Remove plans, pins and outcomes up to and including a txid, but for those of `keep`, with all their parts.
-
-        Returns:
-            The number of removed nodes.
-
-        Raises:
-            FencedError: a newer run has taken over.
-        """
-        removed = 0
-        for _ in range(RACES):
-            ops = self._leftovers(txid_upto, frozenset(keep))
-            try:
-                for pack in packed(ops, PACK_SIZE):
-                    self._nodes.commit(pack, epoch)
-                    removed += len(pack)
-            except Refused as refused:
-                folder = refused.op.path.rpartition("/")[0]
-                if refused.kind is NOT_EMPTY and folder not in (
-                    self._layout.batches,
-                    self._layout.reports,
-                ):
-                    raise stray_below(refused.op.path) from None
-                # A late task has made a pin between the listing and the removal.
-                continue
-            return removed
-        raise too_many_races(self._layout.batches)
-
-    def _leftovers(self, txid_upto: int, keep: frozenset[int]) -> list[list[Op]]:
-        """Return the removals in groups that go together: the pins of a batch with its plan.
-
-        Otherwise a late task could pin its turn again while a pin is gone and the plan is not.
-        """
-        layout = self._layout
-        folders = (layout.batches, layout.acks, layout.reports)
-        listed = self._session.children(folders)
-        old = {
-            folder: [
-                name
-                for name in names or []
-                if (txid := txid_of(f"{folder}/{name}", owner_of(name))) <= txid_upto and txid not in keep
-            ]
-            for folder, names in zip(folders, listed, strict=True)
-        }
-        parents = [f"{folder}/{name}" for folder in (layout.batches, layout.reports) for name in old[folder]]
-        below = self._session.children(parents)
-        groups: list[list[Op]] = []
-        for parent, names in zip(parents, below, strict=True):
-            # Children first: ZooKeeper does not remove a node with children.
-            removed: list[Op] = [*(Delete(f"{parent}/{name}") for name in names or []), Delete(parent)]
-            groups += packed([[op] for op in removed], REQUEST_LIMIT - PACK_SIZE)
-        groups += ([Delete(f"{layout.acks}/{name}")] for name in old[layout.acks])
-        return groups
 
     def _once(
         self, path: str, node: PinOrOutcome, kind: type[PinOrOutcome], epoch: int, where: str | None = None

@@ -19,18 +19,15 @@ from kinesis_trident.checkpoint.model.nodes import (
     SettledNode,
     ShardsNode,
 )
-from kinesis_trident.checkpoint.model.split_nodes import is_part, owner_of
 from kinesis_trident.checkpoint.store.atomic_writes import Unit, UnitWriter
 from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
 from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
 from kinesis_trident.checkpoint.zookeeper.operations import (
-    PACK_SIZE,
     Create,
     Delete,
     Op,
     Refused,
     Write,
-    packed,
 )
 
 __all__ = ["ShardStore"]
@@ -186,29 +183,6 @@ class ShardStore:
         folders = [layout.external_of(shard) for shard in shards]
         asked = self._session.children(folders)
         return [*ops, *(Delete(folder) for folder, names in zip(folders, asked, strict=True) if names == [])]
-
-    def sweep_parts(self, epoch: int) -> int:
-        """Remove parts of in-flight nodes and lineages that a crash has left without a head; return their number."""
-        with self._writer.lock:
-            return self._sweep(epoch)
-
-    def _sweep(self, epoch: int) -> int:
-        layout = self._layout
-        removed: list[Op] = []
-        folders: tuple[tuple[str, type[Node]], ...] = (
-            (layout.inflight, InflightNode),
-            (layout.deadletters, DeadLettersNode),
-            (layout.base, ShardsNode),
-        )
-        for folder, kind in folders:
-            names = [name for name in self._session.children([folder])[0] or [] if is_part(name)]
-            heads = sorted({f"{folder}/{owner_of(name)}" for name in names})
-            found = self._nodes.fetch_many(heads, kind)
-            named = {part for stored in found if stored is not None for part in stored.parts}
-            removed += [Delete(f"{folder}/{name}") for name in names if f"{folder}/{name}" not in named]
-        for pack in packed([[op] for op in removed], PACK_SIZE):
-            self._nodes.commit(pack, epoch)
-        return len(removed)
 
     def _all_below(self, folder: str, kind: type[NodeT]) -> dict[str, NodeT]:
         return {name: stored.node for name, stored in self._nodes.fetch_folder(folder, kind).items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
@@ -16,6 +16,7 @@ from kinesis_trident.checkpoint.store.epochs import Epochs
 from kinesis_trident.checkpoint.store.external_requests import ExternalStore
 from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
 from kinesis_trident.checkpoint.store.judging import JudgingNote
+from kinesis_trident.checkpoint.store.leftovers import Leftovers
 from kinesis_trident.checkpoint.store.reports import ReportStore
 from kinesis_trident.checkpoint.store.shards import ShardStore
 from kinesis_trident.checkpoint.store.stop_requests import StopRequests
@@ -49,6 +50,7 @@ class SourceStore:
         external: requests of other processes about single records.
         stop: the request to end, and its answer.
         judging: the note of a driver that judges its records.
+        leftovers: what settled batches and crashes leave, removed.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class SourceStore:
         self.external = ExternalStore(nodes)
         self.stop = StopRequests(nodes)
         self.judging = JudgingNote(nodes)
-        self._swept = False
+        self.leftovers = Leftovers(nodes, writer)
 
     @property
     def client(self) -> KazooClient:
@@ -90,24 +92,6 @@ class SourceStore:
     def looking(self, on_corrupt: Callable[[CorruptNodeError], object]) -> Self:
         """Return the same store for a reader such as the console: a bad node counts as absent and is reported."""
         return type(self)(self.client, self.layout, self._session.timeout, on_corrupt)
-
-    def purge(self, txid_upto: int, epoch: int, keep: Collection[int] = ()) -> int:
-        """Remove plans, pins and outcomes up to and including a txid, and parts of large nodes without a head.
-
-        The nodes of the txids in `keep` stay.
-
-        Returns:
-            How many nodes were removed.
-
-        Raises:
-            FencedError: a newer run has taken over.
-        """
-        removed = self.batches.purge(txid_upto, epoch, keep)
-        if not self._swept:
-            # Only a crash of an older run leaves such parts: once is enough.
-            removed += self.shards.sweep_parts(epoch)
-            self._swept = True
-        return removed
 
 
 def find_applications(session: Session, root: str) -> list[str]:

@@ -13,6 +13,7 @@ from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode,
 from kinesis_trident.checkpoint.store.atomic_writes import UnitWriter
 from kinesis_trident.checkpoint.store.epochs import Epochs
 from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
+from kinesis_trident.checkpoint.store.leftovers import Leftovers
 from kinesis_trident.checkpoint.store.shards import ShardStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect, session_timeout
 from kinesis_trident.checkpoint.zookeeper.operations import Create, Op, Write
@@ -25,13 +26,13 @@ SHARD = "shardId-000000000000"
 class SweptNodes(FencedNodes):
     """Sweeps in another thread in the moment before a shard's in-flight head is written over its parts."""
 
-    shards: ShardStore
+    leftovers: Leftovers
     sweeper: threading.Thread | None = None
 
     def commit(self, ops: Sequence[Op], epoch: int) -> None:
         head = self.layout.inflight_of(SHARD)
         if self.sweeper is None and any(isinstance(op, Create | Write) and op.path == head for op in ops):
-            self.sweeper = threading.Thread(target=self.shards.sweep_parts, args=(epoch,))
+            self.sweeper = threading.Thread(target=self.leftovers.sweep_parts, args=(epoch,))
             self.sweeper.start()
             # It has to wait for us; where it does not, it is done long before this.
             self.sweeper.join(2)
@@ -47,7 +48,8 @@ def nodes(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[SweptNodes]:
 
 
 def test_parts_without_their_head_yet_are_not_swept(nodes: SweptNodes) -> None:
-    shards = nodes.shards = ShardStore(nodes, UnitWriter(nodes))
+    writer = UnitWriter(nodes)
+    shards, nodes.leftovers = ShardStore(nodes, writer), Leftovers(nodes, writer)
     epoch = Epochs(nodes).raise_epoch("here", 1, 1)
     failures = (Failure(1, "x" * 200),) * 5
     runs = tuple(Run(str(n), str(n), failures=failures) for n in range(10, 2000))

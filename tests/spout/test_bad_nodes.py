@@ -179,7 +179,7 @@ def again(lives: Lives, kinesis: MemoryKinesis, spark: SparkCheckpoint) -> None:
     try:
         query.batch()
         query.plan()
-        query.store.purge(1, query.run.epoch)
+        query.store.leftovers.purge(1, query.run.epoch)
     finally:
         query.end()
 

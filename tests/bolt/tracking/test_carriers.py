@@ -93,7 +93,7 @@ def test_reports_are_removed_with_their_batch_and_late_ones_refused(
 ) -> None:
     carrier = NodeCarrier(store, config)
     carrier.sender.add({KEY: ()})
-    store.purge(7, 1)
+    store.leftovers.purge(7, 1)
     assert carrier.reports == {}
     with pytest.raises(BatchMissingError, match="batches/7 does not exist"):
         carrier.sender.add({KEY: ()})

@@ -75,7 +75,7 @@ WRITES: dict[str, Callable[[SourceStore, int], Any]] = {
         samples.settled(9),
         e,
     ),
-    "purge": lambda s, e: s.purge(1, e),
+    "purge": lambda s, e: s.leftovers.purge(1, e),
 }
 
 

@@ -261,7 +261,7 @@ def test_megabytes_in_flight_survive_and_leave_no_parts(
     held = parts()
     client.create(f"{layout.inflight_of(SHARD)}~dead~0", b"x")
     client.create(f"{layout.inflight_of(OTHER)}~dead~0", b"x")
-    assert store.purge(2, epoch) == 2
+    assert store.leftovers.purge(2, epoch) == 2
     assert parts() == held
     settle(store, epoch, 3, {SHARD: 3}, samples.inflight(3, *runs[:3]))
     assert parts() == []

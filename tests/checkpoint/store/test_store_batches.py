@@ -162,7 +162,7 @@ def test_large_plans_and_verdicts_survive(store: SourceStore, client: KazooClien
     # The parts of the plan under the older epoch are gone: a plan has one head and its own parts.
     assert len(client.get_children(store.layout.batches)) == len(names)
 
-    store.purge(1, newer)
+    store.leftovers.purge(1, newer)
     assert client.get_children(store.layout.batches) == []
     assert client.get_children(store.layout.acks) == []
 
@@ -194,14 +194,14 @@ def test_purging_leaves_what_is_newer_and_takes_few_requests(
     # Parts whose head was never written.
     client.create(f"{store.layout.acks_of(2)}~00~0", b"x")
     client.create(f"{store.layout.acks_of(3)}~00~0", b"x")
-    assert store.purge(0, epoch) == 0
+    assert store.leftovers.purge(0, epoch) == 0
     before = store.requests
-    assert store.purge(2, epoch) == 2 * 20 + 2 + 2 + 1
+    assert store.leftovers.purge(2, epoch) == 2 * 20 + 2 + 2 + 1
     assert store.requests - before == 3 + 2 + 1
     assert store.batches.txids() == [3]
     assert len(store.batches.get_pins(3, shards)) == 20
     assert sorted(client.get_children(store.layout.acks)) == ["3", "3~00~0"]
-    assert store.purge(2, epoch) == 0
+    assert store.leftovers.purge(2, epoch) == 0
 
 
 def test_a_bad_batch_names_its_path(store: SourceStore, client: KazooClient, epoch: int) -> None:

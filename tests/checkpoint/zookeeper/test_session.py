@@ -64,7 +64,7 @@ WRITES: dict[str, Callable[[SourceStore, int], Any]] = {
         samples.settled(9),
         e,
     ),
-    "purge": lambda s, e: s.purge(1, e),
+    "purge": lambda s, e: s.leftovers.purge(1, e),
     "add_external": lambda s, e: s.external.add("a", ExternalNode(op="replay", records=("1",))),
 }
 
