@@ -50,7 +50,7 @@ class ExternalStore:
         self._layout = nodes.layout
 
     def read(self) -> Requests:
-        """Return the requests of other processes, oldest first; `shards.settle` removes those that its `consumed` names.
+        """Return the requests of other processes, oldest first; `shards.settle` removes those it is told of.
 
         All requests answered before this call are included: a record that was acked in time must not time out.
         """
