@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kinesis_trident.checkpoint.errors import BatchMissingError
+from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.data_loss import deleted, gone_before, replayed_without
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.kinesis.record_batches import digest_of
+from kinesis_trident.spout.planner.streams import Streams
 
 __all__ = ["Finished"]
 
@@ -58,6 +61,20 @@ class Finished:
             found = {}
         pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
         return cls(pins, not_done, acks is not None, tuple(found))
+
+    def losses(self, txid: int, layout: Layout, streams: Streams) -> Iterator[tuple[str, str]]:
+        """Return the records that its turns could not read: a description, and the place of the loss."""
+        for shard, pin in self.pins.items():
+            key, info = layout.key_of(shard), streams.info_of(shard)
+            if pin.gone:
+                what = (
+                    gone_before(info, key.shard, pin.start, txid)
+                    if info is not None
+                    else deleted(key.stream, {key.shard: pin.start})
+                )
+                yield what, f"{shard} {pin.start}"
+            elif pin.lost:
+                yield replayed_without(key, pin), f"{shard} txid {txid}"
 
 
 def _outcome_missing(store: SourceStore, plan: Plan) -> OutcomeMissingError:
