@@ -11,6 +11,15 @@ from dataclasses import dataclass
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers
 from kinesis_trident.spout.options.connection import ConnectionOptions
+from kinesis_trident.spout.options.modes import (
+    AckMode,
+    ConsumerLifecycle,
+    ConsumerMode,
+    OnCheckpointMismatch,
+    OnExhausted,
+    ShardOrdering,
+    SpoutMode,
+)
 from kinesis_trident.spout.options.rules import OTHER_WAYS, check, fold, warn_of_unused
 from kinesis_trident.spout.options.starting_position import places_text
 from kinesis_trident.spout.options.table import (
@@ -64,16 +73,16 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         "For a batch (`spark.read`) only: where it ends (exclusive), in the forms of `startingPosition`. The default "
         "is LATEST: all records that had arrived when the batch was loaded.",
     )
-    spout: str = option(
+    spout: SpoutMode = option(
         "spout",
-        parsers.choice("opaque", "transactional", "nontransactional"),
+        parsers.choice(SpoutMode),
         "opaque",
         "`transactional` replays a batch identically or stops, `opaque` continues with the records that are left, "
         "`nontransactional` delivers at least once.",
     )
-    ack_mode: str = option(
+    ack_mode: AckMode = option(
         "ackMode",
-        parsers.choice("batch", "explicit"),
+        parsers.choice(AckMode),
         "batch",
         "When a record is done: with its `batch`, or `explicit`: when any process acks it by `Acks` (docs/acks.md).",
     )
@@ -103,9 +112,9 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         "1s..60s x2",
         "The delay before a retry, exponential with full jitter: `<first>..<longest> x<factor>`.",
     )
-    on_exhausted: str = option(
+    on_exhausted: OnExhausted = option(
         "onExhausted",
-        parsers.choice("deadLetter", "skip", "fail"),
+        parsers.choice(OnExhausted),
         "fail",
         "What happens after the last retry: `deadLetter`, `skip`, or `fail` the query. "
         "The default is `deadLetter` if the option `deadLetter` is set.",
@@ -236,9 +245,10 @@ class Options(ZooKeeperOptions, ConnectionOptions):
     max_partitions: int | None = option(
         "maxPartitions", parsers.count(1), None, "The maximum of Spark tasks in a batch."
     )
-    consumer_mode: str = option(
+    consumer_mode: ConsumerMode = option(
         "consumerMode",
-        parsers.consumer_mode,
+        # The names in awslabs' connector.
+        parsers.choice(ConsumerMode, GetRecords="polling", SubscribeToShard="efo"),
         "polling",
         "`polling` (GetRecords), or `efo`: enhanced fan-out (SubscribeToShard) with a dedicated 2 MB/s per shard "
         "(docs/fan-out.md).",
@@ -251,9 +261,10 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         None,
         "With `efo`: the consumer's name; by default the application's.",
     )
-    consumer_lifecycle: str = option(
+    consumer_lifecycle: ConsumerLifecycle = option(
         "consumerLifecycle",
-        parsers.consumer_lifecycle,
+        # The names in Flink's source.
+        parsers.choice(ConsumerLifecycle, job_managed="managed", self_managed="external"),
         "managed",
         "With `efo`: `managed` registers a missing consumer, `external` requires an existing one. Neither "
         "deregisters it.",
@@ -267,9 +278,9 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         "shardFetchInterval",
         "client.describeShardInterval",
     )
-    shard_ordering: str = option(
+    shard_ordering: ShardOrdering = option(
         "shardOrdering",
-        parsers.choice("parentFirst", "none"),
+        parsers.choice(ShardOrdering),
         "parentFirst",
         "`parentFirst` reads a shard after its parents; `none` reads all shards at once.",
     )
@@ -279,9 +290,9 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         "true",
         "Stops the query when unread records are lost; `false` continues and logs the loss (docs/guarantees.md).",
     )
-    on_checkpoint_mismatch: str = option(
+    on_checkpoint_mismatch: OnCheckpointMismatch = option(
         "onCheckpointMismatch",
-        parsers.choice("stop", "continue"),
+        parsers.choice(OnCheckpointMismatch),
         "stop",
         "What happens when Spark's checkpoint and ZooKeeper disagree.",
     )

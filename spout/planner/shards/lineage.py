@@ -14,6 +14,7 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.spout.kinesis import Shard
+from kinesis_trident.spout.options.modes import ShardOrdering
 from kinesis_trident.spout.options.starting_position import REST, Places, resolved
 from kinesis_trident.spout.positions import TRIM_HORIZON, Position, ShardEnd, parse_position
 
@@ -103,8 +104,8 @@ def adopted(
     return result
 
 
-def readable(lineage: Lineage, ordering: str) -> list[str]:
-    """Return the shards whose new records may be read now, sorted; `ordering` is parentFirst or none."""
+def readable(lineage: Lineage, ordering: ShardOrdering) -> list[str]:
+    """Return the shards whose new records may be read now, sorted."""
 
     def done(shard: str) -> bool:
         return shard not in lineage or lineage[shard].state == "drained"
