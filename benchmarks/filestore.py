@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Batch
 from kinesis_trident.spout.kinesis.client import kinesis_client
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.task import TurnReader
 from kinesis_trident.spout.source import KinesisTridentReader, KinesisTridentSource
@@ -96,5 +96,5 @@ class FileSource(KinesisTridentSource):
         return _FileReader(self._parsed())
 
 
-def _folder(options: Options) -> Path:
+def _folder(options: SourceOptions) -> Path:
     return Path(options.zookeeper_root)

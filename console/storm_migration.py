@@ -80,7 +80,7 @@ def import_checkpoints(
     """
     # Only here, because they load botocore and pyarrow, and the other commands must answer at once.
     from kinesis_trident.spout.kinesis.client import kinesis_client
-    from kinesis_trident.spout.options.source import Options
+    from kinesis_trident.spout.options.source import SourceOptions
 
     if target.stream is None:
         msg = "the stream is missing, but Storm's layouts are by stream. Give it with --stream"
@@ -93,7 +93,7 @@ def import_checkpoints(
     }
     given |= {"region": region} if region else {}
     given |= {"endpointUrl": endpoint} if endpoint else {}
-    created = kinesis_client(Options.parse(given)).describe(target.stream).created
+    created = kinesis_client(SourceOptions.parse(given)).describe(target.stream).created
     client = connect(config)
     try:
         where = connect(replace(config, hosts=zookeeper)) if zookeeper else client

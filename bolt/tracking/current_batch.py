@@ -17,14 +17,14 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import shared_client
 from kinesis_trident.spout.failed_records.retry_spool import spool_of
 from kinesis_trident.spout.kinesis.client import kinesis_client
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.streams import describe_streams
 from kinesis_trident.tracker.ids import tag
 
 __all__ = ["CurrentBatch", "open_store"]
 
 
-def open_store(options: Options) -> SourceStore:
+def open_store(options: SourceOptions) -> SourceStore:
     """Open the state of the source that the options name, in the driver's process.
 
     Raises:
@@ -47,7 +47,7 @@ class CurrentBatch:
         spool: the spool of failed records, if there is one.
     """
 
-    def __init__(self, store: SourceStore, batch: Batch, options: Options | None = None) -> None:
+    def __init__(self, store: SourceStore, batch: Batch, options: SourceOptions | None = None) -> None:
         self._store = store
         self._batch = batch
         self._plan = batch.plan
@@ -57,7 +57,7 @@ class CurrentBatch:
         self._published = found if found is not None and found.plan == self._plan.plan else None
 
     @classmethod
-    def newest(cls, store: SourceStore, options: Options | None = None) -> CurrentBatch:
+    def newest(cls, store: SourceStore, options: SourceOptions | None = None) -> CurrentBatch:
         """Read the batch with the highest txid.
 
         Raises:

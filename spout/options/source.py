@@ -1,6 +1,6 @@
 """The options of the source, in one table: key, parser, default, sentence and aliases.
 
-The table is the fields of `Options` themselves; `docs/options.md` is rendered from it.
+The table is the fields of `SourceOptions` themselves; `docs/options.md` is rendered from it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kinesis_trident.spout.options.modes import (
     SpoutMode,
 )
 from kinesis_trident.spout.options.rules import OTHER_WAYS, check, fold, warn_of_unused
-from kinesis_trident.spout.options.starting_position import places_text
+from kinesis_trident.spout.options.starting_position import position_spec
 from kinesis_trident.spout.options.table import (
     Option,
     by_field,
@@ -34,14 +34,14 @@ from kinesis_trident.spout.options.table import (
 from kinesis_trident.spout.options.zookeeper import ZooKeeperOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON
 
-__all__ = ["TABLE", "Option", "Options", "options_markdown"]
+__all__ = ["TABLE", "Option", "SourceOptions", "options_markdown"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Options(ZooKeeperOptions, ConnectionOptions):
+class SourceOptions(ZooKeeperOptions, ConnectionOptions):
     """The options of a query. Times are in seconds, sizes in bytes; picklable and hashable.
 
-    `spout.options.starting_position.Places` parses `starting_position` and `ending_position`. In a batch,
+    `spout.options.starting_position.PositionSpec` parses `starting_position` and `ending_position`. In a batch,
     `application_name` and `zookeeper_hosts` are None.
     """
 
@@ -60,7 +60,7 @@ class Options(ZooKeeperOptions, ConnectionOptions):
     )
     starting_position: str = option(
         "startingPosition",
-        places_text,
+        position_spec,
         "LATEST",
         "Where a new application starts: LATEST, TRIM_HORIZON, EARLIEST, `AT_TIMESTAMP <ISO 8601 or epoch>`, or JSON "
         "by stream and shard (docs/positions.md). The default of a batch (`spark.read`) is TRIM_HORIZON.",
@@ -68,7 +68,7 @@ class Options(ZooKeeperOptions, ConnectionOptions):
     )
     ending_position: str | None = option(
         "endingPosition",
-        places_text,
+        position_spec,
         None,
         "For a batch (`spark.read`) only: where it ends (exclusive), in the forms of `startingPosition`. The default "
         "is LATEST: all records that had arrived when the batch was loaded.",
@@ -298,7 +298,7 @@ class Options(ZooKeeperOptions, ConnectionOptions):
     )
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Options:
+    def parse(cls, given: Mapping[str, str]) -> SourceOptions:
         """Parse a user's options; keys in any case, with or without the prefix `kinesis.`, or under an alias.
 
         Options that have no effect with the others are logged, once per process.
@@ -310,18 +310,18 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         return cls._read(given, warn=True)
 
     @classmethod
-    def parse_batch(cls, given: Mapping[str, str]) -> Options:
+    def parse_batch(cls, given: Mapping[str, str]) -> SourceOptions:
         """Parse a user's options for a batch (`spark.read`), which keeps nothing in ZooKeeper; raises as `parse`."""
         return cls._read(given, batch=True)
 
     @classmethod
-    def parse_either(cls, given: Mapping[str, str]) -> tuple[Options | None, Options | None]:
+    def parse_either(cls, given: Mapping[str, str]) -> tuple[SourceOptions | None, SourceOptions | None]:
         """Parse a user's options as those of a stream and of a batch; None for the one they are not valid for.
 
         Raises:
             OptionsError: they are valid for neither; the message says why.
         """
-        found: list[Options | None] = []
+        found: list[SourceOptions | None] = []
         errors = []
         for batch in (False, True):
             try:
@@ -336,7 +336,7 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         return found[0], found[1]
 
     @classmethod
-    def _read(cls, given: Mapping[str, str], *, batch: bool = False, warn: bool = False) -> Options:
+    def _read(cls, given: Mapping[str, str], *, batch: bool = False, warn: bool = False) -> SourceOptions:
         found = read_options(_BY_NAME, given)
         fold(found)
         check(found, batch=batch)
@@ -348,7 +348,7 @@ class Options(ZooKeeperOptions, ConnectionOptions):
 
 
 def _table() -> Iterator[Option]:
-    for own in options_of(Options).values():
+    for own in options_of(SourceOptions).values():
         yield own
         yield from (other for other in OTHER_WAYS if other.part_of == own.key)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.kinesis import Kinesis
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan
 from kinesis_trident.spout.planner.shards.discovery import Listings
@@ -39,7 +39,7 @@ class BatchPlanner:
 
     def __init__(
         self,
-        options: Options,
+        options: SourceOptions,
         kinesis: Kinesis,
         layout: Layout,
         state: SourceState,

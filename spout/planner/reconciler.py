@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import OutcomeMissingError
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.next_batch import BatchPlanner
 from kinesis_trident.spout.planner.offset_recovery import stands_further
 from kinesis_trident.spout.planner.plan import add_waiting, still_due
@@ -50,7 +50,7 @@ class Reconciler:
 
     def __init__(
         self,
-        options: Options,
+        options: SourceOptions,
         store: SourceStore,
         state: SourceState,
         planner: BatchPlanner,

@@ -30,7 +30,7 @@ from kinesis_trident.spout.failed_records.retry_spool import spool_of
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.kinesis.consumers import ready_consumers
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import TurnsPartition, tasks_of
 from kinesis_trident.spout.planner.cleanup import Purger
 from kinesis_trident.spout.planner.clocks import SteadyClock
@@ -71,7 +71,7 @@ class SourceRun:
 
     def __init__(
         self,
-        options: Options,
+        options: SourceOptions,
         kinesis: Kinesis,
         client: Any,
         *,
@@ -144,7 +144,7 @@ class SourceRun:
         self._store.external.watch(self._on_request)
 
     @classmethod
-    def open(cls, options: Options, *, on_replaced: Callable[[], None] = lambda: None) -> SourceRun:
+    def open(cls, options: SourceOptions, *, on_replaced: Callable[[], None] = lambda: None) -> SourceRun:
         """Start a run against the servers that the options name; it takes over from any older one.
 
         Raises:

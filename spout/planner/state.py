@@ -16,7 +16,7 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.data_loss import DataLossLog
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.exhausted import add_dead_letters
 from kinesis_trident.spout.planner.external_requests import Amender, Tally
 from kinesis_trident.spout.planner.finished_batch import Finished
@@ -55,7 +55,7 @@ class SourceState:
 
     def __init__(
         self,
-        options: Options,
+        options: SourceOptions,
         store: SourceStore,
         streams: Streams,
         epoch: int,

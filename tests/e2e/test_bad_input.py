@@ -20,7 +20,7 @@ from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.errors import NotOurSourceError
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.run import SourceRun
 
 
@@ -150,7 +150,7 @@ NODES: dict[str, Callable[[Layout, str], str]] = {
 }
 
 
-def plan_one(options: Options, start: Plan | None) -> Plan:
+def plan_one(options: SourceOptions, start: Plan | None) -> Plan:
     """What the planning process does at a start: with the offset of a new Spark checkpoint, or up to it."""
     run = SourceRun.open(options)
     try:
@@ -164,7 +164,7 @@ def plan_one(options: Options, start: Plan | None) -> Plan:
 
 def test_damaged_nodes_stop_the_start_with_their_path(stage: Stage) -> None:
     with_state(stage)
-    options = Options.parse(stage.options())
+    options = SourceOptions.parse(stage.options())
     offset = plan_one(options, None)
     for name, path_of in NODES.items():
         path = path_of(stage.layout, stage.shard())

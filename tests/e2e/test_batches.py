@@ -17,7 +17,7 @@ from stage import AVAILABLE_NOW, Stage, ended
 from kinesis_trident import reliable
 from kinesis_trident.checkpoint.model.nodes import Pin
 from kinesis_trident.checkpoint.store.batches import BatchStore
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.task import read_turns
 
@@ -77,7 +77,7 @@ def test_a_speculative_task_and_its_original_see_the_same_rows(
 ) -> None:
     """Spark copies a task only to another host, so here the two are threads, with all else real."""
     stage.put(range(10))
-    run = SourceRun.open(Options.parse(stage.options()))
+    run = SourceRun.open(SourceOptions.parse(stage.options()))
     try:
         start = run.initial()
         plan = run.latest(start, None)

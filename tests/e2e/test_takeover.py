@@ -16,7 +16,7 @@ from kinesis_trident import foreach_batch, reliable, stop
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.store.epochs import TAKEOVERS
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 
 
 class Pause:
@@ -79,7 +79,7 @@ def test_a_driver_that_slept_changes_nothing(
 ) -> None:
     read_plan = CurrentBatch.newest
 
-    def newest(store: SourceStore, options: Options) -> CurrentBatch:
+    def newest(store: SourceStore, options: SourceOptions) -> CurrentBatch:
         if place == "before the plan is read":
             pause()
         found = read_plan(store, options)
@@ -136,7 +136,7 @@ def test_a_driver_that_slept_before_its_batch_writes_nothing(
     read_plan = CurrentBatch.newest
     armed = threading.Event()
 
-    def newest(store: SourceStore, options: Options) -> CurrentBatch:
+    def newest(store: SourceStore, options: SourceOptions) -> CurrentBatch:
         if armed.is_set():
             pause()
         return read_plan(store, options)

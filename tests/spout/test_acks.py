@@ -20,7 +20,7 @@ from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.acks import Acks
 from kinesis_trident.spout.errors import AckError, CheckpointMismatchError, OptionsError
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.testing import MemoryKinesis
 from kinesis_trident.tracker.inflight.explicit import TIMEOUT
 
@@ -48,7 +48,7 @@ class Job:
 
     def start(self, **given: str) -> Query:
         """A new life; the one before is gone as by a kill."""
-        options = Options.parse(
+        options = SourceOptions.parse(
             {
                 "streamName": "orders",
                 "region": "us-east-1",

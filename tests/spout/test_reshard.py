@@ -15,7 +15,7 @@ from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.spout.kinesis import AfterShard, IteratorExpiredError, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.options.modes import ShardOrdering
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.shards.lineage import (
     drained,
     first_listing,
@@ -27,7 +27,7 @@ from kinesis_trident.spout.positions import TRIM_HORIZON, Position, parse_positi
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
 
-OPTIONS = Options(stream_name="orders", max_records_per_fetch=4)
+OPTIONS = SourceOptions(stream_name="orders", max_records_per_fetch=4)
 
 
 class Reader:
