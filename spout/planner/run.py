@@ -6,7 +6,6 @@ rebuilt from Spark's offset and ZooKeeper.
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import socket
@@ -46,8 +45,6 @@ from kinesis_trident.spout.planner.streams import Streams, describe_streams
 from kinesis_trident.spout.planner.takeover import TakeoverWatch, fenced_first
 
 __all__ = ["SourceRun"]
-
-log = logging.getLogger(__name__)
 
 
 class SourceRun:
