@@ -29,7 +29,7 @@ from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.nodes import BatchOutcome, NotDone, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.task import TurnReader
@@ -96,7 +96,7 @@ class Life:
         self.rng = random.Random(seed)
         self.clock = Clock()
         self.kinesis = ScatteredKinesis(shards, self.clock, self.rng)
-        self.options = Options.parse(
+        self.options = SourceOptions.parse(
             {
                 "streamName": "orders",
                 "applicationName": uuid.uuid4().hex,
@@ -157,7 +157,7 @@ class Life:
             acks = BatchOutcome(
                 txid=end.txid, plan=end.plan, epoch=self.run.epoch, not_done=few_reasons(failed)
             )
-            self.store.put_outcome(acks, self.run.epoch)
+            self.store.batches.put_outcome(acks, self.run.epoch)
             self.before = end
             self.run.purge()
         self.clock.ahead += A_BATCH

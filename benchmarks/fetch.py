@@ -18,7 +18,7 @@ from benchmarks.endpoint import PreparedEndpoint, Records
 from benchmarks.report import Section, best, publish
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
 
@@ -47,7 +47,7 @@ def read_client(client: BotoKinesis) -> int:
     return count
 
 
-def read_turns(client: BotoKinesis, options: Options) -> int:
+def read_turns(client: BotoKinesis, options: SourceOptions) -> int:
     limiter = ShardLimiter(ShardBudget(period=0, rate=float("inf")))
     fetcher = ShardFetcher(client, "s", SHARD, options, limiter=limiter)
     bounds = Bounds(options.max_fetch_records_per_shard, 10**12, 3600)
@@ -80,7 +80,7 @@ def measured(size: int) -> Iterator[tuple[str, float]]:
         return expected / seconds
 
     with PreparedEndpoint(Records(pages=PAGES, size=size)) as endpoint:
-        options = Options(stream_name="s", endpoint_url=endpoint.url)
+        options = SourceOptions(stream_name="s", endpoint_url=endpoint.url)
         client = BotoKinesis(options)
         total = PAGES * 10_000
         yield (

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Batch
 from kinesis_trident.spout.kinesis.client import kinesis_client
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.task import TurnReader
 from kinesis_trident.spout.source import KinesisTridentReader, KinesisTridentSource
@@ -21,29 +21,32 @@ from kinesis_trident.spout.source import KinesisTridentReader, KinesisTridentSou
 __all__ = ["FileSource"]
 
 
-class _FileStore:
-    """What a run and its tasks ask of a store, without fencing and without waiting for a disk."""
-
-    def __init__(self, folder: Path, layout: Layout) -> None:
-        self.layout = layout
-        self._folder = folder / layout.application
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._nodes: dict[str, Any] = {}
+class _Part:
+    """A part of the store: whatever is not needed does nothing, and nothing is there."""
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever is not needed does nothing, and nothing is there."""
-        empty = {} if name in {"checkpoints", "inflight", "dead_letters", "external", "create_pins"} else None
+        empty = {} if name in {"checkpoints", "inflight", "dead_letters", "create_pins"} else None
         return lambda *_args, **_kwargs: empty
 
+
+class _Epochs(_Part):
     def raise_epoch(self, *_: Any) -> int:
         return 1
 
-    def put_batch(self, plan: Any, epoch: int) -> Batch:
-        self._nodes["batch"] = Batch(epoch=epoch, plan=plan)
-        return self._nodes["batch"]
 
-    def get_batch(self, txid: int) -> Batch | None:
-        found = self._nodes.get("batch")
+class _Batches(_Part):
+    """The newest plan in memory, the pins in files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._batch: Batch | None = None
+
+    def put(self, plan: Any, epoch: int) -> Batch:
+        self._batch = Batch(epoch=epoch, plan=plan)
+        return self._batch
+
+    def get(self, txid: int) -> Batch | None:
+        found = self._batch
         return found if found is not None and found.plan.txid == txid else None
 
     def create_pin(self, shard: str, pin: Any, _epoch: int) -> tuple[Any, bool]:
@@ -55,6 +58,19 @@ class _FileStore:
         return {
             shard: pickle.loads(path.read_bytes()) for shard, path in paths.items() if path.exists()
         }, None
+
+
+class _FileStore:
+    """What a run and its tasks ask of a store, without fencing and without waiting for a disk."""
+
+    written = 0
+
+    def __init__(self, folder: Path, layout: Layout) -> None:
+        self.layout = layout
+        folder /= layout.application
+        folder.mkdir(parents=True, exist_ok=True)
+        self.epochs, self.batches = _Epochs(), _Batches(folder)
+        self.shards = self.external = self.stop = self.judging = self.leftovers = _Part()
 
 
 class _FileRun(SourceRun):
@@ -96,5 +112,5 @@ class FileSource(KinesisTridentSource):
         return _FileReader(self._parsed())
 
 
-def _folder(options: Options) -> Path:
+def _folder(options: SourceOptions) -> Path:
     return Path(options.zookeeper_root)

@@ -29,7 +29,7 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Pin, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.positions import After
@@ -80,7 +80,7 @@ def measured(
     kinesis = MemoryKinesis(shards=shards)
     for shard in kinesis.list_shards("orders"):
         kinesis.put(shard.id, b"data")
-    options = Options.parse(
+    options = SourceOptions.parse(
         {
             "streamName": "orders",
             "applicationName": uuid.uuid4().hex,
@@ -151,7 +151,7 @@ def pin(store: SourceStore, plan: Plan, epoch: int) -> None:
             arrival=int(time.time() * 1000),
             behind_ms=1000,
         )
-        store.create_pin(shard, turn, epoch)
+        store.batches.create_pin(shard, turn, epoch)
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(put, plan.read))

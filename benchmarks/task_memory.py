@@ -22,7 +22,7 @@ from benchmarks.endpoint import PreparedEndpoint, Records
 from benchmarks.memory import peak
 from benchmarks.report import Section, publish
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.task import read_turns
 
@@ -46,7 +46,7 @@ def taken(hosts: str, records: Records, bound: int) -> Taken:
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         os.environ.setdefault(variable, "bench")
     with PreparedEndpoint(records) as endpoint:
-        options = Options.parse(
+        options = SourceOptions.parse(
             {
                 "streamName": "s",
                 "region": "us-east-1",

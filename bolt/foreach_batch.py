@@ -18,7 +18,7 @@ from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier, 
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import TurnsPartition
 from kinesis_trident.spout.reader.rows import ANCHORS
 from kinesis_trident.spout.spark_plan import first_tasks_of, reveals_tasks
@@ -45,7 +45,7 @@ class BatchHandler:
         BatchFailedError: the batch failed as a whole, `batch_retries` + 1 times.
     """
 
-    def __init__(self, options: Options, attempt: Attempt, batch_retries: int) -> None:
+    def __init__(self, options: SourceOptions, attempt: Attempt, batch_retries: int) -> None:
         self._options = options
         self._attempt = attempt
         self._batch_retries = batch_retries
@@ -76,7 +76,7 @@ class BatchHandler:
         batch.say_judging()
         for left in range(self._batch_retries, -1, -1):
             # The driver may have been paused since it read the batch: a run that was replaced writes nothing.
-            self._store.check_epoch(batch.epoch)
+            self._store.epochs.check_epoch(batch.epoch)
             try:
                 not_done = self._attempt(rows, batch, self)
                 if batch.verdict is None:
@@ -111,7 +111,7 @@ class BatchHandler:
             return batch
         mark = _mark_of(rows)
         if mark is None:
-            newest = self._store.newest_run()
+            newest = self._store.epochs.newest_run()
             return batch if batch.is_empty() and newest is not None and newest[0] == batch.epoch else None
         if mark != batch.mark:
             msg = (

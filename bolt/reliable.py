@@ -21,7 +21,7 @@ from kinesis_trident.bolt.steps.kinds import step_for
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
 from kinesis_trident.spout.spark_plan import is_bare, options_of
 
@@ -58,7 +58,7 @@ class Reliable:
     """A stream whose records succeed or fail one by one."""
 
     stream: DataFrame
-    options: Options
+    options: SourceOptions
     steps: tuple[Step, ...] = ()
 
     def map(self, function: Callable[..., Any], schema: StructType | str) -> Reliable:

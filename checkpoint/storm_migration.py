@@ -124,7 +124,7 @@ def export_storm(
             express, or Storm's own is further on.
     """
     paths = _paths(style, prefix, topology, store.layout.stream)
-    checkpoints, inflight = store.checkpoints(), store.inflight()
+    checkpoints, inflight = store.shards.checkpoints(), store.shards.inflight()
     sequences = {
         shard: sequence
         for shard, node in checkpoints.items()
@@ -143,7 +143,7 @@ def export_storm(
     for shard, sequence in sequences.items():
         _put(session, paths.of(shard), {paths.field: str(sequence)})
     if paths.style is StormStyle.KINESIS_STORM_SPOUT:
-        lineage = store.lineage()
+        lineage = store.shards.lineage()
         known = {*checkpoints, *(lineage.shards if lineage else ())}
         _put(session, f"{paths.base}/{_SHARD_LIST}", {_SHARD_LIST: sorted(known, key=_shard_number)})
     return {shard: paths.of(shard) for shard in sequences}
@@ -158,8 +158,8 @@ def seed_checkpoints(store: SourceStore, positions: Mapping[str, RecordPosition]
         MigrationError: the application has already read the stream.
         FencedError: a newer run has taken over.
     """
-    read = any(node.txid or node.checkpoint for node in store.checkpoints().values())
-    if read or store.settled() is not None:
+    read = any(node.txid or node.checkpoint for node in store.shards.checkpoints().values())
+    if read or store.batches.settled() is not None:
         msg = (
             f"{store.layout.checkpoints} holds checkpoints: application {store.layout.application!r} has already "
             f"read stream {store.layout.stream!r}. Import under another applicationName"
@@ -172,7 +172,7 @@ def seed_checkpoints(store: SourceStore, positions: Mapping[str, RecordPosition]
             txid=0,
             position=f"AFTER_SEQUENCE_NUMBER {position}",
         )
-        store.amend(shard, epoch, checkpoint=node)
+        store.shards.amend(shard, epoch, checkpoint=node)
 
 
 def _paths(style: StormStyle | str, prefix: str, topology: str, stream: str) -> _Paths:

@@ -181,7 +181,7 @@ def dead_letters(
     with open_stores(target) as stores:
         chosen = _chosen(stores, message_ids or [], every, folder)
         count = ask_for_replay(stores, [MessageId.parse(text) for text in chosen])
-        running = any(store.owner() for store in stores)
+        running = any(store.epochs.owner() for store in stores)
     when = "with one of the next micro-batches" if running else "once the query is started: it is not running"
     print(f"{count} record{'s' if count != 1 else ''} will be delivered again {when}")
 
@@ -261,7 +261,7 @@ def _chosen(stores: Sequence[SourceStore], ids: list[str], every: bool, folder: 
         )
         raise ConsoleError(msg)
     if every:
-        return [text for store in stores for text in listed_ids(store.dead_letters().values())]
+        return [text for store in stores for text in listed_ids(store.shards.dead_letters().values())]
     if folder is not None:
         layouts = [store.layout for store in stores]
         streams = {stream for store in stores for stream in streams_of(store)}

@@ -128,8 +128,8 @@ def ask_for_replay(stores: Sequence[SourceStore], ids: Sequence[MessageId]) -> i
             msg = f"these records are of stream {stream!r}; the application reads {', '.join(homes)}"
             raise ConsoleError(msg)
         store, created = homes[stream]
-        lineage = store.lineage()
-        known = {*store.checkpoints(), *(lineage.shards if lineage else ())}
+        lineage = store.shards.lineage()
+        known = {*store.shards.checkpoints(), *(lineage.shards if lineage else ())}
         nodes = {
             store.layout.name_of(ShardKey(stream, created, shard)): some
             for shard, some in requests(one for one in ids if one.stream == stream).items()
@@ -142,5 +142,5 @@ def ask_for_replay(stores: Sequence[SourceStore], ids: Sequence[MessageId]) -> i
             raise ConsoleError(msg)
         asked += [(store, shard, node) for shard, some in nodes.items() for node in some]
     for store, shard, node in asked:
-        store.add_external(shard, node)
+        store.external.add(shard, node)
     return sum(len(node.records) for _, _, node in asked)

@@ -105,10 +105,10 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
     problems: list[str] = []
     store = store.looking(lambda error: problems.append(str(error)))
     newest, settled, batch, lineage = (
-        store.newest_run(),
-        store.settled(),
-        store.newest_batch(),
-        store.lineage(),
+        store.epochs.newest_run(),
+        store.batches.settled(),
+        store.batches.newest(),
+        store.shards.lineage(),
     )
     if batch is not None and settled is not None and batch.plan.txid <= settled.txid:
         batch = None
@@ -116,8 +116,8 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
     acks = None
     if batch is not None:
         plan = batch.plan
-        acks = store.get_outcome(plan.txid)
-        found = store.get_pins(plan.txid, plan.shards)
+        acks = store.batches.get_outcome(plan.txid)
+        found = store.batches.get_pins(plan.txid, plan.shards)
         # Those of an earlier plan under this txid do not count.
         pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
     known = tuple(sorted(streams_of(store)))
@@ -134,14 +134,14 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
         streams=known if stream is None else (stream,),
         epoch=newest[0] if newest else 0,
         run=newest[1] if newest else None,
-        owner=store.owner(),
+        owner=store.epochs.owner(),
         settled=settled,
         batch=batch,
         pins=pins,
         finished=batch is not None and acks is not None and acks.plan == batch.plan.plan,
         shards=looked_at(lineage.shards if lineage else {}),
-        checkpoints=looked_at(store.checkpoints()),
-        inflight=looked_at(store.inflight()),
-        dead_letters=looked_at(store.dead_letters()),
+        checkpoints=looked_at(store.shards.checkpoints()),
+        inflight=looked_at(store.shards.inflight()),
+        dead_letters=looked_at(store.shards.dead_letters()),
         problems=tuple(dict.fromkeys(problems)),
     )

@@ -80,7 +80,7 @@ def import_checkpoints(
     """
     # Only here, because they load botocore and pyarrow, and the other commands must answer at once.
     from kinesis_trident.spout.kinesis.client import kinesis_client
-    from kinesis_trident.spout.options.source import Options
+    from kinesis_trident.spout.options.source import SourceOptions
 
     if target.stream is None:
         msg = "the stream is missing, but Storm's layouts are by stream. Give it with --stream"
@@ -93,7 +93,7 @@ def import_checkpoints(
     }
     given |= {"region": region} if region else {}
     given |= {"endpointUrl": endpoint} if endpoint else {}
-    created = kinesis_client(Options.parse(given)).describe(target.stream).created
+    created = kinesis_client(SourceOptions.parse(given)).describe(target.stream).created
     client = connect(config)
     try:
         where = connect(replace(config, hosts=zookeeper)) if zookeeper else client
@@ -110,7 +110,7 @@ def import_checkpoints(
         _refuse_running(store)
         # Refuses an application that has already read, before its epoch is raised.
         seed_checkpoints(store, {}, epoch=0)
-        epoch = store.raise_epoch(socket.gethostname(), os.getpid(), int(time.time() * 1000))
+        epoch = store.epochs.raise_epoch(socket.gethostname(), os.getpid(), int(time.time() * 1000))
         seed_checkpoints(store, positions, epoch)
         return {shard: str(position) for shard, position in sorted(positions.items())}
     finally:
@@ -119,7 +119,7 @@ def import_checkpoints(
 
 
 def _refuse_running(store: SourceStore) -> None:
-    owner = store.owner()
+    owner = store.epochs.owner()
     if owner is not None:
         msg = (
             f"application {store.layout.application!r} is running ({owner.host} pid {owner.pid}, "

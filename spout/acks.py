@@ -117,7 +117,7 @@ class Acks:
             home = self._homes[stream]
             for positions in pack_in_parts(keys):
                 node = ExternalNode(op=op, positions=positions, reason=reason)
-                home.store.add_external(home.name_of(stream, shard), node)
+                home.store.external.add(home.name_of(stream, shard), node)
         return sum(map(len, named.values()))
 
     def _check(self, named: list[tuple[str, str]]) -> None:
@@ -158,7 +158,7 @@ class Acks:
         stores = [SourceStore(self._client, one, options.zookeeper_session_timeout) for one in layouts]
         # Streams that were once read together share a home; otherwise the last run of a stream counts.
         started = [
-            (store.layout.several, run[1].since if (run := store.newest_run()) else 0, i)
+            (store.layout.several, run[1].since if (run := store.epochs.newest_run()) else 0, i)
             for i, store in enumerate(stores)
         ]
         for _, _, i in sorted(started):
@@ -176,9 +176,11 @@ class _Home:
 
     @classmethod
     def of(cls, store: SourceStore) -> _Home:
-        lineage = store.lineage()
+        lineage = store.shards.lineage()
         return cls(
-            store, streams_of(store), frozenset((*store.checkpoints(), *(lineage.shards if lineage else ())))
+            store,
+            streams_of(store),
+            frozenset((*store.shards.checkpoints(), *(lineage.shards if lineage else ()))),
         )
 
     def name_of(self, stream: str, shard: str) -> str:

@@ -19,8 +19,8 @@ from kinesis_trident.spout.kinesis import Kinesis, KinesisError, Shard, Throttle
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
 from kinesis_trident.spout.kinesis.record_batches import beyond, portions
-from kinesis_trident.spout.options.source import Options
-from kinesis_trident.spout.options.starting_position import LATEST, Places
+from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec
 from kinesis_trident.spout.planner.shards.lineage import positions_of
 from kinesis_trident.spout.planner.streams import describe_streams
 from kinesis_trident.spout.positions import AtTimestamp, Position, ShardEnd, TrimHorizon
@@ -63,11 +63,11 @@ class KinesisBatchReader(DataSourceReader):
     """Cuts the range between the two positions into tasks, shard by shard, parents first.
 
     Args:
-        options: parsed by `Options.parse_batch`.
+        options: parsed by `SourceOptions.parse_batch`.
         now: when the frame was loaded, in epoch milliseconds by the server's clock, for LATEST.
     """
 
-    def __init__(self, options: Options, now: int) -> None:
+    def __init__(self, options: SourceOptions, now: int) -> None:
         self._options = options
         self._now = now
 
@@ -98,7 +98,7 @@ class KinesisBatchReader(DataSourceReader):
             yield from read_range(kinesis, self._options, one, losses)
 
 
-def now_of(options: Options) -> int:
+def now_of(options: SourceOptions) -> int:
     """Return the time by the clock of Kinesis in epoch milliseconds, rounded up, and check that the streams exist.
 
     Raises:
@@ -110,7 +110,7 @@ def now_of(options: Options) -> int:
 
 
 def read_range(
-    kinesis: Kinesis, options: Options, part: ShardRange, losses: DataLossLog | None = None
+    kinesis: Kinesis, options: SourceOptions, part: ShardRange, losses: DataLossLog | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Read one shard between two positions, an answer at a time.
 
@@ -207,18 +207,21 @@ def _is_past(end: Position, server_time: int | None) -> bool:
     return not isinstance(end, AtTimestamp) or now >= end.time
 
 
-def _ranges(options: Options, kinesis: Kinesis, stream: str, now: int) -> Iterator[ShardRange]:
+def _ranges(options: SourceOptions, kinesis: Kinesis, stream: str, now: int) -> Iterator[ShardRange]:
     latest = AtTimestamp(now)
-    first, last = Places.parse(options.starting_position), Places.parse(options.ending_position or LATEST)
+    first, last = (
+        PositionSpec.parse(options.starting_position),
+        PositionSpec.parse(options.ending_position or LATEST),
+    )
     start = None if last.named(stream) else first.everywhere(stream, lambda: latest)
     # A shard closed before the start has no record after it.
     since = start if isinstance(start, TrimHorizon | AtTimestamp) else None
     listed = kinesis.list_shards(stream, since)
     losses, there = DataLossLog(options.fail_on_data_loss), {shard.id for shard in listed}
-    for option, places in (("startingPosition", first), ("endingPosition", last)):
-        for shard in sorted(set(places.named(stream)) - there):
-            what = not_listed(kinesis.describe(stream), option, shard, places.text_of(stream, shard))
+    for option, spec in (("startingPosition", first), ("endingPosition", last)):
+        for shard in sorted(set(spec.named(stream)) - there):
+            what = not_listed(kinesis.describe(stream), option, shard, spec.text_of(stream, shard))
             losses.report(what, f"{option} {stream}/{shard}")
-    starts, ends = (positions_of(places, stream, listed, lambda: latest) for places in (first, last))
+    starts, ends = (positions_of(spec, stream, listed, lambda: latest) for spec in (first, last))
     for one in in_lineage_order(listed):
         yield ShardRange(stream, one.id, starts[one.id], ends[one.id], one.closed)

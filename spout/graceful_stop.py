@@ -22,7 +22,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.errors import NotOurSourceError, OffsetError, StopTimeoutError
 from kinesis_trident.spout.kinesis.client import kinesis_client
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.offsets import plan_from_offset
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.planner.streams import describe_streams
@@ -98,7 +98,7 @@ def _stop_one(query: StreamingQuery, timeout: float | None, stream: DataFrame | 
         raise error
 
 
-def _stop_gently(query: StreamingQuery, sources: Sequence[Options], timeout: float | None) -> None:
+def _stop_gently(query: StreamingQuery, sources: Sequence[SourceOptions], timeout: float | None) -> None:
     """Ask each run to plan nothing more; stop when all have confirmed, or when Spark waits between two triggers."""
     deadline = None if timeout is None else time.monotonic() + timeout
     with ExitStack() as stack:
@@ -114,7 +114,7 @@ def _stop_gently(query: StreamingQuery, sources: Sequence[Options], timeout: flo
                     _settle(options, _last_plan(query, options))
 
 
-def _request(query: StreamingQuery, options: Options, stack: ExitStack) -> _Request:
+def _request(query: StreamingQuery, options: SourceOptions, stack: ExitStack) -> _Request:
     streams = _streams(options, _last_plan(query, options))
     client = connect(options.zookeeper)
     # The request is ephemeral: it ends with this session.
@@ -132,13 +132,13 @@ class _Request:
         self._answers = 0
         self._heard = threading.Condition()
         self._asked: int | None = None
-        store.watch_stop(self._look)
+        store.stop.watch(self._look)
 
     def ask(self) -> None:
         """Ask the newest run, if it was not asked yet."""
         epoch = _own_epoch(self._store)
         if epoch is not None and epoch != self._asked:
-            self._store.ask_to_stop(epoch)
+            self._store.stop.ask(epoch)
             self._asked = epoch
 
     def answered(self, seconds: float, times: int) -> bool:
@@ -148,7 +148,7 @@ class _Request:
 
     def concerns_newest(self) -> bool:
         """Tell whether the run that was asked is still the newest one."""
-        newest = self._store.newest_run()
+        newest = self._store.epochs.newest_run()
         return newest is not None and newest[0] == self._asked
 
     def _look(self, request: StopNode | None) -> None:
@@ -178,7 +178,7 @@ def _until(query: StreamingQuery, requests: Sequence[_Request], deadline: float 
 
 def _own_epoch(store: SourceStore) -> int | None:
     """Return the epoch of the newest run if this JVM, if there is one, plans it; leave others alone."""
-    newest = store.newest_run()
+    newest = store.epochs.newest_run()
     if newest is None:
         return None
     epoch, run = newest
@@ -200,7 +200,7 @@ def _is_below_jvm(pid: int) -> bool:
     return False
 
 
-def _settle(options: Options, last: Plan | None) -> None:
+def _settle(options: SourceOptions, last: Plan | None) -> None:
     """Settle the batch that Spark has finished; the new epoch ends the planning process that Spark left behind."""
     run = SourceRun.open(options)
     try:
@@ -211,7 +211,7 @@ def _settle(options: Options, last: Plan | None) -> None:
         run.close()
 
 
-def _last_plan(query: StreamingQuery, options: Options) -> Plan | None:
+def _last_plan(query: StreamingQuery, options: SourceOptions) -> Plan | None:
     """Return the plan of one source in the last batch that Spark has finished; None before the first."""
     progress = query.lastProgress
     for source in progress["sources"] if progress is not None else ():
@@ -227,7 +227,7 @@ def _last_plan(query: StreamingQuery, options: Options) -> Plan | None:
     return None
 
 
-def _streams(options: Options, last: Plan | None) -> dict[str, int]:
+def _streams(options: SourceOptions, last: Plan | None) -> dict[str, int]:
     if last is not None:
         return last.streams
     infos = describe_streams(kinesis_client(options), options.streams)

@@ -9,12 +9,12 @@ from pyspark.sql.datasource import InputPartition
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
 
 __all__ = ["PROTOCOL", "ShardTurn", "TurnsPartition", "tasks_for", "tasks_of"]
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Increase this when the content of a partition, or the task's use of it, changes."""
 
 
@@ -45,7 +45,7 @@ class TurnsPartition(InputPartition):
     def __init__(
         self,
         *,
-        options: Options,
+        options: SourceOptions,
         layout: Layout,
         txid: int,
         plan: str,
@@ -91,7 +91,7 @@ def tasks_for(
 
 def tasks_of(
     plan: Plan,
-    options: Options,
+    options: SourceOptions,
     layout: Layout,
     epoch: int,
     *,

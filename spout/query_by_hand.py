@@ -22,7 +22,7 @@ from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.consumers import ready_consumers
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import TurnsPartition
 from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
 from kinesis_trident.spout.planner.run import SourceRun
@@ -82,7 +82,7 @@ class QueryByHand:
 
     def __init__(
         self,
-        options: Options,
+        options: SourceOptions,
         kinesis: Kinesis,
         client: Any,
         checkpoint: SparkCheckpoint,
@@ -126,7 +126,7 @@ class QueryByHand:
             OptionsError: an option is unknown, missing, or has a value that cannot be used.
             KinesisError, CheckpointError: the stream or ZooKeeper cannot be reached.
         """
-        parsed = Options.parse(dict(options))
+        parsed = SourceOptions.parse(dict(options))
         client = connect(parsed.zookeeper)
         try:
             return cls(
@@ -215,7 +215,7 @@ class QueryByHand:
         for row in rows:
             source, _, position = str(row[1]).partition(":")
             not_done.setdefault(sources[source], []).append(NotDone(position, position, 1, reason(row)))
-        batch = self.store.get_batch(plan.txid)
+        batch = self.store.batches.get(plan.txid)
         if batch is None:
             msg = f"batch {plan.txid} is not stored: read its rows before its outcome is published"
             raise AssertionError(msg)
@@ -223,7 +223,7 @@ class QueryByHand:
             shard: tuple(sorted(runs, key=lambda run: RecordPosition.parse(run.last)))
             for shard, runs in not_done.items()
         }
-        self.store.put_outcome(
+        self.store.batches.put_outcome(
             BatchOutcome(txid=plan.txid, plan=plan.plan, epoch=batch.epoch, not_done=in_order), batch.epoch
         )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kinesis_trident.checkpoint.model.nodes import Plan
-    from kinesis_trident.spout.options.source import Options
+    from kinesis_trident.spout.options.source import SourceOptions
     from kinesis_trident.spout.planner.run import SourceRun
     from kinesis_trident.spout.sink.writer import KinesisStreamWriter, KinesisWriter
 
@@ -51,10 +51,10 @@ class KinesisTridentSource(DataSource):
         This call does not know which of the two follows. If the options are only valid for a batch, it resolves LATEST,
         once for all actions: Spark keeps the state of this object after this call.
         """
-        from kinesis_trident.spout.options.source import Options
+        from kinesis_trident.spout.options.source import SourceOptions
         from kinesis_trident.spout.reader.rows import SCHEMA
 
-        stream, batch = Options.parse_either(dict(self.options))
+        stream, batch = SourceOptions.parse_either(dict(self.options))
         if stream is None and batch is not None:
             from kinesis_trident.spout.batch_read import now_of
 
@@ -89,15 +89,15 @@ class KinesisTridentSource(DataSource):
 
         return KinesisStreamWriter(WriteOptions.parse(dict(self.options)), schema)
 
-    def _parsed(self) -> Options:
-        from kinesis_trident.spout.options.source import Options
+    def _parsed(self) -> SourceOptions:
+        from kinesis_trident.spout.options.source import SourceOptions
 
-        return Options.parse(dict(self.options))
+        return SourceOptions.parse(dict(self.options))
 
-    def _parsed_batch(self) -> Options:
-        from kinesis_trident.spout.options.source import Options
+    def _parsed_batch(self) -> SourceOptions:
+        from kinesis_trident.spout.options.source import SourceOptions
 
-        return Options.parse_batch(dict(self.options))
+        return SourceOptions.parse_batch(dict(self.options))
 
 
 class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -107,7 +107,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     comes first; a replay after a crash begins with `partitions`.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._started: SourceRun | None = None
         self._draining = False

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kinesis_trident.spout.errors import NotOurSourceError
-from kinesis_trident.spout.options.source import TABLE, Options
+from kinesis_trident.spout.options.source import TABLE, SourceOptions
 from kinesis_trident.spout.options.table import by_name, find
 
 __all__ = ["check_names", "first_tasks_of", "is_bare", "options_of", "options_of_query", "reveals_tasks"]
@@ -33,20 +33,20 @@ def check_names(names: Iterable[str]) -> None:
         find(_KNOWN, name)
 
 
-def options_of(stream: DataFrame) -> Options:
+def options_of(stream: DataFrame) -> SourceOptions:
     """Return the options that a streaming DataFrame was loaded with.
 
     Raises:
         NotOurSourceError: it does not read `kinesis-trident`, or reads several of it.
     """
     if not hasattr(stream, "_jdf"):
-        return Options.parse(_connect_options(stream))
+        return SourceOptions.parse(_connect_options(stream))
     found = [leaf for leaf in _leaves(_analyzed(stream)) if _is_ours(leaf)]
     if len(found) != 1:
         what = "does not read" if not found else f"reads {len(found)} sources of"
         msg = f"the DataFrame {what} {_FORMAT!r}. Pass the one that readStream.format({_FORMAT!r}).load() returned"
         raise NotOurSourceError(msg)
-    return Options.parse(_as_dict(found[0].extraOptions()))
+    return SourceOptions.parse(_as_dict(found[0].extraOptions()))
 
 
 def is_bare(stream: DataFrame) -> bool:
@@ -94,7 +94,7 @@ def _input_partitions(rdd: Any) -> Iterator[Any]:
         yield from _input_partitions(parents.apply(i).rdd())
 
 
-def options_of_query(query: StreamingQuery, timeout: float = 60) -> list[Options]:
+def options_of_query(query: StreamingQuery, timeout: float = 60) -> list[SourceOptions]:
     """Return the options of each `kinesis-trident` source of a query, in the order of its plan.
 
     Spark makes a query's plan in a separate thread, after `start()` has returned: this function waits for it.
@@ -114,13 +114,13 @@ def options_of_query(query: StreamingQuery, timeout: float = 60) -> list[Options
     plan = _plan_of_query(query, timeout)
     if plan is None:
         return []
-    ours: list[Options] = []
+    ours: list[SourceOptions] = []
     for leaf in _leaves(plan):
         relation = leaf.relation() if hasattr(leaf, "relation") else None
         if "StreamingDataSourceV2" in leaf.getClass().getSimpleName() and relation is not None:
             found = _as_dict(relation.options())
             # A DataFrame that a query uses twice is one source.
-            if _has(found, "applicationName") and (options := Options.parse(found)) not in ours:
+            if _has(found, "applicationName") and (options := SourceOptions.parse(found)) not in ours:
                 ours.append(options)
     if not ours:
         msg = f"the query does not read {_FORMAT!r}. Pass a query that does"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from kinesis_trident.spout.options.modes import SpoutMode
 from kinesis_trident.trident.state import StateFactory
 
 __all__ = ["EXACTLY_ONCE", "SPOUTS", "STATES", "GuaranteeWarning", "weakness"]
 
-SPOUTS = ("nontransactional", "transactional", "opaque")
+SPOUTS: tuple[SpoutMode, ...] = ("nontransactional", "transactional", "opaque")
 """The values of the source's option `spout`."""
 
 STATES = ("non_transactional", "transactional", "opaque")
@@ -22,7 +23,7 @@ class GuaranteeWarning(UserWarning):
     """A state may count records more than once, or not at all, when a batch is replayed."""
 
 
-def weakness(spout: str, factory: StateFactory) -> str | None:
+def weakness(spout: SpoutMode, factory: StateFactory) -> str | None:
     """Return why a state is not exactly-once with a spout; None if it is."""
     if factory.kind is None:
         return (

@@ -50,7 +50,7 @@ class NodeSender:
         ]
         for txid, some in groupby(pieces, key=itemgetter(0)):
             for node in _nodes(report for _, report in some):
-                store.add_report(txid, self.attempt, node)
+                store.reports.add(txid, self.attempt, node)
 
 
 class NodeCarrier:
@@ -72,7 +72,7 @@ class NodeCarrier:
         """Return all reports since `clear`."""
         found: Reports = {}
         param = ReportParam()
-        for txid, node in self._store.reports(self._attempt):
+        for txid, node in self._store.reports.of_attempt(self._attempt):
             for report in node.reports:
                 *key, failed = (getattr(report, name) for name in report.__struct_fields__)
                 runs = tuple(FailedRun(*run) for run in failed)

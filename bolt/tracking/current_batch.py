@@ -17,14 +17,14 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import shared_client
 from kinesis_trident.spout.failed_records.retry_spool import spool_of
 from kinesis_trident.spout.kinesis.client import kinesis_client
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.streams import describe_streams
 from kinesis_trident.tracker.ids import tag
 
 __all__ = ["CurrentBatch", "open_store"]
 
 
-def open_store(options: Options) -> SourceStore:
+def open_store(options: SourceOptions) -> SourceStore:
     """Open the state of the source that the options name, in the driver's process.
 
     Raises:
@@ -47,23 +47,23 @@ class CurrentBatch:
         spool: the spool of failed records, if there is one.
     """
 
-    def __init__(self, store: SourceStore, batch: Batch, options: Options | None = None) -> None:
+    def __init__(self, store: SourceStore, batch: Batch, options: SourceOptions | None = None) -> None:
         self._store = store
         self._batch = batch
         self._plan = batch.plan
         self.spool = spool_of(options, store.layout, batch.plan.streams) if options else None
         self._tag = tag(batch.epoch, batch.plan.plan)
-        found = store.get_outcome(self._plan.txid)
+        found = store.batches.get_outcome(self._plan.txid)
         self._published = found if found is not None and found.plan == self._plan.plan else None
 
     @classmethod
-    def newest(cls, store: SourceStore, options: Options | None = None) -> CurrentBatch:
+    def newest(cls, store: SourceStore, options: SourceOptions | None = None) -> CurrentBatch:
         """Read the batch with the highest txid.
 
         Raises:
             StaleBatchError: there is none, or it is settled: then it is not Spark's current batch.
         """
-        batch = store.newest_batch()
+        batch = store.batches.newest()
         if batch is None:
             msg = (
                 "Start the query again: if Spark's checkpoint and ZooKeeper disagree, its error says how. "
@@ -71,7 +71,7 @@ class CurrentBatch:
                 "data was lost"
             )
             raise StaleBatchError(msg)
-        settled = store.settled()
+        settled = store.batches.settled()
         if settled is not None and settled.txid >= batch.plan.txid:
             msg = (
                 "Start the query again: if Spark's checkpoint and ZooKeeper disagree, its error says how. The "
@@ -122,7 +122,7 @@ class CurrentBatch:
 
     def pins(self) -> dict[str, Pin]:
         """The pins of the batch's turns, of this plan only."""
-        found = self._store.get_pins(self.txid, self._plan.shards, fresh=True)
+        found = self._store.batches.get_pins(self.txid, self._plan.shards, fresh=True)
         return {shard: pin for shard, pin in found.items() if pin.plan == self._plan.plan}
 
     def is_unread(self, pins: Mapping[str, Pin]) -> bool:
@@ -212,7 +212,7 @@ class CurrentBatch:
         Raises:
             FencedError: a newer run has taken over.
         """
-        self._store.say_judging(self._batch.epoch)
+        self._store.judging.say(self._batch.epoch)
 
     def publish(self, not_done: Mapping[str, Sequence[NotDone]]) -> None:
         """Store the outcome, before Spark counts the batch as finished.
@@ -226,4 +226,4 @@ class CurrentBatch:
             epoch=self._batch.epoch,
             not_done={shard: tuple(runs) for shard, runs in not_done.items()},
         )
-        self._published, _ = self._store.put_outcome(acks, self._batch.epoch)
+        self._published, _ = self._store.batches.put_outcome(acks, self._batch.epoch)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-from kazoo.client import KazooClient
 
 from kinesis_trident.checkpoint.errors import CheckpointMovedBackError
-from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Node, SettledNode
 from kinesis_trident.checkpoint.model.split_nodes import head_of, part_paths
+from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, Stored, left_behind
 from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
-from kinesis_trident.checkpoint.store.node_store import NodeStore, Stored, left_behind
 from kinesis_trident.checkpoint.zookeeper.operations import (
     PACK_SIZE,
     Create,
@@ -27,7 +25,7 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
 )
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = ["Unit", "UnitStore", "position_of"]
+__all__ = ["Unit", "UnitWriter", "position_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +39,40 @@ class Unit:
     may_leave: bool = False
 
 
-class UnitStore(NodeStore):
-    """Writes units, as many as fit in a multi, and remembers the nodes it wrote."""
+class UnitWriter:
+    """Writes units, as many as fit in a multi, and remembers the nodes it wrote.
 
-    def __init__(self, client: KazooClient, layout: Layout, timeout: float | None = None) -> None:
-        super().__init__(client, layout, timeout)
+    Attributes:
+        lock: held while units are written, and by whoever else removes or writes such nodes.
+    """
+
+    def __init__(self, nodes: FencedNodes) -> None:
+        self._nodes = nodes
+        self._layout = nodes.layout
         # The nodes that settling last wrote or read: nobody else writes them under our epoch, and each write checks
         # the version, so a batch is settled without reading first.
         self._known: dict[str, Stored[Any] | None] = {}
         # Parts are written before the head that names them: a concurrent sweep in between, as in a purge, would
         # remove them as left over.
-        self._moving = threading.Lock()
+        self.lock = threading.Lock()
 
-    def _move(self, units: Sequence[Unit], epoch: int) -> list[str]:
-        with self._moving:
+    def move(self, units: Sequence[Unit], epoch: int) -> list[str]:
+        """Write units in as few multis as they fit in; skip shards that carry the stamp of this txid or a later one.
+
+        Returns:
+            The shards that this call has moved.
+
+        Raises:
+            CheckpointMovedBackError: a checkpoint would move back; nothing was written.
+            FencedError: a newer run has taken over.
+        """
+        with self.lock:
             return self._moved(units, epoch)
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """Read these nodes again before they are written next: somebody else has written them, under `lock`."""
+        for path in paths:
+            self._known.pop(path, None)
 
     def _moved(self, units: Sequence[Unit], epoch: int) -> list[str]:
         moved: list[str] = []
@@ -73,7 +90,7 @@ class UnitStore(NodeStore):
                 self._known.clear()
                 raise
             return moved
-        raise too_many_races(self.layout.checkpoints)
+        raise too_many_races(self._layout.checkpoints)
 
     def _learn(self, units: Sequence[Unit]) -> None:
         """Read those of the nodes about to be written that are not known yet."""
@@ -83,7 +100,7 @@ class UnitStore(NodeStore):
                 if path not in self._known:
                     unknown.setdefault(type(node), []).append(path)
         for kind, paths in unknown.items():
-            self._known.update(zip(paths, self._fetch_many(paths, kind), strict=True))
+            self._known.update(zip(paths, self._nodes.fetch_many(paths, kind), strict=True))
 
     def _wanted(self, unit: Unit) -> bool:
         """Return True if a unit must be written: not if the shard carries the stamp of this txid.
@@ -103,7 +120,7 @@ class UnitStore(NodeStore):
                 msg = (
                     f"the checkpoint at {path} would move back from {was} (txid {old.txid}) to {becomes} "
                     f"(txid {new.txid}); nothing was written. This is a defect: report it with what it "
-                    f"and its neighbour under {self.layout.inflight} hold"
+                    f"and its neighbour under {self._layout.inflight} hold"
                 )
                 raise CheckpointMovedBackError(msg)
         return True
@@ -117,7 +134,7 @@ class UnitStore(NodeStore):
         def flush() -> None:
             nonlocal held
             if pack:
-                self._commit(pack, epoch)
+                self._nodes.commit(pack, epoch)
                 self._known.update(after)
                 moved.extend(shards)
             pack.clear()
@@ -132,7 +149,7 @@ class UnitStore(NodeStore):
                 known = self._known[path]
                 if not _changes(known.node if known else None, node):
                     continue
-                data = self._prepare(path, node, epoch, known.parts if known else ())
+                data = self._nodes.prepare(path, node, epoch, known.parts if known else ())
                 head = head_of(data)
                 parts = tuple(part_paths(path, head)) if head else ()
                 if known is None:

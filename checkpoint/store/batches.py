@@ -1,26 +1,22 @@
-"""The nodes of one batch: its plan, the pins of its turns, its outcome; and their removal."""
+"""The nodes of one batch: its plan, the pins of its turns, its outcome."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError, PlanConflictError
 from kinesis_trident.checkpoint.model.codec import encode
-from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, Pin, Plan
-from kinesis_trident.checkpoint.model.split_nodes import owner_of
+from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, Pin, Plan, SettledNode
+from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, txid_of
 from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
-from kinesis_trident.checkpoint.store.node_store import NodeStore, stray_below, txid_of
 from kinesis_trident.checkpoint.store.reports import no_batch
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
     MISSING,
-    NOT_EMPTY,
     OTHER_VERSION,
     PACK_SIZE,
-    REQUEST_LIMIT,
     Create,
-    Delete,
     Op,
     Refused,
     Write,
@@ -32,10 +28,15 @@ __all__ = ["BatchStore"]
 PinOrOutcome = TypeVar("PinOrOutcome", Pin, BatchOutcome)
 
 
-class BatchStore(NodeStore):
+class BatchStore:
     """Plans, pins and outcomes: each is made once, and adopted by later callers with the same plan."""
 
-    def put_batch(self, plan: Plan, epoch: int) -> Batch:
+    def __init__(self, nodes: FencedNodes) -> None:
+        self._nodes = nodes
+        self._session = nodes.session
+        self._layout = nodes.layout
+
+    def put(self, plan: Plan, epoch: int) -> Batch:
         """Store a plan once, or take it over from an older run.
 
         Returns:
@@ -45,17 +46,17 @@ class BatchStore(NodeStore):
             PlanConflictError: another plan is stored under this txid.
             FencedError: a newer run has taken over.
         """
-        path = self.layout.batch_of(plan.txid)
+        path = self._layout.batch_of(plan.txid)
         batch = Batch(epoch=epoch, plan=plan)
         for _ in range(RACES):
             try:
-                self._create(path, batch, epoch)
+                self._nodes.create(path, batch, epoch)
             except Refused as refused:
                 if refused.kind is not EXISTS:
                     raise
             else:
                 return batch
-            found = self._fetch(path, Batch)
+            found = self._nodes.fetch(path, Batch)
             if found is None:
                 continue
             stored = found.node
@@ -70,41 +71,46 @@ class BatchStore(NodeStore):
                 return stored
             adopted = Batch(epoch=epoch, plan=stored.plan)
             try:
-                self._replace(path, adopted, found, epoch)
+                self._nodes.replace(path, adopted, found, epoch)
             except Refused:
                 continue
             return adopted
         raise too_many_races(path)
 
-    def get_batch(self, txid: int) -> Batch | None:
+    def get(self, txid: int) -> Batch | None:
         """Return the plan of a batch; None if it was never stored or is purged."""
-        found = self._fetch(self.layout.batch_of(txid), Batch)
+        found = self._nodes.fetch(self._layout.batch_of(txid), Batch)
         return found.node if found else None
 
-    def newest_batch(self) -> Batch | None:
+    def newest(self) -> Batch | None:
         """Return the plan with the highest txid, of those stored before this call; None if there is none."""
         for txid in reversed(self._txids(fresh=True)):
-            batch = self.get_batch(txid)
+            batch = self.get(txid)
             if batch is not None:
                 return batch
         return None
 
-    def batches(self) -> list[int]:
+    def txids(self) -> list[int]:
         """Return the txids of all plans, ascending."""
         return self._txids(fresh=False)
 
     def _txids(self, *, fresh: bool) -> list[int]:
         found = []
-        for name, path in self._children(self.layout.batches, fresh=fresh).items():
+        for name, path in self._nodes.children(self._layout.batches, fresh=fresh).items():
             try:
                 found.append(txid_of(path, name))
             except CorruptNodeError as error:
-                self._corrupt(error)
+                self._nodes.report_corrupt(error)
         return sorted(found)
+
+    def settled(self) -> SettledNode | None:
+        """Return the newest batch that is settled in all its shards; None before the first."""
+        found = self._nodes.fetch(self._layout.settled, SettledNode)
+        return found.node if found else None
 
     def get_pin(self, txid: int, shard: str) -> Pin | None:
         """Return the pin of one shard's turn; None if there is none."""
-        found = self._fetch(self.layout.pin_of(txid, shard), Pin)
+        found = self._nodes.fetch(self._layout.pin_of(txid, shard), Pin)
         return found.node if found else None
 
     def get_pins(self, txid: int, shards: Sequence[str], *, fresh: bool = False) -> dict[str, Pin]:
@@ -112,7 +118,9 @@ class BatchStore(NodeStore):
 
         `fresh`: includes all pins that any process made before this call; otherwise one may still be missing.
         """
-        found = self._fetch_many([self.layout.pin_of(txid, shard) for shard in shards], Pin, fresh=fresh)
+        found = self._nodes.fetch_many(
+            [self._layout.pin_of(txid, shard) for shard in shards], Pin, fresh=fresh
+        )
         return {shard: stored.node for shard, stored in zip(shards, found, strict=True) if stored is not None}
 
     def create_pin(self, shard: str, pin: Pin, epoch: int) -> tuple[Pin, bool]:
@@ -129,7 +137,7 @@ class BatchStore(NodeStore):
             BatchMissingError: the batch was settled and purged, or never planned.
             PlanConflictError: this run has already pinned the turn under another plan.
         """
-        return self._once(self.layout.pin_of(pin.txid, shard), pin, Pin, epoch)
+        return self._once(self._layout.pin_of(pin.txid, shard), pin, Pin, epoch)
 
     def create_pins(self, pins: Mapping[str, Pin], epoch: int) -> dict[str, Pin]:
         """Pin the content of several turns in few requests; as `create_pin`.
@@ -140,13 +148,13 @@ class BatchStore(NodeStore):
         Raises:
             FencedError, BatchMissingError, PlanConflictError: as `create_pin`.
         """
-        layout = self.layout
+        layout = self._layout
         held = dict(pins)
         for pack in packed(
             ([Create(layout.pin_of(pin.txid, shard), encode(pin))] for shard, pin in pins.items()), PACK_SIZE
         ):
             try:
-                self._commit(pack, epoch)
+                self._nodes.commit(pack, epoch)
             except Refused as refused:
                 if refused.kind is MISSING:
                     raise no_batch(refused.op.path.rpartition("/")[0]) from None
@@ -163,18 +171,18 @@ class BatchStore(NodeStore):
         Raises:
             FencedError, BatchMissingError: as `create_pin`.
         """
-        path = self.layout.pin_of(pin.txid, shard)
+        path = self._layout.pin_of(pin.txid, shard)
         for _ in range(RACES):
-            data = self._prepare(path, pin, epoch)
+            data = self._nodes.prepare(path, pin, epoch)
             op: Op
             for op in (Write(path, data), Create(path, data)):
                 try:
-                    self._commit([op], epoch)
+                    self._nodes.commit([op], epoch)
                 except Refused as refused:
                     if refused.kind not in (MISSING, EXISTS):
                         raise
                     if isinstance(op, Create) and refused.kind is MISSING:
-                        raise no_batch(self.layout.batch_of(pin.txid)) from None
+                        raise no_batch(self._layout.batch_of(pin.txid)) from None
                 else:
                     return
         raise too_many_races(path)
@@ -188,12 +196,12 @@ class BatchStore(NodeStore):
         Raises:
             FencedError, BatchMissingError, PlanConflictError: as `create_pin`.
         """
-        where = self.layout.batch_of(acks.txid)
-        return self._once(self.layout.acks_of(acks.txid), acks, BatchOutcome, epoch, where=where)
+        where = self._layout.batch_of(acks.txid)
+        return self._once(self._layout.acks_of(acks.txid), acks, BatchOutcome, epoch, where=where)
 
     def get_outcome(self, txid: int, *, fresh: bool = False) -> BatchOutcome | None:
         """Return the outcome of a batch; None if none was published. `fresh`: as in `get_pins`."""
-        found = self._fetch(self.layout.acks_of(txid), BatchOutcome, fresh=fresh)
+        found = self._nodes.fetch(self._layout.acks_of(txid), BatchOutcome, fresh=fresh)
         return found.node if found else None
 
     def finished(self, txid: int, shards: Sequence[str]) -> tuple[dict[str, Pin], BatchOutcome | None]:
@@ -201,90 +209,39 @@ class BatchStore(NodeStore):
 
         It includes all nodes made before this call: Spark has committed the batch, so its outcome was published.
         """
-        pins = {shard: self.layout.pin_of(txid, shard) for shard in shards}
-        acks = self.layout.acks_of(txid)
-        found = self._fetch_each({**dict.fromkeys(pins.values(), Pin), acks: BatchOutcome}, fresh=True)
+        pins = {shard: self._layout.pin_of(txid, shard) for shard in shards}
+        acks = self._layout.acks_of(txid)
+        found = self._nodes.fetch_each({**dict.fromkeys(pins.values(), Pin), acks: BatchOutcome}, fresh=True)
         held = {shard: stored.node for shard, path in pins.items() if (stored := found[path]) is not None}
         outcome = found[acks]
         return held, outcome.node if outcome is not None else None
 
     def nodes_of(self, txid: int, pinned: Sequence[str], *, outcome: bool) -> tuple[str, ...]:
         """Return the nodes of a batch in the order of their removal: the pins, the outcome, the plan."""
-        layout = self.layout
+        layout = self._layout
         published = (layout.acks_of(txid),) if outcome else ()
         return (*(layout.pin_of(txid, shard) for shard in pinned), *published, layout.batch_of(txid))
-
-    def purge(self, txid_upto: int, epoch: int, keep: Collection[int] = ()) -> int:
-        """Remove plans, pins and outcomes up to and including a txid, but for those of `keep`, with all their parts.
-
-        Returns:
-            The number of removed nodes.
-
-        Raises:
-            FencedError: a newer run has taken over.
-        """
-        removed = 0
-        for _ in range(RACES):
-            ops = self._leftovers(txid_upto, frozenset(keep))
-            try:
-                for pack in packed(ops, PACK_SIZE):
-                    self._commit(pack, epoch)
-                    removed += len(pack)
-            except Refused as refused:
-                folder = refused.op.path.rpartition("/")[0]
-                if refused.kind is NOT_EMPTY and folder not in (self.layout.batches, self.layout.reports):
-                    raise stray_below(refused.op.path) from None
-                # A late task has made a pin between the listing and the removal.
-                continue
-            return removed
-        raise too_many_races(self.layout.batches)
-
-    def _leftovers(self, txid_upto: int, keep: frozenset[int]) -> list[list[Op]]:
-        """Return the removals in groups that go together: the pins of a batch with its plan.
-
-        Otherwise a late task could pin its turn again while a pin is gone and the plan is not.
-        """
-        layout = self.layout
-        folders = (layout.batches, layout.acks, layout.reports)
-        listed = self._session.children(folders)
-        old = {
-            folder: [
-                name
-                for name in names or []
-                if (txid := txid_of(f"{folder}/{name}", owner_of(name))) <= txid_upto and txid not in keep
-            ]
-            for folder, names in zip(folders, listed, strict=True)
-        }
-        parents = [f"{folder}/{name}" for folder in (layout.batches, layout.reports) for name in old[folder]]
-        below = self._session.children(parents)
-        groups: list[list[Op]] = []
-        for parent, names in zip(parents, below, strict=True):
-            # Children first: ZooKeeper does not remove a node with children.
-            removed: list[Op] = [*(Delete(f"{parent}/{name}") for name in names or []), Delete(parent)]
-            groups += packed([[op] for op in removed], REQUEST_LIMIT - PACK_SIZE)
-        groups += ([Delete(f"{layout.acks}/{name}")] for name in old[layout.acks])
-        return groups
 
     def _once(
         self, path: str, node: PinOrOutcome, kind: type[PinOrOutcome], epoch: int, where: str | None = None
     ) -> tuple[PinOrOutcome, bool]:
         for _ in range(RACES):
             try:
-                self._create(path, node, epoch, where=where)
+                self._nodes.create(path, node, epoch, where=where)
             except Refused as refused:
                 if refused.kind is MISSING:
-                    raise no_batch(self.layout.batch_of(node.txid)) from None
+                    raise no_batch(self._layout.batch_of(node.txid)) from None
                 if refused.kind is not EXISTS:
                     raise
             else:
                 return node, True
-            found = self._fetch(path, kind)
+            found = self._nodes.fetch(path, kind)
             if found is None:
                 continue
             if found.node.plan == node.plan:
                 return found.node, False
             if found.node.epoch >= epoch:
-                self.check_epoch(epoch)
+                self._nodes.commit((), epoch)
                 msg = (
                     f"{path} belongs to plan {found.node.plan}, epoch {found.node.epoch}, and cannot be made for "
                     f"plan {node.plan}, epoch {epoch}: one run has planned txid {node.txid} twice. This is a "
@@ -292,7 +249,7 @@ class BatchStore(NodeStore):
                 )
                 raise PlanConflictError(msg)
             try:
-                self._replace(path, node, found, epoch)
+                self._nodes.replace(path, node, found, epoch)
             except Refused as refused:
                 if refused.kind not in (OTHER_VERSION, MISSING):
                     raise

@@ -10,19 +10,23 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kinesis_trident.checkpoint.model.nodes import Batch, JudgingNode
+from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
 from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
-from kinesis_trident.checkpoint.store.node_store import NodeStore
 from kinesis_trident.checkpoint.zookeeper.operations import EXISTS, Refused
 
-__all__ = ["Judging"]
+__all__ = ["JudgingNote"]
 
 
-class Judging(NodeStore):
+class JudgingNote:
     """The node `judging`: the newest run whose driver judges."""
 
     _said = 0
 
-    def say_judging(self, epoch: int) -> None:
+    def __init__(self, nodes: FencedNodes) -> None:
+        self._nodes = nodes
+        self._layout = nodes.layout
+
+    def say(self, epoch: int) -> None:
         """Note that the driver of the run of `epoch` judges its records; sends no request once it is noted.
 
         Raises:
@@ -30,16 +34,16 @@ class Judging(NodeStore):
         """
         if self._said == epoch:
             return
-        path, node = self.layout.judging, JudgingNode(epoch=epoch)
+        path, node = self._layout.judging, JudgingNode(epoch=epoch)
         for _ in range(RACES):
-            found = self._fetch(path, JudgingNode)
+            found = self._nodes.fetch(path, JudgingNode)
             try:
                 if found is None:
-                    self._create(path, node, epoch)
+                    self._nodes.create(path, node, epoch)
                 elif found.node.epoch < epoch:
-                    self._replace(path, node, found, epoch)
+                    self._nodes.replace(path, node, found, epoch)
                 else:
-                    self.check_epoch(epoch)
+                    self._nodes.commit((), epoch)
             except Refused as refused:
                 if found is None and refused.kind is not EXISTS:
                     raise
@@ -55,8 +59,8 @@ class Judging(NodeStore):
         Call it after `finished`, in the same session: it then sees what a driver noted before the batch was
         finished. A batch that is not stored was never run.
         """
-        judging = self._fetch(self.layout.judging, JudgingNode)
+        judging = self._nodes.fetch(self._layout.judging, JudgingNode)
         if judging is None:
             return False
-        batch = self._fetch(self.layout.batch_of(txid), Batch)
+        batch = self._nodes.fetch(self._layout.batch_of(txid), Batch)
         return batch is not None and judging.node.epoch in (batch.node.epoch, *pinned_by)

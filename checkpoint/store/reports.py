@@ -9,17 +9,22 @@ import xxhash
 from kinesis_trident.checkpoint.errors import BatchMissingError
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.nodes import ReportNode
+from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, txid_of
 from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
-from kinesis_trident.checkpoint.store.node_store import NodeStore, txid_of
 from kinesis_trident.checkpoint.zookeeper.operations import EXISTS, Check, Create, Refused
 
 __all__ = ["ReportStore", "no_batch"]
 
 
-class ReportStore(NodeStore):
+class ReportStore:
     """Reports, keyed by the attempt at a batch."""
 
-    def add_report(self, txid: int, attempt: str, node: ReportNode) -> None:
+    def __init__(self, nodes: FencedNodes) -> None:
+        self._nodes = nodes
+        self._session = nodes.session
+        self._layout = nodes.layout
+
+    def add(self, txid: int, attempt: str, node: ReportNode) -> None:
         """Leave a task's report for the driver's `attempt` at a batch; the same report again is the same node.
 
         Not fenced: a report names its run and plan, and the driver ignores those of others.
@@ -27,9 +32,9 @@ class ReportStore(NodeStore):
         Raises:
             BatchMissingError: the batch is settled, or was never planned.
         """
-        folder, data = self.layout.reports_of(txid), encode(node)
+        folder, data = self._layout.reports_of(txid), encode(node)
         path = f"{folder}/{attempt}-{xxhash.xxh3_128_hexdigest(data)}"
-        guard = Check(self.layout.batch_of(txid))
+        guard = Check(self._layout.batch_of(txid))
         for _ in range(RACES):
             try:
                 self._session.commit([guard, Create(path, data)])
@@ -37,17 +42,17 @@ class ReportStore(NodeStore):
                 if refused.kind is EXISTS:
                     return
                 if refused.op is guard:
-                    raise no_batch(self.layout.batch_of(txid)) from None
+                    raise no_batch(self._layout.batch_of(txid)) from None
             else:
                 return
             with suppress(Refused):
                 self._session.commit([guard, Create(folder)])
         raise too_many_races(folder)
 
-    def reports(self, attempt: str) -> list[tuple[int, ReportNode]]:
+    def of_attempt(self, attempt: str) -> list[tuple[int, ReportNode]]:
         """Return the reports for one attempt at a batch: txid and node."""
         # Tasks wrote them, each in its own session: the records of a missing report would count as not judged.
-        folders = self._children(self.layout.reports, fresh=True)
+        folders = self._nodes.children(self._layout.reports, fresh=True)
         listed = self._session.children(list(folders.values()))
         paths = {
             f"{folder}/{name}": txid_of(folder, txid)
@@ -55,7 +60,7 @@ class ReportStore(NodeStore):
             for name in names or []
             if name.startswith(f"{attempt}-")
         }
-        found = self._fetch_many(list(paths), ReportNode)
+        found = self._nodes.fetch_many(list(paths), ReportNode)
         return [
             (txid, stored.node)
             for txid, stored in zip(paths.values(), found, strict=True)

@@ -19,17 +19,15 @@ from kinesis_trident.checkpoint.model.nodes import (
     SettledNode,
     ShardsNode,
 )
-from kinesis_trident.checkpoint.model.split_nodes import is_part, owner_of
-from kinesis_trident.checkpoint.store.atomic_writes import Unit, UnitStore
+from kinesis_trident.checkpoint.store.atomic_writes import Unit, UnitWriter
+from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
 from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
 from kinesis_trident.checkpoint.zookeeper.operations import (
-    PACK_SIZE,
     Create,
     Delete,
     Op,
     Refused,
     Write,
-    packed,
 )
 
 __all__ = ["ShardStore"]
@@ -38,29 +36,30 @@ NodeT = TypeVar("NodeT", bound=Node)
 Updates = Mapping[str, tuple[CheckpointNode, InflightNode | None]]
 
 
-class ShardStore(UnitStore):
+class ShardStore:
     """Checkpoints, in-flight records and dead letter counts, moved on by settling batches."""
+
+    def __init__(self, nodes: FencedNodes, writer: UnitWriter) -> None:
+        self._nodes = nodes
+        self._session = nodes.session
+        self._layout = nodes.layout
+        self._writer = writer
 
     def checkpoints(self) -> dict[str, CheckpointNode]:
         """Return all safe checkpoints by shard."""
-        return self._nodes(self.layout.checkpoints, CheckpointNode)
+        return self._all_below(self._layout.checkpoints, CheckpointNode)
 
     def inflight(self) -> dict[str, InflightNode]:
         """Return the unfinished records by shard; a shard that never had any is absent."""
-        return self._nodes(self.layout.inflight, InflightNode)
+        return self._all_below(self._layout.inflight, InflightNode)
 
     def dead_letters(self) -> dict[str, DeadLettersNode]:
         """Return the number of dead letters and the last few, by shard."""
-        return self._nodes(self.layout.deadletters, DeadLettersNode)
-
-    def settled(self) -> SettledNode | None:
-        """Return the newest batch that is settled in all its shards; None before the first."""
-        found = self._fetch(self.layout.settled, SettledNode)
-        return found.node if found else None
+        return self._all_below(self._layout.deadletters, DeadLettersNode)
 
     def lineage(self) -> ShardsNode | None:
         """Return the lineage of the stream's shards; None before the first listing."""
-        found = self._fetch(self.layout.shards, ShardsNode)
+        found = self._nodes.fetch(self._layout.shards, ShardsNode)
         return found.node if found else None
 
     def put_lineage(self, node: ShardsNode, epoch: int) -> None:
@@ -69,7 +68,7 @@ class ShardStore(UnitStore):
         Raises:
             FencedError: a newer run has taken over.
         """
-        self._move([Unit({self.layout.shards: node})], epoch)
+        self._writer.move([Unit({self._layout.shards: node})], epoch)
 
     def settle(
         self,
@@ -113,10 +112,10 @@ class ShardStore(UnitStore):
             self._unit(shard, checkpoint, inflight, dead_letters.get(shard), (consumed or {}).get(shard, ()))
             for shard, (checkpoint, inflight) in updates.items()
         ]
-        last: dict[str, Node] = {self.layout.settled: settled}
+        last: dict[str, Node] = {self._layout.settled: settled}
         if shards_node is not None:
-            last[self.layout.shards] = shards_node
-        return self._move([*units, Unit(last, tuple(leftover), may_leave=True)], epoch)
+            last[self._layout.shards] = shards_node
+        return self._writer.move([*units, Unit(last, tuple(leftover), may_leave=True)], epoch)
 
     def amend(
         self,
@@ -136,11 +135,11 @@ class ShardStore(UnitStore):
         """
         nodes: dict[str, Node] = {}
         if checkpoint is not None:
-            nodes[self.layout.checkpoint_of(shard)] = checkpoint
+            nodes[self._layout.checkpoint_of(shard)] = checkpoint
         if inflight is not None:
-            nodes[self.layout.inflight_of(shard)] = inflight
-        folder = self.layout.external_of(shard)
-        self._move([Unit(nodes, tuple(f"{folder}/{name}" for name in consumed))], epoch)
+            nodes[self._layout.inflight_of(shard)] = inflight
+        folder = self._layout.external_of(shard)
+        self._writer.move([Unit(nodes, tuple(f"{folder}/{name}" for name in consumed))], epoch)
 
     def forget(self, shards: Sequence[str], dead_letters: Mapping[str, DeadLettersNode], epoch: int) -> None:
         """Remove the nodes of shards in one multi; keep their `dead_letters`, by their new name.
@@ -150,67 +149,43 @@ class ShardStore(UnitStore):
         Raises:
             FencedError: a newer run has taken over.
         """
-        with self._moving:
+        with self._writer.lock:
             for _ in range(RACES):
                 ops = [*self._written(dead_letters), *self._removed(shards)]
                 try:
-                    self._commit(ops, epoch)
+                    self._nodes.commit(ops, epoch)
                 except Refused:
                     # Meanwhile another process has made a request for such a shard.
                     continue
-                for op in ops:
-                    self._known.pop(op.path, None)
+                self._writer.forget(op.path for op in ops)
                 return
-            raise too_many_races(self.layout.checkpoints)
+            raise too_many_races(self._layout.checkpoints)
 
     def _written(self, dead_letters: Mapping[str, DeadLettersNode]) -> list[Op]:
-        paths = [self.layout.deadletters_of(name) for name in dead_letters]
-        found = self._fetch_many(paths, DeadLettersNode)
+        paths = [self._layout.deadletters_of(name) for name in dead_letters]
+        found = self._nodes.fetch_many(paths, DeadLettersNode)
         return [
             Create(path, encode(node)) if stored is None else Write(path, encode(node), stored.version)
             for path, node, stored in zip(paths, dead_letters.values(), found, strict=True)
         ]
 
     def _removed(self, shards: Sequence[str]) -> list[Op]:
-        layout = self.layout
+        layout = self._layout
         kinds: dict[str, type[Node]] = {}
         for shard in shards:
             kinds[layout.checkpoint_of(shard)] = CheckpointNode
             kinds[layout.inflight_of(shard)] = InflightNode
             kinds[layout.deadletters_of(shard)] = DeadLettersNode
         ops: list[Op] = []
-        for path, stored in self._fetch_each(kinds).items():
+        for path, stored in self._nodes.fetch_each(kinds).items():
             if stored is not None:
                 ops += map(Delete, (path, *stored.parts))
         folders = [layout.external_of(shard) for shard in shards]
         asked = self._session.children(folders)
         return [*ops, *(Delete(folder) for folder, names in zip(folders, asked, strict=True) if names == [])]
 
-    def sweep_parts(self, epoch: int) -> int:
-        """Remove parts of in-flight nodes and lineages that a crash has left without a head; return their number."""
-        with self._moving:
-            return self._sweep(epoch)
-
-    def _sweep(self, epoch: int) -> int:
-        layout = self.layout
-        removed: list[Op] = []
-        folders: tuple[tuple[str, type[Node]], ...] = (
-            (layout.inflight, InflightNode),
-            (layout.deadletters, DeadLettersNode),
-            (layout.base, ShardsNode),
-        )
-        for folder, kind in folders:
-            names = [name for name in self._session.children([folder])[0] or [] if is_part(name)]
-            heads = sorted({f"{folder}/{owner_of(name)}" for name in names})
-            found = self._fetch_many(heads, kind)
-            named = {part for stored in found if stored is not None for part in stored.parts}
-            removed += [Delete(f"{folder}/{name}") for name in names if f"{folder}/{name}" not in named]
-        for pack in packed([[op] for op in removed], PACK_SIZE):
-            self._commit(pack, epoch)
-        return len(removed)
-
-    def _nodes(self, folder: str, kind: type[NodeT]) -> dict[str, NodeT]:
-        return {name: stored.node for name, stored in self._fetch_folder(folder, kind).items()}
+    def _all_below(self, folder: str, kind: type[NodeT]) -> dict[str, NodeT]:
+        return {name: stored.node for name, stored in self._nodes.fetch_folder(folder, kind).items()}
 
     def _unit(
         self,
@@ -220,10 +195,10 @@ class ShardStore(UnitStore):
         dead_letters: DeadLettersNode | None,
         consumed: Sequence[str],
     ) -> Unit:
-        nodes: dict[str, Node] = {self.layout.checkpoint_of(shard): checkpoint}
+        nodes: dict[str, Node] = {self._layout.checkpoint_of(shard): checkpoint}
         if inflight is not None:
-            nodes[self.layout.inflight_of(shard)] = inflight
+            nodes[self._layout.inflight_of(shard)] = inflight
         if dead_letters is not None:
-            nodes[self.layout.deadletters_of(shard)] = dead_letters
-        folder = self.layout.external_of(shard)
+            nodes[self._layout.deadletters_of(shard)] = dead_letters
+        folder = self._layout.external_of(shard)
         return Unit(nodes, tuple(f"{folder}/{name}" for name in consumed), shard)

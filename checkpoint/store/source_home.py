@@ -33,7 +33,7 @@ def find_home(client: KazooClient, root: str, application: str, streams: Mapping
     if len(streams) > 1:
         return several
     ((stream, created),) = streams.items()
-    known = SourceStore(client, several).streams()
+    known = SourceStore(client, several).streams.get()
     return (
         several
         if known is not None and stream in known.streams
@@ -55,7 +55,7 @@ def merge_into_shared_home(
     Raises:
         HomeError, FencedError: as in `adopt_stream_state`.
     """
-    node = home.streams()
+    node = home.streams.get()
     known = dict(node.streams) if node else {}
     layout = home.layout
     for stream, created in streams.items():
@@ -63,7 +63,7 @@ def merge_into_shared_home(
             alone = SourceStore(client, Layout(layout.root, layout.application, stream, created))
             adopt_stream_state(home, epoch, alone, host, pid, now)
     known |= streams
-    home.put_streams(StreamsNode(streams=known, active=tuple(sorted(streams))), epoch)
+    home.streams.put(StreamsNode(streams=known, active=tuple(sorted(streams))), epoch)
     return known
 
 
@@ -80,13 +80,13 @@ def adopt_stream_state(
         HomeError: a batch of the stream is not settled, or records of it are not acked (`ackMode=explicit`).
         FencedError: a newer run has taken over.
     """
-    theirs = alone.settled()
-    lineage = alone.lineage()
+    theirs = alone.batches.settled()
+    lineage = alone.shards.lineage()
     if lineage is None:
         return False
-    alone.raise_epoch(host, pid, now)
+    alone.epochs.raise_epoch(host, pid, now)
     txid = theirs.txid if theirs else 0
-    batch = alone.newest_batch()
+    batch = alone.batches.newest()
     if batch is not None and batch.plan.txid > txid:
         msg = (
             f"stream {alone.layout.stream!r} was read alone until now, and its txid {batch.plan.txid} is not "
@@ -94,7 +94,7 @@ def adopt_stream_state(
             "kinesis_trident.stop(query), which settles its last batch; then read it together with others"
         )
         raise HomeError(msg)
-    inflight = alone.inflight()
+    inflight = alone.shards.inflight()
     unacked = sum(run.count for node in inflight.values() for run in node.pending)
     if unacked:
         msg = (
@@ -103,28 +103,28 @@ def adopt_stream_state(
             "end it with kinesis_trident.stop(query); then read it together with others"
         )
         raise HomeError(msg)
-    ours = home.settled()
+    ours = home.batches.settled()
     settled = ours or theirs or SettledNode(txid=0, plan="")
     names = {
         shard: home.layout.name_of(ShardKey(alone.layout.stream, alone.layout.created, shard))
-        for shard in {*lineage.shards, *alone.checkpoints(), *inflight}
+        for shard in {*lineage.shards, *alone.shards.checkpoints(), *inflight}
     }
     updates: dict[str, tuple[CheckpointNode, InflightNode | None]] = {}
-    for shard, node in alone.checkpoints().items():
+    for shard, node in alone.shards.checkpoints().items():
         held = inflight.get(shard)
         updates[names[shard]] = (
             replace(node, txid=settled.txid),
             replace(held, txid=settled.txid) if held else None,
         )
-    known = home.lineage()
+    known = home.shards.lineage()
     merged = dict(known.shards) if known else {}
     for shard, place in lineage.shards.items():
         parents = tuple(names.get(parent, parent) for parent in place.parents)
         merged[names[shard]] = replace(place, parents=parents)
-    dead = alone.dead_letters()
+    dead = alone.shards.dead_letters()
     letters = {names[shard]: node for shard, node in dead.items() if names.get(shard) in updates}
-    home.settle(updates, letters, ShardsNode(shards=merged), settled, epoch)
+    home.shards.settle(updates, letters, ShardsNode(shards=merged), settled, epoch)
     if PAST_RETENTION in dead:
         forgotten = home.layout.name_of(ShardKey(alone.layout.stream, alone.layout.created, PAST_RETENTION))
-        home.forget((), {forgotten: dead[PAST_RETENTION]}, epoch)
+        home.shards.forget((), {forgotten: dead[PAST_RETENTION]}, epoch)
     return True

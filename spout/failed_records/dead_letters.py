@@ -48,7 +48,7 @@ _SUFFIX = ".jsonl"
 
 
 class DeadLetterOptions(Protocol):
-    """The part of `spout.options.source.Options` that the writer uses."""
+    """The part of `spout.options.source.SourceOptions` that the writer uses."""
 
     @property
     def dead_letter(self) -> str | None:

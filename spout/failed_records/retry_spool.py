@@ -31,7 +31,7 @@ from kinesis_trident.spout.failed_records.folders import filesystem, replace
 from kinesis_trident.spout.failed_records.retry_ranges import Picker
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, position_at, with_own_keys
 from kinesis_trident.spout.options.redaction import shown
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 __all__ = ["RetrySpool", "spool_of"]
@@ -179,7 +179,9 @@ class RetrySpool:
         return batches
 
 
-def spool_of(options: Options, layout: Layout, created: Mapping[str, int] | None = None) -> RetrySpool | None:
+def spool_of(
+    options: SourceOptions, layout: Layout, created: Mapping[str, int] | None = None
+) -> RetrySpool | None:
     """Return the spool of the options; None if they have none."""
     return None if options.retry_spool is None else RetrySpool(options.retry_spool, layout, created)
 

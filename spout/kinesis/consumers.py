@@ -16,7 +16,7 @@ from kinesis_trident.spout.kinesis import (
     StreamInfo,
     ThrottledError,
 )
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 
 __all__ = ["Consumer", "ConsumerCalls", "ready_consumers"]
 
@@ -55,7 +55,7 @@ class ConsumerCalls(Protocol):
 
 def ready_consumers(
     calls: ConsumerCalls,
-    options: Options,
+    options: SourceOptions,
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,

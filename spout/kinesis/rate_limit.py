@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 
 __all__ = ["ShardBudget", "ShardLimiter", "full_jitter", "shard_limiter"]
 
@@ -116,7 +116,7 @@ class ShardLimiter:
 _limiters: dict[tuple[object, ...], ShardLimiter] = {}
 
 
-def shard_limiter(options: Options, stream: str, shard: str) -> ShardLimiter:
+def shard_limiter(options: SourceOptions, stream: str, shard: str) -> ShardLimiter:
     """Return this process's limiter for a shard; all turns share it."""
     # The process is part of the key because a lock inherited over a fork may never be released.
     key = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
+from typing import get_args
 
 from kinesis_trident.spout.options.redaction import has_credentials
 from kinesis_trident.tracker.errors import BackoffError
@@ -23,8 +24,6 @@ __all__ = [
     "backoff",
     "boolean",
     "choice",
-    "consumer_lifecycle",
-    "consumer_mode",
     "consumer_name",
     "count",
     "duration",
@@ -34,7 +33,6 @@ __all__ = [
     "single_name",
     "size",
     "stream_names",
-    "synonyms",
     "text",
     "timeout",
 ]
@@ -85,38 +83,22 @@ def always_true(given: str) -> bool:
     return True
 
 
-def choice(*choices: str) -> Parser:
-    """Return a parser of one of `choices`, in any case; the value is spelled as in `choices`."""
+def choice(kind: object, **synonyms: str) -> Parser:
+    """Return a parser of one of the values of a `Literal`, in any case.
 
-    def parse(given: str) -> str:
-        for known in choices:
-            if known.lower() == given.strip().lower():
-                return known
-        msg = " or ".join(choices)
-        raise ValueError(msg)
-
-    return parse
-
-
-def synonyms(**meant: str) -> Parser:
-    """Return a parser of a key or a value of `meant`, in any case; a key stands for its value."""
-    known = {word.lower(): value for key, value in meant.items() for word in (key, value)}
+    `synonyms`: other connectors' names for some of the values.
+    """
+    choices: tuple[str, ...] = get_args(kind)
+    known = {name.lower(): value for name, value in [*zip(choices, choices, strict=True), *synonyms.items()]}
 
     def parse(given: str) -> str:
         found = known.get(given.strip().lower())
         if found is None:
-            msg = " or ".join(dict.fromkeys(meant.values()))
+            msg = " or ".join(choices)
             raise ValueError(msg)
         return found
 
     return parse
-
-
-consumer_mode = synonyms(GetRecords="polling", SubscribeToShard="efo")
-"""`polling` or `efo`; the names in awslabs' connector are accepted too."""
-
-consumer_lifecycle = synonyms(job_managed="managed", self_managed="external")
-"""`managed` or `external`; the names in Flink's source are accepted too."""
 
 
 def consumer_name(given: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers
-from kinesis_trident.spout.options.starting_position import LATEST, Places
+from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec
 from kinesis_trident.spout.options.table import Option
 from kinesis_trident.spout.options.times import timestamp
 from kinesis_trident.spout.positions import TRIM_HORIZON
@@ -37,7 +37,7 @@ OTHER_WAYS = (
         part_of="maxBytesPerTrigger",
     ),
 )
-"""Options that are not fields of `Options`: an alternative to one, or a fixed value."""
+"""Options that are not fields of `SourceOptions`: an alternative to one, or a fixed value."""
 
 
 def fold_stream(found: dict[str, Any]) -> None:
@@ -122,7 +122,7 @@ def check(found: Mapping[str, Any], *, batch: bool = False) -> None:
     check_connection(found, *(() if batch else ("applicationName", "zookeeper.hosts")))
     for key in ("startingPosition", "endingPosition"):
         if key in found:
-            Places.parse(found[key]).check_streams(key, found["streamName"].split(","))
+            PositionSpec.parse(found[key]).check_streams(key, found["streamName"].split(","))
     if not batch and "endingPosition" in found:
         msg = "option endingPosition is for a batch (spark.read) only: a stream has no end. See Trigger.AvailableNow"
         raise OptionsError(msg)
@@ -160,7 +160,9 @@ def _check_batch(found: Mapping[str, Any]) -> None:
         msg = "option endingPosition is TRIM_HORIZON, but nothing is before the oldest record. Give a later position"
         raise OptionsError(msg)
     if "endingPosition" in found:
-        first, last = (Places.parse(found.get(key, LATEST)) for key in ("startingPosition", "endingPosition"))
+        first, last = (
+            PositionSpec.parse(found.get(key, LATEST)) for key in ("startingPosition", "endingPosition")
+        )
         if what := last.before(first):
             msg = f"option endingPosition is before startingPosition, so there is nothing to read ({what})"
             raise OptionsError(msg)

@@ -1,6 +1,6 @@
 """The options of the source, in one table: key, parser, default, sentence and aliases.
 
-The table is the fields of `Options` themselves; `docs/options.md` is rendered from it.
+The table is the fields of `SourceOptions` themselves; `docs/options.md` is rendered from it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,17 @@ from dataclasses import dataclass
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers
 from kinesis_trident.spout.options.connection import ConnectionOptions
+from kinesis_trident.spout.options.modes import (
+    AckMode,
+    ConsumerLifecycle,
+    ConsumerMode,
+    OnCheckpointMismatch,
+    OnExhausted,
+    ShardOrdering,
+    SpoutMode,
+)
 from kinesis_trident.spout.options.rules import OTHER_WAYS, check, fold, warn_of_unused
-from kinesis_trident.spout.options.starting_position import places_text
+from kinesis_trident.spout.options.starting_position import position_spec
 from kinesis_trident.spout.options.table import (
     Option,
     by_field,
@@ -25,14 +34,14 @@ from kinesis_trident.spout.options.table import (
 from kinesis_trident.spout.options.zookeeper import ZooKeeperOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON
 
-__all__ = ["TABLE", "Option", "Options", "options_markdown"]
+__all__ = ["TABLE", "Option", "SourceOptions", "options_markdown"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Options(ZooKeeperOptions, ConnectionOptions):
+class SourceOptions(ZooKeeperOptions, ConnectionOptions):
     """The options of a query. Times are in seconds, sizes in bytes; picklable and hashable.
 
-    `spout.options.starting_position.Places` parses `starting_position` and `ending_position`. In a batch,
+    `spout.options.starting_position.PositionSpec` parses `starting_position` and `ending_position`. In a batch,
     `application_name` and `zookeeper_hosts` are None.
     """
 
@@ -51,7 +60,7 @@ class Options(ZooKeeperOptions, ConnectionOptions):
     )
     starting_position: str = option(
         "startingPosition",
-        places_text,
+        position_spec,
         "LATEST",
         "Where a new application starts: LATEST, TRIM_HORIZON, EARLIEST, `AT_TIMESTAMP <ISO 8601 or epoch>`, or JSON "
         "by stream and shard (docs/positions.md). The default of a batch (`spark.read`) is TRIM_HORIZON.",
@@ -59,21 +68,21 @@ class Options(ZooKeeperOptions, ConnectionOptions):
     )
     ending_position: str | None = option(
         "endingPosition",
-        places_text,
+        position_spec,
         None,
         "For a batch (`spark.read`) only: where it ends (exclusive), in the forms of `startingPosition`. The default "
         "is LATEST: all records that had arrived when the batch was loaded.",
     )
-    spout: str = option(
+    spout: SpoutMode = option(
         "spout",
-        parsers.choice("opaque", "transactional", "nontransactional"),
+        parsers.choice(SpoutMode),
         "opaque",
         "`transactional` replays a batch identically or stops, `opaque` continues with the records that are left, "
         "`nontransactional` delivers at least once.",
     )
-    ack_mode: str = option(
+    ack_mode: AckMode = option(
         "ackMode",
-        parsers.choice("batch", "explicit"),
+        parsers.choice(AckMode),
         "batch",
         "When a record is done: with its `batch`, or `explicit`: when any process acks it by `Acks` (docs/acks.md).",
     )
@@ -103,9 +112,9 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         "1s..60s x2",
         "The delay before a retry, exponential with full jitter: `<first>..<longest> x<factor>`.",
     )
-    on_exhausted: str = option(
+    on_exhausted: OnExhausted = option(
         "onExhausted",
-        parsers.choice("deadLetter", "skip", "fail"),
+        parsers.choice(OnExhausted),
         "fail",
         "What happens after the last retry: `deadLetter`, `skip`, or `fail` the query. "
         "The default is `deadLetter` if the option `deadLetter` is set.",
@@ -236,9 +245,10 @@ class Options(ZooKeeperOptions, ConnectionOptions):
     max_partitions: int | None = option(
         "maxPartitions", parsers.count(1), None, "The maximum of Spark tasks in a batch."
     )
-    consumer_mode: str = option(
+    consumer_mode: ConsumerMode = option(
         "consumerMode",
-        parsers.consumer_mode,
+        # The names in awslabs' connector.
+        parsers.choice(ConsumerMode, GetRecords="polling", SubscribeToShard="efo"),
         "polling",
         "`polling` (GetRecords), or `efo`: enhanced fan-out (SubscribeToShard) with a dedicated 2 MB/s per shard "
         "(docs/fan-out.md).",
@@ -251,9 +261,10 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         None,
         "With `efo`: the consumer's name; by default the application's.",
     )
-    consumer_lifecycle: str = option(
+    consumer_lifecycle: ConsumerLifecycle = option(
         "consumerLifecycle",
-        parsers.consumer_lifecycle,
+        # The names in Flink's source.
+        parsers.choice(ConsumerLifecycle, job_managed="managed", self_managed="external"),
         "managed",
         "With `efo`: `managed` registers a missing consumer, `external` requires an existing one. Neither "
         "deregisters it.",
@@ -267,9 +278,9 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         "shardFetchInterval",
         "client.describeShardInterval",
     )
-    shard_ordering: str = option(
+    shard_ordering: ShardOrdering = option(
         "shardOrdering",
-        parsers.choice("parentFirst", "none"),
+        parsers.choice(ShardOrdering),
         "parentFirst",
         "`parentFirst` reads a shard after its parents; `none` reads all shards at once.",
     )
@@ -279,15 +290,15 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         "true",
         "Stops the query when unread records are lost; `false` continues and logs the loss (docs/guarantees.md).",
     )
-    on_checkpoint_mismatch: str = option(
+    on_checkpoint_mismatch: OnCheckpointMismatch = option(
         "onCheckpointMismatch",
-        parsers.choice("stop", "continue"),
+        parsers.choice(OnCheckpointMismatch),
         "stop",
         "What happens when Spark's checkpoint and ZooKeeper disagree.",
     )
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Options:
+    def parse(cls, given: Mapping[str, str]) -> SourceOptions:
         """Parse a user's options; keys in any case, with or without the prefix `kinesis.`, or under an alias.
 
         Options that have no effect with the others are logged, once per process.
@@ -299,18 +310,18 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         return cls._read(given, warn=True)
 
     @classmethod
-    def parse_batch(cls, given: Mapping[str, str]) -> Options:
+    def parse_batch(cls, given: Mapping[str, str]) -> SourceOptions:
         """Parse a user's options for a batch (`spark.read`), which keeps nothing in ZooKeeper; raises as `parse`."""
         return cls._read(given, batch=True)
 
     @classmethod
-    def parse_either(cls, given: Mapping[str, str]) -> tuple[Options | None, Options | None]:
+    def parse_either(cls, given: Mapping[str, str]) -> tuple[SourceOptions | None, SourceOptions | None]:
         """Parse a user's options as those of a stream and of a batch; None for the one they are not valid for.
 
         Raises:
             OptionsError: they are valid for neither; the message says why.
         """
-        found: list[Options | None] = []
+        found: list[SourceOptions | None] = []
         errors = []
         for batch in (False, True):
             try:
@@ -325,7 +336,7 @@ class Options(ZooKeeperOptions, ConnectionOptions):
         return found[0], found[1]
 
     @classmethod
-    def _read(cls, given: Mapping[str, str], *, batch: bool = False, warn: bool = False) -> Options:
+    def _read(cls, given: Mapping[str, str], *, batch: bool = False, warn: bool = False) -> SourceOptions:
         found = read_options(_BY_NAME, given)
         fold(found)
         check(found, batch=batch)
@@ -337,7 +348,7 @@ class Options(ZooKeeperOptions, ConnectionOptions):
 
 
 def _table() -> Iterator[Option]:
-    for own in options_of(Options).values():
+    for own in options_of(SourceOptions).values():
         yield own
         yield from (other for other in OTHER_WAYS if other.part_of == own.key)
 

@@ -31,7 +31,7 @@ from kinesis_trident.spout.positions import (
 )
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = ["LATEST", "REST", "Places", "places_text", "resolved"]
+__all__ = ["LATEST", "REST", "PositionSpec", "position_spec", "resolved"]
 
 LATEST = "LATEST"
 """Not a position yet: its user resolves it to a time."""
@@ -51,7 +51,7 @@ Texts = dict[str, dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class PositionSpec:
     """The start or end position by stream and shard.
 
     `texts` maps a stream (`REST`: all streams) to a map from shard id (`REST`: all other shards) to LATEST or the text
@@ -61,8 +61,8 @@ class Places:
     texts: Mapping[str, Mapping[str, str]]
 
     @classmethod
-    def parse(cls, text: str) -> Places:
-        """Parse the text that `places_text` returned."""
+    def parse(cls, text: str) -> PositionSpec:
+        """Parse the text that `position_spec` returned."""
         if text.startswith("{"):
             return cls(msgspec.json.decode(text, type=Texts))
         return cls({REST: {REST: text}})
@@ -98,7 +98,7 @@ class Places:
         texts = self.texts_of(stream)
         return resolved(texts[REST], latest) if set(texts) == {REST} else None
 
-    def before(self, start: Places) -> str | None:
+    def before(self, start: PositionSpec) -> str | None:
         """Describe the first entry of this end that is before `start`; None if there is none.
 
         Compares times with times, and sequence numbers with sequence numbers of the same shard.
@@ -117,8 +117,8 @@ class Places:
         return self.texts.get(stream, self.texts.get(REST, {}))
 
 
-def places_text(given: str) -> str:
-    """Parse to LATEST, AT_TIMESTAMP alone, or the text form of a position; else to `Places.texts` as JSON.
+def position_spec(given: str) -> str:
+    """Parse to LATEST, AT_TIMESTAMP alone, or the text form of a position; else to `PositionSpec.texts` as JSON.
 
     Raises:
         ValueError: saying what is accepted.
@@ -221,5 +221,5 @@ def _sequence(text: str) -> RecordPosition:
 
 
 def resolved(text: str, latest: Callable[[], Position]) -> Position:
-    """Return the position that a text of `Places` stands for."""
+    """Return the position that a text of `PositionSpec` stands for."""
     return latest() if text == LATEST else parse_position(text)

@@ -61,7 +61,7 @@ class Purger:
 
     def _remove(self, settled: int, left: Mapping[str, Sequence[Run]], keep: frozenset[int]) -> None:
         try:
-            self._store.purge(settled, self._epoch, keep)
+            self._store.leftovers.purge(settled, self._epoch, keep)
             if self._spool is not None:
                 self._spool.clean(settled, left)
         except (CheckpointError, SpoolError) as error:

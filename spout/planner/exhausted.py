@@ -8,7 +8,7 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, DeadLettersNode
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.options.redaction import shown
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
 
 __all__ = ["merge_dead_letters", "add_dead_letters", "refuse_exhausted"]
@@ -18,7 +18,7 @@ _LAST_LETTERS = 20
 
 
 def add_dead_letters(
-    before: DeadLettersNode | None, letters: Sequence[DeadLetterRecord], options: Options
+    before: DeadLettersNode | None, letters: Sequence[DeadLetterRecord], options: SourceOptions
 ) -> DeadLettersNode:
     """Return a shard's node of dead letters after more of them."""
     return DeadLettersNode(
@@ -36,7 +36,7 @@ def merge_dead_letters(nodes: Sequence[DeadLettersNode]) -> DeadLettersNode:
     )
 
 
-def refuse_exhausted(dead: Mapping[str, tuple[Run, ...]], layout: Layout, options: Options) -> None:
+def refuse_exhausted(dead: Mapping[str, tuple[Run, ...]], layout: Layout, options: SourceOptions) -> None:
     """Stop the query at an exhausted run with `onExhausted=fail`; `dead` is by shard.
 
     Raises:

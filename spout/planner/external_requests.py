@@ -70,14 +70,14 @@ class Amender:
         self, states: Mapping[str, ShardState], now: int
     ) -> Iterator[tuple[str, ShardState]]:
         """Take in what other processes ask for: replays, acks and fails."""
-        requests = self._store.external()
+        requests = self._store.external.read()
         for path, why in requests.unreadable.items():
             self._put_aside(path, why)
         for shard, asked in requests.asked.items():
             state = states.get(shard)
             if state is None or state.checkpoint is None:
                 log.warning("shard %s was never read: the requests for its records are dropped", shard)
-                self._store.amend(shard, self._epoch, consumed=list(asked))
+                self._store.shards.amend(shard, self._epoch, consumed=list(asked))
                 continue
             names = list(asked)
             for start in range(0, len(names), _REQUESTS_AT_A_TIME):
@@ -96,7 +96,7 @@ class Amender:
         if path in self._ignored:
             return
         try:
-            place = self._store.reject(path, self._epoch)
+            place = self._store.external.reject(path, self._epoch)
         except CorruptNodeError as error:
             self._ignored.add(path)
             log.error("a request of another process cannot be read, and stays at %s; %s", why, error)
@@ -130,7 +130,9 @@ class Amender:
             sub=safe.sub if safe else -1,
         )
         inflight = inflight_of(tracker, checkpoint.txid, self._max_retrying, self._explicit)
-        self._store.amend(shard, self._epoch, checkpoint=checkpoint, inflight=inflight, consumed=consumed)
+        self._store.shards.amend(
+            shard, self._epoch, checkpoint=checkpoint, inflight=inflight, consumed=consumed
+        )
         return ShardState(state.start, checkpoint, inflight, tracker.explicit.turns_in_use)
 
 

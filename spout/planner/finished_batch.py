@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kinesis_trident.checkpoint.errors import BatchMissingError
+from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.data_loss import deleted, gone_before, replayed_without
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.kinesis.record_batches import digest_of
+from kinesis_trident.spout.planner.streams import Streams
 
 __all__ = ["Finished"]
 
@@ -40,22 +43,38 @@ class Finished:
             OutcomeMissingError: its records were judged, but the outcome is missing; nothing was changed.
             FencedError: a newer run has taken over.
         """
-        found, acks = store.finished(plan.txid, plan.shards)
+        found, acks = store.batches.finished(plan.txid, plan.shards)
         ours = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
         if acks is not None and acks.plan == plan.plan:
             not_done = acks.not_done
-        elif store.owes_outcome(plan.txid, {pin.epoch for pin in ours.values()}):
+        elif store.judging.owes_outcome(plan.txid, {pin.epoch for pin in ours.values()}):
             raise _outcome_missing(store, plan)
         else:
             not_done = {}
         missing = [shard for shard in plan.shards if shard not in ours]
         try:
-            found |= store.create_pins({shard: empty_turn(plan, shard, epoch) for shard in missing}, epoch)
+            found |= store.batches.create_pins(
+                {shard: empty_turn(plan, shard, epoch) for shard in missing}, epoch
+            )
         except BatchMissingError:
             # Spark has left the scan out, so the plan was never stored: nobody can pin anything.
             found = {}
         pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
         return cls(pins, not_done, acks is not None, tuple(found))
+
+    def losses(self, txid: int, layout: Layout, streams: Streams) -> Iterator[tuple[str, str]]:
+        """Return the records that its turns could not read: a description, and the place of the loss."""
+        for shard, pin in self.pins.items():
+            key, info = layout.key_of(shard), streams.info_of(shard)
+            if pin.gone:
+                what = (
+                    gone_before(info, key.shard, pin.start, txid)
+                    if info is not None
+                    else deleted(key.stream, {key.shard: pin.start})
+                )
+                yield what, f"{shard} {pin.start}"
+            elif pin.lost:
+                yield replayed_without(key, pin), f"{shard} txid {txid}"
 
 
 def _outcome_missing(store: SourceStore, plan: Plan) -> OutcomeMissingError:

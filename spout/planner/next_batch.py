@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.kinesis import Kinesis
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan
 from kinesis_trident.spout.planner.shards.discovery import Listings
@@ -39,7 +39,7 @@ class BatchPlanner:
 
     def __init__(
         self,
-        options: Options,
+        options: SourceOptions,
         kinesis: Kinesis,
         layout: Layout,
         state: SourceState,
@@ -56,6 +56,7 @@ class BatchPlanner:
         self._steady = steady
         self._rng = rng
         self._requested = False
+        self._made = ""
         self.is_draining = False
         self._probe = TipProbe(
             kinesis, layout, deaggregate=options.deaggregate, wall=now, is_closed=state.is_closed
@@ -81,6 +82,7 @@ class BatchPlanner:
     def drain(self) -> None:
         """Read only what is in the stream by now, and retry what of it fails."""
         self.is_draining = True
+        self._made = ""
         self._tip.only_until_tip(self._listings.arrived_by())
         # What was split before then has children that hold records of then.
         self._listings.list_at_once()
@@ -89,8 +91,13 @@ class BatchPlanner:
         """Take in, before the next plan, what another process has just asked for."""
         self._requested = True
 
-    def learn(self, plan: Plan, *, replayed: bool) -> None:
+    def has_made(self, plan: Plan) -> bool:
+        """Tell whether a plan is the last one that was made here; any other is one that starts over."""
+        return plan.plan == self._made
+
+    def learn(self, plan: Plan) -> None:
         """Learn of the shards' tips from a batch that was settled, as `TipWatch.settled`."""
+        replayed = not self.has_made(plan)
         self._tip.settled(plan, self._state.shards, self._steady_ms(), replayed=replayed)
 
     def plan(self, max_records: int | None) -> Plan | None:
@@ -115,7 +122,7 @@ class BatchPlanner:
             state.time_out(now)
         refuse_exhausted(state.dead, self._layout, options)
         read = self._listings.shards_to_read(self._tip, self._steady_ms())
-        return make_plan(
+        plan = make_plan(
             txid=state.settled + 1,
             plan=uuid.UUID(int=self._rng.getrandbits(128)).hex,
             streams=state.streams.created,
@@ -128,6 +135,9 @@ class BatchPlanner:
             max_turn=options.max_fetch_records_per_shard,
             deaggregate=options.deaggregate,
         )
+        if plan is not None:
+            self._made = plan.plan
+        return plan
 
     def until_due(self) -> float:
         """Return the seconds until something may be due: a look at a tip, a retry, a timeout."""

@@ -12,7 +12,7 @@ from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.positions import After, At, Position, ShardEnd, parse_position
 from kinesis_trident.tracker.records import RecordPosition, Run
 
-__all__ = ["adopted_nodes", "is_beyond"]
+__all__ = ["adopted_nodes", "stands_further"]
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def adopted_nodes(
     updates: dict[str, tuple[CheckpointNode, InflightNode | None]] = {}
     for shard, text in plan.positions.items():
         position, known = parse_position(text), states.get(shard)
-        if known is not None and known.checkpoint is not None and is_beyond(known, position):
+        if known is not None and known.checkpoint is not None and _is_beyond(known, position):
             # Done records stay done: reading would deliver records that are counted already.
             log.error(
                 "shard %s: ZooKeeper is at %s, Spark's offset at %s: no record in between is read again",
@@ -84,7 +84,15 @@ def _safe_below(position: Position, runs: Sequence[Run], known: ShardState | Non
     return max(safe, before) if safe and before else safe or before
 
 
-def is_beyond(known: ShardState, position: Position) -> bool:
+def stands_further(plan: Plan, states: Mapping[str, ShardState]) -> bool:
+    """Tell whether ZooKeeper has a shard beyond the start of a plan, whose batch can then not be settled."""
+    return any(
+        shard in states and _is_beyond(states[shard], parse_position(text))
+        for shard, text in plan.positions.items()
+    )
+
+
+def _is_beyond(known: ShardState, position: Position) -> bool:
     """Tell whether a shard has been read, or done, beyond a position."""
     here = position.record if isinstance(position, After | ShardEnd) else None
     there = known.position.record if isinstance(known.position, After | ShardEnd) else None

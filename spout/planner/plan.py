@@ -214,8 +214,9 @@ def still_due(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
     A plan that Spark has logged and nobody has stored can be older than the shards' nodes: its runs may have been
     acked, or asked for again, by name since. Such a run cannot be settled; what is left of it comes with a later plan.
     """
-    waiting = {shard: {_key(run) for run in state.waiting} for shard, state in states.items()}
-    dead = {shard: {_key(run) for run in state.dead} for shard, state in states.items()}
+    taken_up = {*plan.retries, *plan.dead} & states.keys()
+    waiting = {shard: {_key(run) for run in states[shard].waiting} for shard in taken_up}
+    dead = {shard: {_key(run) for run in states[shard].dead} for shard in taken_up}
     return msgspec.structs.replace(plan, retries=_known(plan.retries, waiting), dead=_known(plan.dead, dead))
 
 

@@ -6,16 +6,13 @@ rebuilt from Spark's offset and ZooKeeper.
 
 from __future__ import annotations
 
-import gc
-import logging
 import os
 import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -27,30 +24,20 @@ from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.checkpoint.store.source_home import find_home, merge_into_shared_home
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
-from kinesis_trident.spout.errors import CheckpointMismatchError, OutcomeMissingError
+from kinesis_trident.spout.errors import CheckpointMismatchError
 from kinesis_trident.spout.failed_records.retry_spool import spool_of
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.kinesis.consumers import ready_consumers
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import TurnsPartition, tasks_of
 from kinesis_trident.spout.planner.cleanup import Purger
 from kinesis_trident.spout.planner.clocks import SteadyClock
 from kinesis_trident.spout.planner.named_runs import with_failures
 from kinesis_trident.spout.planner.next_batch import BatchPlanner
-from kinesis_trident.spout.planner.plan import add_waiting, starting_plan
+from kinesis_trident.spout.planner.plan import starting_plan
 from kinesis_trident.spout.planner.progress import progress_of
-from kinesis_trident.spout.planner.reconciliation import (
-    Adopt,
-    Facts,
-    Resume,
-    Settle,
-    Skip,
-    Stop,
-    decide,
-    decide_replay,
-    decide_without_outcome,
-)
+from kinesis_trident.spout.planner.reconciler import Reconciler
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
 from kinesis_trident.spout.planner.shards.tips import LOOK_PERIOD_MS
 from kinesis_trident.spout.planner.state import SourceState
@@ -58,8 +45,6 @@ from kinesis_trident.spout.planner.streams import Streams, describe_streams
 from kinesis_trident.spout.planner.takeover import TakeoverWatch, fenced_first
 
 __all__ = ["SourceRun"]
-
-log = logging.getLogger(__name__)
 
 
 class SourceRun:
@@ -83,7 +68,7 @@ class SourceRun:
 
     def __init__(
         self,
-        options: Options,
+        options: SourceOptions,
         kinesis: Kinesis,
         client: Any,
         *,
@@ -107,17 +92,13 @@ class SourceRun:
         self._steady = steady
         self._rng = rng or random.Random()
         self._wake = threading.Event()
-        self._planned: Plan | None = None
-        self._made = ""
-        self._agreed = False
-        self._adopted = False
 
         infos = describe_streams(kinesis, options.streams)
         created = {name: info.created for name, info in infos.items()}
         self._store = self._open_store(created)
         self._layout = layout = self._store.layout
         me = (socket.gethostname(), os.getpid(), self._now())
-        self._epoch = self._store.raise_epoch(*me)
+        self._epoch = self._store.epochs.raise_epoch(*me)
         with fenced_first(self._store, self._epoch):
             known = (
                 merge_into_shared_home(self._store, client, created, self._epoch, *me)
@@ -129,7 +110,7 @@ class SourceRun:
             self._state.load()
             self._state.check_retention()
             # What was read while a newer run moved it on does not belong together.
-            self._store.check_epoch(self._epoch)
+            self._store.epochs.check_epoch(self._epoch)
         self._planner = BatchPlanner(
             options,
             kinesis,
@@ -144,6 +125,9 @@ class SourceRun:
         self._recreated = RecreatedStreams(
             layout, streams, known, self._state.losses, fail=options.fail_on_data_loss
         )
+        self._reconciler = Reconciler(
+            options, self._store, self._state, self._planner, self._recreated, self._now
+        )
         self._tenure = TakeoverWatch(
             self._store,
             client,
@@ -154,10 +138,10 @@ class SourceRun:
             on_replaced=on_replaced,
         )
         self._tenure.watch()
-        self._store.watch_external(self._on_request)
+        self._store.external.watch(self._on_request)
 
     @classmethod
-    def open(cls, options: Options, *, on_replaced: Callable[[], None] = lambda: None) -> SourceRun:
+    def open(cls, options: SourceOptions, *, on_replaced: Callable[[], None] = lambda: None) -> SourceRun:
         """Start a run against the servers that the options name; it takes over from any older one.
 
         Raises:
@@ -206,7 +190,6 @@ class SourceRun:
 
     def drain_and_end(self) -> None:
         """Read only what is in the stream by now, retry what of it fails, then report that nothing is left."""
-        self._made = ""
         self._planner.drain()
 
     def latest(self, start: Plan, max_records: int | None) -> Plan | None:
@@ -221,21 +204,19 @@ class SourceRun:
             DataLossError: with `failOnDataLoss`, records have expired unread.
         """
         with self._tenure.call():
-            begun = self._go_on_from(start)
+            begun = self._reconciler.go_on_from(start)
             if begun is not None:
-                self._planned, self._agreed = begun, True
-                return begun
+                return self._reconciler.hand_over(begun)
             deadline = self._steady() + self._hold
             while True:
                 self._tenure.raise_if_replaced()
                 if self._tenure.stop_asked:
-                    self._store.answer_stop(self._state.settled, self._epoch)
+                    self._store.stop.answer(self._state.settled, self._epoch)
                     self._rest_until(deadline)
                     return None
                 plan = self._planner.plan(max_records)
                 if plan is not None:
-                    self._planned, self._made = plan, plan.plan
-                    return plan
+                    return self._reconciler.hand_over(plan)
                 planner = self._planner
                 if planner.is_drained or (not planner.is_draining and self._steady() >= deadline):
                     return None
@@ -255,25 +236,26 @@ class SourceRun:
             return []
         with self._tenure.call():
             start, end = self._recreated.as_it_counts(start), self._recreated.as_it_counts(end)
-            ours = self._planned is not None and self._planned.plan == end.plan
-            plan = end if ours else self._take_up(start, end)
+            planned = self._reconciler.planned
+            ours = planned is not None and planned.plan == end.plan
+            plan = end if ours else self._reconciler.take_up(start, end)
             if plan is None:
                 return []
             try:
-                plan = self._store.put_batch(msgspec.structs.replace(plan, notDone={}), self._epoch).plan
+                plan = self._store.batches.put(msgspec.structs.replace(plan, notDone={}), self._epoch).plan
             except PlanConflictError as error:
                 msg = (
                     "Start the query with a new checkpointLocation, and ZooKeeper's batch comes first: another Spark "
                     f"checkpoint has begun it. {error}"
                 )
                 raise CheckpointMismatchError(msg) from error
-            self._planned = plan
+            self._reconciler.planned = plan
             return tasks_of(
                 with_failures(plan, self._state.dead),
                 self._options,
                 self._layout,
                 self._epoch,
-                replay=plan.plan != self._made,
+                replay=not self._planner.has_made(plan),
                 consumers=self._consumers,
                 without=[shard for shard in plan.shards if self._state.streams.is_recreated(shard)],
                 is_closed=self._state.is_closed,
@@ -282,7 +264,7 @@ class SourceRun:
     def settle_finished(self, plan: Plan) -> None:
         """Settle a batch that Spark has finished although it will not ask for another one."""
         with self._tenure.call():
-            self._go_on_from(plan)
+            self._reconciler.go_on_from(plan)
 
     def purge(self) -> None:
         """Delete plans, pins and outcomes of settled batches, beside what Spark does next."""
@@ -311,105 +293,3 @@ class SourceRun:
     def _on_request(self) -> None:
         self._planner.note_request()
         self._wake.set()
-
-    def _go_on_from(self, offset: Plan) -> Plan | None:
-        """Make ZooKeeper's state the one after a batch that Spark has committed.
-
-        Returns the plan that another Spark checkpoint began and did not finish: it comes first; None if there is none.
-        """
-        offset = self._recreated.as_it_counts(offset)
-        while not isinstance(decision := decide(offset, self._facts_after(offset)), Resume):
-            self._carry_out(decision)
-        _warn(decision.warning)
-        begun = decision.plan
-        if begun is not None:
-            whose = f"The unsettled txid {begun.txid} in ZooKeeper ({self._layout.base})"
-            self._recreated.check(begun, whose)
-            # What waits besides is not kept with a stored plan, because ZooKeeper has it already.
-            begun = add_waiting(begun, self._state.active)
-        self._agreed = begun is None
-        return begun
-
-    def _take_up(self, start: Plan, end: Plan) -> Plan | None:
-        """Make ZooKeeper's state the one before a batch that Spark starts over.
-
-        Returns its plan, to be stored where it is not; None where the batch gives no rows.
-        """
-        overtaken = end.txid > self._state.settled + 1 and self._state.stands_further(end)
-        while True:
-            stored = self._stored_next() if 1 <= end.txid - self._state.settled <= 2 else None
-            decision = decide_replay(start, end, self._facts(stored), overtaken=overtaken)
-            match decision:
-                case Resume(plan):
-                    self._agreed = True
-                    return plan if plan is stored else self._state.still_due(end)
-                case Skip(warning):
-                    _warn(warning)
-                    return None
-                case Adopt(settled=settled):
-                    self._carry_out(decision)
-                    self._agreed = True
-                    return self._state.still_due(end) if settled < end.txid else None
-                case _:
-                    self._carry_out(decision)
-
-    def _carry_out(self, decision: Settle | Adopt | Stop) -> None:
-        match decision:
-            case Settle(plan, offset):
-                try:
-                    self._settle(plan)
-                except OutcomeMissingError as error:
-                    go_on = self._options.on_checkpoint_mismatch == "continue"
-                    self._carry_out(decide_without_outcome(offset, str(error), may_go_on=go_on))
-                self._agreed = True
-            case Adopt(offset, settled, warning):
-                _warn(warning)
-                self._state.adopt(offset, settled=settled)
-                self._adopted = True
-            case Stop(error):
-                raise error
-
-    def _facts_after(self, offset: Plan) -> Facts:
-        """The facts for going on from an offset; this run's own last plan need not be read."""
-        if offset.txid == self._state.settled + 1:
-            return self._facts(self._planned or self._stored_next())
-        return self._facts(None if self._agreed else self._stored_next())
-
-    def _facts(self, stored: Plan | None) -> Facts:
-        state = self._state
-        return Facts(
-            state.settled,
-            state.settled_plan,
-            stored,
-            place=self._layout.base,
-            may_go_on=self._options.on_checkpoint_mismatch == "continue",
-            agreed=self._agreed,
-            untouched=not (self._agreed or self._adopted) and not state.begun,
-        )
-
-    def _stored_next(self) -> Plan | None:
-        """The plan that ZooKeeper holds after the newest settled batch."""
-        batch = self._store.get_batch(self._state.settled + 1)
-        return batch.plan if batch is not None else None
-
-    def _settle(self, plan: Plan) -> None:
-        with _uncollected():
-            self._state.settle(plan, self._now())
-        self._planner.learn(plan, replayed=plan.plan != self._made)
-
-
-def _warn(warning: str) -> None:
-    if warning:
-        log.error("%s", warning)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Collect no garbage meanwhile: what is made of very many failed records is kept, and looked at in vain."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()

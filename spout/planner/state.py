@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from kinesis_trident.checkpoint.errors import StateMissingError
 from kinesis_trident.checkpoint.model.codec import naming
 from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.checkpoint.model.nodes import (
@@ -16,23 +15,22 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardsNode,
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.data_loss import DataLossLog, deleted, gone_before, replayed_without
-from kinesis_trident.spout.options.source import Options
-from kinesis_trident.spout.planner.clocks import due_in_time
+from kinesis_trident.spout.data_loss import DataLossLog
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.exhausted import add_dead_letters
 from kinesis_trident.spout.planner.external_requests import Amender, Tally
 from kinesis_trident.spout.planner.finished_batch import Finished
-from kinesis_trident.spout.planner.offset_recovery import adopted_nodes, is_beyond
-from kinesis_trident.spout.planner.plan import ShardState, still_due
+from kinesis_trident.spout.planner.offset_recovery import adopted_nodes
+from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settlement import Explicit, SettledShard, settle_shard
 from kinesis_trident.spout.planner.shards.forgetting import Forgetting
 from kinesis_trident.spout.planner.shards.lineage import Lineage, drained, readable
 from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
+from kinesis_trident.spout.planner.shards.loading import load_shards
 from kinesis_trident.spout.planner.shards.tip_probe import Look
 from kinesis_trident.spout.planner.shards.tips import TipNotes
 from kinesis_trident.spout.planner.streams import Streams
-from kinesis_trident.spout.positions import TRIM_HORIZON, Position, ShardEnd, parse_position
-from kinesis_trident.tracker.position_keys import Keys, unpack
+from kinesis_trident.spout.positions import Position, ShardEnd, parse_position
 from kinesis_trident.tracker.records import Run
 from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
 
@@ -57,7 +55,7 @@ class SourceState:
 
     def __init__(
         self,
-        options: Options,
+        options: SourceOptions,
         store: SourceStore,
         streams: Streams,
         epoch: int,
@@ -89,23 +87,20 @@ class SourceState:
 
     def load(self) -> None:
         """Read everything from ZooKeeper; the very first time, list the shards and store where they start."""
-        settled = self._store.settled()
+        settled = self._store.batches.settled()
         if settled is not None:
             self.settled, self.settled_plan = settled.txid, settled.plan
         self._keeper.load()
-        checkpoints, stored, now = self._store.checkpoints(), self._store.inflight(), self._now()
-        longest = self._policy.backoff.cap_ms + DUE_GRAIN_MS
-        inflight = {
-            shard: due_in_time(node, now, longest, self._explicit.timeout) for shard, node in stored.items()
-        }
-        self.dead_letters = self._store.dead_letters()
-        held = {shard for shard, node in inflight.items() if node.waiting or node.dead or node.pending}
-        known = {*self.lineage, *held}
-        self._forgetting.note_stored({*checkpoints, *inflight, *self.dead_letters} - known)
-        for shard in sorted(known):
-            start = parse_position(self.lineage[shard].start) if shard in self.lineage else TRIM_HORIZON
-            turns = self._positions(shard, inflight[shard].turns) if shard in inflight else {}
-            self.shards[shard] = ShardState(start, checkpoints.get(shard), inflight.get(shard), turns)
+        loaded = load_shards(
+            self._store,
+            self.lineage,
+            now=self._now(),
+            longest_delay=self._policy.backoff.cap_ms + DUE_GRAIN_MS,
+            timeout=self._explicit.timeout,
+        )
+        self.shards |= loaded.shards
+        self.dead_letters = loaded.dead_letters
+        self._forgetting.note_stored(loaded.unlisted)
         self._parked = frozenset(shard for shard in self.shards if self.streams.info_of(shard) is None)
 
     @property
@@ -201,17 +196,8 @@ class SourceState:
                     rng=self._rng,
                     explicit=self._explicit,
                 )
-        for shard, pin in pins.items():
-            key, info = self.key_of(shard), self.streams.info_of(shard)
-            if pin.gone:
-                what = (
-                    gone_before(info, key.shard, pin.start, plan.txid)
-                    if info is not None
-                    else deleted(key.stream, {key.shard: pin.start})
-                )
-                self.losses.record(what, f"{shard} {pin.start}")
-            elif pin.lost:
-                self.losses.record(replayed_without(key, pin), f"{shard} txid {plan.txid}")
+        for what, place in finished.losses(plan.txid, self._layout, self.streams):
+            self.losses.record(what, place)
         ended = [shard for shard, pin in pins.items() if pin.closed]
         lineage = drained(self.lineage, ended)
         letters = {
@@ -222,13 +208,13 @@ class SourceState:
         # A purge removes plans and outcomes of many nodes; pins with positions of records in flight stay.
         known = plan.txid in self.turns_in_use or any(plan.txid in result.turns for result in done.values())
         small = not (plan.retries or plan.dead or not_done or known) and len(plan.positions) < _FEW_SHARDS
-        self._store.settle(
+        self._store.shards.settle(
             {shard: (result.checkpoint, result.inflight) for shard, result in done.items()},
             letters,
             ShardsNode(shards=lineage) if ended else None,
             SettledNode(txid=plan.txid, plan=plan.plan),
             self._epoch,
-            leftover=self._store.nodes_of(plan.txid, finished.pinned, outcome=finished.judged)
+            leftover=self._store.batches.nodes_of(plan.txid, finished.pinned, outcome=finished.judged)
             if small
             else (),
         )
@@ -246,20 +232,6 @@ class SourceState:
         """Return a shard of a plan; retention may have removed it from the listing since the planning."""
         return self.shards.get(shard) or ShardState(parse_position(plan.positions[shard]))
 
-    def still_due(self, plan: Plan) -> Plan:
-        """A plan that nobody has stored, with those of its runs that wait, or are dead, as it names them."""
-        if not (plan.retries or plan.dead):
-            return plan
-        taken_up = {*plan.retries, *plan.dead}
-        return still_due(plan, {shard: self.shards[shard] for shard in taken_up & self.shards.keys()})
-
-    def stands_further(self, plan: Plan) -> bool:
-        """Tell whether ZooKeeper has a shard beyond the start of a plan, whose batch can then not be settled."""
-        return any(
-            shard in self.shards and is_beyond(self.shards[shard], parse_position(text))
-            for shard, text in plan.positions.items()
-        )
-
     def adopt(self, plan: Plan, settled: int) -> None:
         """Continue from an offset alone, because ZooKeeper lost its data; delivery is at least once from here.
 
@@ -268,33 +240,11 @@ class SourceState:
         updates = adopted_nodes(plan, self.shards, settled)
         mark = plan.plan if settled == plan.txid else ""
         lineage = self._keeper.adopted(plan.streams, {**plan.positions, **plan.resume})
-        self._store.settle(
+        self._store.shards.settle(
             updates, {}, ShardsNode(shards=dict(lineage)), SettledNode(txid=settled, plan=mark), self._epoch
         )
         self.shards.clear()
         self.load()
-
-    def _positions(self, shard: str, txids: Sequence[int]) -> dict[int, Keys]:
-        """Read the positions of the rows of settled batches from their pins.
-
-        Raises:
-            StateMissingError: a pin is missing.
-        """
-        found = {txid: self._store.get_pin(txid, shard) for txid in txids}
-        for txid, pin in found.items():
-            if pin is None:
-                layout = self._store.layout
-                msg = (
-                    f"{layout.pin_of(txid, shard)} does not exist, but {layout.inflight_of(shard)} names records of "
-                    "that batch that are not acked yet, and only the pin has their positions. Nothing was changed. "
-                    "Restore the node from a backup"
-                )
-                raise StateMissingError(msg)
-        known = {}
-        for txid, pin in found.items():
-            with naming(self._layout.pin_of(txid, shard)):
-                known[txid] = unpack(*pin.positions if pin is not None else ())
-        return known
 
     def positions(self) -> dict[str, Position]:
         """Return the position of each shard that may be read for new records now."""

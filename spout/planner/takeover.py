@@ -32,7 +32,7 @@ def fenced_first(store: SourceStore, epoch: int) -> Iterator[None]:
         raise
     except Exception as error:
         try:
-            store.check_epoch(epoch)
+            store.epochs.check_epoch(epoch)
         except FencedError as fenced:
             raise fenced from error
         except CheckpointError as trouble:
@@ -83,8 +83,8 @@ class TakeoverWatch:
 
     def watch(self) -> None:
         """Begin to watch, once the run can be closed."""
-        self._store.watch_epoch(self._epoch, self._on_epoch_moved)
-        self._store.watch_stop(self._on_stop_asked)
+        self._store.epochs.watch_epoch(self._epoch, self._on_epoch_moved)
+        self._store.stop.watch(self._on_stop_asked)
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -102,7 +102,7 @@ class TakeoverWatch:
                     yield
             except FencedError as error:
                 self._closed_for = error
-                self._report(lambda: self._store.report_fenced(self._epoch))
+                self._report(lambda: self._store.epochs.report_fenced(self._epoch))
                 self._close()
                 raise
         # A newer run appeared during a call, possibly the last one: nothing else would end the session.
@@ -112,7 +112,7 @@ class TakeoverWatch:
     def raise_if_replaced(self) -> None:
         """Raise `FencedError` if a newer run has appeared and taken over."""
         if self.replaced:
-            self._store.check_epoch(self._epoch)
+            self._store.epochs.check_epoch(self._epoch)
 
     def _on_epoch_moved(self) -> None:
         self.replaced = True
@@ -133,7 +133,7 @@ class TakeoverWatch:
     def _on_stop_withdrawn(self) -> None:
         """Forget a request that was withdrawn before the epoch moved: it does not cause a later takeover."""
         with suppress(CheckpointError):
-            self._store.check_epoch(self._epoch)
+            self._store.epochs.check_epoch(self._epoch)
             self._ends_when_replaced = self.stop_asked
 
     def _leave(self) -> None:
@@ -141,7 +141,7 @@ class TakeoverWatch:
         if self._busy.acquire(blocking=False):
             try:
                 if self._closed_for is None:
-                    self._store.check_epoch(self._epoch)
+                    self._store.epochs.check_epoch(self._epoch)
             except FencedError as error:
                 self._closed_for = error
                 self._close()
@@ -161,7 +161,7 @@ class TakeoverWatch:
         """Write the note that a run in use had to stop, through a separate connection."""
         client = self._reconnect()
         try:
-            SourceStore(client, self._store.layout).report_fenced(self._epoch)
+            SourceStore(client, self._store.layout).epochs.report_fenced(self._epoch)
         finally:
             client.stop()
             client.close()

@@ -21,7 +21,7 @@ from kinesis_trident.spout.kinesis import Kinesis, Page, ThrottledError, Unavail
 from kinesis_trident.spout.kinesis.closing import Closing
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter, shard_limiter
 from kinesis_trident.spout.kinesis.record_batches import arrival_at, count_through, position_at, through
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.fan_out import Subscriber, SubscriptionPager
 from kinesis_trident.spout.reader.polling import Pager, ShardPager
@@ -87,7 +87,7 @@ class ShardFetcher:
         kinesis: Kinesis,
         stream: str,
         shard: str,
-        options: Options,
+        options: SourceOptions,
         *,
         closed: bool = False,
         fan_out: FanOut | None = None,

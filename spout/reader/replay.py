@@ -77,11 +77,11 @@ class Replay:
             )
             raise PinnedRecordsGoneError(msg)
         log.warning("%s; continuing with the remaining records (spout=%s)", where, self._options.spout)
-        acks = self._store.get_outcome(part.txid, fresh=True)
+        acks = self._store.batches.get_outcome(part.txid, fresh=True)
         judged = acks is not None and acks.plan == part.plan
         runs = [run for run, _ in turn.due]
         left = pin_of_remaining(pin, rows, part.epoch, runs, retried, judged=judged)
-        self._store.replace_pin(turn.shard, left, part.epoch)
+        self._store.batches.replace_pin(turn.shard, left, part.epoch)
         return rows
 
 

@@ -132,7 +132,7 @@ class TurnReader:
             self._pin_last(held.shard, held.unpinned)
 
     def _refuse_settled(self) -> None:
-        settled = self._store.settled()
+        settled = self._store.batches.settled()
         part = self._partition
         if settled is not None and settled.txid >= part.txid:
             msg = (
@@ -144,7 +144,7 @@ class TurnReader:
 
     def _pin_last(self, shard: str, pin: Pin) -> None:
         """Pin a turn after its last row; an existing pin is valid if it has no record that this turn lacks."""
-        stored, created = self._store.create_pin(shard, pin, self._partition.epoch)
+        stored, created = self._store.batches.create_pin(shard, pin, self._partition.epoch)
         if created or holds_all_of(pin, stored):
             return
         part = self._partition
@@ -174,16 +174,16 @@ class TurnReader:
     def _read(self, turn: ShardTurn) -> _ReadTurn:
         part = self._partition
         if self._look_first:
-            found = self._store.get_pin(part.txid, turn.shard)
+            found = self._store.batches.get_pin(part.txid, turn.shard)
             if found is not None and found.plan == part.plan:
-                self._store.check_epoch(part.epoch)
+                self._store.epochs.check_epoch(part.epoch)
                 self._refuse_settled()
                 return _ReadTurn(turn.shard, self._replay.rows(turn, found))
         rows, pin = self._fetch(turn)
         if self._options.spout == "nontransactional":
             return _ReadTurn(turn.shard, rows, unpinned=pin)
         try:
-            stored, created = self._store.create_pin(turn.shard, pin, part.epoch)
+            stored, created = self._store.batches.create_pin(turn.shard, pin, part.epoch)
         except BatchMissingError:
             self._refuse_settled()
             raise

@@ -9,14 +9,14 @@ from collections import Counter
 from benchmarks.endpoint import PreparedEndpoint, Records, pages
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, Position
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
 
 
 def test_every_record_comes_once_in_order_and_then_the_tip() -> None:
     with PreparedEndpoint(Records(shards=2, pages=3, page=50, size=10)) as endpoint:
-        options = Options(stream_name="s", endpoint_url=endpoint.url, max_records_per_fetch=40)
+        options = SourceOptions(stream_name="s", endpoint_url=endpoint.url, max_records_per_fetch=40)
         client = BotoKinesis(options)
         assert client.describe("s").name == "s"
         shards = [shard.id for shard in client.list_shards("s")]

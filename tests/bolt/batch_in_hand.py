@@ -40,9 +40,9 @@ def batch_in_hand(spark: SparkSession, hosts: str, app: str) -> Iterator[tuple[D
     """Rows of two shards, `EACH` in each, and their batch with its pins."""
     client = connect(ZooKeeperConfig(hosts))
     store = SourceStore(client, Layout("/kinesis-trident", app, "lines", 1))
-    epoch = store.raise_epoch("here", 1, 1)
+    epoch = store.epochs.raise_epoch("here", 1, 1)
     positions = dict.fromkeys(SHARDS, "TRIM_HORIZON")
-    store.put_batch(Plan(txid=7, plan="p", streams={"lines": 1}, positions=positions, read=SHARDS), epoch)
+    store.batches.put(Plan(txid=7, plan="p", streams={"lines": 1}, positions=positions, read=SHARDS), epoch)
     turns = [
         TurnRows("lines", shard, index, 7, tag(epoch, "p"), [segment()]) for index, shard in enumerate(SHARDS)
     ]
@@ -59,7 +59,7 @@ def batch_in_hand(spark: SparkSession, hosts: str, app: str) -> Iterator[tuple[D
             digest=turn.digest(),
             xor=turn.xor(),
         )
-        store.create_pin(turn.shard, pin, epoch)
+        store.batches.create_pin(turn.shard, pin, epoch)
     table = pa.Table.from_batches([rows for turn in turns for rows in turn.record_batches()])
     yield spark.createDataFrame(table).coalesce(1), CurrentBatch.newest(store)
     client.stop()

@@ -28,14 +28,14 @@ FIRST, SECOND, TENTH = (f"shardId-{i:012d}" for i in (1, 2, 10))
 
 @pytest.fixture
 def started(store: SourceStore) -> tuple[SourceStore, int]:
-    epoch = store.raise_epoch("alpha", 11, NOW)
+    epoch = store.epochs.raise_epoch("alpha", 11, NOW)
     lineage = ShardsNode(shards={shard: ShardLineage() for shard in (TENTH, FIRST, SECOND)})
     updates: dict[str, Any] = {
         TENTH: (samples.checkpoint(1, SEQUENCE), None),
         FIRST: (samples.checkpoint(1, 7), samples.inflight(1, samples.run(9))),
         SECOND: (samples.checkpoint(1, None), None),
     }
-    store.settle(updates, {}, lineage, samples.settled(1), epoch)
+    store.shards.settle(updates, {}, lineage, samples.settled(1), epoch)
     return store, epoch
 
 
@@ -74,7 +74,7 @@ def test_storm_is_not_taken_back_unasked(
     with pytest.raises(MigrationError, match=f"{written[FIRST]} is at 8, further on than 7"):
         export_storm(store, style, **where(style, app))
     assert json.loads(client.get(written[TENTH])[0]) == {field: "8"}
-    store.settle({FIRST: (samples.checkpoint(2, 8), None)}, {}, None, samples.settled(2), epoch)
+    store.shards.settle({FIRST: (samples.checkpoint(2, 8), None)}, {}, None, samples.settled(2), epoch)
     export_storm(store, style, **where(style, app))
     assert json.loads(client.get(written[TENTH])[0]) == {field: str(SEQUENCE)}
     client.set(written[FIRST], json.dumps({field: "99"}).encode())
@@ -88,10 +88,10 @@ def test_a_checkpoint_within_an_aggregate_is_not_exported(started: tuple[SourceS
     at_its_end = CheckpointNode(checkpoint="20", sub=4, txid=3, position="AFTER_SEQUENCE_NUMBER 20:4")
     waiting = samples.inflight(2, samples.run(30))
     for txid, node, inflight in ((2, inside, samples.inflight(2)), (3, at_its_end, waiting)):
-        store.settle({FIRST: (node, inflight)}, {}, None, samples.settled(txid), epoch)
+        store.shards.settle({FIRST: (node, inflight)}, {}, None, samples.settled(txid), epoch)
         with pytest.raises(MigrationError, match=rf"{FIRST} is at 20:\d, within an aggregated record"):
             export_storm(store, STORM, **where(STORM, app))
-    store.amend(FIRST, epoch, inflight=samples.inflight(3))
+    store.shards.amend(FIRST, epoch, inflight=samples.inflight(3))
     export_storm(store, STORM, **where(STORM, app))
     found = import_storm(store.client, STORM, stream="orders", **where(STORM, app))
     assert found[FIRST] == RecordPosition(20)
@@ -138,16 +138,16 @@ def test_an_application_begins_where_storm_ended(
     export_storm(store, STORM, **where(STORM, app))
     positions = import_storm(client, STORM, stream="orders", **where(STORM, app))
     fresh = SourceStore(client, Layout(layout.root, f"{app}-2", "orders", 1))
-    first = fresh.raise_epoch("alpha", 11, NOW)
+    first = fresh.epochs.raise_epoch("alpha", 11, NOW)
     seed_checkpoints(fresh, positions, first)
-    held = fresh.checkpoints()
+    held = fresh.shards.checkpoints()
     assert sorted(held) == [FIRST, TENTH]
     assert held[TENTH] == CheckpointNode(
         checkpoint=str(SEQUENCE), txid=0, position=f"AFTER_SEQUENCE_NUMBER {SEQUENCE}"
     )
     assert parse_position(held[TENTH].position) == After(RecordPosition(SEQUENCE))
     # The first batch goes on from there.
-    moved = fresh.settle(
+    moved = fresh.shards.settle(
         {TENTH: (samples.checkpoint(1, SEQUENCE + 1), None)}, {}, None, samples.settled(1), first
     )
     assert moved == [TENTH]

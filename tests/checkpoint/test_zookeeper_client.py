@@ -146,19 +146,22 @@ def test_a_digest_closes_the_application_to_others(
     zookeeper: EmbeddedZooKeeper, make_client: Callable[..., KazooClient], layout: Layout
 ) -> None:
     mine = SourceStore(make_client(zookeeper.hosts, digest="me:pw"), layout)
-    epoch = mine.raise_epoch("h", 1, NOW)
-    mine.put_batch(samples.plan(), epoch)
+    epoch = mine.epochs.raise_epoch("h", 1, NOW)
+    mine.batches.put(samples.plan(), epoch)
     for settings in ({}, {"digest": "me:other"}):
         other = SourceStore(make_client(zookeeper.hosts, **settings), layout)
         with pytest.raises(ZooKeeperAccessError, match=r"no access to .*orders@.*zookeeper\.digest"):
-            other.newest_run()
+            other.epochs.newest_run()
         with pytest.raises(ZooKeeperAccessError, match="no access"):
-            other.put_batch(samples.plan(2), epoch)
+            other.batches.put(samples.plan(2), epoch)
     again = SourceStore(make_client(zookeeper.hosts, digest="me:pw"), layout)
-    assert again.batches() == [1]
+    assert again.batches.txids() == [1]
     # The root is shared with applications of other users.
     neighbour = Layout(layout.root, f"{layout.application}-2", "s", 1)
-    assert SourceStore(make_client(zookeeper.hosts, digest="you:pw"), neighbour).raise_epoch("h", 1, NOW) == 1
+    assert (
+        SourceStore(make_client(zookeeper.hosts, digest="you:pw"), neighbour).epochs.raise_epoch("h", 1, NOW)
+        == 1
+    )
 
 
 def test_a_chroot_is_made_when_it_is_missing(
@@ -169,9 +172,9 @@ def test_a_chroot_is_made_when_it_is_missing(
     client: KazooClient,
 ) -> None:
     store = SourceStore(make_client(f"{zookeeper.hosts}/{app}"), layout)
-    epoch = store.raise_epoch("h", 1, NOW)
-    store.put_batch(samples.plan(), epoch)
-    assert store.batches() == [1]
+    epoch = store.epochs.raise_epoch("h", 1, NOW)
+    store.batches.put(samples.plan(), epoch)
+    assert store.batches.txids() == [1]
     assert client.exists(f"/{app}{layout.batch_of(1)}")
 
 
@@ -185,7 +188,7 @@ def test_tls_with_client_certificates(
             str(tmp_path / name) for name in ("ca.pem", "client.pem", "client.key", "both.pem")
         )
         store = SourceStore(make_client(hosts, tls=Tls(ca, cert, key)), layout)
-        assert store.raise_epoch("h", 1, NOW) == 1
+        assert store.epochs.raise_epoch("h", 1, NOW) == 1
         assert make_client(hosts, tls=Tls(ca, both)).exists("/zookeeper")
 
         def refused(hosts: str, tls: Tls) -> str:
@@ -215,6 +218,6 @@ def test_tls_with_client_certificates(
 def test_sasl_logins(tmp_path: Path, make_client: Callable[..., KazooClient], layout: Layout) -> None:
     with SecureZooKeeper(tmp_path, tls=False) as server:
         store = SourceStore(make_client(server.hosts, sasl=Sasl("spark", "secret")), layout)
-        assert store.raise_epoch("h", 1, NOW) == 1
+        assert store.epochs.raise_epoch("h", 1, NOW) == 1
         with pytest.raises(ZooKeeperAccessError, match=r"refused the login: check zookeeper\.sasl\.username"):
             connect(ZooKeeperConfig(server.hosts, sasl=Sasl("spark", "wrong")))

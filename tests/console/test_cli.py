@@ -62,9 +62,9 @@ def store(client: KazooClient, app: str) -> SourceStore:
 
 
 def written(store: SourceStore) -> SourceStore:
-    epoch = store.raise_epoch("worker-7", 4711, NOW)
-    store.put_lineage(ShardsNode(shards=dict(SNAPSHOT.shards)), epoch)
-    store.settle(
+    epoch = store.epochs.raise_epoch("worker-7", 4711, NOW)
+    store.shards.put_lineage(ShardsNode(shards=dict(SNAPSHOT.shards)), epoch)
+    store.shards.settle(
         {shard: (node, SNAPSHOT.inflight.get(shard)) for shard, node in SNAPSHOT.checkpoints.items()},
         {
             CHILD: DeadLettersNode(
@@ -75,8 +75,8 @@ def written(store: SourceStore) -> SourceStore:
         SettledNode(txid=7, plan="p7"),
         epoch,
     )
-    store.put_batch(PLAN, epoch)
-    store.create_pin(CHILD, pin(CHILD, 10), epoch)
+    store.batches.put(PLAN, epoch)
+    store.batches.create_pin(CHILD, pin(CHILD, 10), epoch)
     return store
 
 
@@ -108,12 +108,12 @@ def test_checkpoints_are_read_from_zookeeper(command: Command, store: SourceStor
 
 
 def test_a_published_outcome_shows_as_finished(command: Command, store: SourceStore, app: str) -> None:
-    store.put_outcome(BatchOutcome(txid=8, plan="p8", epoch=1), 1)
+    store.batches.put_outcome(BatchOutcome(txid=8, plan="p8", epoch=1), 1)
     assert "txid 8: finished, not settled" in command("checkpoints", app)[1]
 
 
 def test_a_settled_batch_is_not_under_way_any_more(command: Command, store: SourceStore, app: str) -> None:
-    store.settle({}, {}, None, SettledNode(txid=8, plan="p8"), 1)
+    store.shards.settle({}, {}, None, SettledNode(txid=8, plan="p8"), 1)
     note = json.loads(command("checkpoints", app, "--json")[1])["note"]
     assert note.startswith("settled: txid 8; run:")
 
@@ -147,7 +147,7 @@ def test_each_stream_has_its_table_unless_one_is_chosen(
 def test_of_a_stream_that_was_made_again_the_newest_is_shown(
     command: Command, client: KazooClient, store: SourceStore, app: str
 ) -> None:
-    SourceStore(client, Layout("/kinesis-trident", app, "orders", 2)).raise_epoch("worker-8", 1, NOW)
+    SourceStore(client, Layout("/kinesis-trident", app, "orders", 2)).epochs.raise_epoch("worker-8", 1, NOW)
     (line,) = command("checkpoints", app, "--json")[1].splitlines()
     assert json.loads(line)["rows"] == []
 
@@ -203,13 +203,13 @@ def test_named_records_are_asked_for_again(command: Command, store: SourceStore,
     ids = [f"orders/{CHILD}:2", f"orders/{CHILD}:1", f"orders/{CHILD}:1"]
     code, out, _ = command("dead-letters", app, "replay", *ids)
     assert (code, out) == (0, "2 records will be delivered again with one of the next micro-batches\n")
-    (asked,) = store.external().asked[CHILD].values()
+    (asked,) = store.external.read().asked[CHILD].values()
     assert (asked.op, asked.records) == ("replay", ("1", "2"))
 
 
 def test_all_that_is_listed_is_asked_for_again(command: Command, store: SourceStore, app: str) -> None:
     assert command("dead-letters", app, "replay", "--all")[0] == 0
-    (asked,) = store.external().asked[CHILD].values()
+    (asked,) = store.external.read().asked[CHILD].values()
     assert asked.records == ("1", "2")
 
 
@@ -236,7 +236,7 @@ def test_a_folder_says_what_to_replay(
     code, out, err = command("dead-letters", app, "replay", "--from", "dead")
     assert (code, out.split()[0]) == (0, "3")
     assert "1 records are past the stream's retention" in err
-    (asked,) = store.external().asked[CHILD].values()
+    (asked,) = store.external.read().asked[CHILD].values()
     assert asked.records == ("100", "101", "102")
 
 
@@ -249,11 +249,11 @@ def test_records_of_a_folder_can_be_chosen(
     chosen, absent = f"orders/{CHILD}:101", f"orders/{CHILD}:109"
 
     code, _, err = command("dead-letters", app, "replay", chosen, absent, "--from", str(tmp_path))
-    assert (code, store.external().asked) == (1, {})
+    assert (code, store.external.read().asked) == (1, {})
     assert f"holds no replayable dead letter {absent}" in err
 
     assert command("dead-letters", app, "replay", chosen, "--from", str(tmp_path))[0] == 0
-    (asked,) = store.external().asked[CHILD].values()
+    (asked,) = store.external.read().asked[CHILD].values()
     assert asked.records == ("101",)
 
 
@@ -285,14 +285,14 @@ def test_a_replay_that_cannot_be_is_refused_and_writes_nothing(
     code, out, err = command("dead-letters", app, *arguments)
     assert (code, out) == (1, "")
     assert says in err
-    assert store.external().asked == {}
+    assert store.external.read().asked == {}
 
 
 def test_watch_looks_again_until_ctrl_c(zookeeper: EmbeddedZooKeeper, store: SourceStore, app: str) -> None:
     with running("checkpoints", app, "--json", "--watch", "0.1", "--zookeeper", zookeeper.hosts) as watching:
         assert watching.stdout is not None
         assert "settled: txid 7" in watching.stdout.readline()
-        store.settle({}, {}, None, SettledNode(txid=8, plan="p8"), 1)
+        store.shards.settle({}, {}, None, SettledNode(txid=8, plan="p8"), 1)
         assert any("settled: txid 8" in watching.stdout.readline() for _ in range(300))
         watching.send_signal(signal.SIGINT)
         assert watching.wait(300) == 0
@@ -354,12 +354,12 @@ def test_streams_read_together_are_shown_together_or_one_by_one_and_replayed(
     client: KazooClient, app: str, command: Command
 ) -> None:
     store = SourceStore(client, Layout("/kinesis-trident", app))
-    epoch = store.raise_epoch("worker-7", 4711, NOW)
+    epoch = store.epochs.raise_epoch("worker-7", 4711, NOW)
     names = [store.layout.name_of(ShardKey(stream, 1, CHILD)) for stream in ("orders", "payments")]
     # What stands where the stream was read alone counts no more.
     written(SourceStore(client, Layout("/kinesis-trident", app, "orders", 1)))
-    store.put_streams(StreamsNode(streams={"orders": 1, "payments": 1}, active=("orders", "payments")), epoch)
-    store.settle(
+    store.streams.put(StreamsNode(streams={"orders": 1, "payments": 1}, active=("orders", "payments")), epoch)
+    store.shards.settle(
         dict.fromkeys(names, (SNAPSHOT.checkpoints[CHILD], SNAPSHOT.inflight[CHILD])),
         {
             name: DeadLettersNode(count=1, target="/dead", last=(letter(f"{stream}/{CHILD}:1"),))
@@ -376,5 +376,5 @@ def test_streams_read_together_are_shown_together_or_one_by_one_and_replayed(
     assert {row["message_id"].partition("/")[0] for row in one["rows"]} == {"payments"}
     assert len(one["rows"]) == len(SNAPSHOT.inflight[CHILD].waiting)
     assert command("dead-letters", app, "replay", f"payments/{CHILD}:1")[0] == 0
-    assert {name: len(nodes) for name, nodes in store.external().asked.items()} == {names[1]: 1}
+    assert {name: len(nodes) for name, nodes in store.external.read().asked.items()} == {names[1]: 1}
     assert "has no shard shardId-9" in command("dead-letters", app, "replay", "orders/shardId-9:1")[2]

@@ -98,8 +98,8 @@ def test_what_storm_left_is_where_we_begin_and_what_we_hand_back(
 
     layout = Layout("/kinesis-trident", app, source.stream, source.created)
     store = SourceStore(client, layout)
-    assert store.checkpoints()[SHARD].position == f"AFTER_SEQUENCE_NUMBER {SEQUENCE}"
-    assert store.owner() is None
+    assert store.shards.checkpoints()[SHARD].position == f"AFTER_SEQUENCE_NUMBER {SEQUENCE}"
+    assert store.epochs.owner() is None
 
     client.delete(path)
     code, out, _ = command("export", app, *storm(style, app))
@@ -115,20 +115,20 @@ def test_an_application_that_has_read_is_left_alone(
 ) -> None:
     client.create(f"/storm/{app}/{source.stream}/{SHARD}", b'{"committedSequenceNumber": "7"}', makepath=True)
     store = SourceStore(client, Layout("/kinesis-trident", app, source.stream, source.created))
-    epoch = store.raise_epoch("worker-7", 4711, 1)
+    epoch = store.epochs.raise_epoch("worker-7", 4711, 1)
 
     code, _, err = command("import", app, *storm("storm-kinesis", app), *source.options)
     assert code == 1
     assert "is running (worker-7 pid 4711" in err
 
     node = CheckpointNode(checkpoint="99", txid=1, position="AFTER_SEQUENCE_NUMBER 99")
-    store.settle({SHARD: (node, None)}, {}, None, SettledNode(txid=1, plan="p"), epoch)
+    store.shards.settle({SHARD: (node, None)}, {}, None, SettledNode(txid=1, plan="p"), epoch)
     client.delete(store.layout.owner)
     code, _, err = command("import", app, *storm("storm-kinesis", app), *source.options)
     assert code == 1
     assert "has already read stream" in err
-    assert store.checkpoints()[SHARD].checkpoint == "99"
-    store.check_epoch(epoch)
+    assert store.shards.checkpoints()[SHARD].checkpoint == "99"
+    store.epochs.check_epoch(epoch)
 
 
 def test_nothing_to_import_is_one_sentence(

@@ -186,28 +186,28 @@ class Topology:
 
     def drained(self) -> bool:
         """Whether everything is done, and no batch is in hand."""
-        done = {shard: int(node.checkpoint or 0) for shard, node in self.store.checkpoints().items()}
+        done = {shard: int(node.checkpoint or 0) for shard, node in self.store.shards.checkpoints().items()}
         return (
             done == self._last
-            and not any(node.waiting or node.dead for node in self.store.inflight().values())
-            and self.settled == max(self.store.batches(), default=self.settled)
+            and not any(node.waiting or node.dead for node in self.store.shards.inflight().values())
+            and self.settled == max(self.store.batches.txids(), default=self.settled)
         )
 
     def pinned(self, txid: int) -> bool:
         """Whether the first shard's part of a batch is pinned."""
         shard = self._kinesis.shards(self.name)[0]
-        return bool(self.store.get_pins(txid, [shard]))
+        return bool(self.store.batches.get_pins(txid, [shard]))
 
     @property
     def settled(self) -> int:
         """The last batch that is over."""
-        node = self.store.settled()
+        node = self.store.batches.settled()
         return node.txid if node else 0
 
     @property
     def read(self) -> int:
         """How many records the source says it has delivered."""
-        return sum(node.read for node in self.store.checkpoints().values())
+        return sum(node.read for node in self.store.shards.checkpoints().values())
 
     def counts(self, kind: str) -> Counter[str]:
         """What stands in a state."""

@@ -88,15 +88,15 @@ def stop_at(point: str, gate: str, txid: int) -> None:
 
 def install() -> None:
     """Prepare the gate inside the source; the others are in the driver's own code."""
-    from kinesis_trident.checkpoint.store.source_store import SourceStore
+    from kinesis_trident.checkpoint.store.batches import BatchStore
 
-    original = SourceStore.create_pin
+    original = BatchStore.create_pin
 
     @functools.wraps(original)
     def create_pin(self: Any, shard: str, pin: Any, epoch: int) -> Any:
         if shard.endswith(FIRST_SHARD) and pin.count:
-            stop_at(PINNING, self.layout.application, pin.txid)
+            stop_at(PINNING, self._layout.application, pin.txid)
         return original(self, shard, pin, epoch)
 
     changed: Callable[..., Any] = create_pin
-    SourceStore.create_pin = changed  # type: ignore[method-assign]
+    BatchStore.create_pin = changed  # type: ignore[method-assign]

@@ -206,15 +206,15 @@ class Left:
 def look(job: Job, store: SourceStore, reached: Reached, lettered: frozenset[str]) -> Left:
     """Read what a killed job has left behind."""
     txid = reached.txid
-    batch = store.get_batch(txid)
-    settled = store.settled()
+    batch = store.batches.get(txid)
+    settled = store.batches.settled()
     return Left(
         reached=reached,
         batch=batch,
-        pins=store.get_pins(txid, batch.plan.shards) if batch else {},
-        acks=store.get_outcome(txid),
+        pins=store.batches.get_pins(txid, batch.plan.shards) if batch else {},
+        acks=store.batches.get_outcome(txid),
         settled=settled.txid if settled else 0,
-        stamps={shard: node.txid for shard, node in store.checkpoints().items()},
+        stamps={shard: node.txid for shard, node in store.shards.checkpoints().items()},
         logged=txid in job.logged(),
         committed=txid in job.committed(),
         written=txid in job.output(),

@@ -21,7 +21,7 @@ from kinesis_trident.checkpoint.store.source_home import find_home
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.kinesis.client import kinesis_client
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.planner.streams import describe_streams
 from kinesis_trident.spout.reader.task import read_turns
@@ -76,7 +76,7 @@ class Application:
 
     @property
     def store(self) -> SourceStore:
-        options = Options.parse(self.options)
+        options = SourceOptions.parse(self.options)
         infos = describe_streams(kinesis_client(options), options.streams)
         created = {name: info.created for name, info in infos.items()}
         return SourceStore(
@@ -108,7 +108,7 @@ class Application:
 
     def read_everything(self) -> None:
         """Read and settle all there is, as another Spark checkpoint would have."""
-        run = SourceRun.open(Options.parse(self.options))
+        run = SourceRun.open(SourceOptions.parse(self.options))
         try:
             run.drain_and_end()
             start = run.initial()
@@ -122,7 +122,7 @@ class Application:
     def done(self) -> int | None:
         """The safe checkpoint; None before the first."""
         with suppress(NoNodeError):
-            for node in self.store.checkpoints().values():
+            for node in self.store.shards.checkpoints().values():
                 return int(node.checkpoint) if node.checkpoint else None
         return None
 

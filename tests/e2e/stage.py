@@ -177,12 +177,12 @@ class Stage:
     def started(self) -> bool:
         """Whether LATEST of the stream has been resolved."""
         layout = self.layout
-        return self.store.start(layout.stream, layout.created) is not None
+        return self.store.streams.start(layout.stream, layout.created) is not None
 
     @property
     def settled(self) -> int:
         """The newest settled txid, 0 for none."""
-        node = self.store.settled()
+        node = self.store.batches.settled()
         return node.txid if node else 0
 
     def shard(self, number: int = 0) -> str:
@@ -191,11 +191,11 @@ class Stage:
 
     def checkpoint_of(self, number: int = 0) -> CheckpointNode:
         """A shard's checkpoint."""
-        return self.store.checkpoints()[self.shard(number)]
+        return self.store.shards.checkpoints()[self.shard(number)]
 
     def inflight_of(self, number: int = 0) -> InflightNode:
         """What is not done in a shard."""
-        return self.store.inflight()[self.shard(number)]
+        return self.store.shards.inflight()[self.shard(number)]
 
     def letters(self, folder: str = "letters") -> list[DeadLetter]:
         """What is in a dead-letter folder of this test."""

@@ -38,7 +38,7 @@ def test_one_user_record_fails_and_comes_back_alone(stage: Stage, kind: str) -> 
 
     def write(rows: DataFrame, txid: int) -> None:
         batches[txid] = [(row.text, row.attempt) for row in rows.collect()]
-        batch = stage.store.newest_batch()
+        batch = stage.store.batches.newest()
         assert batch is not None
         for runs in batch.plan.retries.values():
             waiting = stage.inflight_of().waiting

@@ -20,7 +20,7 @@ from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.errors import NotOurSourceError
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.run import SourceRun
 
 
@@ -150,7 +150,7 @@ NODES: dict[str, Callable[[Layout, str], str]] = {
 }
 
 
-def plan_one(options: Options, start: Plan | None) -> Plan:
+def plan_one(options: SourceOptions, start: Plan | None) -> Plan:
     """What the planning process does at a start: with the offset of a new Spark checkpoint, or up to it."""
     run = SourceRun.open(options)
     try:
@@ -164,7 +164,7 @@ def plan_one(options: Options, start: Plan | None) -> Plan:
 
 def test_damaged_nodes_stop_the_start_with_their_path(stage: Stage) -> None:
     with_state(stage)
-    options = Options.parse(stage.options())
+    options = SourceOptions.parse(stage.options())
     offset = plan_one(options, None)
     for name, path_of in NODES.items():
         path = path_of(stage.layout, stage.shard())
@@ -241,7 +241,7 @@ def test_a_batch_whose_records_are_gone(
     text = error_of(stage.start(stage.parsed(spout=spout), breaks))
     assert "RuntimeError: 6 rows are too many" in text
     assert stage.settled == 0
-    assert stage.store.get_outcome(1) is None
+    assert stage.store.batches.get_outcome(1) is None
     moto.expire(stage.stream, ids[:4])
 
     taken = Taken()
@@ -249,7 +249,7 @@ def test_a_batch_whose_records_are_gone(
 
     def write(rows: DataFrame, txid: int) -> None:
         taken(rows, txid)
-        lost.extend(pin.lost for pin in stage.store.get_pins(txid, [stage.shard()]).values())
+        lost.extend(pin.lost for pin in stage.store.batches.get_pins(txid, [stage.shard()]).values())
 
     query = stage.start(stage.parsed(spout=spout), write, trigger=AVAILABLE_NOW)
     if spout == "transactional":
@@ -332,7 +332,7 @@ def test_a_batch_function_that_raises_acks_nothing(stage: Stage) -> None:
     text = error_of(stage.start(stage.parsed(), breaks))
     assert "OSError: the warehouse is closed on Sundays" in text
     assert stage.settled == 0
-    assert stage.store.get_outcome(1) is None
+    assert stage.store.batches.get_outcome(1) is None
     ended(stage.start(stage.parsed(), taken, trigger=AVAILABLE_NOW))
     assert taken.batches == {1: [("one", 1), ("two", 1)]}
 

@@ -16,8 +16,8 @@ from stage import AVAILABLE_NOW, Stage, ended
 
 from kinesis_trident import reliable
 from kinesis_trident.checkpoint.model.nodes import Pin
-from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.checkpoint.store.batches import BatchStore
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.task import read_turns
 
@@ -77,16 +77,16 @@ def test_a_speculative_task_and_its_original_see_the_same_rows(
 ) -> None:
     """Spark copies a task only to another host, so here the two are threads, with all else real."""
     stage.put(range(10))
-    run = SourceRun.open(Options.parse(stage.options()))
+    run = SourceRun.open(SourceOptions.parse(stage.options()))
     try:
         start = run.initial()
         plan = run.latest(start, None)
         assert plan is not None
         (partition,) = run.partitions(start, plan)
         fetched, both, pinned = threading.Event(), threading.Barrier(2), threading.Event()
-        create_pin = SourceStore.create_pin
+        create_pin = BatchStore.create_pin
 
-        def ordered(store: SourceStore, shard: str, pin: Pin, epoch: int) -> tuple[Pin, bool]:
+        def ordered(store: BatchStore, shard: str, pin: Pin, epoch: int) -> tuple[Pin, bool]:
             less = pin.count == 10
             if less:
                 fetched.set()
@@ -105,7 +105,7 @@ def test_a_speculative_task_and_its_original_see_the_same_rows(
                 for row in batch.to_pylist()
             ]
 
-        monkeypatch.setattr(SourceStore, "create_pin", ordered)
+        monkeypatch.setattr(BatchStore, "create_pin", ordered)
         with ThreadPoolExecutor(2) as pool:
             one = pool.submit(read, True)
             assert fetched.wait(PATIENCE)

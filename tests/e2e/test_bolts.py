@@ -110,7 +110,7 @@ def test_word_count_with_failing_words_comes_to_the_counts_of_a_naive_run(
     for row in rows:
         tasks[row["txid"], row["value"]].add(row["task"])
     assert {len(one) for one in tasks.values()} == {1}
-    assert not any(node.waiting for node in stage.store.inflight().values())
+    assert not any(node.waiting for node in stage.store.shards.inflight().values())
 
 
 class Numbers(ArrowBolt):
@@ -178,7 +178,7 @@ def test_branches_groupings_and_a_function_between_bolts(make_stage: Callable[..
     assert {
         reason.reason for letter in letters if letter.message_id == put[4] for reason in letter.reasons
     } == {"FailedException: 4 (bolt fails)"}
-    assert not any(node.waiting for node in stage.store.inflight().values())
+    assert not any(node.waiting for node in stage.store.shards.inflight().values())
     rows = {name: kept(folder) for name, folder in folders.items()}
     first = {n for n in range(20) if n % 2 == 0}
     for n in range(20):

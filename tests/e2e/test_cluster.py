@@ -60,5 +60,5 @@ def test_a_lost_executor_and_a_copied_task_change_no_count_and_no_outcome(
         sentence for sentence in every if "flaky" in sentence
     }
     store = SourceStore(keeper, layout_of(kinesis, stream))
-    assert not any(node.waiting for node in store.inflight().values())
-    assert sum(node.read for node in store.checkpoints().values()) == len(every)
+    assert not any(node.waiting for node in store.shards.inflight().values())
+    assert sum(node.read for node in store.shards.checkpoints().values()) == len(every)

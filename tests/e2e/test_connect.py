@@ -58,10 +58,10 @@ def test_records_fail_one_by_one_and_come_back_and_the_query_stops_when_asked(
     assert kept == [("flaky", 2), ("four", 1), ("one", 1), ("three", 1), ("three", 2), ("two", 1)]
     # It was asked to stop: its last batch is settled, and nobody plans on.
     store = SourceStore(keeper, layout_of(kinesis, stream))
-    settled = store.settled()
+    settled = store.batches.settled()
     assert settled is not None
     assert settled.txid >= max(int(path.stem.partition("-")[0]) for path in files)
-    assert not any(node.waiting for node in store.inflight().values())
-    eventually(lambda: store.owner() is None, "the end of the planning process")
+    assert not any(node.waiting for node in store.shards.inflight().values())
+    eventually(lambda: store.epochs.owner() is None, "the end of the planning process")
     (said,) = json.loads((tmp_path / "stopped.json").read_text())
     assert "stop(query, stream=stream)" in said

@@ -212,21 +212,21 @@ def test_dead_letters_are_written_once_with_all_reasons(history: History) -> Non
         assert letter.attempts == RETRY_LIMIT + 1
         assert [reason.reason for reason in letter.reasons] == ["ValueError: bad"] * (RETRY_LIMIT + 1)
         assert json.loads(letter.data or b"")["i"] == bad[letter.message_id]
-    assert sum(node.count for node in history.store.dead_letters().values()) == len(bad)
+    assert sum(node.count for node in history.store.shards.dead_letters().values()) == len(bad)
 
 
 def test_everything_is_settled_at_the_end(history: History) -> None:
     store = history.store
-    checkpoints = store.checkpoints()
+    checkpoints = store.shards.checkpoints()
     assert {shard: int(node.checkpoint or 0) for shard, node in checkpoints.items()} == tips(
         list(history.ids.values())
     )
     assert sum(node.read for node in checkpoints.values()) == len(history.ids)
-    assert not any(node.waiting or node.dead for node in store.inflight().values())
-    settled = store.settled()
+    assert not any(node.waiting or node.dead for node in store.shards.inflight().values())
+    settled = store.batches.settled()
     assert settled is not None
     assert settled.txid == max(history.job.logged())
-    assert set(store.batches()) <= {settled.txid}
+    assert set(store.batches.txids()) <= {settled.txid}
 
 
 def test_a_batch_that_was_begun_comes_first_on_another_machine(history: History) -> None:

@@ -75,7 +75,7 @@ def test_acks_of_another_process_outlive_a_kill_and_what_failed_comes_back(
     store = SourceStore(keeper, layout_of(kinesis, stream))
 
     def unacked() -> int:
-        return sum(run.count for node in store.inflight().values() for run in node.pending)
+        return sum(run.count for node in store.shards.inflight().values() for run in node.pending)
 
     def written(attempt: int) -> set[int]:
         return {i for rows in job.output().values() for i, _, times in rows if times == attempt}
@@ -99,7 +99,8 @@ def test_acks_of_another_process_outlive_a_kill_and_what_failed_comes_back(
     }
     job.until(
         lambda: (
-            tips == {shard: node.checkpoint for shard, node in store.checkpoints().items() if shard in tips}
+            tips
+            == {shard: node.checkpoint for shard, node in store.shards.checkpoints().items() if shard in tips}
         ),
         "the checkpoints at the ends",
     )
@@ -175,8 +176,8 @@ def test_several_streams_user_records_and_spooled_retries_wait_for_their_acks(
         ends = {(more[0], -1), (users[2], 2)}
 
         def checkpoints() -> set[tuple[str, int]]:
-            return {(node.checkpoint or "", node.sub) for node in store.checkpoints().values()}
+            return {(node.checkpoint or "", node.sub) for node in store.shards.checkpoints().values()}
 
         tips = {(id_.split(":")[1], sub) for id_, sub in ends}
         stage.until(lambda: checkpoints() == tips, "the checkpoints at the ends")
-    assert not any(node.pending or node.waiting for node in store.inflight().values())
+    assert not any(node.pending or node.waiting for node in store.shards.inflight().values())

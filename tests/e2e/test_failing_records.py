@@ -39,10 +39,10 @@ def test_a_failing_record_holds_nothing_back(stage: Stage) -> None:
 
     def write(rows: DataFrame, txid: int) -> None:
         batches[txid] = [row.text for row in rows.collect()]
-        batch = stage.store.newest_batch()
+        batch = stage.store.batches.newest()
         assert batch is not None
         # Why they failed, and when, the plan does not say.
-        waiting = {run.last: run for node in stage.store.inflight().values() for run in node.waiting}
+        waiting = {run.last: run for node in stage.store.shards.inflight().values() for run in node.waiting}
         for run in (run for runs in batch.plan.retries.values() for run in runs):
             assert stage.checkpoint_of().checkpoint is None
             seen.append((run.due, waiting[run.last].failures[-1].time, int(time.time() * 1000)))
@@ -93,7 +93,7 @@ def test_without_retries_a_record_is_given_up_at_once(
 def test_skipped_records_are_counted(stage: Stage) -> None:
     poison, last = stage.put(["poison", "good"])
     assert stage.drained(stage.parsed(fails, retryLimit=1, onExhausted="skip")).texts == ["good"]
-    node = stage.store.dead_letters()[stage.shard()]
+    node = stage.store.shards.dead_letters()[stage.shard()]
     assert node.count == 1
     assert node.last[0].message_id == poison
     assert node.last[0].attempts == 2
@@ -107,7 +107,7 @@ def test_the_query_stops_at_an_exhausted_record_and_goes_on_with_a_dead_letter(s
     assert f"shard {stage.shard()}, record {position_of(poison)}: failed 2 times (retryLimit 1)" in said
     assert "last: ValueError: delivery 2" in said
     assert f"kinesis-trident dead-letters {stage.app} replay" in said
-    assert not stage.store.dead_letters()
+    assert not stage.store.shards.dead_letters()
 
     stage.put(["later"])
     rest = stage.drained(stage.parsed(fails, retryLimit=1, deadLetter=stage.at("letters")))
@@ -134,7 +134,7 @@ def test_a_dead_letter_is_replayed_with_a_fresh_count(stage: Stage, running: boo
     if not running:
         ended(query)
     stage.until(stage.letters, "the dead letter")
-    stage.until(stage.store.dead_letters, "the dead letter's count")
+    stage.until(stage.store.shards.dead_letters, "the dead letter's count")
     mended.touch()
     arguments = ["dead-letters", stage.app, "replay", "--all", "--zookeeper", stage.hosts]
     done = CliRunner().invoke(console, arguments)

@@ -19,7 +19,7 @@ from kinesis_trident.bolt import foreach_batch as foreach_batch_module
 from kinesis_trident.bolt.tracking.current_batch import open_store
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.trident import Count, Function, TridentTopology
 from kinesis_trident.trident.stores import MemoryMapState
 
@@ -45,7 +45,7 @@ def far(
 ) -> Iterator[Stage]:
     """A stage whose reader and tasks are at the server that lags so many milliseconds, and its driver is not."""
 
-    def at_the_leader(options: Options) -> SourceStore:
+    def at_the_leader(options: SourceOptions) -> SourceStore:
         return open_store(replace(options, zookeeper_hosts=ensemble.leader))
 
     monkeypatch.setattr(foreach_batch_module, "open_store", at_the_leader)

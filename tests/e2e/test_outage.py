@@ -23,7 +23,7 @@ def settled(zookeeper: EmbeddedZooKeeper, kinesis: KinesisClient, stream: str) -
     """The newest settled txid, 0 for none."""
     client = connect(ZooKeeperConfig(zookeeper.hosts))
     try:
-        node = SourceStore(client, layout_of(kinesis, stream)).settled()
+        node = SourceStore(client, layout_of(kinesis, stream)).batches.settled()
     finally:
         client.stop()
         client.close()

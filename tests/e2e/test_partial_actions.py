@@ -76,7 +76,7 @@ def test_reliable_judges_every_record_whatever_the_function_takes(make_stage: Ca
     assert sorted(by_text) == sorted(f"{text} 1" for text in put)
     assert len(list(judged.iterdir())) == len(put)
     # What was judged good is done, taken or not; what failed waits, also that of a batch nobody looked at.
-    waiting = [run for node in stage.store.inflight().values() for run in node.waiting]
+    waiting = [run for node in stage.store.shards.inflight().values() for run in node.waiting]
     assert sum(run.count for run in waiting) == len([text for text in put if text.startswith("flaky")])
     failed_in = {
         name: sum(1 for text, txid in by_text.items() if "flaky" in text and asked[txid] == name)
@@ -100,9 +100,9 @@ def test_plain_functions_ack_only_what_ran(make_stage: Callable[..., Stage], rep
             taken[txid] = [row.messageId for row in rows.collect()]
             return
         action(rows)
-        batch = stage.store.newest_batch()
+        batch = stage.store.batches.newest()
         assert batch is not None
-        pins = stage.store.get_pins(batch.plan.txid, batch.plan.shards)
+        pins = stage.store.batches.get_pins(batch.plan.txid, batch.plan.shards)
         # What a turn holds is known before its first row is seen.
         pinned[name] = {
             id_
@@ -142,4 +142,4 @@ def test_what_a_sink_filters_away_is_done(make_stage: Callable[..., Stage]) -> N
     ended(stage.start_plain(text_of(stage.load()), availableNow=True))
     assert len(stage.output()) == 11
     last = {id_.partition(":")[0].partition("/")[2]: id_.partition(":")[2] for id_ in put}
-    assert {shard: node.checkpoint for shard, node in stage.store.checkpoints().items()} == last
+    assert {shard: node.checkpoint for shard, node in stage.store.shards.checkpoints().items()} == last

@@ -30,7 +30,7 @@ def test_a_batch_is_acked_when_spark_has_committed_it(make_stage: Callable[..., 
     query = stage.start_plain(text_of(stage.load(spout=spout, maxRecordsPerTrigger=6)))
 
     def done() -> dict[str, str | None]:
-        return {shard: node.checkpoint for shard, node in stage.store.checkpoints().items()}
+        return {shard: node.checkpoint for shard, node in stage.store.shards.checkpoints().items()}
 
     last = {id_.partition("/")[2].partition(":")[0]: id_.partition(":")[2] for id_ in put}
     stage.until(lambda: done() == last, "checkpoints at the last records")

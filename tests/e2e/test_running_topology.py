@@ -141,7 +141,7 @@ def test_a_topology_stops_after_the_batches_in_hand_and_settles_them(
         assert gate.taken == [["one"]]
         stage.app = f"{app}-{name}"
         assert stage.settled == 1
-        assert stage.store.owner() is None
+        assert stage.store.epochs.owner() is None
 
 
 def test_a_query_that_cannot_start_leaves_no_other_behind(

@@ -19,7 +19,7 @@ from kinesis_trident.spout.errors import StopTimeoutError
 
 def planner_of(stage: Stage) -> psutil.Process:
     """The planning process that holds the application's ephemeral node."""
-    owner = stage.until(stage.store.owner, "the planning process")
+    owner = stage.until(stage.store.epochs.owner, "the planning process")
     return psutil.Process(owner.pid)
 
 
@@ -61,7 +61,7 @@ def test_stop_ends_after_the_batch_in_hand(stage: Stage) -> None:
     assert not query.isActive
     assert query.exception() is None
     assert stage.settled == len(taken.batches)
-    assert stage.store.owner() is None
+    assert stage.store.epochs.owner() is None
     stage.until(lambda: is_gone(planner), "the end of the planning process")
     assert set(taken.texts) >= {str(n) for n in range(10)}
     goes_on_and_takes(stage, taken, [*map(str, range(10)), "later"])
@@ -77,7 +77,7 @@ def test_stop_between_two_triggers_settles_the_last_batch(stage: Stage) -> None:
     planner = planner_of(stage)
     stop(query, timeout=PATIENCE)
     assert stage.settled == 1
-    assert stage.store.owner() is None
+    assert stage.store.epochs.owner() is None
     stage.until(lambda: is_gone(planner), "the end of the planning process")
     stage.put(["two"])
     goes_on_and_takes(stage, taken, ["one", "two"])
@@ -160,4 +160,4 @@ def test_stop_finds_the_source_beside_others(stage: Stage) -> None:
     stop(query, timeout=PATIENCE)
     assert not query.isActive
     assert stage.settled == 1
-    assert stage.store.owner() is None
+    assert stage.store.epochs.owner() is None

@@ -157,7 +157,7 @@ def test_every_example_of_the_page_runs_and_does_what_the_page_says(make_stage: 
     page |= {"confirmed": names[:4], "refused": names[4:]}
 
     def pending() -> int:
-        return sum(run.count for node in store.inflight().values() for run in node.pending)
+        return sum(run.count for node in store.shards.inflight().values() for run in node.pending)
 
     store = SourceStore(twin.zookeeper, replace(twin.layout, application=f"{stage.app}-fields"))
     twin.until(lambda: pending() == len(names), "all to be in flight")

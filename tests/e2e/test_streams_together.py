@@ -70,7 +70,7 @@ def test_two_streams_are_one_source_with_outcomes_of_their_own(
 
     again = stage.put(["e"]) + other.put(["f"])
     ended(stage.start(parsed(), write, trigger=AVAILABLE_NOW))
-    settled = SourceStore(stage.zookeeper, Layout("/kinesis-trident", stage.app)).settled()
+    settled = SourceStore(stage.zookeeper, Layout("/kinesis-trident", stage.app)).batches.settled()
     assert {row[0] for rows in seen.values() for row in rows} == {*fine, *flaky, *again}
     assert settled is not None
     assert settled.txid >= max(seen) - 1

@@ -14,9 +14,9 @@ from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
 
 from kinesis_trident import foreach_batch, reliable, stop
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
-from kinesis_trident.checkpoint.store.fencing import TAKEOVERS
+from kinesis_trident.checkpoint.store.epochs import TAKEOVERS
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 
 
 class Pause:
@@ -47,7 +47,7 @@ def test_the_newer_of_two_queries_wins(stage: Stage) -> None:
     stage.until(lambda: stage.settled == 1, "the first query's batch")
     stage.start(stage.parsed(), newer, checkpoint="other")
     said = error_of(first)
-    newest = stage.store.newest_run()
+    newest = stage.store.epochs.newest_run()
     assert newest is not None
     epoch, run = newest
     assert "FencedError" in said
@@ -79,7 +79,7 @@ def test_a_driver_that_slept_changes_nothing(
 ) -> None:
     read_plan = CurrentBatch.newest
 
-    def newest(store: SourceStore, options: Options) -> CurrentBatch:
+    def newest(store: SourceStore, options: SourceOptions) -> CurrentBatch:
         if place == "before the plan is read":
             pause()
         found = read_plan(store, options)
@@ -136,7 +136,7 @@ def test_a_driver_that_slept_before_its_batch_writes_nothing(
     read_plan = CurrentBatch.newest
     armed = threading.Event()
 
-    def newest(store: SourceStore, options: Options) -> CurrentBatch:
+    def newest(store: SourceStore, options: SourceOptions) -> CurrentBatch:
         if armed.is_set():
             pause()
         return read_plan(store, options)

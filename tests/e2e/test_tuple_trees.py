@@ -185,7 +185,7 @@ def test_storms_integration_cases(stage: Stage) -> None:
         "self never": ["FailedException: self never (bolt ends)"] * 2,
         **{text: ["NOT_ACKED (bolt aggregate)"] * 2 for text in without[1]},
     }
-    assert not any(node.waiting for node in stage.store.inflight().values())
+    assert not any(node.waiting for node in stage.store.shards.inflight().values())
 
 
 @pytest.mark.parametrize("off", [{"ackers": 0}, {"tracking": False}], ids=["no ackers", "spout untracked"])
@@ -200,7 +200,7 @@ def test_without_tracking_a_record_is_done_when_it_was_emitted(
     assert sorted(noted(stage.folder / "seen")) == sorted((name, 1) for name in names)
     assert stage.checkpoint_of().checkpoint == names[-1].rpartition(":")[2]
     assert stage.letters() == []
-    assert not any(node.waiting for node in stage.store.inflight().values())
+    assert not any(node.waiting for node in stage.store.shards.inflight().values())
 
 
 class Burst(BasicBolt):
@@ -272,4 +272,4 @@ def test_a_tree_of_thousands_fails_as_one_and_plain_operations_stand_between_bol
     assert Counter(text for text, _ in noted(folders["doubled"])) == {"doubled": 4}
     assert {text for text, _ in noted(folders["counted"])} == {"big", "good", "doubled", "dropped"}
     assert stage.letters() == []
-    assert not any(node.waiting for node in stage.store.inflight().values())
+    assert not any(node.waiting for node in stage.store.shards.inflight().values())

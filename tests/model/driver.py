@@ -157,7 +157,7 @@ class Judging(Driver):
         if batch is None:
             return
         batch.say_judging()
-        self.store.check_epoch(batch.epoch)
+        self.store.epochs.check_epoch(batch.epoch)
         rows = self.tasks.rows(parts)
         txids = {row.txid for row in rows}
         if batch.verdict is None:
@@ -184,7 +184,7 @@ class Judging(Driver):
         if batch.epoch == self._epoch:
             return batch
         if not self.tasks.rows(parts):
-            newest = self.store.newest_run()
+            newest = self.store.epochs.newest_run()
             return batch if batch.is_empty() and newest is not None and newest[0] == batch.epoch else None
         if any(_mark_of(part) != batch.mark for part in parts):
             msg = f"the rows in hand are not of txid {batch.txid} of epoch {batch.epoch}"
@@ -249,4 +249,4 @@ def tell(world: World, store: SourceStore, numbers: Sequence[int], op: str) -> N
             if op == "ack":
                 world.acked |= set(numbers)
                 world.done |= set(numbers)
-            store.add_external(shard, ExternalNode(op=op, positions=positions, reason="as told"))  # type: ignore[arg-type]
+            store.external.add(shard, ExternalNode(op=op, positions=positions, reason="as told"))  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from kinesis_trident.checkpoint.errors import CheckpointError
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import SpoutError
 from kinesis_trident.spout.kinesis import KinesisError
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.offsets import offset_from_plan, plan_from_offset
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.query_by_hand import SparkCheckpoint
@@ -62,7 +62,7 @@ class Life:
         world: World,
         actor: Actor,
         log: SparkCheckpoint,
-        options: Options,
+        options: SourceOptions,
         start: Callable[[str, Callable[[Actor], object]], object],
         make_driver: MakeDriver,
         *,

@@ -13,7 +13,7 @@ from kinesis_trident.checkpoint.model.codec import decode
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, SettledNode
 from kinesis_trident.checkpoint.zookeeper.operations import Create, Op, Write
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.testing import MemoryKinesis
 from model.sinks import Sink
 from model.zookeeper import MemoryZooKeeper
@@ -122,7 +122,7 @@ class World:
         self.zookeeper.restore(nodes)  # type: ignore[arg-type]
         self._checkpoints = {}
 
-    def options(self, **more: str) -> Options:
+    def options(self, **more: str) -> SourceOptions:
         """The options of the next life."""
         given = {
             "streamName": "orders",
@@ -143,7 +143,7 @@ class World:
             "maxFetchBytesPerShard": "16MiB",
             "maxFetchRecordsPerShard": str(self.rng.choice([2, 3, 5, 100_000])),
         }
-        return Options.parse(given | more)
+        return SourceOptions.parse(given | more)
 
     def violation(self, what: str) -> None:
         """Note that something is as it must not be."""

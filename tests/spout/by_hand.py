@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from kinesis_trident.spout.kinesis import Kinesis
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.query_by_hand import QueryByHand, SparkCheckpoint
 
 __all__ = ["Lives", "Query", "Row", "SparkCheckpoint", "numbers"]
@@ -76,9 +76,9 @@ class Lives:
         self._begun.append(query)
         return query
 
-    def parsed(self, **options: str) -> Options:
+    def parsed(self, **options: str) -> SourceOptions:
         """What a life with these options is given."""
-        return Options.parse(self._options | _dotted(options))
+        return SourceOptions.parse(self._options | _dotted(options))
 
     def end(self) -> None:
         """End all of them."""

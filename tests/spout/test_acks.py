@@ -20,7 +20,7 @@ from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.acks import Acks
 from kinesis_trident.spout.errors import AckError, CheckpointMismatchError, OptionsError
 from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.testing import MemoryKinesis
 from kinesis_trident.tracker.inflight.explicit import TIMEOUT
 
@@ -48,7 +48,7 @@ class Job:
 
     def start(self, **given: str) -> Query:
         """A new life; the one before is gone as by a kill."""
-        options = Options.parse(
+        options = SourceOptions.parse(
             {
                 "streamName": "orders",
                 "region": "us-east-1",
@@ -117,7 +117,7 @@ def test_what_is_acked_is_done_and_the_rest_comes_back_after_a_restart_and_its_t
         assert acks.ack(pa.chunked_array([ids(rows, 6), ids(rows, 6)])) == 1
     query = job.start()
     until(query, unacked=5)
-    checkpoints = query.store.checkpoints()
+    checkpoints = query.store.shards.checkpoints()
     assert checkpoints[A].checkpoint == ids(rows, 2)[0].rpartition(":")[2]
     assert checkpoints[B].checkpoint == ids(rows, 1)[0].rpartition(":")[2]
     job.ahead += TIMEOUT_SECONDS
@@ -130,7 +130,7 @@ def test_what_is_acked_is_done_and_the_rest_comes_back_after_a_restart_and_its_t
     }
     job.acks().ack(ids(again))
     until(query, inflight=0)
-    assert {node.checkpoint for node in query.store.checkpoints().values()} == {
+    assert {node.checkpoint for node in query.store.shards.checkpoints().values()} == {
         id_.rpartition(":")[2] for id_ in ids(rows, 8, 9)
     }
 
@@ -200,7 +200,7 @@ def test_a_record_whose_timeout_is_reset_is_acked_and_one_without_has_failed(job
     for _ in range(4):
         job.ahead += TIMEOUT_SECONDS / 2
         assert job.acks().reset_timeout(ids(rows, 1, 2)) == 2
-        while query.store.external().asked:
+        while query.store.external.read().asked:
             if query.plan() is not None:
                 assert numbers(query.batch()) == [0, 3]
     until(query, unacked=4, inflight=4, timed_out=2)
@@ -240,7 +240,7 @@ def test_batches_whose_records_are_in_flight_are_kept_and_the_others_go(job: Job
     # Ends once what is left over is removed.
     query.end()
     query = job.start()
-    assert query.store.batches() == [2]
+    assert query.store.batches.txids() == [2]
     until(query, unacked=1)
 
 
@@ -418,7 +418,7 @@ def test_random_lives_end_with_every_record_done_and_none_acked_delivered_again(
             break
     assert sorted(row[0] for row in given.values()) == list(range(put))
     assert query.run.report()["inflight"] == 0
-    assert {node.checkpoint for node in query.store.checkpoints().values()} == {
+    assert {node.checkpoint for node in query.store.shards.checkpoints().values()} == {
         max((id_ for id_ in given if shard in id_), key=lambda id_: int(id_.rpartition(":")[2])).rpartition(
             ":"
         )[2]

@@ -89,7 +89,7 @@ def test_requests_that_cannot_be_read_are_put_aside_and_named(
     finally:
         tracemalloc.stop()
     # What could be read was done, and the rest is there to be looked at.
-    assert query.store.inflight()[A].pending[0].count == 3
+    assert query.store.shards.inflight()[A].pending[0].count == 3
     assert sorted(client.get_children(layout.rejected)) == sorted(
         [*(f"{A}:{name}" for name in REQUESTS), "%FF:odd"]
     )
@@ -179,7 +179,7 @@ def again(lives: Lives, kinesis: MemoryKinesis, spark: SparkCheckpoint) -> None:
     try:
         query.batch()
         query.plan()
-        query.store.purge(1, query.run.epoch)
+        query.store.leftovers.purge(1, query.run.epoch)
     finally:
         query.end()
 

@@ -17,14 +17,16 @@ from kinesis_trident.spout.batch_read import (
 )
 from kinesis_trident.spout.errors import DataLossError
 from kinesis_trident.spout.kinesis import Shard, StreamMissingError, ThrottledError
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.rows import ARROW_SCHEMA
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, Quotas, ScriptedKinesis
 from kinesis_trident.tracker.records import RecordPosition
 
 A = "shardId-000000000000"
-OPTIONS = Options.parse_batch({"streamName": "orders", "minFetchPeriod": "0ms", "maxRecordsPerFetch": "2"})
+OPTIONS = SourceOptions.parse_batch(
+    {"streamName": "orders", "minFetchPeriod": "0ms", "maxRecordsPerFetch": "2"}
+)
 
 
 class Shelf:
@@ -114,7 +116,7 @@ def reader() -> Iterator[Callable[..., tuple[ScriptedKinesis, KinesisBatchReader
                 "endpointUrl": server.endpoint_url,
                 "region": "us-east-1",
             } | given
-            return server, KinesisBatchReader(Options.parse_batch(options), server.now)
+            return server, KinesisBatchReader(SourceOptions.parse_batch(options), server.now)
 
         yield make
 

@@ -15,7 +15,7 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.failed_records.retry_ranges import DeaggregateChangedError
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn, cut
@@ -40,7 +40,7 @@ class Shard:
         limiter = ShardLimiter(
             ShardBudget(0, 1e15), clock=self.time, sleep=self.time.sleep, rng=random.Random(3)
         )
-        options = Options(stream_name="orders", max_records_per_fetch=page, deaggregate=deaggregate)
+        options = SourceOptions(stream_name="orders", max_records_per_fetch=page, deaggregate=deaggregate)
         return ShardFetcher(
             self.kinesis, "orders", SHARD, options, limiter=limiter, wall=self.time.milliseconds
         )

@@ -23,7 +23,7 @@ from thorough import more_in_chaos
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.batch_read import KinesisBatchReader, now_of
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
@@ -150,7 +150,7 @@ def test_what_is_there_is_read_to_its_end_each_time(source: Source, begin: Calla
 
 
 def test_a_batch_reads_all_there_is(source: Source, kinesalite: Kinesalite) -> None:
-    options = Options.parse_batch(
+    options = SourceOptions.parse_batch(
         {"streamName": source.name, "endpointUrl": kinesalite.endpoint_url, "minFetchPeriod": "0ms"}
     )
     for _ in range(3):

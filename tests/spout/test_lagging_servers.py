@@ -141,7 +141,7 @@ def test_an_ack_in_time_holds_where_the_reader_hears_of_it_late(
                     if texts:
                         keys = keys_of(np.array(texts), np.full(len(texts), -1))
                         for positions in pack_in_parts(keys):
-                            store.add_external(shard, ExternalNode(op="ack", positions=positions))
+                            store.external.add(shard, ExternalNode(op="ack", positions=positions))
                 return set()
 
             assert drained(query, ack) == Counter(range(RECORDS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from itertools import pairwise
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.spout.kinesis import AfterShard, IteratorExpiredError, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.modes import ShardOrdering
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.shards.lineage import (
     drained,
     first_listing,
@@ -25,13 +27,13 @@ from kinesis_trident.spout.positions import TRIM_HORIZON, Position, parse_positi
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
 
-OPTIONS = Options(stream_name="orders", max_records_per_fetch=4)
+OPTIONS = SourceOptions(stream_name="orders", max_records_per_fetch=4)
 
 
 class Reader:
     """Batch after batch, as planning and tasks do it, without ZooKeeper: what came, by batch."""
 
-    def __init__(self, kinesis: MemoryKinesis, time: FakeTime, ordering: str) -> None:
+    def __init__(self, kinesis: MemoryKinesis, time: FakeTime, ordering: ShardOrdering) -> None:
         self.kinesis, self.time, self.ordering = kinesis, time, ordering
         self.lineage: dict[str, ShardLineage] = first_listing(kinesis.list_shards("orders"), TRIM_HORIZON)
         self.positions: dict[str, Position] = {}
@@ -110,10 +112,10 @@ class History:
         self.kinesis.fail(self.one(), error("scripted"))
 
 
-@pytest.mark.parametrize("ordering", ["parentFirst", "none"])
+@pytest.mark.parametrize("ordering", get_args(ShardOrdering))
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
-def test_any_history_is_read_once_and_in_order(ordering: str, data: st.DataObject) -> None:
+def test_any_history_is_read_once_and_in_order(ordering: ShardOrdering, data: st.DataObject) -> None:
     history = History(data)
     reader = Reader(history.kinesis, history.time, ordering)
     happens = [history.put, history.put, history.split, history.merge, history.gap, history.fault]

@@ -19,7 +19,7 @@ from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.kinesis import Page, ThrottledError
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
 from kinesis_trident.spout.planner.settlement import settle_shard
 from kinesis_trident.spout.positions import TRIM_HORIZON, parse_position
@@ -75,7 +75,7 @@ class Life:
         self.rng = random.Random(7)
         self.bad = {str(number) for number in range(10**6) if self.rng.random() < 0.01}
         self.policy = RetryPolicy(3, Backoff.parse("1s..60s x2"))
-        options = Options(stream_name="orders")
+        options = SourceOptions(stream_name="orders")
         self.options = options
         limiter = ShardLimiter(
             ShardBudget(options.min_fetch_period, options.max_fetch_rate),

@@ -295,7 +295,7 @@ def test_a_withdrawn_request_to_stop_does_not_end_the_process_at_a_later_takeove
     query.run._tenure._on_replaced = lambda: ended.append(True)
     until = Retrying(stop=stop_after_delay(120), wait=wait_fixed(0.01), retry=retry_if_result(bool))
     asking = connect(query.run._options.zookeeper)
-    SourceStore(asking, query.run._layout).ask_to_stop(query.run.epoch)
+    SourceStore(asking, query.run._layout).stop.ask(query.run.epoch)
     until(lambda: not query.run._tenure._ends_when_replaced)
     asking.stop()
     asking.close()

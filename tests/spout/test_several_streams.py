@@ -97,7 +97,7 @@ def test_the_shards_of_all_streams_share_plans_retries_and_dead_letters(start: S
         f"orders/{A}": 1,
         f"payments/{A}": 1,
     }
-    letters = [node.last[0].message_id for node in query.store.dead_letters().values()]
+    letters = [node.last[0].message_id for node in query.store.shards.dead_letters().values()]
     assert sorted(letter.partition(":")[0] for letter in letters) == [f"orders/{A}", f"payments/{A}"]
 
 
@@ -216,7 +216,7 @@ def test_two_streams_have_one_home_and_it_says_whose(start: Start) -> None:
     query = start(kinesis, "payments,orders")
     store: SourceStore = query.store
     assert store.layout.base.endswith("/@streams")
-    node = store.streams()
+    node = store.streams.get()
     assert node is not None
     assert (set(node.streams), node.active) == ({"orders", "payments"}, ("orders", "payments"))
 

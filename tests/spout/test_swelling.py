@@ -28,7 +28,7 @@ from kinesis_trident.spout.kinesis.record_batches import (
     with_own_keys,
     with_sub_sequence,
 )
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON
 from kinesis_trident.spout.reader import polling
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
@@ -137,7 +137,7 @@ def test_turns_over_pages_in_parts_give_each_record_once(
     kinesis = MemoryKinesis()
     for one in content:
         kinesis.put(SHARD, one if isinstance(one, bytes) else aggregate(one))
-    options = Options(stream_name="orders", min_fetch_period=0.0)
+    options = SourceOptions(stream_name="orders", min_fetch_period=0.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(polling, "_PART", part)
         fetcher = ShardFetcher(kinesis, "orders", SHARD, options)
@@ -162,7 +162,7 @@ import resource, sys
 sys.path[:0] = ["{tests}", "{root}"]
 from test_swelling import SHARD, swelling
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON
 from kinesis_trident.spout.reader.rows import Segment, TurnRows
 from kinesis_trident.spout.testing import MemoryKinesis
@@ -171,7 +171,7 @@ kinesis = MemoryKinesis()
 for _ in range(9):
     kinesis.put(SHARD, swelling(2**20))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-turn = ShardFetcher(kinesis, "orders", SHARD, Options(stream_name="orders")).fetch_new(
+turn = ShardFetcher(kinesis, "orders", SHARD, SourceOptions(stream_name="orders")).fetch_new(
     TRIM_HORIZON, Bounds(100_000, 2**24, 60, memory=2**24)
 )
 rows = TurnRows("orders", SHARD, 0, 7, 1, [Segment(turn.batches, attempt=1)])

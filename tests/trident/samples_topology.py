@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
 from kinesis_trident.trident.build.graph import SpoutNode
 from kinesis_trident.trident.stream import Stream
@@ -22,7 +22,7 @@ OPTIONS: dict[str, Any] = {
 def a_stream(name: str = "lines") -> Stream:
     """A stream of Kinesis, with the columns of the source."""
     schema = StructType([field for field in SCHEMA.fields if field.name != ANCHORS])
-    return Stream(SpoutNode(f"new_stream({name})", schema, (), name, None, Options.parse(OPTIONS)))  # type: ignore[arg-type]
+    return Stream(SpoutNode(f"new_stream({name})", schema, (), name, None, SourceOptions.parse(OPTIONS)))  # type: ignore[arg-type]
 
 
 def a_table(ddl: str) -> Stream:

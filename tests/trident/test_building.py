@@ -18,6 +18,7 @@ from pyspark.sql.types import (
 )
 from samples_topology import a_stream, a_table
 
+from kinesis_trident.spout.options.modes import SpoutMode
 from kinesis_trident.trident import (
     CombinerAggregator,
     Count,
@@ -414,7 +415,7 @@ def test_parallelism_hint_is_of_the_last_grouping() -> None:
 
 @pytest.mark.parametrize("spout", SPOUTS)
 @pytest.mark.parametrize("kind", StateType)
-def test_the_matrix(spout: str, kind: StateType) -> None:
+def test_the_matrix(spout: SpoutMode, kind: StateType) -> None:
     factory = InStore(kind)
     assert isinstance(factory, MapStateFactory)
     assert kind.name.lower() in STATES

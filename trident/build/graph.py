@@ -22,7 +22,7 @@ from kinesis_trident.trident.state import StateFactory, StateUpdater
 from kinesis_trident.trident.steps.tuple_steps import TridentStep
 
 if TYPE_CHECKING:
-    from kinesis_trident.spout.options.source import Options
+    from kinesis_trident.spout.options.source import SourceOptions
 
 __all__ = [
     "AggregateNode",
@@ -89,7 +89,7 @@ class SpoutNode(Node):
 
     name: str
     rows: DataFrame
-    options: Options | None
+    options: SourceOptions | None
     scheme: Mapping[str, str] = field(default_factory=dict)
     tracking: bool = True
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 
 from kinesis_trident.spout.kinesis import KinesisError, ThrottledError, Unavailable
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
 from kinesis_trident.spout.planner.shards.tips import TipWatch
 from kinesis_trident.spout.planner.state import SourceState
@@ -42,7 +42,7 @@ class Listings:
         self,
         state: SourceState,
         probe: TipProbe,
-        options: Options,
+        options: SourceOptions,
         clock: Callable[[], float],
         rng: random.Random,
     ) -> None:

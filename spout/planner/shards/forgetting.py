@@ -62,7 +62,7 @@ class Forgetting:
         for start in range(0, len(gone), _AT_A_TIME):
             some = gone[start : start + _AT_A_TIME]
             letters = self._letters(some, left)
-            self._store.forget(some, letters, self._epoch)
+            self._store.shards.forget(some, letters, self._epoch)
             left = {shard: node for shard, node in left.items() if shard not in set(some)} | letters
         if gone:
             log.info("forgot %d shards past retention: %s", len(gone), ", ".join(gone))

@@ -14,7 +14,8 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.spout.kinesis import Shard
-from kinesis_trident.spout.options.starting_position import REST, Places, resolved
+from kinesis_trident.spout.options.modes import ShardOrdering
+from kinesis_trident.spout.options.starting_position import REST, PositionSpec, resolved
 from kinesis_trident.spout.positions import TRIM_HORIZON, Position, ShardEnd, parse_position
 
 __all__ = [
@@ -103,8 +104,8 @@ def adopted(
     return result
 
 
-def readable(lineage: Lineage, ordering: str) -> list[str]:
-    """Return the shards whose new records may be read now, sorted; `ordering` is parentFirst or none."""
+def readable(lineage: Lineage, ordering: ShardOrdering) -> list[str]:
+    """Return the shards whose new records may be read now, sorted."""
 
     def done(shard: str) -> bool:
         return shard not in lineage or lineage[shard].state == "drained"
@@ -134,14 +135,14 @@ def _lineage(shard: Shard, start: Position) -> ShardLineage:
 
 
 def positions_of(
-    places: Places, stream: str, listed: Collection[Shard], latest: Callable[[], Position]
+    spec: PositionSpec, stream: str, listed: Collection[Shard], latest: Callable[[], Position]
 ) -> dict[str, Position]:
     """Return the position of each listed shard of a stream by id.
 
     If some shards of a stream have entries, their ancestors are done, and other shards are new: they start at their
     oldest record, unless `*` has a position.
     """
-    texts = places.texts_of(stream)
+    texts = spec.texts_of(stream)
     named = set(texts) - {REST}
     behind = ancestors(listed, named)
     rest = texts.get(REST, str(TRIM_HORIZON))

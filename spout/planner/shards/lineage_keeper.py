@@ -17,8 +17,8 @@ from kinesis_trident.spout.data_loss import (
     not_listed,
 )
 from kinesis_trident.spout.kinesis import Shard, Since, StreamInfo
-from kinesis_trident.spout.options.source import Options
-from kinesis_trident.spout.options.starting_position import Places
+from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.options.starting_position import PositionSpec
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.lineage import (
     Lineage,
@@ -57,7 +57,7 @@ class LineageKeeper:
     """
 
     def __init__(
-        self, options: Options, store: SourceStore, streams: Streams, epoch: int, losses: DataLossLog
+        self, options: SourceOptions, store: SourceStore, streams: Streams, epoch: int, losses: DataLossLog
     ) -> None:
         self._options = options
         self._store = store
@@ -73,14 +73,14 @@ class LineageKeeper:
         Raises:
             DataLossError: with `failOnDataLoss`, `startingPosition` names a shard that does not exist.
         """
-        known = self._store.lineage()
+        known = self._store.shards.lineage()
         self.lineage = stored = dict(known.shards) if known else {}
         begun = {self._stream_of(shard) for shard in self.lineage}
         for stream, created in self._streams.created.items():
             if (stream, created) not in begun:
                 self.lineage = self.lineage | self._first(stream, created)
         if known is None or len(self.lineage) > len(stored):
-            self._store.put_lineage(ShardsNode(shards=self.lineage), self._epoch)
+            self._store.shards.put_lineage(ShardsNode(shards=self.lineage), self._epoch)
 
     def list_new(self) -> None:
         """List the shards created since the newest known one."""
@@ -173,7 +173,7 @@ class LineageKeeper:
 
     def _put(self, lineage: dict[str, ShardLineage]) -> None:
         if lineage != self.lineage:
-            self._store.put_lineage(ShardsNode(shards=lineage), self._epoch)
+            self._store.shards.put_lineage(ShardsNode(shards=lineage), self._epoch)
             self.lineage = lineage
 
     def _active(self) -> Iterator[tuple[str, dict[str, ShardLineage]]]:
@@ -193,19 +193,19 @@ class LineageKeeper:
         """Return the lineage of a stream that was never read."""
         # Everything in a recreated stream is new.
         again = any(self._store.layout.key_of(shard).stream == stream for shard in self.lineage)
-        places = Places.parse(str(TRIM_HORIZON) if again else self._options.starting_position)
+        spec = PositionSpec.parse(str(TRIM_HORIZON) if again else self._options.starting_position)
         info = self._streams.infos[stream]
 
         def latest() -> Position:
             node = StartNode(timestamp=info.server_time)
-            return AtTimestamp(self._store.put_start(stream, created, node, self._epoch).timestamp)
+            return AtTimestamp(self._store.streams.put_start(stream, created, node, self._epoch).timestamp)
 
-        everywhere = places.everywhere(stream, latest)
+        everywhere = spec.everywhere(stream, latest)
         listed = self._streams.list_shards(stream, _since(everywhere, info))
         names = {self._store.layout.key_of(shard.id).shard: shard.id for shard in listed}
-        for shard in sorted(set(places.named(stream)) - set(names)):
+        for shard in sorted(set(spec.named(stream)) - set(names)):
             self._losses.report(
-                not_listed(info, "startingPosition", shard, places.text_of(stream, shard)),
+                not_listed(info, "startingPosition", shard, spec.text_of(stream, shard)),
                 f"{stream}/{shard}",
             )
         plain = [
@@ -214,7 +214,7 @@ class LineageKeeper:
             )
             for shard, held in zip(names, listed, strict=True)
         ]
-        found = positions_of(places, stream, plain, latest)
+        found = positions_of(spec, stream, plain, latest)
         return self._dated(
             first_listing(listed, {names[shard]: position for shard, position in found.items()})
         )

@@ -181,6 +181,6 @@ class TipNotes:
             known = self._stored.get(shard, last_known(state.position, state.checkpoint, listed))
             seen = msgspec.structs.replace(node, seen=look.at, behind_ms=0)
             if look.at - known >= _PERIOD_MS:
-                self._store.amend(shard, self._epoch, checkpoint=seen)
+                self._store.shards.amend(shard, self._epoch, checkpoint=seen)
                 self._stored[shard] = look.at
             yield shard, replace(state, checkpoint=seen)

@@ -19,7 +19,7 @@ from kinesis_trident import BasicBolt, BasicOutputCollector, KinesisSpout, Topol
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -116,7 +116,7 @@ def failed(
             builder.transform(one.name, one.above, TRANSFORMS[one.kind])
     run, _ = builder.build()
     rows, batch = in_hand
-    handler = BatchHandler(Options.parse(options), run, 0)
+    handler = BatchHandler(SourceOptions.parse(options), run, 0)
     handler._carrier = AccumulatorCarrier()
     not_done = run(rows, batch, handler)
     assert not_done is not None

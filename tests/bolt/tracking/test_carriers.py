@@ -32,9 +32,9 @@ def config(zookeeper: EmbeddedZooKeeper) -> ZooKeeperConfig:
 def store(config: ZooKeeperConfig, app: str) -> Iterator[SourceStore]:
     client = connect(config)
     store = SourceStore(client, Layout("/kinesis-trident", app, "orders", 1))
-    epoch = store.raise_epoch("here", 1, 0)
+    epoch = store.epochs.raise_epoch("here", 1, 0)
     plan = Plan(txid=7, plan="p", streams={"orders": 1}, positions={SHARD: "TRIM_HORIZON"}, read=(SHARD,))
-    store.put_batch(plan, epoch)
+    store.batches.put(plan, epoch)
     yield store
     client.stop()
     client.close()
@@ -85,7 +85,7 @@ def test_reports_of_many_spans_share_nodes(store: SourceStore, config: ZooKeeper
     reports = {KEY._replace(span=span): (failed(span),) if span % 7 == 0 else () for span in range(2_000)}
     carrier.sender.add(reports)
     assert carrier.reports == reports
-    assert len(store.reports(carrier.sender.attempt)) < 10
+    assert len(store.reports.of_attempt(carrier.sender.attempt)) < 10
 
 
 def test_reports_are_removed_with_their_batch_and_late_ones_refused(
@@ -93,7 +93,7 @@ def test_reports_are_removed_with_their_batch_and_late_ones_refused(
 ) -> None:
     carrier = NodeCarrier(store, config)
     carrier.sender.add({KEY: ()})
-    store.purge(7, 1)
+    store.leftovers.purge(7, 1)
     assert carrier.reports == {}
     with pytest.raises(BatchMissingError, match="batches/7 does not exist"):
         carrier.sender.add({KEY: ()})

@@ -99,7 +99,7 @@ class Turns:
             served=(3,) if retried else (),
             through="12" if retried else None,
         )
-        return self.store.create_pin(shard, pin, self.epoch)[0]
+        return self.store.batches.create_pin(shard, pin, self.epoch)[0]
 
     def judged(
         self, shard: str, *failed: int, operator: str = "map", rows: TurnRows | None = None
@@ -115,9 +115,9 @@ class Turns:
 
 @pytest.fixture
 def turns(store: SourceStore) -> Turns:
-    epoch = store.raise_epoch("here", 1, NOW)
-    store.put_batch(plan(6, "before"), epoch)
-    store.put_batch(plan(), epoch)
+    epoch = store.epochs.raise_epoch("here", 1, NOW)
+    store.batches.put(plan(6, "before"), epoch)
+    store.batches.put(plan(), epoch)
     return Turns(store, epoch)
 
 
@@ -216,10 +216,10 @@ def test_published_is_adopted_by_who_comes_next(store: SourceStore, turns: Turns
 
 def test_an_older_run_publishes_nothing(store: SourceStore, turns: Turns) -> None:
     batch = CurrentBatch.newest(store)
-    store.raise_epoch("there", 2, NOW)
+    store.epochs.raise_epoch("there", 2, NOW)
     with pytest.raises(FencedError):
         batch.publish({})
-    assert store.get_outcome(7) is None
+    assert store.batches.get_outcome(7) is None
 
 
 def test_what_operators_and_sink_refuse_comes_back_and_the_checkpoint_stands_just_before(
@@ -229,7 +229,7 @@ def test_what_operators_and_sink_refuse_comes_back_and_the_checkpoint_stands_jus
     pins = {A: turns.pin(A), B: turns.pin(B)}
     reports = turns.judged(A, 10, 21, 22) | turns.judged(B, 3)
     batch.publish(batch.outcome(batch.failed(WIRING, reports, pins), pins, {f"orders/{A}:24": "full"}))
-    published = store.get_outcome(7)
+    published = store.batches.get_outcome(7)
     assert published is not None
     before = {
         A: ShardState(

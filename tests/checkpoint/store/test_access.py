@@ -51,25 +51,25 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureZooKeeper
 
 def fill(store: SourceStore) -> int:
     """Make a node of each kind; returns the epoch."""
-    old = store.raise_epoch("h", 1, NOW)
-    epoch = store.raise_epoch("h", 2, NOW)
-    store.report_fenced(old)
-    store.put_start("orders", 1, StartNode(timestamp=1), epoch)
-    store.put_streams(StreamsNode(streams={"orders": 1}, active=("orders",)), epoch)
-    store.put_lineage(ShardsNode(shards={}), epoch)
-    store.put_batch(samples.plan(), epoch)
-    store.create_pin(samples.SHARD, samples.pin(epoch), epoch)
-    store.put_outcome(samples.acks(epoch, failed=20_000), epoch)
-    store.add_report(1, "attempt", ReportNode(reports=()))
-    store.settle(
+    old = store.epochs.raise_epoch("h", 1, NOW)
+    epoch = store.epochs.raise_epoch("h", 2, NOW)
+    store.epochs.report_fenced(old)
+    store.streams.put_start("orders", 1, StartNode(timestamp=1), epoch)
+    store.streams.put(StreamsNode(streams={"orders": 1}, active=("orders",)), epoch)
+    store.shards.put_lineage(ShardsNode(shards={}), epoch)
+    store.batches.put(samples.plan(), epoch)
+    store.batches.create_pin(samples.SHARD, samples.pin(epoch), epoch)
+    store.batches.put_outcome(samples.acks(epoch, failed=20_000), epoch)
+    store.reports.add(1, "attempt", ReportNode(reports=()))
+    store.shards.settle(
         {samples.SHARD: (samples.checkpoint(1, 9), samples.inflight(1, samples.run(5)))},
         {samples.SHARD: DeadLettersNode(count=1, target="skip")},
         None,
         samples.settled(1),
         epoch,
     )
-    store.add_external(samples.SHARD, ExternalNode(op="replay", records=("7",)))
-    store.ask_to_stop(epoch)
+    store.external.add(samples.SHARD, ExternalNode(op="replay", records=("7",)))
+    store.stop.ask(epoch)
     return epoch
 
 
@@ -115,7 +115,7 @@ def test_a_home_is_closed_to_others(
     if given == "later":
         fill(SourceStore(open_client, layout))
     elif given == "by another":
-        SourceStore(open_client, layout).raise_epoch("h", 1, NOW)
+        SourceStore(open_client, layout).epochs.raise_epoch("h", 1, NOW)
         open_client.ensure_path(layout.external_of("a/b"))
         open_client.ensure_path(f"{layout.batches}/7/stray/deeper")
     elif given == "to an open application":
@@ -123,9 +123,9 @@ def test_a_home_is_closed_to_others(
 
     client = make_client(server.hosts, **mine)
     store = SourceStore(client, layout)
-    before = store.newest_run()
+    before = store.epochs.newest_run()
     if given == "later":
-        store.raise_epoch("h", 3, NOW)
+        store.epochs.raise_epoch("h", 3, NOW)
     else:
         fill(store)
     paths = [path, *tree(client, layout.base)]
@@ -133,13 +133,13 @@ def test_a_home_is_closed_to_others(
     for other in others:
         assert intrude(make_client(server.hosts, **other), paths) == [], other
     with pytest.raises(ZooKeeperAccessError, match=r"no access to .*zookeeper\.digest\.password"):
-        SourceStore(open_client, layout).raise_epoch("h", 4, NOW)
+        SourceStore(open_client, layout).epochs.raise_epoch("h", 4, NOW)
 
     # Who has the login goes on.
-    epoch, _ = store.newest_run() or pytest.fail("no run")
+    epoch, _ = store.epochs.newest_run() or pytest.fail("no run")
     again = SourceStore(make_client(server.hosts, **mine), layout)
-    assert again.raise_epoch("h", 5, NOW) == epoch + 1
-    assert again.batches()
+    assert again.epochs.raise_epoch("h", 5, NOW) == epoch + 1
+    assert again.batches.txids()
     assert before is None or before[0] < epoch
 
 
@@ -148,11 +148,11 @@ def test_a_home_with_nodes_of_another_login_is_refused(
 ) -> None:
     client = make_client(server.hosts)
     store = SourceStore(client, layout)
-    epoch = store.raise_epoch("h", 1, NOW)
-    store.put_batch(samples.plan(), epoch)
+    epoch = store.epochs.raise_epoch("h", 1, NOW)
+    store.batches.put(samples.plan(), epoch)
     client.set_acls(layout.batch_of(1), [make_digest_acl("you", "pw", all=True)])
     with pytest.raises(ZooKeeperAccessError, match="belongs to another login") as caught:
-        SourceStore(make_client(server.hosts, digest="me:pw"), layout).raise_epoch("h", 2, NOW)
+        SourceStore(make_client(server.hosts, digest="me:pw"), layout).epochs.raise_epoch("h", 2, NOW)
     assert layout.batch_of(1) in str(caught.value)
     assert "Log in with the credentials that made it" in str(caught.value)
     # Nothing counts as closed yet.
@@ -160,7 +160,7 @@ def test_a_home_with_nodes_of_another_login_is_refused(
     client.add_auth("digest", "me:pw")
     client.set_acls(layout.batch_of(1), [make_digest_acl("me", "pw", all=True)])
     mine = make_client(server.hosts, digest="me:pw")
-    SourceStore(mine, layout).raise_epoch("h", 3, NOW)
+    SourceStore(mine, layout).epochs.raise_epoch("h", 3, NOW)
     assert intrude(make_client(server.hosts), tree(mine, layout.base)) == []
 
 
@@ -168,14 +168,14 @@ def test_an_older_open_run_makes_no_node_while_the_home_is_closed(
     server: SecureZooKeeper, make_client: Connect, layout: Layout
 ) -> None:
     open_store = SourceStore(make_client(server.hosts), layout)
-    epoch = open_store.raise_epoch("h", 1, NOW)
-    open_store.add_external("a", ExternalNode(op="replay", records=("1",)))
-    SourceStore(make_client(server.hosts, digest="me:pw"), layout).raise_epoch("h", 2, NOW)
+    epoch = open_store.epochs.raise_epoch("h", 1, NOW)
+    open_store.external.add("a", ExternalNode(op="replay", records=("1",)))
+    SourceStore(make_client(server.hosts, digest="me:pw"), layout).epochs.raise_epoch("h", 2, NOW)
     for attempt in (
-        lambda: open_store.add_external("a", ExternalNode(op="replay", records=("2",))),
-        lambda: open_store.add_external("b", ExternalNode(op="replay", records=("2",))),
-        lambda: open_store.ask_to_stop(2),
-        lambda: open_store.put_batch(samples.plan(), epoch),
+        lambda: open_store.external.add("a", ExternalNode(op="replay", records=("2",))),
+        lambda: open_store.external.add("b", ExternalNode(op="replay", records=("2",))),
+        lambda: open_store.stop.ask(2),
+        lambda: open_store.batches.put(samples.plan(), epoch),
     ):
         with pytest.raises(ZooKeeperAccessError, match="no access"):
             attempt()

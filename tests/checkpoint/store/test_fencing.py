@@ -13,8 +13,8 @@ from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError, StateMissingError, TakeoverRefusedError
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode, ShardsNode, StartNode
-from kinesis_trident.checkpoint.store import fencing
-from kinesis_trident.checkpoint.store.fencing import TAKEOVER_WINDOW_MS, TAKEOVERS
+from kinesis_trident.checkpoint.store import epochs as epochs_module
+from kinesis_trident.checkpoint.store.epochs import TAKEOVER_WINDOW_MS, TAKEOVERS
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 
 NOW = 1_700_000_000_000
@@ -28,12 +28,12 @@ def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
 
 
 def test_epochs_start_at_one_and_rise(store: SourceStore, older: SourceStore) -> None:
-    assert store.newest_run() is None
-    assert older.raise_epoch("alpha", 11, NOW) == 1
-    assert store.raise_epoch("beta", 22, NOW + 1) == 2
-    epoch, run = store.newest_run() or pytest.fail("no run")
+    assert store.epochs.newest_run() is None
+    assert older.epochs.raise_epoch("alpha", 11, NOW) == 1
+    assert store.epochs.raise_epoch("beta", 22, NOW + 1) == 2
+    epoch, run = store.epochs.newest_run() or pytest.fail("no run")
     assert (epoch, run.host, run.pid, run.since) == (2, "beta", 22, NOW + 1)
-    owner = older.owner()
+    owner = older.epochs.owner()
     assert owner is not None
     assert (owner.epoch, owner.host, owner.pid) == (2, "beta", 22)
 
@@ -44,7 +44,7 @@ def test_many_starts_at_once_get_different_epochs(
     stores = [SourceStore(make_client(zookeeper.hosts), layout) for _ in range(5)]
     epochs: list[int] = []
     threads = [
-        threading.Thread(target=lambda s=store, i=i: epochs.append(s.raise_epoch("h", i, NOW)))
+        threading.Thread(target=lambda s=store, i=i: epochs.append(s.epochs.raise_epoch("h", i, NOW)))
         for i, store in enumerate(stores)
     ]
     for thread in threads:
@@ -55,25 +55,27 @@ def test_many_starts_at_once_get_different_epochs(
 
 
 WRITES: dict[str, Callable[[SourceStore, int], Any]] = {
-    "check_epoch": lambda s, e: s.check_epoch(e),
-    "put_start": lambda s, e: s.put_start("orders", 1, StartNode(timestamp=1), e),
-    "put_lineage": lambda s, e: s.put_lineage(ShardsNode(shards={}), e),
-    "put_batch": lambda s, e: s.put_batch(samples.plan(2), e),
-    "adopt_batch": lambda s, e: s.put_batch(samples.plan(1), e),
-    "create_pin": lambda s, e: s.create_pin(samples.OTHER, samples.pin(e), e),
-    "create_pin_again": lambda s, e: s.create_pin(samples.SHARD, samples.pin(e), e),
-    "create_pin_of_another_plan": lambda s, e: s.create_pin(samples.SHARD, samples.pin(e, mark="p2"), e),
-    "replace_pin": lambda s, e: s.replace_pin(samples.SHARD, samples.pin(e, count=9), e),
-    "put_outcome": lambda s, e: s.put_outcome(samples.acks(e), e),
-    "put_large_acks": lambda s, e: s.put_outcome(samples.acks(e, failed=20_000), e),
-    "settle": lambda s, e: s.settle(
+    "check_epoch": lambda s, e: s.epochs.check_epoch(e),
+    "put_start": lambda s, e: s.streams.put_start("orders", 1, StartNode(timestamp=1), e),
+    "put_lineage": lambda s, e: s.shards.put_lineage(ShardsNode(shards={}), e),
+    "put_batch": lambda s, e: s.batches.put(samples.plan(2), e),
+    "adopt_batch": lambda s, e: s.batches.put(samples.plan(1), e),
+    "create_pin": lambda s, e: s.batches.create_pin(samples.OTHER, samples.pin(e), e),
+    "create_pin_again": lambda s, e: s.batches.create_pin(samples.SHARD, samples.pin(e), e),
+    "create_pin_of_another_plan": lambda s, e: s.batches.create_pin(
+        samples.SHARD, samples.pin(e, mark="p2"), e
+    ),
+    "replace_pin": lambda s, e: s.batches.replace_pin(samples.SHARD, samples.pin(e, count=9), e),
+    "put_outcome": lambda s, e: s.batches.put_outcome(samples.acks(e), e),
+    "put_large_acks": lambda s, e: s.batches.put_outcome(samples.acks(e, failed=20_000), e),
+    "settle": lambda s, e: s.shards.settle(
         {samples.SHARD: (samples.checkpoint(9, 99), samples.inflight(9, samples.run(100)))},
         {samples.SHARD: DeadLettersNode(count=1, target="x")},
         None,
         samples.settled(9),
         e,
     ),
-    "purge": lambda s, e: s.purge(1, e),
+    "purge": lambda s, e: s.leftovers.purge(1, e),
 }
 
 
@@ -81,17 +83,17 @@ WRITES: dict[str, Callable[[SourceStore, int], Any]] = {
 def test_a_paused_older_run_can_write_nothing(
     store: SourceStore, older: SourceStore, client: KazooClient, write: Callable[[SourceStore, int], Any]
 ) -> None:
-    epoch = older.raise_epoch("alpha", 11, NOW)
-    older.put_batch(samples.plan(1), epoch)
-    older.create_pin(samples.SHARD, samples.pin(epoch), epoch)
-    older.settle(
+    epoch = older.epochs.raise_epoch("alpha", 11, NOW)
+    older.batches.put(samples.plan(1), epoch)
+    older.batches.create_pin(samples.SHARD, samples.pin(epoch), epoch)
+    older.shards.settle(
         {samples.SHARD: (samples.checkpoint(1, 5), samples.inflight(1, samples.run(6)))},
         {},
         None,
         samples.settled(1),
         epoch,
     )
-    newer = store.raise_epoch("beta", 22, NOW)
+    newer = store.epochs.raise_epoch("beta", 22, NOW)
     before = tree(client, store.layout.base)
     with pytest.raises(FencedError) as caught:
         write(older, epoch)
@@ -115,83 +117,83 @@ def tree(client: KazooClient, path: str) -> dict[str, bytes]:
 
 
 def test_anyone_may_ask_the_running_query(store: SourceStore, older: SourceStore) -> None:
-    older.raise_epoch("alpha", 11, NOW)
-    store.raise_epoch("beta", 22, NOW)
-    older.add_external(samples.SHARD, ExternalNode(op="replay", records=("5",)))
-    assert list(store.external().asked) == [samples.SHARD]
+    older.epochs.raise_epoch("alpha", 11, NOW)
+    store.epochs.raise_epoch("beta", 22, NOW)
+    older.external.add(samples.SHARD, ExternalNode(op="replay", records=("5",)))
+    assert list(store.external.read().asked) == [samples.SHARD]
 
 
 def test_an_older_or_wiped_zookeeper_is_not_taken_for_a_newer_run(
     store: SourceStore, client: KazooClient
 ) -> None:
-    store.raise_epoch("alpha", 11, NOW)
+    store.epochs.raise_epoch("alpha", 11, NOW)
     with pytest.raises(
         StateMissingError, match=r"epoch is 1, but this run has epoch 7.*onCheckpointMismatch"
     ):
-        store.check_epoch(7)
+        store.epochs.check_epoch(7)
     client.delete(store.layout.base, recursive=True)
     with pytest.raises(StateMissingError, match="epoch is gone"):
-        store.check_epoch(1)
+        store.epochs.check_epoch(1)
 
 
 def test_the_watch_calls_once_when_a_newer_run_starts(store: SourceStore, older: SourceStore) -> None:
-    epoch = older.raise_epoch("alpha", 11, NOW)
+    epoch = older.epochs.raise_epoch("alpha", 11, NOW)
     calls: list[int] = []
     called = threading.Event()
 
     def callback() -> None:
         calls.append(1)
         # A callback may use the connection.
-        assert older.newest_run() is not None
+        assert older.epochs.newest_run() is not None
         called.set()
 
-    older.watch_epoch(epoch, callback)
+    older.epochs.watch_epoch(epoch, callback)
     assert not calls
-    store.raise_epoch("beta", 22, NOW)
+    store.epochs.raise_epoch("beta", 22, NOW)
     assert called.wait(120)
-    store.raise_epoch("gamma", 33, NOW)
-    store.check_epoch(3)
+    store.epochs.raise_epoch("gamma", 33, NOW)
+    store.epochs.check_epoch(3)
     assert calls == [1]
 
 
 def test_the_watch_calls_for_what_has_happened_already(store: SourceStore, older: SourceStore) -> None:
-    epoch = older.raise_epoch("alpha", 11, NOW)
-    store.raise_epoch("beta", 22, NOW)
+    epoch = older.epochs.raise_epoch("alpha", 11, NOW)
+    store.epochs.raise_epoch("beta", 22, NOW)
     called = threading.Event()
-    older.watch_epoch(epoch, called.set)
+    older.epochs.watch_epoch(epoch, called.set)
     assert called.wait(120)
 
 
 def test_a_run_that_was_not_replaced_reports_nothing(store: SourceStore, client: KazooClient) -> None:
-    epoch = store.raise_epoch("alpha", 11, NOW)
-    store.report_fenced(epoch)
+    epoch = store.epochs.raise_epoch("alpha", 11, NOW)
+    store.epochs.report_fenced(epoch)
     assert client.get_children(store.layout.fenced) == []
 
 
 def replaced(store: SourceStore, times: int) -> int:
     """Start runs that take over from each other while they run."""
-    epoch = store.raise_epoch("alpha", 11, NOW)
+    epoch = store.epochs.raise_epoch("alpha", 11, NOW)
     for _ in range(times):
-        older, epoch = epoch, store.raise_epoch("beta", 22, NOW)
-        store.report_fenced(older)
-        store.report_fenced(older)
+        older, epoch = epoch, store.epochs.raise_epoch("beta", 22, NOW)
+        store.epochs.report_fenced(older)
+        store.epochs.report_fenced(older)
     return epoch
 
 
 def test_runs_that_keep_taking_over_are_refused(store: SourceStore, client: KazooClient) -> None:
     epoch = replaced(store, TAKEOVERS)
     with pytest.raises(TakeoverRefusedError, match="3 times in the last 5 minutes") as caught:
-        store.raise_epoch("gamma", 33, NOW)
+        store.epochs.raise_epoch("gamma", 33, NOW)
     for word in ("applicationName", "fence each other", "epoch 4, host beta, pid 22", store.layout.fenced):
         assert word in str(caught.value)
-    store.check_epoch(epoch)
+    store.epochs.check_epoch(epoch)
     assert all(name.isdigit() for name in client.get_children(store.layout.fenced))
 
 
 def test_restarts_are_no_takeovers(store: SourceStore) -> None:
     replaced(store, TAKEOVERS - 1)
     for _ in range(TAKEOVERS + 1):
-        store.raise_epoch("gamma", 33, NOW)
+        store.epochs.raise_epoch("gamma", 33, NOW)
 
 
 def test_old_takeovers_do_not_count_and_are_cleaned_up(
@@ -199,8 +201,8 @@ def test_old_takeovers_do_not_count_and_are_cleaned_up(
 ) -> None:
     replaced(store, TAKEOVERS)
     # By ZooKeeper's clock nothing is younger than a window that ends in the past.
-    monkeypatch.setattr(fencing, "TAKEOVER_WINDOW_MS", -1)
-    store.raise_epoch("gamma", 33, NOW)
+    monkeypatch.setattr(epochs_module, "TAKEOVER_WINDOW_MS", -1)
+    store.epochs.raise_epoch("gamma", 33, NOW)
     assert client.get_children(store.layout.fenced) == []
     assert TAKEOVER_WINDOW_MS == 300_000
 
@@ -208,12 +210,12 @@ def test_old_takeovers_do_not_count_and_are_cleaned_up(
 def test_the_owner_comes_back_with_a_new_session(
     store: SourceStore, client: KazooClient, older: SourceStore
 ) -> None:
-    epoch = store.raise_epoch("alpha", 11, NOW)
+    epoch = store.epochs.raise_epoch("alpha", 11, NOW)
     lost = client.client_id
     expire(client)
-    wait_until(lambda: older.owner() is not None and client.client_id != lost)
+    wait_until(lambda: older.epochs.owner() is not None and client.client_id != lost)
     assert client.client_id != lost
-    owner = older.owner()
+    owner = older.epochs.owner()
     assert owner is not None
     assert owner.epoch == epoch
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from typing import Any
 
 import pytest
 import samples
@@ -22,6 +23,7 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.model.split_nodes import is_part
 from kinesis_trident.checkpoint.store.atomic_writes import position_of
+from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.operations import PACK_SIZE
 from kinesis_trident.tracker.records import RecordPosition
@@ -32,7 +34,7 @@ SHARD, OTHER = samples.SHARD, samples.OTHER
 
 @pytest.fixture
 def epoch(store: SourceStore) -> int:
-    return store.raise_epoch("alpha", 11, NOW)
+    return store.epochs.raise_epoch("alpha", 11, NOW)
 
 
 def settle(
@@ -43,23 +45,26 @@ def settle(
     inflight: InflightNode | None = None,
 ) -> list[str]:
     updates = {shard: (samples.checkpoint(txid, at), inflight) for shard, at in sequences.items()}
-    return store.settle(updates, {}, None, samples.settled(txid), epoch)
+    return store.shards.settle(updates, {}, None, samples.settled(txid), epoch)
 
 
 def test_a_batch_moves_every_shard_and_then_counts_as_settled(store: SourceStore, epoch: int) -> None:
-    assert (store.checkpoints(), store.inflight(), store.dead_letters()) == ({}, {}, {})
-    assert (store.settled(), store.lineage()) == (None, None)
+    assert (store.shards.checkpoints(), store.shards.inflight(), store.shards.dead_letters()) == ({}, {}, {})
+    assert (store.batches.settled(), store.shards.lineage()) == (None, None)
     waiting = samples.inflight(1, samples.run(12, 14))
     letters = DeadLettersNode(count=2, target="s3://x", last=(DeadLetterRecord("m", 4, "r", NOW, 1),))
     lineage = ShardsNode(shards={SHARD: ShardLineage(), OTHER: ShardLineage((SHARD,), "closed")})
     updates = {SHARD: (samples.checkpoint(1, 11, 2), waiting), OTHER: (samples.checkpoint(1, None), None)}
-    moved = store.settle(updates, {SHARD: letters}, lineage, samples.settled(1), epoch)
+    moved = store.shards.settle(updates, {SHARD: letters}, lineage, samples.settled(1), epoch)
     assert moved == [SHARD, OTHER]
-    assert store.checkpoints() == {SHARD: samples.checkpoint(1, 11, 2), OTHER: samples.checkpoint(1, None)}
-    assert store.inflight() == {SHARD: waiting}
-    assert store.dead_letters() == {SHARD: letters}
-    assert store.lineage() == lineage
-    assert store.settled() == samples.settled(1)
+    assert store.shards.checkpoints() == {
+        SHARD: samples.checkpoint(1, 11, 2),
+        OTHER: samples.checkpoint(1, None),
+    }
+    assert store.shards.inflight() == {SHARD: waiting}
+    assert store.shards.dead_letters() == {SHARD: letters}
+    assert store.shards.lineage() == lineage
+    assert store.batches.settled() == samples.settled(1)
 
 
 def test_settling_again_skips_what_carries_the_stamp(
@@ -70,9 +75,9 @@ def test_settling_again_skips_what_carries_the_stamp(
     waiting = samples.inflight(5, samples.run(11))
     assert settle(again, epoch, 5, {SHARD: 20, OTHER: 30}, waiting) == [OTHER]
     assert settle(again, epoch, 4, {SHARD: 1}) == []
-    assert again.checkpoints() == {SHARD: samples.checkpoint(5, 10), OTHER: samples.checkpoint(5, 30)}
-    assert again.inflight() == {OTHER: waiting}
-    assert again.settled() == samples.settled(5)
+    assert again.shards.checkpoints() == {SHARD: samples.checkpoint(5, 10), OTHER: samples.checkpoint(5, 30)}
+    assert again.shards.inflight() == {OTHER: waiting}
+    assert again.batches.settled() == samples.settled(5)
 
 
 @pytest.mark.parametrize("fresh", [True, False])
@@ -88,31 +93,31 @@ def test_a_checkpoint_never_moves_back(
     first: tuple[int, int],
     then: tuple[int | None, int],
 ) -> None:
-    store.settle({SHARD: (samples.checkpoint(1, *first), None)}, {}, None, samples.settled(1), epoch)
+    store.shards.settle({SHARD: (samples.checkpoint(1, *first), None)}, {}, None, samples.settled(1), epoch)
     writer = SourceStore(client, layout) if fresh else store
     updates = {OTHER: (samples.checkpoint(2, 7), None), SHARD: (samples.checkpoint(2, *then), None)}
     with pytest.raises(
         CheckpointMovedBackError, match=r"would move back from .* \(txid 1\) to .* \(txid 2\)"
     ) as caught:
-        writer.settle(updates, {}, None, samples.settled(2), epoch)
+        writer.shards.settle(updates, {}, None, samples.settled(2), epoch)
     assert layout.checkpoint_of(SHARD) in str(caught.value)
-    assert store.checkpoints() == {SHARD: samples.checkpoint(1, *first)}
-    assert store.settled() == samples.settled(1)
+    assert store.shards.checkpoints() == {SHARD: samples.checkpoint(1, *first)}
+    assert store.batches.settled() == samples.settled(1)
 
 
 def test_positions_compare_as_numbers(store: SourceStore, epoch: int) -> None:
     settle(store, epoch, 1, {SHARD: 9})
     settle(store, epoch, 2, {SHARD: 10**55})
-    assert position_of(store.checkpoints()[SHARD]) == RecordPosition(10**55)
+    assert position_of(store.shards.checkpoints()[SHARD]) == RecordPosition(10**55)
     assert position_of(samples.checkpoint(1, None)) is None
 
 
 def test_an_amendment_keeps_the_stamp_and_never_moves_back(store: SourceStore, epoch: int) -> None:
     settle(store, epoch, 1, {SHARD: 9}, samples.inflight(1, samples.run(12)))
-    store.amend(SHARD, epoch, checkpoint=samples.checkpoint(1, 12), inflight=samples.inflight(1))
-    assert store.checkpoints() == {SHARD: samples.checkpoint(1, 12)}
+    store.shards.amend(SHARD, epoch, checkpoint=samples.checkpoint(1, 12), inflight=samples.inflight(1))
+    assert store.shards.checkpoints() == {SHARD: samples.checkpoint(1, 12)}
     with pytest.raises(CheckpointMovedBackError):
-        store.amend(SHARD, epoch, checkpoint=samples.checkpoint(1, 11))
+        store.shards.amend(SHARD, epoch, checkpoint=samples.checkpoint(1, 11))
     assert settle(store, epoch, 2, {SHARD: 13}) == [SHARD]
 
 
@@ -142,10 +147,10 @@ def test_what_is_in_flight_is_written_only_when_it_changes(
     settle(store, epoch, 3, {SHARD: 3}, samples.inflight(3, samples.run(5)))
     settle(store, epoch, 4, {SHARD: 4}, None)
     assert version() == 0
-    assert store.inflight()[SHARD] == samples.inflight(2, samples.run(5))
+    assert store.shards.inflight()[SHARD] == samples.inflight(2, samples.run(5))
     settle(store, epoch, 5, {SHARD: 5}, samples.inflight(5))
     assert version() == 1
-    assert store.inflight()[SHARD] == samples.inflight(5)
+    assert store.shards.inflight()[SHARD] == samples.inflight(5)
 
 
 def test_another_store_of_the_same_run_may_write_in_between(
@@ -159,7 +164,7 @@ def test_another_store_of_the_same_run_may_write_in_between(
         SHARD,
         OTHER,
     ]
-    assert store.inflight()[SHARD] == samples.inflight(2, samples.run(4))
+    assert store.shards.inflight()[SHARD] == samples.inflight(2, samples.run(4))
 
 
 def test_external_requests_are_consumed_with_the_shard_that_took_them_in(
@@ -167,20 +172,20 @@ def test_external_requests_are_consumed_with_the_shard_that_took_them_in(
 ) -> None:
     settle(store, epoch, 1, {SHARD: 1})
     for record in ("5", "6", "7"):
-        store.add_external(SHARD, ExternalNode(op="replay", records=(record,)))
-    store.add_external("odd/shard", ExternalNode(op="replay", records=("1",)))
-    asked = store.external().asked
+        store.external.add(SHARD, ExternalNode(op="replay", records=(record,)))
+    store.external.add("odd/shard", ExternalNode(op="replay", records=("1",)))
+    asked = store.external.read().asked
     assert [node.records for node in asked[SHARD].values()] == [("5",), ("6",), ("7",)]
     taken = list(asked[SHARD])[:2]
     with pytest.raises(CheckpointError, match="there is no checkpoint for odd/shard"):
-        store.settle({}, {}, None, samples.settled(2), epoch, {"odd/shard": taken})
+        store.shards.settle({}, {}, None, samples.settled(2), epoch, {"odd/shard": taken})
     update = {SHARD: (samples.checkpoint(2, 1), samples.inflight(2, samples.run(5, 6)))}
-    store.settle(update, {}, None, samples.settled(2), epoch, {SHARD: taken})
-    assert [node.records for node in store.external().asked[SHARD].values()] == [("7",)]
+    store.shards.settle(update, {}, None, samples.settled(2), epoch, {SHARD: taken})
+    assert [node.records for node in store.external.read().asked[SHARD].values()] == [("7",)]
     # Settled again, as after a crash: skipped, and what was not taken in stays.
-    store.settle(update, {}, None, samples.settled(2), epoch, {SHARD: taken})
-    assert [node.records for node in store.external().asked[SHARD].values()] == [("7",)]
-    assert [node.records for node in store.external().asked["odd/shard"].values()] == [("1",)]
+    store.shards.settle(update, {}, None, samples.settled(2), epoch, {SHARD: taken})
+    assert [node.records for node in store.external.read().asked[SHARD].values()] == [("7",)]
+    assert [node.records for node in store.external.read().asked["odd/shard"].values()] == [("1",)]
 
 
 def test_hundreds_of_shards_settle_in_few_packs_the_end_last(
@@ -192,7 +197,7 @@ def test_hundreds_of_shards_settle_in_few_packs_the_end_last(
         f"shardId-{i:012d}": (samples.checkpoint(1, 10**55), samples.inflight(1, *runs)) for i in range(60)
     }
     before = store.requests
-    assert len(store.settle(updates, {}, None, samples.settled(1), epoch)) == 60
+    assert len(store.shards.settle(updates, {}, None, samples.settled(1), epoch)) == 60
     packs = store.requests - before - 2 - 1
     stats = [client.exists(layout.checkpoint_of(shard)) for shard in updates]
     assert packs == len({stat.mzxid for stat in stats}) > 3
@@ -207,7 +212,7 @@ def test_hundreds_of_shards_settle_in_few_packs_the_end_last(
         assert (
             client.exists(layout.checkpoint_of(shard)).mzxid == client.exists(layout.inflight_of(shard)).mzxid
         )
-    assert store.inflight() == {shard: inflight for shard, (_, inflight) in updates.items()}
+    assert store.shards.inflight() == {shard: inflight for shard, (_, inflight) in updates.items()}
 
 
 def test_a_crash_between_two_packs_is_taken_up(
@@ -218,25 +223,25 @@ def test_a_crash_between_two_packs_is_taken_up(
     updates = {
         f"shardId-{i:012d}": (samples.checkpoint(1, 10**55), samples.inflight(1, *runs)) for i in range(30)
     }
-    commit, left = store._commit, [1]
+    commit, left = FencedNodes.commit, [1]
 
-    def crashing(ops: object, under: int) -> None:
+    def crashing(nodes: FencedNodes, ops: Any, under: int) -> None:
         if not left.pop():
             raise KeyboardInterrupt
         left.append(0)
-        commit(ops, under)  # type: ignore[arg-type]
+        commit(nodes, ops, under)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_commit", crashing)
+        patch.setattr(FencedNodes, "commit", crashing)
         with pytest.raises(KeyboardInterrupt):
-            store.settle(updates, {}, None, samples.settled(1), epoch)
-    stamped = set(store.checkpoints())
+            store.shards.settle(updates, {}, None, samples.settled(1), epoch)
+    stamped = set(store.shards.checkpoints())
     assert 0 < len(stamped) < 30
-    assert store.settled() is None
+    assert store.batches.settled() is None
     again = SourceStore(client, layout)
-    assert set(again.settle(updates, {}, None, samples.settled(1), epoch)) == set(updates) - stamped
-    assert set(again.checkpoints()) == set(updates)
-    assert again.settled() == samples.settled(1)
+    assert set(again.shards.settle(updates, {}, None, samples.settled(1), epoch)) == set(updates) - stamped
+    assert set(again.shards.checkpoints()) == set(updates)
+    assert again.batches.settled() == samples.settled(1)
 
 
 def test_megabytes_in_flight_survive_and_leave_no_parts(
@@ -249,28 +254,28 @@ def test_megabytes_in_flight_survive_and_leave_no_parts(
     rng = random.Random(1)
     runs = tuple(samples.run(rng.randrange(10**55), reason="R" * 250) for i in range(40_000))
     settle(store, epoch, 1, {SHARD: 1}, samples.inflight(1, *runs))
-    assert store.inflight() == {SHARD: samples.inflight(1, *runs)}
+    assert store.shards.inflight() == {SHARD: samples.inflight(1, *runs)}
     assert len(parts()) > 4
     settle(store, epoch, 2, {SHARD: 2}, samples.inflight(2, *runs[:-1]))
-    assert store.inflight() == {SHARD: samples.inflight(2, *runs[:-1])}
+    assert store.shards.inflight() == {SHARD: samples.inflight(2, *runs[:-1])}
     held = parts()
     client.create(f"{layout.inflight_of(SHARD)}~dead~0", b"x")
     client.create(f"{layout.inflight_of(OTHER)}~dead~0", b"x")
-    assert store.purge(2, epoch) == 2
+    assert store.leftovers.purge(2, epoch) == 2
     assert parts() == held
     settle(store, epoch, 3, {SHARD: 3}, samples.inflight(3, *runs[:3]))
     assert parts() == []
-    assert store.inflight() == {SHARD: samples.inflight(3, *runs[:3])}
+    assert store.shards.inflight() == {SHARD: samples.inflight(3, *runs[:3])}
 
 
 def test_the_lineage_of_many_shards_survives(store: SourceStore, epoch: int) -> None:
     shards = {
         f"shardId-{i:012d}": ShardLineage((f"shardId-{i // 2:012d}",), "drained") for i in range(15_000)
     }
-    store.put_lineage(ShardsNode(shards=shards), epoch)
-    assert store.lineage() == ShardsNode(shards=shards)
-    store.put_lineage(ShardsNode(shards={}), epoch)
-    assert store.lineage() == ShardsNode(shards={})
+    store.shards.put_lineage(ShardsNode(shards=shards), epoch)
+    assert store.shards.lineage() == ShardsNode(shards=shards)
+    store.shards.put_lineage(ShardsNode(shards={}), epoch)
+    assert store.shards.lineage() == ShardsNode(shards={})
 
 
 @pytest.mark.parametrize("folder", ["checkpoints", "inflight", "deadletters"])
@@ -282,8 +287,8 @@ def test_a_bad_node_stops_reading_and_settling(
     letters = {SHARD: DeadLettersNode(count=1, target="x")}
     update = {SHARD: (samples.checkpoint(2, 1), samples.inflight(2, samples.run(5)))}
     for act in (
-        lambda: store.settle(update, letters, None, samples.settled(2), epoch),
-        lambda: (store.checkpoints(), store.inflight(), store.dead_letters()),
+        lambda: store.shards.settle(update, letters, None, samples.settled(2), epoch),
+        lambda: (store.shards.checkpoints(), store.shards.inflight(), store.shards.dead_letters()),
     ):
         with pytest.raises(CorruptNodeError, match="Nothing was changed") as caught:
             act()
@@ -301,7 +306,7 @@ def test_any_order_of_settling_ends_at_the_highest_stamp(
     store: SourceStore, client: KazooClient, layout: Layout, data: st.DataObject
 ) -> None:
     """Batches settled by several stores of a run, some of them twice and late, never take a shard back."""
-    epoch = store.raise_epoch("alpha", 11, NOW)
+    epoch = store.epochs.raise_epoch("alpha", 11, NOW)
     shards = [f"{uuid.uuid4().hex}-{i}" for i in range(3)]
     stores = [store, SourceStore(client, layout)]
     newest: dict[str, int] = {}
@@ -311,5 +316,5 @@ def test_any_order_of_settling_ends_at_the_highest_stamp(
         moved = settle(data.draw(st.sampled_from(stores)), epoch, txid, dict.fromkeys(chosen, txid * 10))
         assert sorted(moved) == sorted(shard for shard in chosen if txid > newest.get(shard, 0))
         newest |= dict.fromkeys(moved, txid)
-    held: dict[str, CheckpointNode] = store.checkpoints()
+    held: dict[str, CheckpointNode] = store.shards.checkpoints()
     assert {s: held[s].checkpoint for s in newest} == {s: str(txid * 10) for s, txid in newest.items()}

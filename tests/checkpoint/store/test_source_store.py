@@ -14,28 +14,28 @@ WHOSE = "orders", 1_600_000_000_000
 
 
 def test_the_start_is_resolved_once(store: SourceStore, older: SourceStore) -> None:
-    epoch = older.raise_epoch("alpha", 11, NOW)
-    assert older.start(*WHOSE) is None
-    assert older.put_start(*WHOSE, StartNode(timestamp=5), epoch) == StartNode(timestamp=5)
-    newer = store.raise_epoch("beta", 22, NOW)
-    assert store.put_start(*WHOSE, StartNode(timestamp=9), newer) == StartNode(timestamp=5)
-    assert store.start(*WHOSE) == StartNode(timestamp=5)
+    epoch = older.epochs.raise_epoch("alpha", 11, NOW)
+    assert older.streams.start(*WHOSE) is None
+    assert older.streams.put_start(*WHOSE, StartNode(timestamp=5), epoch) == StartNode(timestamp=5)
+    newer = store.epochs.raise_epoch("beta", 22, NOW)
+    assert store.streams.put_start(*WHOSE, StartNode(timestamp=9), newer) == StartNode(timestamp=5)
+    assert store.streams.start(*WHOSE) == StartNode(timestamp=5)
 
 
 def test_a_bad_start_is_not_resolved_again(store: SourceStore, client: KazooClient) -> None:
-    epoch = store.raise_epoch("alpha", 11, NOW)
+    epoch = store.epochs.raise_epoch("alpha", 11, NOW)
     client.create(store.layout.start, b'{"v":1}')
     with pytest.raises(CorruptNodeError, match=store.layout.start):
-        store.put_start(*WHOSE, StartNode(timestamp=9), epoch)
+        store.streams.put_start(*WHOSE, StartNode(timestamp=9), epoch)
 
 
 def test_nothing_is_asked_of_an_application_that_never_ran(store: SourceStore) -> None:
     with pytest.raises(
         StateMissingError, match=f"no query of application '{store.layout.application}'"
     ) as caught:
-        store.add_external("shard", ExternalNode(op="replay", records=("1",)))
+        store.external.add("shard", ExternalNode(op="replay", records=("1",)))
     assert store.layout.base in str(caught.value)
-    assert store.external().asked == {}
+    assert store.external.read().asked == {}
     assert isinstance(caught.value, CheckpointError)
 
 
@@ -43,7 +43,7 @@ def test_applications_and_streams_are_found(client: KazooClient, app: str) -> No
     root = f"/{app}/of/many"
     layouts = [Layout(root, name, "or.ders", created) for name in ("a/b", "c") for created in (1, 20)]
     for layout in layouts:
-        SourceStore(client, layout).raise_epoch("h", 1, NOW)
+        SourceStore(client, layout).epochs.raise_epoch("h", 1, NOW)
     session = Session(client, 60)
     assert find_applications(session, root) == ["a/b", "c"]
     assert find_layouts(session, root, "a/b") == layouts[:2]
@@ -53,7 +53,7 @@ def test_applications_and_streams_are_found(client: KazooClient, app: str) -> No
 
 def test_everything_can_stand_below_the_root_of_zookeeper(client: KazooClient, app: str) -> None:
     store = SourceStore(client, Layout("/", app, "s", 1))
-    assert store.raise_epoch("h", 1, NOW) == 1
+    assert store.epochs.raise_epoch("h", 1, NOW) == 1
     assert client.exists(f"/{app}/s@1/epoch")
     assert "zookeeper" not in find_applications(Session(client, 60), "/")
     assert app in find_applications(Session(client, 60), "/")

@@ -24,116 +24,116 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 def epoch(store: SourceStore) -> int:
-    return store.raise_epoch("alpha", 11, NOW)
+    return store.epochs.raise_epoch("alpha", 11, NOW)
 
 
 def test_a_plan_is_stored_once(store: SourceStore, epoch: int) -> None:
-    assert store.newest_batch() is None
-    batch = store.put_batch(samples.plan(9), epoch)
+    assert store.batches.newest() is None
+    batch = store.batches.put(samples.plan(9), epoch)
     assert (batch.epoch, batch.plan) == (epoch, samples.plan(9))
-    assert store.put_batch(samples.plan(9), epoch) == batch
-    later = store.put_batch(samples.plan(10), epoch)
-    assert store.get_batch(9) == batch
-    assert store.newest_batch() == later
-    assert store.batches() == [9, 10]
-    assert store.get_batch(11) is None
+    assert store.batches.put(samples.plan(9), epoch) == batch
+    later = store.batches.put(samples.plan(10), epoch)
+    assert store.batches.get(9) == batch
+    assert store.batches.newest() == later
+    assert store.batches.txids() == [9, 10]
+    assert store.batches.get(11) is None
 
 
 def test_a_newer_run_takes_a_plan_over(store: SourceStore, epoch: int) -> None:
-    store.put_batch(samples.plan(), epoch)
-    newer = store.raise_epoch("beta", 22, NOW)
-    assert store.put_batch(samples.plan(), newer).epoch == newer
-    found = store.get_batch(1)
+    store.batches.put(samples.plan(), epoch)
+    newer = store.epochs.raise_epoch("beta", 22, NOW)
+    assert store.batches.put(samples.plan(), newer).epoch == newer
+    found = store.batches.get(1)
     assert found is not None
     assert (found.epoch, found.plan) == (newer, samples.plan())
 
 
 def test_another_plan_of_the_same_txid_is_a_conflict(store: SourceStore, epoch: int) -> None:
-    store.put_batch(samples.plan(mark="p1"), epoch)
+    store.batches.put(samples.plan(mark="p1"), epoch)
     with pytest.raises(PlanConflictError, match="holds plan p1 of epoch 1, not plan p2") as caught:
-        store.put_batch(samples.plan(mark="p2"), epoch)
+        store.batches.put(samples.plan(mark="p2"), epoch)
     assert "checkpointLocation" in str(caught.value)
-    found = store.get_batch(1)
+    found = store.batches.get(1)
     assert found is not None
     assert found.plan.plan == "p1"
 
 
 def test_a_pin_of_the_same_plan_is_adopted_whatever_its_epoch(store: SourceStore, epoch: int) -> None:
-    store.put_batch(samples.plan(), epoch)
-    assert store.get_pin(1, samples.SHARD) is None
+    store.batches.put(samples.plan(), epoch)
+    assert store.batches.get_pin(1, samples.SHARD) is None
     first = samples.pin(epoch, last="9", digest="first")
-    assert store.create_pin(samples.SHARD, first, epoch) == (first, True)
-    newer = store.raise_epoch("beta", 22, NOW)
-    assert store.create_pin(samples.SHARD, samples.pin(newer, digest="late"), newer) == (first, False)
-    assert store.get_pin(1, samples.SHARD) == first
+    assert store.batches.create_pin(samples.SHARD, first, epoch) == (first, True)
+    newer = store.epochs.raise_epoch("beta", 22, NOW)
+    assert store.batches.create_pin(samples.SHARD, samples.pin(newer, digest="late"), newer) == (first, False)
+    assert store.batches.get_pin(1, samples.SHARD) == first
 
 
 def test_a_pin_of_an_older_plan_is_replaced(store: SourceStore, epoch: int) -> None:
-    store.put_batch(samples.plan(), epoch)
-    store.create_pin(samples.SHARD, samples.pin(epoch, mark="old"), epoch)
-    newer = store.raise_epoch("beta", 22, NOW)
+    store.batches.put(samples.plan(), epoch)
+    store.batches.create_pin(samples.SHARD, samples.pin(epoch, mark="old"), epoch)
+    newer = store.epochs.raise_epoch("beta", 22, NOW)
     mine = samples.pin(newer, mark="new")
-    assert store.create_pin(samples.SHARD, mine, newer) == (mine, True)
-    assert store.get_pin(1, samples.SHARD) == mine
+    assert store.batches.create_pin(samples.SHARD, mine, newer) == (mine, True)
+    assert store.batches.get_pin(1, samples.SHARD) == mine
 
 
 def test_a_pin_of_a_newer_run_stops_the_older(store: SourceStore, epoch: int) -> None:
-    store.put_batch(samples.plan(), epoch)
-    newer = store.raise_epoch("beta", 22, NOW)
+    store.batches.put(samples.plan(), epoch)
+    newer = store.epochs.raise_epoch("beta", 22, NOW)
     theirs = samples.pin(newer, mark="new")
-    store.create_pin(samples.SHARD, theirs, newer)
+    store.batches.create_pin(samples.SHARD, theirs, newer)
     with pytest.raises(FencedError):
-        store.create_pin(samples.SHARD, samples.pin(epoch, mark="old"), epoch)
-    assert store.get_pin(1, samples.SHARD) == theirs
+        store.batches.create_pin(samples.SHARD, samples.pin(epoch, mark="old"), epoch)
+    assert store.batches.get_pin(1, samples.SHARD) == theirs
 
 
 def test_one_run_does_not_pin_a_turn_under_two_plans(store: SourceStore, epoch: int) -> None:
-    store.put_batch(samples.plan(), epoch)
-    store.create_pin(samples.SHARD, samples.pin(epoch, mark="p1"), epoch)
+    store.batches.put(samples.plan(), epoch)
+    store.batches.create_pin(samples.SHARD, samples.pin(epoch, mark="p1"), epoch)
     with pytest.raises(PlanConflictError, match="planned txid 1 twice"):
-        store.create_pin(samples.SHARD, samples.pin(epoch, mark="p2"), epoch)
+        store.batches.create_pin(samples.SHARD, samples.pin(epoch, mark="p2"), epoch)
 
 
 def test_the_last_writer_of_a_replaced_pin_wins(store: SourceStore, epoch: int) -> None:
-    store.put_batch(samples.plan(), epoch)
+    store.batches.put(samples.plan(), epoch)
     for count in (1, 2):
-        store.replace_pin(samples.SHARD, samples.pin(epoch, count=count), epoch)
-        found = store.get_pin(1, samples.SHARD)
+        store.batches.replace_pin(samples.SHARD, samples.pin(epoch, count=count), epoch)
+        found = store.batches.get_pin(1, samples.SHARD)
         assert found is not None
         assert found.count == count
 
 
 def test_nothing_is_pinned_or_published_without_a_plan(store: SourceStore, epoch: int) -> None:
     for write in (
-        lambda: store.create_pin(samples.SHARD, samples.pin(epoch), epoch),
-        lambda: store.replace_pin(samples.SHARD, samples.pin(epoch), epoch),
-        lambda: store.put_outcome(samples.acks(epoch), epoch),
+        lambda: store.batches.create_pin(samples.SHARD, samples.pin(epoch), epoch),
+        lambda: store.batches.replace_pin(samples.SHARD, samples.pin(epoch), epoch),
+        lambda: store.batches.put_outcome(samples.acks(epoch), epoch),
     ):
         with pytest.raises(BatchMissingError, match="batches/1 does not exist"):
             write()
-    assert store.get_outcome(1) is None
+    assert store.batches.get_outcome(1) is None
 
 
 def test_pins_of_many_shards_come_together(store: SourceStore, epoch: int) -> None:
-    store.put_batch(samples.plan(), epoch)
+    store.batches.put(samples.plan(), epoch)
     shards = [f"shardId-{i:012d}" for i in range(50)]
     pins = {shard: samples.pin(epoch, count=i) for i, shard in enumerate(shards)}
     for shard in shards[:40]:
-        store.create_pin(shard, pins[shard], epoch)
+        store.batches.create_pin(shard, pins[shard], epoch)
     before = store.requests
-    assert store.get_pins(1, shards) == {shard: pins[shard] for shard in shards[:40]}
+    assert store.batches.get_pins(1, shards) == {shard: pins[shard] for shard in shards[:40]}
     assert store.requests - before == 1
-    assert store.get_pins(2, shards) == {}
-    assert store.get_pins(1, []) == {}
+    assert store.batches.get_pins(2, shards) == {}
+    assert store.batches.get_pins(1, []) == {}
 
 
 def test_the_first_verdict_holds(store: SourceStore, epoch: int) -> None:
-    store.put_batch(samples.plan(), epoch)
+    store.batches.put(samples.plan(), epoch)
     verdict = samples.acks(epoch, failed=2)
-    assert store.put_outcome(verdict, epoch) == (verdict, True)
-    newer = store.raise_epoch("beta", 22, NOW)
-    assert store.put_outcome(samples.acks(newer, failed=5), newer) == (verdict, False)
-    assert store.get_outcome(1) == verdict
+    assert store.batches.put_outcome(verdict, epoch) == (verdict, True)
+    newer = store.epochs.raise_epoch("beta", 22, NOW)
+    assert store.batches.put_outcome(samples.acks(newer, failed=5), newer) == (verdict, False)
+    assert store.batches.get_outcome(1) == verdict
 
 
 def large_plan(txid: int) -> object:
@@ -145,39 +145,41 @@ def large_plan(txid: int) -> object:
 
 def test_large_plans_and_verdicts_survive(store: SourceStore, client: KazooClient, epoch: int) -> None:
     plan = large_plan(1)
-    batch = store.put_batch(plan, epoch)  # type: ignore[arg-type]
-    assert store.get_batch(1) == batch
+    batch = store.batches.put(plan, epoch)  # type: ignore[arg-type]
+    assert store.batches.get(1) == batch
     names = client.get_children(store.layout.batches)
     assert sum(map(is_part, names)) > 4
-    assert store.batches() == [1]
+    assert store.batches.txids() == [1]
     verdict = samples.acks(epoch, failed=60_000)
-    assert store.put_outcome(verdict, epoch) == (verdict, True)
-    assert store.put_outcome(samples.acks(epoch, failed=59_000), epoch) == (verdict, False)
-    assert store.get_outcome(1) == verdict
+    assert store.batches.put_outcome(verdict, epoch) == (verdict, True)
+    assert store.batches.put_outcome(samples.acks(epoch, failed=59_000), epoch) == (verdict, False)
+    assert store.batches.get_outcome(1) == verdict
 
-    newer = store.raise_epoch("beta", 22, NOW)
-    adopted = store.put_batch(plan, newer)  # type: ignore[arg-type]
+    newer = store.epochs.raise_epoch("beta", 22, NOW)
+    adopted = store.batches.put(plan, newer)  # type: ignore[arg-type]
     assert adopted.epoch == newer
-    assert store.get_batch(1) == adopted
+    assert store.batches.get(1) == adopted
     # The parts of the plan under the older epoch are gone: a plan has one head and its own parts.
     assert len(client.get_children(store.layout.batches)) == len(names)
 
-    store.purge(1, newer)
+    store.leftovers.purge(1, newer)
     assert client.get_children(store.layout.batches) == []
     assert client.get_children(store.layout.acks) == []
 
 
 def test_a_missing_part_names_the_node(store: SourceStore, client: KazooClient, epoch: int) -> None:
-    store.put_batch(samples.plan(), epoch)
+    store.batches.put(samples.plan(), epoch)
     rng = random.Random(1)
     failed = tuple(NotDone(at, at, 1, "") for at in (str(rng.randrange(10**55)) for _ in range(30_000)))
-    store.put_outcome(BatchOutcome(txid=1, plan="p1", epoch=epoch, not_done={samples.SHARD: failed}), epoch)
+    store.batches.put_outcome(
+        BatchOutcome(txid=1, plan="p1", epoch=epoch, not_done={samples.SHARD: failed}), epoch
+    )
     part = next(name for name in client.get_children(store.layout.acks) if is_part(name))
     client.delete(f"{store.layout.acks}/{part}")
     with pytest.raises(
         CorruptNodeError, match=rf"{store.layout.acks_of(1)} is stored in parts, and .*{part}"
     ):
-        store.get_outcome(1)
+        store.batches.get_outcome(1)
 
 
 def test_purging_leaves_what_is_newer_and_takes_few_requests(
@@ -185,32 +187,32 @@ def test_purging_leaves_what_is_newer_and_takes_few_requests(
 ) -> None:
     shards = [f"shardId-{i:012d}" for i in range(20)]
     for txid in (1, 2, 3):
-        store.put_batch(samples.plan(txid), epoch)
+        store.batches.put(samples.plan(txid), epoch)
         for shard in shards:
-            store.create_pin(shard, samples.pin(epoch, txid), epoch)
-        store.put_outcome(samples.acks(epoch, txid), epoch)
+            store.batches.create_pin(shard, samples.pin(epoch, txid), epoch)
+        store.batches.put_outcome(samples.acks(epoch, txid), epoch)
     # Parts whose head was never written.
     client.create(f"{store.layout.acks_of(2)}~00~0", b"x")
     client.create(f"{store.layout.acks_of(3)}~00~0", b"x")
-    assert store.purge(0, epoch) == 0
+    assert store.leftovers.purge(0, epoch) == 0
     before = store.requests
-    assert store.purge(2, epoch) == 2 * 20 + 2 + 2 + 1
+    assert store.leftovers.purge(2, epoch) == 2 * 20 + 2 + 2 + 1
     assert store.requests - before == 3 + 2 + 1
-    assert store.batches() == [3]
-    assert len(store.get_pins(3, shards)) == 20
+    assert store.batches.txids() == [3]
+    assert len(store.batches.get_pins(3, shards)) == 20
     assert sorted(client.get_children(store.layout.acks)) == ["3", "3~00~0"]
-    assert store.purge(2, epoch) == 0
+    assert store.leftovers.purge(2, epoch) == 0
 
 
 def test_a_bad_batch_names_its_path(store: SourceStore, client: KazooClient, epoch: int) -> None:
-    store.put_batch(samples.plan(4), epoch)
+    store.batches.put(samples.plan(4), epoch)
     for data, says in ((b"{", "does not hold"), (b'{"v":3}', "format version 3")):
         client.set(store.layout.batch_of(4), data)
         with pytest.raises(CorruptNodeError, match=says) as caught:
-            store.newest_batch()
+            store.batches.newest()
         assert store.layout.batch_of(4) in str(caught.value)
         with pytest.raises(CorruptNodeError):
-            store.put_batch(samples.plan(4), epoch)
+            store.batches.put(samples.plan(4), epoch)
 
 
 def test_packs_keep_order_and_groups_whole() -> None:

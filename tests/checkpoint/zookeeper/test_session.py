@@ -51,21 +51,21 @@ def behind(proxy: LossyProxy, make_client: Callable[..., KazooClient], layout: L
 
 
 WRITES: dict[str, Callable[[SourceStore, int], Any]] = {
-    "put_start": lambda s, e: s.put_start("orders", 1, StartNode(timestamp=1), e),
-    "put_lineage": lambda s, e: s.put_lineage(ShardsNode(shards={}), e),
-    "put_batch": lambda s, e: s.put_batch(samples.plan(2), e),
-    "create_pin": lambda s, e: s.create_pin(SHARD, samples.pin(e), e)[1],
-    "replace_pin": lambda s, e: s.replace_pin(SHARD, samples.pin(e, count=9), e),
-    "put_outcome": lambda s, e: s.put_outcome(samples.acks(e), e)[1],
-    "settle": lambda s, e: s.settle(
+    "put_start": lambda s, e: s.streams.put_start("orders", 1, StartNode(timestamp=1), e),
+    "put_lineage": lambda s, e: s.shards.put_lineage(ShardsNode(shards={}), e),
+    "put_batch": lambda s, e: s.batches.put(samples.plan(2), e),
+    "create_pin": lambda s, e: s.batches.create_pin(SHARD, samples.pin(e), e)[1],
+    "replace_pin": lambda s, e: s.batches.replace_pin(SHARD, samples.pin(e, count=9), e),
+    "put_outcome": lambda s, e: s.batches.put_outcome(samples.acks(e), e)[1],
+    "settle": lambda s, e: s.shards.settle(
         {SHARD: (samples.checkpoint(9, 99), samples.inflight(9, samples.run(100)))},
         {SHARD: DeadLettersNode(count=1, target="x")},
         ShardsNode(shards={}),
         samples.settled(9),
         e,
     ),
-    "purge": lambda s, e: s.purge(1, e),
-    "add_external": lambda s, e: s.add_external("a", ExternalNode(op="replay", records=("1",))),
+    "purge": lambda s, e: s.leftovers.purge(1, e),
+    "add_external": lambda s, e: s.external.add("a", ExternalNode(op="replay", records=("1",))),
 }
 
 
@@ -81,9 +81,9 @@ def test_a_write_whose_answer_is_lost_is_made_once(
     lose: str,
     times: int,
 ) -> None:
-    epoch = store.raise_epoch("alpha", 11, NOW)
-    store.put_batch(samples.plan(1), epoch)
-    store.add_external("a", ExternalNode(op="replay", records=("0",)))
+    epoch = store.epochs.raise_epoch("alpha", 11, NOW)
+    store.batches.put(samples.plan(1), epoch)
+    store.external.add("a", ExternalNode(op="replay", records=("0",)))
     getattr(proxy, lose)(times)
     answer = WRITES[name](behind, epoch)
     # One lost answer is enough to learn that the write happened: no second one is asked for. But replacing a
@@ -110,7 +110,7 @@ def test_a_write_whose_answer_is_lost_is_made_once(
     assert found == {path: version for path, version in once.items() if path in found}
     assert found or name in ("purge", "add_external")
     assert (client.exists(store.layout.batch_of(1)) is None) == (name == "purge")
-    asked = [node.records for node in store.external().asked["a"].values()]
+    asked = [node.records for node in store.external.read().asked["a"].values()]
     assert asked == ([("0",), ("1",)] if name == "add_external" else [("0",)])
 
 
@@ -118,61 +118,61 @@ def test_a_write_whose_answer_is_lost_is_made_once(
 def test_an_epoch_whose_answer_is_lost_is_raised_once(
     behind: SourceStore, proxy: LossyProxy, lose: str
 ) -> None:
-    assert behind.raise_epoch("alpha", 11, NOW) == 1
+    assert behind.epochs.raise_epoch("alpha", 11, NOW) == 1
     getattr(proxy, lose)()
-    assert behind.raise_epoch("beta", 22, NOW) == 2
+    assert behind.epochs.raise_epoch("beta", 22, NOW) == 2
     assert proxy.cuts == 1
-    owner = behind.owner()
+    owner = behind.epochs.owner()
     assert owner is not None
     assert owner.epoch == 2
-    behind.check_epoch(2)
+    behind.epochs.check_epoch(2)
 
 
 def test_a_newer_run_while_the_answer_is_lost_still_fences(
     store: SourceStore, behind: SourceStore, proxy: LossyProxy
 ) -> None:
-    epoch = behind.raise_epoch("alpha", 11, NOW)
-    store.raise_epoch("beta", 22, NOW)
+    epoch = behind.epochs.raise_epoch("alpha", 11, NOW)
+    store.epochs.raise_epoch("beta", 22, NOW)
     proxy.lose_answers()
     with pytest.raises(FencedError):
-        behind.put_batch(samples.plan(), epoch)
-    assert store.batches() == []
+        behind.batches.put(samples.plan(), epoch)
+    assert store.batches.txids() == []
 
 
 def test_replacing_a_node_loses_no_answer(store: SourceStore, behind: SourceStore, proxy: LossyProxy) -> None:
-    epoch = store.raise_epoch("alpha", 11, NOW)
+    epoch = store.epochs.raise_epoch("alpha", 11, NOW)
     for txid in range(1, 6):
         proxy.lose_answers()
         updates = {SHARD: (samples.checkpoint(txid, txid), samples.inflight(txid, samples.run(txid + 1)))}
-        assert behind.settle(updates, {}, None, samples.settled(txid), epoch) == [SHARD]
+        assert behind.shards.settle(updates, {}, None, samples.settled(txid), epoch) == [SHARD]
     assert proxy.cuts == 5
-    assert store.checkpoints() == {SHARD: samples.checkpoint(5, 5)}
+    assert store.shards.checkpoints() == {SHARD: samples.checkpoint(5, 5)}
     # A set that is made twice would have left another version behind.
-    assert behind.settle({SHARD: (samples.checkpoint(6, 6), None)}, {}, None, samples.settled(6), epoch) == [
-        SHARD
-    ]
+    assert behind.shards.settle(
+        {SHARD: (samples.checkpoint(6, 6), None)}, {}, None, samples.settled(6), epoch
+    ) == [SHARD]
 
 
 def test_reads_are_repeated(store: SourceStore, behind: SourceStore, proxy: LossyProxy) -> None:
-    epoch = store.raise_epoch("alpha", 11, NOW)
-    store.put_batch(samples.plan(), epoch)
+    epoch = store.epochs.raise_epoch("alpha", 11, NOW)
+    store.batches.put(samples.plan(), epoch)
     for _ in range(3):
         proxy.cut()
-        assert behind.batches() == [1]
-    assert behind.newest_run() == store.newest_run()
+        assert behind.batches.txids() == [1]
+    assert behind.epochs.newest_run() == store.epochs.newest_run()
 
 
 def test_a_session_that_expired_is_replaced(
     store: SourceStore, client: KazooClient, zookeeper: EmbeddedZooKeeper
 ) -> None:
-    epoch = store.raise_epoch("alpha", 11, NOW)
+    epoch = store.epochs.raise_epoch("alpha", 11, NOW)
     lost = client.client_id
     twin = KazooClient(zookeeper.hosts, client_id=lost)
     twin.start()
     twin.stop()
     twin.close()
-    store.put_batch(samples.plan(), epoch)
-    assert store.batches() == [1]
+    store.batches.put(samples.plan(), epoch)
+    assert store.batches.txids() == [1]
     assert client.client_id != lost
 
 
@@ -181,18 +181,18 @@ def test_an_operation_waits_for_a_server_that_comes_back(
 ) -> None:
     with EmbeddedZooKeeper() as server, ThreadPoolExecutor() as pool:
         store = SourceStore(make_client(server.hosts, session_timeout=60), layout)
-        epoch = store.raise_epoch("alpha", 11, NOW)
+        epoch = store.epochs.raise_epoch("alpha", 11, NOW)
         server.stop()
-        write = pool.submit(store.put_batch, samples.plan(), epoch)
-        read = pool.submit(store.settled)
+        write = pool.submit(store.batches.put, samples.plan(), epoch)
+        read = pool.submit(store.batches.settled)
         server.start()
         assert write.result().plan == samples.plan()
         assert read.result() is None
-        assert store.batches() == [1]
+        assert store.batches.txids() == [1]
 
         server.stop()
         impatient = SourceStore(store._session.client, layout, timeout=0.5)
-        for act in (lambda: impatient.put_batch(samples.plan(2), epoch), impatient.checkpoints):
+        for act in (lambda: impatient.batches.put(samples.plan(2), epoch), impatient.shards.checkpoints):
             with pytest.raises(ZooKeeperUnavailableError, match=r"did not answer within 0.5 s") as caught:
                 act()
             assert server.hosts in str(caught.value)
@@ -205,16 +205,16 @@ def test_a_closed_client_is_an_error_at_once(
 ) -> None:
     store._session.client.stop()
     with pytest.raises(ZooKeeperUnavailableError, match="was closed"):
-        store.batches()
+        store.batches.txids()
 
 
 def test_a_store_does_not_survive_a_fork(store: SourceStore) -> None:
-    store.raise_epoch("alpha", 11, NOW)
+    store.epochs.raise_epoch("alpha", 11, NOW)
     read, write = os.pipe()
     child = os.fork()
     if not child:
         try:
-            store.batches()
+            store.batches.txids()
         except CheckpointError as error:
             os.write(write, str(error).encode())
         finally:
@@ -243,15 +243,17 @@ def test_a_refused_multi_names_the_operation_and_does_nothing(client: KazooClien
 
 
 def test_many_threads_share_a_store(store: SourceStore) -> None:
-    epoch = store.raise_epoch("alpha", 11, NOW)
-    store.put_batch(samples.plan(), epoch)
+    epoch = store.epochs.raise_epoch("alpha", 11, NOW)
+    store.batches.put(samples.plan(), epoch)
     before = store.requests
     start = threading.Barrier(8)
 
     def pin(worker: int) -> int:
         start.wait()
         shards = [f"shardId-{i}" for i in range(20)]
-        return sum(store.create_pin(shard, samples.pin(epoch, count=worker), epoch)[1] for shard in shards)
+        return sum(
+            store.batches.create_pin(shard, samples.pin(epoch, count=worker), epoch)[1] for shard in shards
+        )
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(pin, range(8))) == 20

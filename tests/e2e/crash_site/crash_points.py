@@ -58,18 +58,18 @@ def _planned() -> None:
 
 
 def _stored() -> None:
-    from kinesis_trident.checkpoint.store.source_store import SourceStore
+    from kinesis_trident.checkpoint.store.batches import BatchStore
 
-    def put_batch(original: Callable[..., Any], plan: Any, epoch: int) -> Any:
+    def put(original: Callable[..., Any], plan: Any, epoch: int) -> Any:
         result = original(plan, epoch)
         block_at("stored", plan.txid)
         return result
 
-    _wrap(SourceStore, "put_batch", put_batch)
+    _wrap(BatchStore, "put", put)
 
 
 def _pin(before: bool) -> None:
-    from kinesis_trident.checkpoint.store.source_store import SourceStore
+    from kinesis_trident.checkpoint.store.batches import BatchStore
 
     def create_pin(original: Callable[..., Any], shard: str, pin: Any, epoch: int) -> Any:
         if before:
@@ -79,7 +79,7 @@ def _pin(before: bool) -> None:
             block_at("after-pin", pin.txid, shard)
         return result
 
-    _wrap(SourceStore, "create_pin", create_pin)
+    _wrap(BatchStore, "create_pin", create_pin)
 
 
 def _dead_letter() -> None:
@@ -117,7 +117,8 @@ def _committed() -> None:
 
 def _settling() -> None:
     from kinesis_trident.checkpoint.store import atomic_writes
-    from kinesis_trident.checkpoint.store.source_store import SourceStore
+    from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
+    from kinesis_trident.checkpoint.store.shards import ShardStore
 
     # Each shard in a multi of its own.
     atomic_writes.PACK_SIZE = 1
@@ -145,8 +146,8 @@ def _settling() -> None:
         if under_way:
             under_way[1] += 1
 
-    _wrap(SourceStore, "settle", settle)
-    _wrap(SourceStore, "_commit", commit)
+    _wrap(ShardStore, "settle", settle)
+    _wrap(FencedNodes, "commit", commit)
 
 
 POINTS: dict[str, tuple[str, Callable[[], None]] | None] = {

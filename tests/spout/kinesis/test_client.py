@@ -37,7 +37,7 @@ from kinesis_trident.spout.kinesis import (
 )
 from kinesis_trident.spout.kinesis.aws_errors import translated
 from kinesis_trident.spout.kinesis.client import BotoKinesis, kinesis_client
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
 
 
-def options_for(endpoint: str, **more: str) -> Options:
+def options_for(endpoint: str, **more: str) -> SourceOptions:
     given = {
         "streamName": "orders",
         "applicationName": "app",
         "zookeeper.hosts": "zk:2181",
         "clientNumRetries": "0",
     }
-    return Options.parse({**given, "endpointUrl": endpoint, **more})
+    return SourceOptions.parse({**given, "endpointUrl": endpoint, **more})
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_a_stream_of_another_account_is_called_by_its_arn(
 ) -> None:
     arn = client.describe(make_stream()).arn
     given = {"streamARN": arn, "applicationName": "app", "zookeeper.hosts": "zk:2181"}
-    other = BotoKinesis(Options.parse({**given, "endpointUrl": kinesis_server.endpoint_url}))
+    other = BotoKinesis(SourceOptions.parse({**given, "endpointUrl": kinesis_server.endpoint_url}))
     name = arn.rpartition("/")[2]
     assert other.describe(name).arn == arn
     other.put_records(name, [(b"x", "k")])
@@ -193,7 +193,7 @@ def test_several_streams_are_each_called_by_their_own_arn(
 ) -> None:
     arns = [client.describe(make_stream()).arn for _ in range(2)]
     given = {"streamARN": ", ".join(arns), "applicationName": "app", "zookeeper.hosts": "zk:2181"}
-    options = Options.parse({**given, "endpointUrl": kinesis_server.endpoint_url})
+    options = SourceOptions.parse({**given, "endpointUrl": kinesis_server.endpoint_url})
     both = BotoKinesis(options)
     asked: list[str] = []
     both._reads.meta.events.register(

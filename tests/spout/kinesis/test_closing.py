@@ -13,7 +13,7 @@ from kinesis_trident.spout.batch_read import ShardRange, read_range
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.closing import Closing
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
 from kinesis_trident.spout.planner.shards.tips import TipWatch
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd
@@ -22,7 +22,7 @@ from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
 from kinesis_trident.tracker.records import RecordPosition
 
 SHARD = "shardId-000000000000"
-BATCH = Options.parse_batch({"streamName": "orders", "minFetchPeriod": "0ms"})
+BATCH = SourceOptions.parse_batch({"streamName": "orders", "minFetchPeriod": "0ms"})
 
 
 class Shelf:
@@ -40,7 +40,7 @@ class Shelf:
             self.kinesis,
             "orders",
             SHARD,
-            Options(stream_name="orders"),
+            SourceOptions(stream_name="orders"),
             closed=closed,
             limiter=ShardLimiter(ShardBudget(0.2, 1e15), clock=self.time, sleep=self.time.sleep),
             wall=self.time.milliseconds,

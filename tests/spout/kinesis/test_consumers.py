@@ -10,7 +10,7 @@ import pytest
 from kinesis_trident.spout.kinesis import ConsumerMissingError, KinesisError
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.consumers import ready_consumers
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.testing import FakeTime, Quotas, Refuse, ScriptedKinesis
 
 
@@ -27,7 +27,7 @@ def ready(server: ScriptedKinesis, time: FakeTime) -> Callable[..., str]:
             "endpointUrl": server.endpoint_url,
             "consumerMode": "efo",
         }
-        options = Options.parse(given | more)
+        options = SourceOptions.parse(given | more)
         found = ready_consumers(
             BotoKinesis(options), options, clock=time, sleep=time.sleep, rng=random.Random(3)
         )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter, full_jitter, shard_limiter
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.testing import FakeTime
 
 MIB = 2**20
@@ -96,7 +96,7 @@ def test_refusals_in_a_row_are_waited_out_longer_and_an_answer_forgets_them() ->
 
 
 def test_the_waits_are_those_of_the_options() -> None:
-    options = Options.parse_batch(
+    options = SourceOptions.parse_batch(
         {"streamName": "a", "clientRetryIntervalMs": "3000", "clientMaxRetryIntervalMs": "5000"}
     )
     budget = ShardBudget(0.0, MIB, options.client_retry_interval, options.client_max_retry_interval)
@@ -131,7 +131,7 @@ def test_threads_share_the_calls_of_a_shard() -> None:
 
 
 def test_a_process_has_one_limiter_for_a_shard() -> None:
-    options = Options(stream_name="a", region="eu-west-1")
+    options = SourceOptions(stream_name="a", region="eu-west-1")
     assert shard_limiter(options, "a", "s0") is shard_limiter(options, "a", "s0")
     assert shard_limiter(options, "a", "s0") is not shard_limiter(options, "a", "s1")
     assert shard_limiter(options, "a", "s0") is not shard_limiter(options, "b", "s0")

@@ -15,7 +15,7 @@ from kinesis_trident.spout.errors import OptionsError, SpoutError
 from kinesis_trident.spout.options.other_connectors import OTHERS, other_options_markdown
 from kinesis_trident.spout.options.rules import _warn_once
 from kinesis_trident.spout.options.sink import WriteOptions
-from kinesis_trident.spout.options.source import TABLE, Options, options_markdown
+from kinesis_trident.spout.options.source import TABLE, SourceOptions, options_markdown
 from kinesis_trident.spout.options.table import by_name, options_of
 from kinesis_trident.spout.planner.exhausted import add_dead_letters
 
@@ -30,8 +30,8 @@ SECRETS = {
 }
 
 
-def parse(given: Mapping[str, str] | None = None, /, **more: str) -> Options:
-    return Options.parse({**LEAST, **(given or {}), **more})
+def parse(given: Mapping[str, str] | None = None, /, **more: str) -> SourceOptions:
+    return SourceOptions.parse({**LEAST, **(given or {}), **more})
 
 
 def test_the_least_gives_the_documented_defaults() -> None:
@@ -115,7 +115,9 @@ def test_keys_are_read_in_any_case_and_with_the_prefix(rng: object) -> None:
         return f"Kinesis.{cased}" if rng.random() < 0.5 else cased  # type: ignore[attr-defined]
 
     given = {**LEAST, "region": "eu-west-1", "maxRecordsPerTrigger": "7", "shardOrdering": "NONE"}
-    assert Options.parse({disguised(key): value for key, value in given.items()}) == Options.parse(given)
+    assert SourceOptions.parse(
+        {disguised(key): value for key, value in given.items()}
+    ) == SourceOptions.parse(given)
 
 
 def test_no_two_options_share_a_name() -> None:
@@ -179,7 +181,7 @@ def test_starting_positions(given: dict[str, str], position: str) -> None:
 
 def test_an_arn_gives_name_and_region() -> None:
     arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders.v2"
-    options = Options.parse({"streamARN": arn, "applicationName": "app", "zookeeper.hosts": "zk:2181"})
+    options = SourceOptions.parse({"streamARN": arn, "applicationName": "app", "zookeeper.hosts": "zk:2181"})
     assert (options.stream_arn, options.stream_name, options.region) == (arn, "orders.v2", "eu-west-1")
 
 
@@ -289,7 +291,7 @@ def test_what_is_wrong_is_said(given: dict[str, str], said: str) -> None:
 @pytest.mark.parametrize("missing", list(LEAST))
 def test_what_is_required(missing: str) -> None:
     with pytest.raises(SpoutError, match=re.escape(f"option {missing}") + ".* is required"):
-        Options.parse({key: value for key, value in LEAST.items() if key != missing})
+        SourceOptions.parse({key: value for key, value in LEAST.items() if key != missing})
 
 
 def test_secrets_are_shown_nowhere() -> None:
@@ -321,8 +323,10 @@ def test_credentials_in_an_address_are_refused_and_not_shown(key: str, uri: str)
     with pytest.raises(OptionsError, match=f"option {key} is .*. Expected: a") as error:
         parse({"roleArn": "r", key: uri})
     assert "SECRET" not in str(error.value)
-    assert "SECRET" not in repr(Options(stream_name="s", dead_letter=uri, retry_spool=uri, endpoint_url=uri))
-    assert "SECRET" not in add_dead_letters(None, [], Options(dead_letter=uri)).target
+    assert "SECRET" not in repr(
+        SourceOptions(stream_name="s", dead_letter=uri, retry_spool=uri, endpoint_url=uri)
+    )
+    assert "SECRET" not in add_dead_letters(None, [], SourceOptions(dead_letter=uri)).target
 
 
 @pytest.mark.parametrize(
@@ -372,22 +376,22 @@ def test_options_are_read_before_it_is_known_what_they_are_for(
     given: dict[str, str | None], stream: bool, batch: bool
 ) -> None:
     kept = {key: value for key, value in {**LEAST, **given}.items() if value is not None}
-    found = Options.parse_either(kept)
+    found = SourceOptions.parse_either(kept)
     assert found == (
-        Options.parse(kept) if stream else None,
-        Options.parse_batch(kept) if batch else None,
+        SourceOptions.parse(kept) if stream else None,
+        SourceOptions.parse_batch(kept) if batch else None,
     )
 
 
 def test_what_neither_a_stream_nor_a_batch_takes_is_said_of_both() -> None:
     with pytest.raises(OptionsError) as error:
-        Options.parse_either({"streamName": "orders", "startingPosition": "LATEST"})
+        SourceOptions.parse_either({"streamName": "orders", "startingPosition": "LATEST"})
     assert str(error.value).startswith(
         "as a stream (readStream): option applicationName is required; as a batch (spark.read): option "
         "startingPosition is LATEST"
     )
     with pytest.raises(OptionsError) as error:
-        Options.parse_either({**LEAST, "retryLimit": "-1"})
+        SourceOptions.parse_either({**LEAST, "retryLimit": "-1"})
     assert str(error.value).startswith("option retryLimit is '-1'")
 
 
@@ -413,7 +417,7 @@ S = "shardId-000000000000"
 )
 def test_a_batch_that_ends_before_it_starts_is_refused(start: str, end: str, said: str) -> None:
     with pytest.raises(OptionsError, match=re.escape(said)):
-        Options.parse_batch({"streamName": "orders", "startingPosition": start, "endingPosition": end})
+        SourceOptions.parse_batch({"streamName": "orders", "startingPosition": start, "endingPosition": end})
 
 
 @pytest.mark.parametrize(
@@ -426,7 +430,7 @@ def test_a_batch_that_ends_before_it_starts_is_refused(start: str, end: str, sai
     ],
 )
 def test_a_batch_that_may_hold_something_is_not(start: str, end: str) -> None:
-    Options.parse_batch({"streamName": "orders", "startingPosition": start, "endingPosition": end})
+    SourceOptions.parse_batch({"streamName": "orders", "startingPosition": start, "endingPosition": end})
 
 
 def test_spark_knows_every_secret_by_its_name() -> None:
@@ -446,7 +450,7 @@ def test_they_travel_and_compare() -> None:
 
 def test_every_field_is_an_option() -> None:
     documented = {option.key for option in TABLE if option.part_of is None}
-    assert {item.metadata["option"].key for item in fields(Options)} == documented
+    assert {item.metadata["option"].key for item in fields(SourceOptions)} == documented
 
 
 def test_another_connectors_option_is_explained() -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.kinesis import Shard
-from kinesis_trident.spout.options.source import Options
-from kinesis_trident.spout.options.starting_position import LATEST, Places, places_text
+from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec, position_spec
 from kinesis_trident.spout.planner.shards.lineage import positions_of
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.tracker.records import RecordPosition
@@ -23,7 +23,9 @@ NEEDED = {"applicationName": "app", "zookeeper.hosts": "localhost:2181"}
 
 def places(said: object, stream: str = "orders", *listed: Shard) -> dict[str, Position]:
     text = said if isinstance(said, str) else json.dumps(said)
-    return positions_of(Places.parse(places_text(text)), stream, listed or [Shard(A), Shard(B)], lambda: NOW)
+    return positions_of(
+        PositionSpec.parse(position_spec(text)), stream, listed or [Shard(A), Shard(B)], lambda: NOW
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,28 +109,28 @@ def test_each_stream_has_a_place_of_its_own() -> None:
 )
 def test_what_is_wrong_with_a_place_is_said(text: str, error: str) -> None:
     with pytest.raises(OptionsError, match=error) as caught:
-        Options.parse({"streamName": "orders", "startingPosition": text, **NEEDED})
+        SourceOptions.parse({"streamName": "orders", "startingPosition": text, **NEEDED})
     assert "startingPosition" in str(caught.value)
 
 
 def test_with_several_streams_each_needs_a_place_and_shards_stand_below_theirs() -> None:
     two = {"streamName": "orders,payments", **NEEDED}
     with pytest.raises(OptionsError, match="has no entry for the stream 'payments'"):
-        Options.parse({**two, "startingPosition": '{"orders": "LATEST"}'})
+        SourceOptions.parse({**two, "startingPosition": '{"orders": "LATEST"}'})
     with pytest.raises(OptionsError, match="below its name"):
-        Options.parse({**two, "startingPosition": f'{{"{A}": "LATEST"}}'})
-    given = Options.parse({**two, "startingPosition": '{"orders": "LATEST", "payments": "EARLIEST"}'})
-    starts = Places.parse(given.starting_position)
+        SourceOptions.parse({**two, "startingPosition": f'{{"{A}": "LATEST"}}'})
+    given = SourceOptions.parse({**two, "startingPosition": '{"orders": "LATEST", "payments": "EARLIEST"}'})
+    starts = PositionSpec.parse(given.starting_position)
     assert positions_of(starts, "payments", [Shard(A)], lambda: NOW) == {A: TRIM_HORIZON}
 
 
 def test_a_batch_needs_no_application_and_a_stream_has_no_end() -> None:
-    batch = Options.parse_batch({"streamName": "orders", "endingPosition": "AT_TIMESTAMP 1700000000"})
+    batch = SourceOptions.parse_batch({"streamName": "orders", "endingPosition": "AT_TIMESTAMP 1700000000"})
     assert (batch.starting_position, batch.ending_position) == ("TRIM_HORIZON", str(NOW))
     with pytest.raises(OptionsError, match="a stream has no end"):
-        Options.parse({"streamName": "orders", "endingPosition": "LATEST", **NEEDED})
+        SourceOptions.parse({"streamName": "orders", "endingPosition": "LATEST", **NEEDED})
     with pytest.raises(OptionsError, match="Give an earlier one"):
-        Options.parse_batch({"streamName": "orders", "startingPosition": "LATEST"})
+        SourceOptions.parse_batch({"streamName": "orders", "startingPosition": "LATEST"})
 
 
 @given(
@@ -145,6 +147,6 @@ def test_a_batch_needs_no_application_and_a_stream_has_no_end() -> None:
     )
 )
 def test_what_was_read_is_written_the_same_again(said: dict[str, str]) -> None:
-    text = places_text(json.dumps(said))
-    assert places_text(text) == text
-    assert Places.parse(text).named("orders") == sorted(said)
+    text = position_spec(json.dumps(said))
+    assert position_spec(text) == text
+    assert PositionSpec.parse(text).named("orders") == sorted(said)

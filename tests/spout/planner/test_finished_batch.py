@@ -14,7 +14,8 @@ from restarts.restarting import backup, restore
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError
-from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.store.batches import BatchStore
+from kinesis_trident.checkpoint.store.shards import ShardStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.spout.errors import CheckpointMismatchError, OutcomeMissingError, SettledBatchError
 from kinesis_trident.spout.planner.finished_batch import Finished
@@ -65,14 +66,14 @@ def test_a_turn_pinned_while_its_batch_is_settled_counts(lives: Lives, kinesis: 
     plan = query.planned()
     first, second = query.run.partitions(query.committed, plan)
     query.task(first)
-    look = query.store.finished
+    look = query.store.batches.finished
 
     def finished(*args: Any) -> Any:
         seen = look(*args)
         assert numbers(query.task(second)) == [1, 3, 5, 7, 9]
         return seen
 
-    query.store.finished = finished  # type: ignore[method-assign]
+    query.store.batches.finished = finished  # type: ignore[method-assign]
     settled = Finished.of(query.store, plan, query.run.epoch)
     assert {shard: pin.count for shard, pin in settled.pins.items()} == {A: 5, B: 5}
 
@@ -165,30 +166,39 @@ def test_a_batch_of_a_judging_run_without_an_outcome_stops_it(lives: Lives, kine
     assert query.run.settled == 1
 
 
-@pytest.mark.parametrize("call", ["dead_letters", "checkpoints", "lineage", "settled"])
+@pytest.mark.parametrize(
+    ("part", "call"),
+    [
+        (ShardStore, "dead_letters"),
+        (ShardStore, "checkpoints"),
+        (ShardStore, "lineage"),
+        (BatchStore, "settled"),
+    ],
+)
 def test_a_run_that_is_replaced_while_it_loads_says_fenced(
     zookeeper: EmbeddedZooKeeper,
     lives: Lives,
     kinesis: MemoryKinesis,
     monkeypatch: pytest.MonkeyPatch,
+    part: type[ShardStore | BatchStore],
     call: str,
 ) -> None:
     lives.begin(kinesis).batch()
     options = lives.parsed()
     client = connect(options.zookeeper)
-    real = getattr(SourceStore, call)
+    real = getattr(part, call)
 
-    def replaced(store: SourceStore) -> Any:
-        if store.client is client:
+    def replaced(store: ShardStore | BatchStore) -> Any:
+        if store._session.client is client:
             # The newer run goes on, and removes what this one is reading.
-            monkeypatch.setattr(SourceStore, call, real)
+            monkeypatch.setattr(part, call, real)
             newer = lives.begin(kinesis)
             newer.planned()
             newer.end()
             raise KeyError(call)
         return real(store)
 
-    monkeypatch.setattr(SourceStore, call, replaced)
+    monkeypatch.setattr(part, call, replaced)
     try:
         with pytest.raises(FencedError, match="a newer run of application"):
             SourceRun(options, kinesis, client)
@@ -213,7 +223,7 @@ def test_a_healthy_batch_takes_few_operations(lives: Lives, app: str) -> None:
         # As `BatchHandler` does.
         batch = CurrentBatch.newest(query.store)
         batch.say_judging()
-        query.store.check_epoch(batch.epoch)
+        query.store.epochs.check_epoch(batch.epoch)
         assert len(batch.pins()) == shards
         batch.publish({})
         query.commit()

@@ -22,7 +22,7 @@ from kinesis_trident.spout.kinesis import (
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.closing import Closing
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.fan_out import SubscriptionPager
 from kinesis_trident.spout.reader.fetch import Bounds, FanOut, ShardFetcher, Turn
@@ -44,7 +44,7 @@ class Rig:
     client: BotoKinesis
     consumer: str
     time: FakeTime
-    options: Options
+    options: SourceOptions
 
     def put(self, *payloads: bytes) -> list[RecordPosition]:
         return [RecordPosition(self.server.put("orders", SHARD, data)) for data in payloads]
@@ -84,7 +84,7 @@ class Rig:
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[tuple[ScriptedKinesis, BotoKinesis, FakeTime, Options]]:
+def endpoint() -> Iterator[tuple[ScriptedKinesis, BotoKinesis, FakeTime, SourceOptions]]:
     time = FakeTime()
     with ScriptedKinesis(clock=time.milliseconds) as server:
         given = {
@@ -95,18 +95,18 @@ def endpoint() -> Iterator[tuple[ScriptedKinesis, BotoKinesis, FakeTime, Options
             "endpointUrl": server.endpoint_url,
             "consumerMode": "efo",
         }
-        options = Options.parse(given)
+        options = SourceOptions.parse(given)
         yield server, BotoKinesis(options), time, options
 
 
 @pytest.fixture
-def rig(endpoint: tuple[ScriptedKinesis, BotoKinesis, FakeTime, Options]) -> Rig:
+def rig(endpoint: tuple[ScriptedKinesis, BotoKinesis, FakeTime, SourceOptions]) -> Rig:
     """A new stream of the same name each time, on one endpoint."""
     server, client, time, options = endpoint
     return fresh(server, client, time, options)
 
 
-def fresh(server: ScriptedKinesis, client: BotoKinesis, time: FakeTime, options: Options) -> Rig:
+def fresh(server: ScriptedKinesis, client: BotoKinesis, time: FakeTime, options: SourceOptions) -> Rig:
     try:
         server.recreate("orders")
     except KinesisError:
@@ -403,7 +403,7 @@ def test_an_event_that_cannot_be_read_is_a_fault(rig: Rig) -> None:
     )
 )
 def test_every_record_comes_once_in_order_whatever_happens(
-    endpoint: tuple[ScriptedKinesis, BotoKinesis, FakeTime, Options], steps: list[tuple[str, object]]
+    endpoint: tuple[ScriptedKinesis, BotoKinesis, FakeTime, SourceOptions], steps: list[tuple[str, object]]
 ) -> None:
     rig = fresh(*endpoint)
     rig.server.limit(Quotas(resubscribe_ms=None))

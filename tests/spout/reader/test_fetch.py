@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kinesis_trident.spout.kinesis import IteratorExpiredError, KinesisError, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn, cut
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
@@ -31,7 +31,7 @@ class Rig:
         self.limiter = ShardLimiter(
             ShardBudget(period, rate), clock=self.time, sleep=self.time.sleep, rng=random.Random(3)
         )
-        options = Options(stream_name="orders", max_records_per_fetch=page)
+        options = SourceOptions(stream_name="orders", max_records_per_fetch=page)
         self.fetcher = ShardFetcher(
             self.kinesis, "orders", SHARD, options, limiter=self.limiter, wall=self.time.milliseconds
         )
@@ -430,7 +430,7 @@ def test_turns_lose_and_double_nothing_and_replay_identically(
         other = Rig(page=data.draw(st.integers(1, 9)))
         other.kinesis = rig.kinesis
         again = ShardFetcher(
-            rig.kinesis, "orders", SHARD, Options(max_records_per_fetch=page), limiter=other.limiter
+            rig.kinesis, "orders", SHARD, SourceOptions(max_records_per_fetch=page), limiter=other.limiter
         ).fetch_until(position, turn.last)
         assert rows(again) == rows(turn)
         assert (again.count, again.size, again.last) == (turn.count, turn.size, turn.last)

@@ -11,7 +11,7 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from kinesis_trident.checkpoint.errors import FencedError
 from kinesis_trident.checkpoint.store import atomic_writes
-from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
 from kinesis_trident.spout.testing import MemoryKinesis
 
 
@@ -82,8 +82,8 @@ def test_retry_counts_go_on_on_another_machine(start: Start, stream: Stream) -> 
     last.batch(failing={5})
     assert attempts == [1, 2, 3]
     assert last.drain() == []
-    assert sum(node.count for node in last.store.dead_letters().values()) == 1
-    assert not any(node.waiting or node.dead for node in last.store.inflight().values())
+    assert sum(node.count for node in last.store.shards.dead_letters().values()) == 1
+    assert not any(node.waiting or node.dead for node in last.store.shards.inflight().values())
 
 
 def test_a_batch_in_hand_is_replayed_without_what_came_since(start: Start, stream: Stream) -> None:
@@ -110,17 +110,17 @@ class Died(BaseException):
 def die_in_settling(patch: pytest.MonkeyPatch) -> None:
     """From here on each shard is settled in a multi of its own, and the process dies before the second one."""
     patch.setattr(atomic_writes, "PACK_SIZE", 1)
-    commit = SourceStore._commit
+    commit = FencedNodes.commit
     moved = []
 
-    def until_second(self: SourceStore, ops: Any, epoch: int) -> None:
+    def until_second(self: FencedNodes, ops: Any, epoch: int) -> None:
         if any(op.path.startswith(f"{self.layout.checkpoints}/") for op in ops):
             if moved:
                 raise Died
             moved.append(ops)
         commit(self, ops, epoch)
 
-    patch.setattr(SourceStore, "_commit", until_second)
+    patch.setattr(FencedNodes, "commit", until_second)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -139,13 +139,13 @@ def test_a_settling_that_was_cut_short_is_taken_up(
             life.plan()
     life.end()
     later = start() if elsewhere else start(life.checkpoint)
-    assert [node.txid for node in later.store.checkpoints().values()] == [1]
-    assert later.store.settled() is None
+    assert [node.txid for node in later.store.shards.checkpoints().values()] == [1]
+    assert later.store.batches.settled() is None
     if elsewhere:
         assert later.batch() == rows
     again = later.drain()
     assert sorted((number, attempt) for number, _, attempt, _ in again) == [(n, 2) for n in range(0, 20, 2)]
-    assert sum(node.read for node in later.store.checkpoints().values()) == 20
+    assert sum(node.read for node in later.store.shards.checkpoints().values()) == 20
 
 
 def test_shards_that_end_in_a_settling_cut_short_are_drained(
@@ -168,7 +168,7 @@ def test_shards_that_end_in_a_settling_cut_short_are_drained(
     life.end()
     later = start(life.checkpoint, kinesis=memory, **given)
     assert numbers(later.batch()) == [2]
-    lineage = later.store.lineage()
+    lineage = later.store.shards.lineage()
     assert lineage is not None
     assert {shard: lineage.shards[shard].state for shard in parents} == dict.fromkeys(parents, "drained")
 
@@ -177,7 +177,7 @@ def test_latest_is_resolved_once(start: Start, stream: Stream) -> None:
     """A query that dies before its first batch has not forgotten what came since."""
     life = start(startingPosition="LATEST")
     assert life.plan() is None
-    at = life.store.start(life.store.layout.stream, life.store.layout.created)
+    at = life.store.streams.start(life.store.layout.stream, life.store.layout.created)
     life.end()
     assert at is not None
     since = stream.put(5)
@@ -209,5 +209,5 @@ def test_an_older_run_writes_nothing_more(start: Start, stream: Stream) -> None:
     older.commit()
     with pytest.raises(FencedError, match=r"a newer run .* has taken over: epoch 2"):
         older.plan()
-    assert newer.store.settled() is None
+    assert newer.store.batches.settled() is None
     assert numbers(newer.batch()) == list(range(10))

@@ -27,7 +27,7 @@ from kinesis_trident.spout.kinesis import (
     Unavailable,
 )
 from kinesis_trident.spout.kinesis.client import BotoKinesis
-from kinesis_trident.spout.options.source import Options
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After
 from kinesis_trident.spout.testing import Cut, FakeTime, Quotas, Refuse, ScriptedKinesis, Slow
 from kinesis_trident.tracker.records import RecordPosition
@@ -44,7 +44,7 @@ def client(server: ScriptedKinesis) -> BotoKinesis:
         "clientNumRetries": "0",
         "endpointUrl": server.endpoint_url,
     }
-    return BotoKinesis(Options.parse(given))
+    return BotoKinesis(SourceOptions.parse(given))
 
 
 def iterator(client: BotoKinesis, position: object = TRIM_HORIZON) -> str:

@@ -40,9 +40,9 @@ def stored(query: Query) -> set[str]:
     """The shards that ZooKeeper has nodes of."""
     store, client = query.store, query.store.client
     return {
-        *store.checkpoints(),
-        *store.inflight(),
-        *store.dead_letters(),
+        *store.shards.checkpoints(),
+        *store.shards.inflight(),
+        *store.shards.dead_letters(),
         *client.get_children(store.layout.external),
     }
 
@@ -72,12 +72,12 @@ def test_what_an_earlier_release_left_goes_at_the_first_listing(lives: Lives) ->
     kinesis = MemoryKinesis()
     query = lives.begin(kinesis)
     closed = resharded(query, kinesis, 3)
-    checkpoints = {shard: query.store.checkpoints()[shard] for shard in closed}
+    checkpoints = {shard: query.store.shards.checkpoints()[shard] for shard in closed}
     for shard in closed:
         kinesis.forget(shard)
     listed_again(query)
     for shard, node in checkpoints.items():
-        query.store.amend(shard, query.run.epoch, checkpoint=node)
+        query.store.shards.amend(shard, query.run.epoch, checkpoint=node)
     query.end()
     again = lives.begin(kinesis, query.checkpoint)
     assert stored(again) >= set(closed)
@@ -96,7 +96,7 @@ def test_dead_letters_of_forgotten_shards_are_counted_on(lives: Lives) -> None:
     while query.run.settled < 3 or query.run._state.dead:
         query.batch(failing=[4])
     query.drain()
-    letters = query.store.dead_letters()
+    letters = query.store.shards.dead_letters()
     assert {shard: node.count for shard, node in letters.items()} == {A: 2, children[0]: 1}
     for shard, left in ((A, 2), (children[0], 3)):
         if shard != A:
@@ -104,10 +104,10 @@ def test_dead_letters_of_forgotten_shards_are_counted_on(lives: Lives) -> None:
             query.drain()
         kinesis.forget(shard)
         listed_again(query)
-        assert query.store.dead_letters()[PAST_RETENTION].count == left
+        assert query.store.shards.dead_letters()[PAST_RETENTION].count == left
         assert query.run.report()["deadLettered"] == 3
-    assert set(query.store.dead_letters()) == {PAST_RETENTION}
-    last = query.store.dead_letters()[PAST_RETENTION].last
+    assert set(query.store.shards.dead_letters()) == {PAST_RETENTION}
+    last = query.store.shards.dead_letters()[PAST_RETENTION].last
     assert [letter.message_id.rpartition("/")[2].partition(":")[0] for letter in last] == [A, A, children[0]]
     query.end()
     again = lives.begin(kinesis, query.checkpoint)
@@ -125,11 +125,11 @@ def test_what_is_in_flight_keeps_its_shard(lives: Lives) -> None:
     kinesis.forget(A)
     listed_again(query)
     listed_again(query)
-    assert A in query.store.inflight()
+    assert A in query.store.shards.inflight()
     query.end()
     again = lives.begin(kinesis, query.checkpoint)
     listed_again(again)
-    assert A in again.store.checkpoints()
+    assert A in again.store.shards.checkpoints()
 
 
 def test_a_shard_that_a_listing_lacks_by_mistake_is_not_started_over(lives: Lives) -> None:
@@ -139,18 +139,18 @@ def test_a_shard_that_a_listing_lacks_by_mistake_is_not_started_over(lives: Live
     query.drain()
     kinesis.forget(A)
     listed_again(query)
-    assert A in query.store.checkpoints()
+    assert A in query.store.shards.checkpoints()
     listed_again(query)
-    assert A not in query.store.checkpoints()
+    assert A not in query.store.shards.checkpoints()
 
 
 def test_requests_for_a_forgotten_shard_stay_until_they_are_taken_in(lives: Lives) -> None:
     kinesis = MemoryKinesis()
     query = lives.begin(kinesis)
     (first, *_) = resharded(query, kinesis, 1)
-    query.store.add_external(first, ExternalNode(op="replay", records=("1",)))
+    query.store.external.add(first, ExternalNode(op="replay", records=("1",)))
     kinesis.forget(first)
     listed_again(query)
-    asked, _ = query.store.external()
+    asked, _ = query.store.external.read()
     assert list(asked) == [first]
-    assert first not in query.store.checkpoints()
+    assert first not in query.store.shards.checkpoints()

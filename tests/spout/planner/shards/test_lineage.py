@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from kinesis_trident.checkpoint.model.nodes import ShardLineage
 from kinesis_trident.spout.kinesis import Shard
+from kinesis_trident.spout.options.modes import ShardOrdering
 from kinesis_trident.spout.planner.shards.lineage import (
     adopted,
     drained,
@@ -114,8 +116,8 @@ def test_without_ordering_children_need_not_wait() -> None:
 
 
 @settings(max_examples=200)
-@given(seed=st.integers(0, 2**32), ordering=st.sampled_from(["parentFirst", "none"]))
-def test_random_resharding(seed: int, ordering: str) -> None:
+@given(seed=st.integers(0, 2**32), ordering=st.sampled_from(get_args(ShardOrdering)))
+def test_random_resharding(seed: int, ordering: ShardOrdering) -> None:
     r = random.Random(seed)
     stream = {f"s{i}": Shard(f"s{i}") for i in range(r.randint(1, 3))}
     listed = dict(stream)
@@ -175,6 +177,6 @@ def test_random_resharding(seed: int, ordering: str) -> None:
     assert len(read_to_end) == len(set(read_to_end))
 
 
-@pytest.mark.parametrize("ordering", ["parentFirst", "none"])
-def test_nothing_is_readable_once_all_is_drained(ordering: str) -> None:
+@pytest.mark.parametrize("ordering", get_args(ShardOrdering))
+def test_nothing_is_readable_once_all_is_drained(ordering: ShardOrdering) -> None:
     assert readable(drained(first_listing([Shard("a")], START), ["a"]), ordering) == []

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.codec import corrupt, decode, encode
-from kinesis_trident.checkpoint.model.layout import unescape
+from kinesis_trident.checkpoint.model.layout import Layout, unescape
 from kinesis_trident.checkpoint.model.nodes import Batch, DeadLettersNode, InflightNode, Node, Pin, ShardsNode
 from kinesis_trident.checkpoint.model.split_nodes import (
     PART_SIZE,
@@ -20,7 +20,7 @@ from kinesis_trident.checkpoint.model.split_nodes import (
     part_paths,
     split,
 )
-from kinesis_trident.checkpoint.store.fencing import Fencing
+from kinesis_trident.checkpoint.store.fencing import Fence
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
     PACK_SIZE,
@@ -33,8 +33,9 @@ from kinesis_trident.checkpoint.zookeeper.operations import (
     Write,
     packed,
 )
+from kinesis_trident.checkpoint.zookeeper.session import Session
 
-__all__ = ["NodeStore", "Stored", "left_behind", "stray", "stray_below", "txid_of"]
+__all__ = ["FencedNodes", "Stored", "left_behind", "stray", "stray_below", "txid_of"]
 
 NodeT = TypeVar("NodeT", bound=Node)
 
@@ -52,38 +53,74 @@ class Stored(Generic[NodeT]):
     parts: tuple[str, ...] = ()
 
 
-class NodeStore(Fencing):
-    """Typed nodes, split if they are too large for ZooKeeper."""
+class FencedNodes:
+    """Typed nodes, split if they are too large for ZooKeeper, and writes under the epoch of a run.
 
-    def _fetch(self, path: str, kind: type[NodeT], *, fresh: bool = False) -> Stored[NodeT] | None:
-        return self._fetch_many([path], kind, fresh=fresh)[0]
+    Args:
+        session: of this process.
+        layout: the paths of the state.
+        on_corrupt: called with the error of each bad node, which then counts as absent. None raises the error.
+    """
 
-    def _fetch_many(
+    def __init__(
+        self,
+        session: Session,
+        layout: Layout,
+        on_corrupt: Callable[[CorruptNodeError], object] | None = None,
+    ) -> None:
+        self.session = session
+        self.layout = layout
+        self._on_corrupt = on_corrupt
+        self._fence = Fence(session, layout)
+
+    def commit(self, ops: Sequence[Op], epoch: int) -> None:
+        """Do `ops` in one multi if `epoch` is still the newest: see `Fence.commit`."""
+        self._fence.commit(ops, epoch)
+
+    def decoded(self, path: str, data: bytes, kind: type[NodeT]) -> NodeT | None:
+        """Return a node from its data; None if it is bad and such nodes count as absent."""
+        try:
+            return decode(path, data, kind)
+        except CorruptNodeError as error:
+            self.report_corrupt(error)
+            return None
+
+    def report_corrupt(self, error: CorruptNodeError) -> None:
+        """Report a bad node, or raise its error if nobody wants to know."""
+        if self._on_corrupt is None:
+            raise error
+        self._on_corrupt(error)
+
+    def fetch(self, path: str, kind: type[NodeT], *, fresh: bool = False) -> Stored[NodeT] | None:
+        """Return the node at a path; None if there is none. As `fetch_many`."""
+        return self.fetch_many([path], kind, fresh=fresh)[0]
+
+    def fetch_many(
         self, paths: Sequence[str], kind: type[NodeT], *, fresh: bool = False
     ) -> list[Stored[NodeT] | None]:
         """Return the nodes at `paths`, None if there is none; one round trip, a second one for those in parts.
 
         `fresh`: as in `Session.read`, for nodes that decide and that another process has written.
         """
-        found = self._fetch_each(dict.fromkeys(paths, kind), fresh=fresh)
+        found = self.fetch_each(dict.fromkeys(paths, kind), fresh=fresh)
         return [found[path] for path in paths]
 
-    def _fetch_each(
+    def fetch_each(
         self, kinds: Mapping[str, type[Any]], *, fresh: bool = False
     ) -> dict[str, Stored[Any] | None]:
-        """Return the nodes at paths, each of its kind, as `_fetch_many`."""
+        """Return the nodes at paths, each of its kind, as `fetch_many`."""
         whole: dict[str, Stored[Any] | None] = {}
         asked = list(kinds)
         torn = ""
         for _ in range(_TORN_READS):
-            heads = dict(zip(asked, self._session.read(asked, fresh=fresh), strict=True))
+            heads = dict(zip(asked, self.session.read(asked, fresh=fresh), strict=True))
             parted = {
                 path: part_paths(path, head)
                 for path, found in heads.items()
                 if found is not None and (head := head_of(found.data)) is not None
             }
             parts = [part for names in parted.values() for part in names]
-            held = dict(zip(parts, self._session.read(parts, PART_SIZE), strict=True)) if parts else {}
+            held = dict(zip(parts, self.session.read(parts, PART_SIZE), strict=True)) if parts else {}
             asked = []
             for path, found in heads.items():
                 names = parted.get(path, [])
@@ -100,7 +137,7 @@ class NodeStore(Fencing):
             f"{asked[0]} is stored in parts, and {torn} is missing. Nothing was changed. Restore it from a "
             f"backup, or delete {asked[0]} if you accept to lose its content"
         )
-        self._corrupt(CorruptNodeError(msg))
+        self.report_corrupt(CorruptNodeError(msg))
         return whole | dict.fromkeys(asked)
 
     def _stored(
@@ -121,7 +158,7 @@ class NodeStore(Fencing):
             node = decode(path, data, kind)
             self._check_names(path, node)
         except CorruptNodeError as error:
-            self._corrupt(error)
+            self.report_corrupt(error)
             return None
         return Stored(node, found.stat.version, found.stat.czxid, tuple(names))
 
@@ -144,9 +181,9 @@ class NodeStore(Fencing):
             return False
         return True
 
-    def _children(self, folder: str, *, fresh: bool = False) -> dict[str, str]:
+    def children(self, folder: str, *, fresh: bool = False) -> dict[str, str]:
         """Return the nodes below a folder, without parts: unescaped name to path."""
-        names = self._session.children([folder], fresh=fresh)[0] or []
+        names = self.session.children([folder], fresh=fresh)[0] or []
         return self._named(folder, [name for name in sorted(names) if not is_part(name)])
 
     def _named(self, folder: str, elements: Iterable[str]) -> dict[str, str]:
@@ -156,26 +193,26 @@ class NodeStore(Fencing):
             try:
                 found[unescape(element)] = path
             except ValueError:
-                self._corrupt(stray(path))
+                self.report_corrupt(stray(path))
         return found
 
     def _shards_below(self, folder: str) -> dict[str, str]:
         """Return the nodes below a folder with one node a shard: shard to path."""
         found = {}
-        for shard, path in self._children(folder).items():
+        for shard, path in self.children(folder).items():
             if self._names_shard(shard):
                 found[shard] = path
             else:
-                self._corrupt(stray(path))
+                self.report_corrupt(stray(path))
         return found
 
-    def _fetch_folder(self, folder: str, kind: type[NodeT]) -> dict[str, Stored[NodeT]]:
+    def fetch_folder(self, folder: str, kind: type[NodeT]) -> dict[str, Stored[NodeT]]:
         """Return all nodes below a folder with one node a shard, by shard; two round trips."""
         paths = self._shards_below(folder)
-        found = self._fetch_many(list(paths.values()), kind)
+        found = self.fetch_many(list(paths.values()), kind)
         return {name: stored for name, stored in zip(paths, found, strict=True) if stored is not None}
 
-    def _prepare(self, path: str, node: Node, epoch: int, standing: Sequence[str] = ()) -> bytes:
+    def prepare(self, path: str, node: Node, epoch: int, standing: Sequence[str] = ()) -> bytes:
         """Write the parts of a node, if it needs any but the `standing` ones, and return the data for `path`."""
         # There is one of these for each shard, and they are read together.
         whole = WHOLE if isinstance(node, InflightNode | Pin | DeadLettersNode) else None
@@ -187,7 +224,7 @@ class NodeStore(Fencing):
 
     def _create_parts(self, parts: Sequence[Op], epoch: int) -> None:
         try:
-            self._commit(parts, epoch)
+            self.commit(parts, epoch)
         except Refused as refused:
             # The name is derived from the content: an earlier attempt has written it.
             if refused.kind is not EXISTS:
@@ -195,23 +232,23 @@ class NodeStore(Fencing):
             for part in parts if len(parts) > 1 else ():
                 self._create_parts([part], epoch)
 
-    def _create(self, path: str, node: Node, epoch: int, *, where: str | None = None) -> None:
+    def create(self, path: str, node: Node, epoch: int, *, where: str | None = None) -> None:
         """Make a node if `where` exists.
 
         Raises:
             Refused: it exists, or a parent or `where` does not.
         """
         guard: list[Op] = [Check(where)] if where is not None else []
-        self._commit([*guard, Create(path, self._prepare(path, node, epoch))], epoch)
+        self.commit([*guard, Create(path, self.prepare(path, node, epoch))], epoch)
 
-    def _replace(self, path: str, node: Node, found: Stored[NodeT], epoch: int) -> None:
+    def replace(self, path: str, node: Node, found: Stored[NodeT], epoch: int) -> None:
         """Replace a node if it is still as found, and remove the parts that it leaves behind.
 
         Raises:
             Refused: it has changed.
         """
-        data = self._prepare(path, node, epoch, found.parts)
-        self._commit([Write(path, data, found.version), *left_behind(path, data, found.parts)], epoch)
+        data = self.prepare(path, node, epoch, found.parts)
+        self.commit([Write(path, data, found.version), *left_behind(path, data, found.parts)], epoch)
 
 
 def stray(path: str) -> CorruptNodeError:

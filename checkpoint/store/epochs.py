@@ -1,0 +1,247 @@
+"""The runs of an application over time: each start raises the epoch and so takes over from the run before it."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.protocol.states import KazooState
+from kazoo.recipe.watchers import DataWatch
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from kinesis_trident.checkpoint.errors import (
+    CheckpointError,
+    CorruptNodeError,
+    FencedError,
+    TakeoverRefusedError,
+)
+from kinesis_trident.checkpoint.model.codec import decode, encode
+from kinesis_trident.checkpoint.model.nodes import EpochNode, FencedNode, OwnerNode
+from kinesis_trident.checkpoint.store.access import close_home
+from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
+from kinesis_trident.checkpoint.store.fencing import RACES
+from kinesis_trident.checkpoint.zookeeper.operations import (
+    EXISTS,
+    MISSING,
+    Create,
+    Delete,
+    Op,
+    Refused,
+    Write,
+)
+
+__all__ = ["TAKEOVERS", "TAKEOVER_WINDOW_MS", "Epochs"]
+
+log = logging.getLogger(__name__)
+
+TAKEOVERS = 3
+TAKEOVER_WINDOW_MS = 5 * 60 * 1000
+
+
+class Epochs:
+    """The nodes `epoch` and `owner`, and the notes of runs that had to stop."""
+
+    def __init__(self, nodes: FencedNodes) -> None:
+        self._nodes = nodes
+        self._session = nodes.session
+        self._layout = nodes.layout
+
+    def raise_epoch(self, host: str, pid: int, now_ms: int) -> int:
+        """Take over: from now on only writes under the returned epoch succeed.
+
+        Makes the base nodes at the very first start, and the ephemeral `owner`.
+
+        Args:
+            host: of this process, for display.
+            pid: of this process, for display.
+            now_ms: epoch milliseconds, for display.
+
+        Returns:
+            The epoch, 1 at the very first start.
+
+        Raises:
+            TakeoverRefusedError: active runs had to stop for a newer one three times within five minutes.
+            ZooKeeperAccessError: there is a login, and nodes here belong to another one.
+        """
+        epoch = self._take_over(host, pid, now_ms)
+        # All earlier runs are fenced by now, and make no nodes any more.
+        close_home(self._session, self._layout, self._layout.owner)
+        return epoch
+
+    def _take_over(self, host: str, pid: int, now_ms: int) -> int:
+        run = uuid.uuid4().hex
+        layout = self._layout
+        for _ in range(RACES):
+            found, owner = self._session.read([layout.epoch, layout.owner])
+            if found is None:
+                self._make_base()
+                continue
+            version: int = found.stat.version
+            if decode(layout.epoch, found.data, EpochNode).run == run:
+                # The answer was lost together with the session, but the epoch is ours.
+                return version
+            takeovers = self._refuse_many_takeovers()
+            epoch = version + 1
+            node = EpochNode(run=run, host=host, pid=pid, since=now_ms)
+            mine = OwnerNode(epoch=epoch, host=host, pid=pid, since=now_ms)
+            ops: list[Op] = [Write(layout.epoch, encode(node), version)]
+            if owner is not None:
+                ops.append(Delete(layout.owner))
+            ops.append(Create(layout.owner, encode(mine), ephemeral=True))
+            try:
+                self._session.commit(ops)
+            except Refused:
+                continue
+            self._keep_owner(mine, epoch)
+            if takeovers:
+                self._forget_old_takeovers(takeovers, epoch)
+            return epoch
+        msg = (
+            f"could not raise {layout.epoch}: {RACES} other runs started at the same time. Stop them, or start "
+            "this one again later"
+        )
+        raise TakeoverRefusedError(msg)
+
+    def check_epoch(self, epoch: int) -> None:
+        """Make sure, with the leader, that no newer run has taken over.
+
+        Raises:
+            FencedError: one has.
+            StateMissingError: the epoch in ZooKeeper is older, or gone.
+        """
+        self._nodes.commit([], epoch)
+
+    def watch_epoch(self, epoch: int, callback: Callable[[], object]) -> None:
+        """Call `callback` once, in a separate thread, when a newer run takes over (or has already done so).
+
+        The watch survives lost connections and sessions.
+        """
+        client = self._session.client
+
+        def look(_data: bytes | None, stat: Any) -> bool:
+            if stat is None or stat.version <= epoch:
+                return True
+            # In a separate thread, because kazoo's would be blocked for all other watches.
+            client.handler.spawn(callback)
+            return False
+
+        DataWatch(client, self._layout.epoch, look)
+
+    def report_fenced(self, epoch: int) -> None:
+        """Leave a note that the active run of `epoch` had to stop for a newer one; does nothing if it had not."""
+        found = self._session.read([self._layout.epoch])[0]
+        if found is None or found.stat.version <= epoch:
+            return
+        try:
+            by = decode(self._layout.epoch, found.data, EpochNode)
+        except CorruptNodeError as error:
+            # Nothing of this run depends on it any more; the newer run reports it.
+            log.warning("the run that has taken over cannot be named: %s", error)
+            return
+        note = FencedNode(epoch=epoch, by_epoch=found.stat.version, by_host=by.host, by_pid=by.pid)
+        try:
+            self._session.commit([Create(self._layout.fenced_of(epoch), encode(note))])
+        except Refused as refused:
+            if refused.kind is not EXISTS:
+                raise
+
+    def owner(self) -> OwnerNode | None:
+        """Return the process that has the epoch; None if it is not connected."""
+        found = self._session.read([self._layout.owner])[0]
+        return self._nodes.decoded(self._layout.owner, found.data, OwnerNode) if found else None
+
+    def newest_run(self) -> tuple[int, EpochNode] | None:
+        """Return the newest run and its epoch; None if nothing was ever started here."""
+        found = self._session.read([self._layout.epoch])[0]
+        if found is None or found.stat.version == 0:
+            return None
+        run = self._nodes.decoded(self._layout.epoch, found.data, EpochNode)
+        return (found.stat.version, run) if run else None
+
+    def _make_base(self) -> None:
+        layout, session = self._layout, self._session
+        # Applications with different logins may share the root; the nodes below it belong to one application.
+        session.ensure(layout.root_path(layout.root) or "/", acl=OPEN_ACL_UNSAFE)
+        session.ensure(layout.application_path(layout.root, layout.application))
+        never = encode(EpochNode(run="", host="", pid=0, since=0))
+        ops = [Create(layout.base), *map(Create, layout.folders), Create(layout.epoch, never)]
+        try:
+            session.commit(ops)
+        except Refused as refused:
+            if refused.kind is not EXISTS:
+                raise
+
+    def _keep_owner(self, mine: OwnerNode, epoch: int) -> None:
+        """Make `owner` again when our session has expired and another one takes its place."""
+        client = self._session.client
+        expired = False
+
+        def again() -> None:
+            try:
+                self._nodes.commit([Create(self._layout.owner, encode(mine), ephemeral=True)], epoch)
+            except FencedError:
+                client.remove_listener(listen)
+            except (CheckpointError, Refused) as error:
+                # The node is only informative: a write that matters will meet the same error.
+                log.info("%s was not made again: %s", self._layout.owner, error)
+
+        def listen(state: str) -> None:
+            nonlocal expired
+            if state == KazooState.LOST:
+                expired = True
+            elif state == KazooState.CONNECTED and expired:
+                expired = False
+                client.handler.spawn(again)
+
+        client.add_listener(listen)
+
+    def _refuse_many_takeovers(self) -> dict[str, int]:
+        """Return the notes of fenced runs, path to ZooKeeper's time; raise an error if there are too many."""
+        names = self._session.children([self._layout.fenced])[0] or []
+        paths = [f"{self._layout.fenced}/{name}" for name in names if name.isdigit()]
+        taken = {
+            path: stat.ctime
+            for path, stat in zip(paths, self._session.stats(paths), strict=True)
+            if stat is not None
+        }
+        if len(taken) >= TAKEOVERS:
+            now = self._server_time()
+            recent = sorted(path for path, ctime in taken.items() if ctime > now - TAKEOVER_WINDOW_MS)
+            if len(recent) >= TAKEOVERS:
+                newest = self.newest_run()
+                by = f"epoch {newest[0]}, host {newest[1].host}, pid {newest[1].pid}" if newest else "unknown"
+                msg = (
+                    f"application {self._layout.application!r} on {self._layout.what} was taken "
+                    f"over {len(recent)} times in the last 5 minutes while it ran ({self._layout.fenced}); "
+                    "this run does not start. Two queries, or two load() of one query, with one "
+                    "applicationName fence each other: give each its own applicationName, or stop the other "
+                    f"one (newest run: {by}). Then start again in 5 minutes, or delete the nodes there"
+                )
+                raise TakeoverRefusedError(msg)
+        return taken
+
+    def _server_time(self) -> int:
+        """Return the epoch milliseconds by ZooKeeper's own clock, which dates the nodes."""
+        path = f"{self._layout.fenced}/clock-{uuid.uuid4().hex}"
+        self._session.commit([Create(path, ephemeral=True)])
+        stat = self._session.stats([path])[0]
+        if stat is not None:
+            try:
+                self._session.commit([Delete(path)])
+            except Refused as refused:
+                if refused.kind is not MISSING:
+                    raise
+        # The session ended between the two requests, and so did the node.
+        return int(stat.ctime) if stat is not None else self._server_time()
+
+    def _forget_old_takeovers(self, taken: dict[str, int], epoch: int) -> None:
+        stat = self._session.stats([self._layout.epoch])[0]
+        now = stat.mtime if stat is not None else 0
+        old = [path for path, ctime in taken.items() if ctime <= now - TAKEOVER_WINDOW_MS]
+        try:
+            self._nodes.commit([Delete(path) for path in old], epoch)
+        except Refused:
+            # Another run is also cleaning up; the next start removes the rest.
+            return

@@ -1,0 +1,160 @@
+"""The requests of other processes to a running query: acks, failures and replays of single records."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kazoo.recipe.watchers import DataWatch
+
+from kinesis_trident.checkpoint.errors import CorruptNodeError, StateMissingError
+from kinesis_trident.checkpoint.model.codec import decode, encode
+from kinesis_trident.checkpoint.model.layout import unescape
+from kinesis_trident.checkpoint.model.nodes import ExternalNode
+from kinesis_trident.checkpoint.model.split_nodes import PART_SIZE
+from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, stray_below
+from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
+from kinesis_trident.checkpoint.zookeeper.operations import (
+    EXISTS,
+    MISSING,
+    NOT_EMPTY,
+    Create,
+    Delete,
+    Op,
+    Refused,
+    Write,
+)
+
+__all__ = ["ExternalStore", "Requests"]
+
+_MOST_REJECTED = 100
+
+
+class Requests(NamedTuple):
+    """The requests of other processes.
+
+    `asked`: by shard, the nodes by name. `unreadable`: by path, the error of a node.
+    """
+
+    asked: dict[str, dict[str, ExternalNode]]
+    unreadable: dict[str, str]
+
+
+class ExternalStore:
+    """The nodes below `external`, made by any process, and those below `rejected`, which nobody could read."""
+
+    def __init__(self, nodes: FencedNodes) -> None:
+        self._nodes = nodes
+        self._session = nodes.session
+        self._layout = nodes.layout
+
+    def read(self) -> Requests:
+        """Return the requests of other processes, oldest first; `shards.settle` removes those it is told of.
+
+        All requests answered before this call are included: a record that was acked in time must not time out.
+        """
+        requests = Requests({}, {})
+        listed = self._session.children([self._layout.external], fresh=True)[0] or []
+        folders = [f"{self._layout.external}/{name}" for name in listed]
+        paths = [
+            f"{folder}/{name}"
+            for folder, names in zip(folders, self._session.children(folders), strict=True)
+            for name in names or []
+        ]
+        # Any process may write here, so read one at a time: an unreadable request must not hide others.
+        found = zip(paths, self._session.read(paths), strict=True)
+        for path, node in sorted(
+            ((path, node) for path, node in found if node is not None), key=lambda one: one[1].stat.czxid
+        ):
+            folder, _, name = path.rpartition("/")
+            try:
+                shard = unescape(folder.rpartition("/")[2])
+                request = decode(path, node.data, ExternalNode)
+            except CorruptNodeError as error:
+                requests.unreadable[path] = str(error)
+            except ValueError as error:
+                requests.unreadable[path] = f"{path} belongs to no shard: {error}"
+            else:
+                requests.asked.setdefault(shard, {})[name] = request
+        return requests
+
+    def reject(self, path: str, epoch: int) -> str:
+        """Move an unreadable request below `rejected`; at most 100 are kept.
+
+        Returns:
+            Its new path; the empty string if it is not kept.
+
+        Raises:
+            CorruptNodeError: it cannot be removed, because it has children.
+            FencedError: a newer run has taken over.
+        """
+        folder, _, name = path.rpartition("/")
+        place = f"{self._layout.rejected}/{folder.rpartition('/')[2]}:{name}"
+        for _ in range(RACES):
+            node = self._session.read([path])[0]
+            kept = self._session.children([self._layout.rejected])[0]
+            if node is None:
+                return ""
+            ops: list[Op] = [Delete(path)]
+            room = len(kept or ()) < _MOST_REJECTED
+            if room:
+                ops.append(Create(place, node.data[:PART_SIZE]))
+            try:
+                if kept is None:
+                    self._nodes.commit([Create(self._layout.rejected)], epoch)
+                self._nodes.commit(ops, epoch)
+            except Refused as refused:
+                if refused.kind is NOT_EMPTY:
+                    raise stray_below(path) from None
+                if refused.kind is EXISTS and refused.op.path == place:
+                    place += f":{node.stat.czxid}"
+                continue
+            return place if room else ""
+        raise too_many_races(path)
+
+    def add(self, shard: str, node: ExternalNode) -> str:
+        """Leave a request for the running query; any process may, so this is not fenced.
+
+        Returns:
+            The path of the request; it disappears once a settled batch includes it.
+
+        Raises:
+            StateMissingError: there is no such application and stream.
+        """
+        folder = self._layout.external_of(shard)
+        # A unique name, so that a write whose answer was lost is recognised. ZooKeeper's order of creation (czxid)
+        # replaces a sequence in the name.
+        path = f"{folder}/{uuid.uuid4().hex}"
+        # `watch` sees the write of the folder itself: one watch for all shards.
+        ops: list[Op] = [Create(path, encode(node)), Write(self._layout.external, b"")]
+        try:
+            self._session.commit(ops)
+        except Refused as refused:
+            if refused.kind is not MISSING:
+                raise
+            self._make_folder(folder)
+            self._session.commit(ops)
+        return path
+
+    def watch(self, callback: Callable[[], object]) -> None:
+        """Call `callback` now and at each new request; it must be quick."""
+
+        def look(_data: bytes | None, _stat: Any) -> None:
+            callback()
+
+        DataWatch(self._session.client, self._layout.external, look)
+
+    def _make_folder(self, folder: str) -> None:
+        try:
+            self._session.commit([Create(folder)])
+        except Refused as refused:
+            if refused.kind is MISSING:
+                msg = (
+                    f"{self._layout.base} does not exist: no query of application {self._layout.application!r} "
+                    f"has read {self._layout.what} yet. Check the names, zookeeper.hosts and "
+                    "zookeeper.root"
+                )
+                raise StateMissingError(msg) from None
+            if refused.kind is not EXISTS:
+                raise

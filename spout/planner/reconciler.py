@@ -1,0 +1,175 @@
+"""Brings ZooKeeper's state to where Spark's checkpoint stands: carries out what `reconciliation` decides."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from kinesis_trident.checkpoint.model.nodes import Plan
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.errors import OutcomeMissingError
+from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.next_batch import BatchPlanner
+from kinesis_trident.spout.planner.offset_recovery import stands_further
+from kinesis_trident.spout.planner.plan import add_waiting, still_due
+from kinesis_trident.spout.planner.reconciliation import (
+    Adopt,
+    Facts,
+    Resume,
+    Settle,
+    Skip,
+    Stop,
+    decide,
+    decide_replay,
+    decide_without_outcome,
+)
+from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
+from kinesis_trident.spout.planner.state import SourceState
+
+__all__ = ["Reconciler"]
+
+log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Settles or adopts what Spark's offsets say has happened since the state was loaded.
+
+    Args:
+        options: of the source.
+        store: of the source.
+        state: of the shards; moved on.
+        planner: learns of the shards' tips from each settled batch.
+        recreated: knows the streams that were deleted and created again.
+        now: epoch milliseconds.
+
+    Attributes:
+        planned: the plan that Spark got last; None before the first.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        store: SourceStore,
+        state: SourceState,
+        planner: BatchPlanner,
+        recreated: RecreatedStreams,
+        now: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._place = store.layout.base
+        self._state = state
+        self._planner = planner
+        self._recreated = recreated
+        self._now = now
+        self._may_go_on = options.on_checkpoint_mismatch == "continue"
+        self._agreed = False
+        self._adopted = False
+        self.planned: Plan | None = None
+
+    def hand_over(self, plan: Plan) -> Plan:
+        """Note that Spark gets this plan, for the state as it stands; return it."""
+        self.planned, self._agreed = plan, True
+        return plan
+
+    def go_on_from(self, offset: Plan) -> Plan | None:
+        """Make ZooKeeper's state the one after a batch that Spark has committed.
+
+        Returns the plan that another Spark checkpoint began and did not finish: it comes first; None if there is none.
+        """
+        offset = self._recreated.as_it_counts(offset)
+        while not isinstance(decision := decide(offset, self._facts_after(offset)), Resume):
+            self._carry_out(decision)
+        _warn(decision.warning)
+        begun = decision.plan
+        if begun is not None:
+            whose = f"The unsettled txid {begun.txid} in ZooKeeper ({self._place})"
+            self._recreated.check(begun, whose)
+            # What waits besides is not kept with a stored plan, because ZooKeeper has it already.
+            begun = add_waiting(begun, self._state.active)
+        self._agreed = begun is None
+        return begun
+
+    def take_up(self, start: Plan, end: Plan) -> Plan | None:
+        """Make ZooKeeper's state the one before a batch that Spark starts over.
+
+        Returns its plan, to be stored where it is not; None where the batch gives no rows.
+        """
+        overtaken = end.txid > self._state.settled + 1 and stands_further(end, self._state.shards)
+        while True:
+            stored = self._stored_next() if 1 <= end.txid - self._state.settled <= 2 else None
+            decision = decide_replay(start, end, self._facts(stored), overtaken=overtaken)
+            match decision:
+                case Resume(plan):
+                    self._agreed = True
+                    return plan if plan is stored else still_due(end, self._state.shards)
+                case Skip(warning):
+                    _warn(warning)
+                    return None
+                case Adopt(settled=settled):
+                    self._carry_out(decision)
+                    self._agreed = True
+                    return still_due(end, self._state.shards) if settled < end.txid else None
+                case _:
+                    self._carry_out(decision)
+
+    def _carry_out(self, decision: Settle | Adopt | Stop) -> None:
+        match decision:
+            case Settle(plan, offset):
+                try:
+                    self._settle(plan)
+                except OutcomeMissingError as error:
+                    self._carry_out(decide_without_outcome(offset, str(error), may_go_on=self._may_go_on))
+                self._agreed = True
+            case Adopt(offset, settled, warning):
+                _warn(warning)
+                self._state.adopt(offset, settled=settled)
+                self._adopted = True
+            case Stop(error):
+                raise error
+
+    def _facts_after(self, offset: Plan) -> Facts:
+        """The facts for going on from an offset; this run's own last plan need not be read."""
+        if offset.txid == self._state.settled + 1:
+            return self._facts(self.planned or self._stored_next())
+        return self._facts(None if self._agreed else self._stored_next())
+
+    def _facts(self, stored: Plan | None) -> Facts:
+        state = self._state
+        return Facts(
+            state.settled,
+            state.settled_plan,
+            stored,
+            place=self._place,
+            may_go_on=self._may_go_on,
+            agreed=self._agreed,
+            untouched=not (self._agreed or self._adopted) and not state.begun,
+        )
+
+    def _stored_next(self) -> Plan | None:
+        """The plan that ZooKeeper holds after the newest settled batch."""
+        batch = self._store.batches.get(self._state.settled + 1)
+        return batch.plan if batch is not None else None
+
+    def _settle(self, plan: Plan) -> None:
+        with _uncollected():
+            self._state.settle(plan, self._now())
+        self._planner.learn(plan)
+
+
+def _warn(warning: str) -> None:
+    if warning:
+        log.error("%s", warning)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Collect no garbage meanwhile: very many failed records are made, and all of them are kept."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
