@@ -70,32 +70,40 @@ class Acks:
             self.close()
             raise
 
-    def ack(self, message_ids: Iterable[str]) -> int:
+    def ack(self, message_ids: Iterable[str], *, attempt: int | None = None) -> int:
         """Mark records as done: they no longer hold the checkpoint back, and are not delivered again.
 
         A record that waits for a retry is done too; it is not delivered again if the query processes the ack before the
-        retry. `message_ids` are strings, or an Arrow array of them. Returns the number of distinct records.
+        retry.
+
+        Args:
+            message_ids: strings, or an Arrow array of them.
+            attempt: the rows' column `attempt`. Records that are by now in another attempt, or wait for it, stay as
+                they are: what is said late of an earlier delivery is ignored. None: whatever attempt they are in.
+
+        Returns:
+            The number of distinct records.
 
         Raises:
             AckError: an id is invalid, or its stream or shard is not read by the application; no record was acked.
             CheckpointError: ZooKeeper does not answer; some records may be acked.
         """
-        return self._tell(message_ids, "ack", "")
+        return self._tell(message_ids, "ack", "", attempt)
 
-    def fail(self, message_ids: Iterable[str], reason: str) -> int:
+    def fail(self, message_ids: Iterable[str], reason: str, *, attempt: int | None = None) -> int:
         """Mark records as failed: a later micro-batch delivers them again, or they go to the dead letter.
 
         Works as `ack` does. At most 256 characters of `reason` are stored. Records that are done or failed stay so.
         """
         text = reason.encode("utf-8", "replace").decode()[:_REASON_LENGTH]
-        return self._tell(message_ids, "fail", text or "failed by Acks.fail")
+        return self._tell(message_ids, "fail", text or "failed by Acks.fail", attempt)
 
-    def reset_timeout(self, message_ids: Iterable[str]) -> int:
+    def reset_timeout(self, message_ids: Iterable[str], *, attempt: int | None = None) -> int:
         """Restart the `messageTimeout` of records, from the moment the query processes this call.
 
         Works as `ack` does. Records that are done or failed stay so.
         """
-        return self._tell(message_ids, "reset", "")
+        return self._tell(message_ids, "reset", "", attempt)
 
     def close(self) -> None:
         """End the connection."""
@@ -110,13 +118,22 @@ class Acks:
     ) -> None:
         self.close()
 
-    def _tell(self, message_ids: Iterable[str], op: Literal["ack", "fail", "reset"], reason: str) -> int:
+    def _tell(
+        self,
+        message_ids: Iterable[str],
+        op: Literal["ack", "fail", "reset"],
+        reason: str,
+        attempt: int | None,
+    ) -> int:
+        if attempt is not None and (not isinstance(attempt, int) or attempt < 1):
+            msg = f"attempt={attempt!r} is not an attempt. Pass the value of the rows' column attempt, from 1"
+            raise AckError(msg)
         named = dict(_by_shard(_array(message_ids)))
         self._check(list(named))
         for (stream, shard), keys in named.items():
             home = self._homes[stream]
             for positions in pack_in_parts(keys):
-                node = ExternalNode(op=op, positions=positions, reason=reason)
+                node = ExternalNode(op=op, positions=positions, reason=reason, attempt=attempt)
                 home.store.external.add(home.name_of(stream, shard), node)
         return sum(map(len, named.values()))
 

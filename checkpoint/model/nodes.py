@@ -308,13 +308,14 @@ class ExternalNode(Node, frozen=True, kw_only=True):
     """`external/<shard>/<id>`: a request of another process, consumed between two batches.
 
     `op`: `replay` of the `records`; or `ack`, `fail` (for `reason`) or `reset` (of the timeout) of those at the
-    `positions`, which are packed by `tracker.position_keys`.
+    `positions`, which are packed by `tracker.position_keys`; with an `attempt`, only as far as they are in that one.
     """
 
     op: Literal["replay", "ack", "fail", "reset"]
     records: tuple[PositionText, ...] = ()
     positions: str = ""
     reason: str = ""
+    attempt: Ordinal | None = None
 
 
 class DeadLetterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -184,13 +184,13 @@ def take_in(
             unreadable[name] = str(error)
             continue
         if node.op == "ack":
-            counts = tracker.explicit.ack(keys)
+            counts = tracker.explicit.ack(keys, node.attempt)
             tally = tally.plus(Tally(counts.changed, 0, counts.late, counts.known, counts.unknown))
         elif node.op == "reset":
-            counts = tracker.explicit.reset(keys, now + timeout)
+            counts = tracker.explicit.reset(keys, now + timeout, node.attempt)
             tally = tally.plus(Tally(done=counts.known, unknown=counts.unknown))
         else:
-            counts = tracker.explicit.fail(keys, now, node.reason, rng)
+            counts = tracker.explicit.fail(keys, now, node.reason, rng, node.attempt)
             tally = tally.plus(Tally(0, counts.changed, counts.late, counts.known, counts.unknown))
         if counts.unknown:
             log.warning(

@@ -135,6 +135,29 @@ def test_what_is_acked_is_done_and_the_rest_comes_back_after_a_restart_and_its_t
     }
 
 
+def test_what_is_said_late_of_an_earlier_attempt_is_ignored(job: Job) -> None:
+    job.put(range(4))
+    query = job.start()
+    first = query.batch()
+    with job.acks() as acks:
+        acks.fail(ids(first, 0, 1), "later", attempt=1)
+        acks.ack(ids(first, 2, 3), attempt=1)
+        until(query, unacked=0)
+        again = query.batch()
+        assert [row[2] for row in again] == [2, 2]
+        # The first delivery's sink is slow, and speaks up now.
+        acks.fail(ids(first, 0, 1), "too late", attempt=1)
+        acks.ack(ids(first, 0), attempt=1)
+        acks.reset_timeout(ids(first, 1), attempt=1)
+        until(query, unacked=2)
+        assert query.run.report()["acks"]["failed"] == 2
+        with pytest.raises(AckError, match="attempt=0 is not an attempt"):
+            acks.ack(ids(first, 0), attempt=0)
+        acks.ack(ids(again), attempt=2)
+    until(query, inflight=0)
+    assert query.run.report()["acks"]["acked"] == 4
+
+
 def test_acks_before_the_batch_is_committed_count(job: Job) -> None:
     job.put(range(4))
     query = job.start()

@@ -143,30 +143,36 @@ class ExplicitAcks:
                 gone += piece.count
         return gone
 
-    def ack(self, keys: Keys) -> AckCounts:
-        """Records are done, wherever they are: pending, waiting for a retry, or dead and not yet dead-lettered."""
+    def ack(self, keys: Keys, attempt: int | None = None) -> AckCounts:
+        """Records are done, wherever they are: pending, waiting for a retry, or dead and not yet dead-lettered.
+
+        With an `attempt`, here and below: only those that are pending in this attempt, as Storm ignores what is said of
+        an earlier one.
+        """
         wanted = joined([keys])
         pending, others = self._ledger.count_open()
-        for turn, rows in self._rows_of(wanted):
+        for turn, rows in self._rows_of(wanted, attempt):
             self._bulk.ack(rows + turn.base)
-        for entry in self._single(wanted):
+        for entry in self._single(wanted) if attempt is None else ():
             self._ledger.done(entry)
         left = self._ledger.count_open()
         return self._counts(wanted, pending - left[0], others - left[1])
 
-    def fail(self, keys: Keys, now_ms: int, reason: str, rng: random.Random) -> AckCounts:
+    def fail(
+        self, keys: Keys, now_ms: int, reason: str, rng: random.Random, attempt: int | None = None
+    ) -> AckCounts:
         """Pending records failed: they wait for a retry, or are dead. All others are left as they are."""
         wanted = joined([keys])
         pending, _ = self._ledger.count_open()
-        for turn, rows in self._rows_of(wanted):
+        for turn, rows in self._rows_of(wanted, attempt):
             self._bulk.fail(rows + turn.base, now_ms, reason, rng)
         return self._counts(wanted, pending - self._ledger.count_open()[0])
 
-    def reset(self, keys: Keys, deadline: int) -> AckCounts:
+    def reset(self, keys: Keys, deadline: int, attempt: int | None = None) -> AckCounts:
         """Pending records have until `deadline`, in epoch milliseconds; all others are left as they are."""
         wanted = joined([keys])
         changed = 0
-        for turn, rows in self._rows_of(wanted):
+        for turn, rows in self._rows_of(wanted, attempt):
             for entry in self._pending_of(turn):
                 offsets = np.intersect1d(rows - entry.start, still_open(entry))
                 if len(offsets):
@@ -210,12 +216,22 @@ class ExplicitAcks:
                 return turn.held_by(entry, start)
         return entry
 
-    def _rows_of(self, wanted: Keys) -> Iterator[tuple[DeliveredTurn, OrdinalArray]]:
-        """Each turn that has some of the keys, with the rows there."""
+    def _rows_of(self, wanted: Keys, attempt: int | None) -> Iterator[tuple[DeliveredTurn, OrdinalArray]]:
+        """Each turn that has some of the keys, with the rows there; with an attempt, those that are pending in it."""
         for turn in self._turns.values():
             rows, _ = find(turn.keys, wanted)
+            if attempt is not None:
+                rows = self._pending_in(turn, rows, attempt)
             if len(rows):
                 yield turn, rows
+
+    def _pending_in(self, turn: DeliveredTurn, rows: OrdinalArray, attempt: int) -> OrdinalArray:
+        found = [
+            np.intersect1d(rows, still_open(entry) + entry.start)
+            for entry in self._pending_of(turn)
+            if entry.attempt == attempt
+        ]
+        return np.concatenate(found) if found else rows[:0]
 
     def _pending_of(self, turn: DeliveredTurn) -> list[Entry]:
         return [

@@ -122,9 +122,19 @@ class Life:
         beyond = [RecordPosition(last.sequence + 10**6 + i) for i in range(self.r.choice([0, 0, 3]))]
         return named, beyond
 
+    def attempt(self) -> int | None:
+        return self.r.choice([None, None, 1, 2])
+
     def ack(self) -> None:
         named, beyond = self.told()
-        told = self.tracker.explicit.ack(made(self.shuffled(named, beyond)))
+        attempt = self.attempt()
+        told = self.tracker.explicit.ack(made(self.shuffled(named, beyond)), attempt)
+        if attempt is not None:
+            done = [each for each in named if (each.state, each.attempt) == ("pending", attempt)]
+            assert told == AckCounts(len(done), 0, len(named) - len(done), len(beyond))
+            for each in done:
+                each.state = "done"
+            return
         states = [each.state for each in named]
         late = sum(state in ("waiting", "dead") for state in states)
         assert told == AckCounts(states.count("pending"), late, states.count("done"), len(beyond))
@@ -133,8 +143,10 @@ class Life:
 
     def fail(self) -> None:
         named, beyond = self.told()
-        told = self.tracker.explicit.fail(made(self.shuffled(named, beyond)), self.now, "refused", self.r)
-        pending = [each for each in named if each.state == "pending"]
+        attempt = self.attempt()
+        keys = made(self.shuffled(named, beyond))
+        told = self.tracker.explicit.fail(keys, self.now, "refused", self.r, attempt)
+        pending = [each for each in named if each.state == "pending" and attempt in (None, each.attempt)]
         assert told == AckCounts(len(pending), 0, len(named) - len(pending), len(beyond))
         self.failed(pending, "refused")
 
@@ -142,8 +154,9 @@ class Life:
         """Somebody needs longer."""
         named, beyond = self.told()
         deadline = self.now + self.r.choice([1, 5_000, 60_000])
-        told = self.tracker.explicit.reset(made(self.shuffled(named, beyond)), deadline)
-        pending = [each for each in named if each.state == "pending"]
+        attempt = self.attempt()
+        told = self.tracker.explicit.reset(made(self.shuffled(named, beyond)), deadline, attempt)
+        pending = [each for each in named if each.state == "pending" and attempt in (None, each.attempt)]
         assert told == AckCounts(len(pending), 0, len(named) - len(pending), len(beyond))
         for each in pending:
             each.due = deadline
