@@ -75,6 +75,7 @@ class Attempt:
     facts: BatchFacts
     sections: Sections | None = None
     _held: dict[Node, DataFrame] = field(default_factory=dict, init=False)
+    _shared: dict[Node, DataFrame] = field(default_factory=dict, init=False)
     _updated: dict[Node, DataFrame] = field(default_factory=dict, init=False)
 
     def judge(self, nodes: Sequence[Node]) -> None:
@@ -96,20 +97,25 @@ class Attempt:
 
     def release(self) -> None:
         """Free the held rows."""
-        for frame in (*self._held.values(), *self._updated.values()):
+        for frame in (*self._held.values(), *self._shared.values(), *self._updated.values()):
             release_rows(frame)
         self._held.clear()
+        self._shared.clear()
         self._updated.clear()
 
     def frame(self, node: Node) -> DataFrame:
-        """Return the tuples of a node that is not tracked."""
+        """Return the tuples of a node that is not tracked; those for several consumers are computed once."""
         if isinstance(node, SpoutNode):
             return self.rows.get(node, node.rows)
         if isinstance(node, UpdateNode):
             return self._updated[node]
-        if node not in self._held:
-            return self._finished(node, self._entry(node))
-        return self._finished(node, self._held[node])
+        if node in self._shared:
+            return self._shared[node]
+        start = self._held[node] if node in self._held else self._entry(node)
+        frame = self._finished(node, start)
+        if len(node.children) > 1:
+            frame = self._shared[node] = hold_rows(frame)
+        return frame
 
     def _entry(self, node: Node) -> DataFrame:
         """Return the start of a node: its input, already aggregated if that makes it small."""

@@ -80,12 +80,16 @@ class TopologyAttempts:
             excluded = Verdict({shard: tuple(pieces) for shard, pieces in failed.items()})
             tracking = Tracking(rows, batch, process.carrier, excluded)
             facts = self._facts(batch)
-            attempt = Attempt({self.spout: rows}, facts, Sections(tracking, facts.conf, facts.partitions))
+            sections = Sections(tracking, facts.conf, facts.partitions)
+            attempt = Attempt({self.spout: rows}, facts, sections)
             try:
-                attempt.judge(self.nodes)
+                try:
+                    attempt.judge(self.nodes)
+                    more = {} if tracking.final else tracking.not_done()
+                finally:
+                    sections.release()
                 if tracking.final:
                     return attempt
-                more = tracking.not_done()
                 if not more:
                     process.publish(batch, failed)
                     adopted = batch.verdict
@@ -102,9 +106,15 @@ class TopologyAttempts:
         while True:
             verdict = batch.verdict
             taken = rows if verdict is None else rows.mapInArrow(_Without(verdict), rows.schema)
-            attempt = Attempt({self.spout: taken.select(*self.spout.schema.names)}, self._facts(batch))
+            taken = taken.select(*self.spout.schema.names)
+            several = len(self.spout.children) > 1
+            attempt = Attempt({self.spout: taken.persist() if several else taken}, self._facts(batch))
             try:
-                attempt.judge(self.nodes)
+                try:
+                    attempt.judge(self.nodes)
+                finally:
+                    if several:
+                        taken.unpersist()
                 if verdict is None:
                     process.publish(batch, {})
             except BaseException:

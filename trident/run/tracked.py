@@ -19,7 +19,7 @@ from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
 from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import Grouping, MergeNode, Node, RepartitionNode, RowNode, SpoutNode
 from kinesis_trident.trident.run.arrow_aggregation import Partials
-from kinesis_trident.trident.run.frames import repartition
+from kinesis_trident.trident.run.frames import hold_rows, release_rows, repartition
 from kinesis_trident.trident.steps.emitting_steps import ArrowStep, FunctionStep, QueryStep
 from kinesis_trident.trident.steps.tuple_steps import (
     FilterStep,
@@ -42,13 +42,24 @@ _PLACE = ("stream", "shardId", "sequenceNumber", "subSequenceNumber")
 class Sections:
     """Applies a topology's operations to a batch's rows as tracked operators, one for each chain of operations.
 
-    The common part of several branches runs in each of them: before the verdict only the rows at its end are kept.
+    The tuples of a node with several consumers are computed once, and held: a batch is read once, and a function is
+    called once a tuple, however many branches and states there are.
     """
 
     tracking: Tracking
     conf: Mapping[str, Any]
     partitions: int
     _operators: int = field(default=0, init=False)
+    _source: Tracked | None = field(default=None, init=False)
+    _held: dict[Node, Tracked] = field(default_factory=dict, init=False)
+
+    def release(self) -> None:
+        """Free the rows that were held for several consumers."""
+        self.tracking.release()
+        for tuples in self._held.values():
+            release_rows(tuples.frame)
+        self._held.clear()
+        self._source = None
 
     def rows(self, node: Node, wanted: Iterable[str], partials: Partials | None = None) -> DataFrame:
         """Return the tuples of single records where tracking ends, without failed ones.
@@ -74,10 +85,35 @@ class Sections:
 
         `raw`: the tuples may be the source's own rows.
         """
+        if _is_shared(node):
+            return self._shared(node, wanted, anchored=anchored)
+        return self._computed(node, wanted, anchored=anchored, raw=raw, partials=partials)
+
+    def _shared(self, node: Node, wanted: Iterable[str], *, anchored: bool) -> Tracked:
+        """Return the tuples of a node with several consumers, which are computed once."""
+        if node not in self._held:
+            made = self._computed(node, set(node.schema.names), anchored=True)
+            self._held[node] = made.on(hold_rows(made.frame))
+        held = self._held[node]
+        if held.producers == (SOURCE,):
+            # Its columns identify the records.
+            return held
+        return held.on(held.frame.select(*wanted, *([ANCHORS] if anchored else [])))
+
+    def _computed(
+        self,
+        node: Node,
+        wanted: set[str],
+        *,
+        anchored: bool,
+        raw: bool = False,
+        partials: Partials | None = None,
+    ) -> Tracked:
         steps, base = _operations(node)
         fields = [field for field in node.schema if field.name in wanted]
         if not steps:
-            return self._base(base, wanted, [] if raw else fields, anchored=anchored)
+            start = self._started if base is node else self._base
+            return start(base, wanted, [] if raw else fields, anchored=anchored)
         schema = StructType(fields)
         chain, needed = narrow_steps([*steps, ProjectStep(arrow(schema))], wanted)
         tuples = self._base(base, set(needed), [], anchored=True)
@@ -88,7 +124,17 @@ class Sections:
     def _base(
         self, node: Node, wanted: set[str], fields: Sequence[StructField], *, anchored: bool
     ) -> Tracked:
-        """Return the start of a chain of operations: the spout, a grouping or a merge. `fields` if there are none."""
+        """Return the start of a chain of operations: the spout, a grouping, a merge, or a node with several consumers.
+
+        `fields` if there are no operations.
+        """
+        if _is_shared(node):
+            return self._shared(node, wanted, anchored=anchored)
+        return self._started(node, wanted, fields, anchored=anchored)
+
+    def _started(
+        self, node: Node, wanted: set[str], fields: Sequence[StructField], *, anchored: bool
+    ) -> Tracked:
         if isinstance(node, RepartitionNode):
             needed = {*wanted, *node.fields}
             below = self._section(node.parents[0], needed, anchored=anchored, raw=not fields)
@@ -97,7 +143,11 @@ class Sections:
             parts = [self._section(parent, wanted, anchored=anchored) for parent in node.parents]
             return reduce(Tracked.union, parts)
         assert isinstance(node, SpoutNode)
-        source = self.tracking.source
+        if self._source is None:
+            source = self.tracking.source
+            # Its rows are pinned: if cached ones are lost, the same are read again.
+            self._source = self.tracking.shared(source) if len(node.children) > 1 else source
+        source = self._source
         if not fields:
             return source.on(source.frame.select(*self._columns(wanted)))
         if anchored or self._excluding:
@@ -171,17 +221,24 @@ class Prepared:
 
 def operates(node: Node) -> bool:
     """Return True if operations make the tuples of a node, so a Python worker, and not a move."""
-    return bool(_operations(node)[0])
+    return bool(_operations(node)[0]) and not _is_shared(node)
 
 
 def _operations(node: Node) -> tuple[list[TridentStep], Node]:
     """Return the operations that make the tuples of a node, in order, and their start."""
-    steps = []
-    while not isinstance(node, SpoutNode | MergeNode) and not _moves(node):
-        if isinstance(node, RowNode):
-            steps.append(node.step)
-        node = node.parents[0]
-    return steps[::-1], node
+    steps, start = [], node
+    while not isinstance(start, SpoutNode | MergeNode) and not _moves(start):
+        if start is not node and _is_shared(start):
+            break
+        if isinstance(start, RowNode):
+            steps.append(start.step)
+        start = start.parents[0]
+    return steps[::-1], start
+
+
+def _is_shared(node: Node) -> bool:
+    """Return True if the tuples of a node are held for several consumers. Those of the source are cached instead."""
+    return node.tracked and len(node.children) > 1 and not isinstance(node, SpoutNode)
 
 
 def _moves(node: Node) -> bool:
