@@ -65,6 +65,11 @@ class ByteStore(ABC):
         """True if the store has an `exchange`."""
         return False
 
+    @property
+    def guards(self) -> bool:
+        """True if each write of its `exchange` compares the guard, and its answer has the new versions."""
+        return False
+
     def exchange(self, guard: str | None) -> AbstractContextManager[Exchange[Any]]:
         """Open a connection on which reads and writes overlap.
 

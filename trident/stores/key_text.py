@@ -33,8 +33,8 @@ def encode_keys(keys: Sequence[Key]) -> list[str]:
     """Return the text of each key: a single string unchanged, other values as a JSON array.
 
     A string that is empty, starts with `[` or holds a NUL also becomes an array, so that no two keys have the same
-    text. Numbers that JSON lacks are written as `NaN`, `Infinity` and `-Infinity`, without quotes. Times with a
-    zone are written in UTC: they are the same instants in any zone of the session.
+    text. Numbers that JSON lacks are written as `NaN`, `Infinity` and `-Infinity`, without quotes, and -0.0 as 0.0.
+    Times with a zone are written in UTC: they are the same instants in any zone of the session.
 
     Raises:
         SerializationError: a value has no JSON form.
@@ -74,9 +74,9 @@ def _item(value: Any) -> Any:
     item = getattr(value, "item", None)
     if callable(item):
         value = item()
-    if isinstance(value, float) and not math.isfinite(value):
-        # msgspec would write null for all of them.
-        return _NOT_FINITE[str(float(value))]
+    if isinstance(value, float):
+        # msgspec would write null for all numbers that are not finite; -0.0 and 0.0 are equal.
+        return value + 0.0 if math.isfinite(value) else _NOT_FINITE[str(float(value))]
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC)
     if isinstance(value, list | tuple):

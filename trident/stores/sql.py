@@ -26,6 +26,9 @@ __all__ = ["SqlByteStore", "SqlOptions", "SqlState"]
 _CHUNK = 1_000
 """Keys in one transaction."""
 
+_SWEEP_SECONDS = 60
+"""The least time between two deletions of expired rows."""
+
 _NOT_LET_IN = (
     "password",
     "access denied",
@@ -103,6 +106,16 @@ class SqlByteStore(ByteStore):
             .where(columns.key.in_(sa.bindparam("keys", expanding=True)))
             .order_by(columns.key)
         )
+        self._expired = (
+            sa.select(columns.key)
+            .where(columns.expires <= sa.bindparam("now"))
+            .order_by(columns.key)
+            .limit(_CHUNK)
+        )
+        self._delete_expired = self._table.delete().where(
+            columns.key == sa.bindparam("k"), columns.expires <= sa.bindparam("now")
+        )
+        self._sweep_at = 0.0
         self._made = False
 
     @property
@@ -113,7 +126,7 @@ class SqlByteStore(ByteStore):
     def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
         """See `ByteStore.get_many`; a version is the bytes themselves."""
         values: list[bytes | None] = []
-        with self._transaction() as connection:
+        with self._transaction(writes=False) as connection:
             now = self._clock()
             for part in _chunks(keys):
                 rows = self._rows(connection, part, lock=False)
@@ -137,6 +150,21 @@ class SqlByteStore(ByteStore):
             while self._compare_and_set(keys[part], values[part], None) == [LOST] * len(keys[part]):
                 # Another writer has just inserted one of them: now it exists, and is updated.
                 continue
+
+    def end_batch(self, txid: int | None) -> None:
+        """Delete the expired rows, now and then: each process looks at the whole table for them."""
+        now = self._clock()
+        if not self._expire or now < self._sweep_at:
+            return
+        self._sweep_at = now + max(self._expire / 4, _SWEEP_SECONDS)
+        found = _CHUNK
+        while found == _CHUNK:
+            with self._transaction() as connection:
+                keys = connection.execute(self._expired, {"now": now}).scalars().all()
+                found = len(keys)
+                if found:
+                    # By key, as all writers lock rows; a row that was set meanwhile stays.
+                    connection.execute(self._delete_expired, [{"k": key, "now": now} for key in keys])
 
     def _compare_and_set(
         self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version] | None
@@ -194,14 +222,14 @@ class SqlByteStore(ByteStore):
         self._made = True
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def _transaction(self, *, writes: bool = True) -> Iterator[Connection]:
         from sqlalchemy import exc, false
 
         try:
             if not self._made:
                 self._make()
             with self._engine.begin() as connection:
-                if self._engine.dialect.name == "sqlite":
+                if writes and self._engine.dialect.name == "sqlite":
                     # It locks at the first write, not for FOR UPDATE; an earlier read could not become a write.
                     connection.execute(self._table.delete().where(false()))
                 yield connection

@@ -21,7 +21,7 @@ from kinesis_trident.trident.maps.backing import LOST, Change, Version, Versione
 from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.key_text import FENCE, KeyFactory, encode_keys
-from kinesis_trident.trident.stores.overlap import run_exchange
+from kinesis_trident.trident.stores.overlap import run_exchange, write_guarded
 from kinesis_trident.trident.stores.serializers import Serializer
 
 __all__ = ["StoreMap"]
@@ -124,6 +124,8 @@ class StoreMap(VersionedBackingMap[Any]):
             FencedError: a newer attempt has begun.
         """
         raws = self._serialized(keys, values)
+        if self._mark is not None and self._store.guards:
+            return self._ask(self._write_guarded, self._names(keys), raws, versions)
         if self._mark is not None:
             # After the read: a fence raised before is seen here; an attempt that raises it later changes the values
             # read.
@@ -162,6 +164,12 @@ class StoreMap(VersionedBackingMap[Any]):
     def end_batch(self, txid: int | None) -> None:
         """Make all writes durable before the return."""
         self._ask(self._store.end_batch, txid)
+
+    def _write_guarded(
+        self, names: Sequence[str], raws: Sequence[bytes | None], versions: Sequence[Version]
+    ) -> list[Version]:
+        with self._store.exchange(self._prefix + FENCE) as exchange:
+            return write_guarded(exchange, names, raws, versions, self._compare)
 
     def _ask(self, request: Callable[..., R], *args: Any) -> R:
         return self._retrying(request, *args)

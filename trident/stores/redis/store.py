@@ -83,6 +83,11 @@ class RedisByteStore(ByteStore):
         """See `ByteStore.overlaps`."""
         return True
 
+    @property
+    def guards(self) -> bool:
+        """See `ByteStore.guards`."""
+        return True
+
     @contextmanager
     def exchange(self, guard: str | None) -> Iterator[Exchange[str]]:
         """See `ByteStore.exchange`."""
