@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import Columns, Record, batch_of, checked
+from kinesis_trident.tracker.reasons import make_reason
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,8 +38,6 @@ FAILED = "__failed"
 
 ROW = "__row"
 """A column of numbers that an Arrow function may add: the input row of each row, ascending from 0."""
-
-_REASON_LENGTH = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class Step(Protocol):
 
 
 def reason_of(error: object) -> str:
-    """Return an error's class and message, or any other value as text; at most 256 characters of valid UTF-8."""
+    """Return an error's class and message, or any other value as text; see `make_reason`."""
     try:
         text = str(error)
     except Exception:
@@ -76,7 +75,7 @@ def reason_of(error: object) -> str:
     if isinstance(error, BaseException) or not text:
         name = type(error).__name__
         text = f"{name}: {text}" if text else name
-    return text[:_REASON_LENGTH].encode("utf-8", "replace").decode()
+    return make_reason(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +174,7 @@ class PandasStep:
         if FAILED in result:
             bad = result[FAILED].notna().to_numpy()
             failed = {
-                int(row): str(reason)[:_REASON_LENGTH]
+                int(row): make_reason(str(reason))
                 for row, reason in zip(source[bad], result[FAILED][bad], strict=True)
             }
             result, source = result[~bad], source[~bad]
@@ -216,8 +215,7 @@ class ArrowStep:
             good = np.asarray(reasons.is_null())
             texts = reasons.filter(pa.array(~good)).to_pylist()
             failed = {
-                row: str(text)[:_REASON_LENGTH]
-                for row, text in zip(source[~good].tolist(), texts, strict=True)
+                row: make_reason(str(text)) for row, text in zip(source[~good].tolist(), texts, strict=True)
             }
             # If one row of an input row failed, all rows of that input row are dropped.
             good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))

@@ -17,6 +17,7 @@ from kinesis_trident.bolt.storm.api import BasicBolt, Bolt, Tuple
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, child_edges, salt_of
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
+from kinesis_trident.tracker.reasons import REASON_LENGTH
 
 __all__ = ["NOT_ACKED", "Collector", "Given", "HeldTuple", "named"]
 
@@ -288,4 +289,4 @@ class Collector:
 def named(reason: object, component: str) -> str:
     """Return a reason with the bolt's name, at most 256 characters."""
     suffix = f" (bolt {component[:_NAME_LENGTH]})"
-    return reason_of(reason)[: 256 - len(suffix)] + suffix
+    return reason_of(reason)[: REASON_LENGTH - len(suffix)] + suffix
