@@ -23,6 +23,9 @@ class ByteStore(ABC):
     max_value_bytes: int | None = None
     """The largest value that the store accepts, in bytes."""
 
+    max_key_bytes: int | None = None
+    """The longest key that the store accepts, in bytes of UTF-8: a `StoreMap` replaces longer ones by their hash."""
+
     @property
     @abstractmethod
     def where(self) -> str:

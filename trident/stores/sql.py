@@ -39,6 +39,13 @@ _NOT_LET_IN = (
 )
 
 
+_FAILING_OVER = {"25006", "57P01", "57P02", "57P03", "57P05"}
+"""PostgreSQL's codes of a server that became a standby, or shuts down, starts, or ends a connection."""
+
+_MAX_KEY_BYTES = {"postgresql": 2_600, "mysql": 1_020, "mariadb": 1_020, "oracle": 255, "mssql": 255}
+"""By dialect: what the type of the key column, or its index, takes."""
+
+
 class SqlOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
     """Options of a state in a table, which is created if it does not exist."""
 
@@ -73,6 +80,7 @@ class SqlByteStore(ByteStore):
         self._engine = engine
         self._where = f"{where}, table {table}"
         self._text = text
+        self.max_key_bytes = _MAX_KEY_BYTES.get(engine.dialect.name)
         self._expire = expire
         self._clock = clock
         key: Any = (
@@ -167,10 +175,16 @@ class SqlByteStore(ByteStore):
                     connection.execute(self._delete_expired, [{"k": key, "now": now} for key in keys])
 
     def _compare_and_set(
-        self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version] | None
+        self,
+        keys: Sequence[str],
+        values: Sequence[bytes | None],
+        versions: Sequence[Version] | None,
+        *,
+        again: bool = True,
     ) -> list[Version]:
         from sqlalchemy import exc
 
+        rows: dict[str, tuple[bytes, float | None]] = {}
         try:
             with self._transaction() as connection:
                 rows = self._rows(connection, keys, lock=True)
@@ -197,9 +211,19 @@ class SqlByteStore(ByteStore):
                     if parameters:
                         connection.execute(statement, parameters)
                 return written
-        except exc.IntegrityError:
+        except exc.IntegrityError as error:
             # Another writer has inserted one of them meanwhile; this transaction is rolled back.
-            return [LOST] * len(keys)
+            with self._transaction(writes=False) as connection:
+                if self._rows(connection, keys, lock=False) != rows:
+                    return [LOST] * len(keys)
+            if again:
+                # It may have removed it since.
+                return self._compare_and_set(keys, values, versions, again=False)
+            msg = (
+                f"{self._where} refused ({str(error.orig).strip()}), and no other writer has changed these rows. "
+                "Check the table's constraints and triggers; its key must be compared byte by byte"
+            )
+            raise StoreError(msg) from None
 
     def _rows(
         self, connection: Connection, keys: Sequence[str], *, lock: bool
@@ -240,7 +264,11 @@ class SqlByteStore(ByteStore):
             passing = (
                 isinstance(error, exc.OperationalError | exc.InterfaceError) or error.connection_invalidated
             )
-            if passing and not any(word in said.lower() for word in _NOT_LET_IN):
+            failing_over = getattr(error.orig, "sqlstate", None) in _FAILING_OVER
+            if failing_over or (passing and not any(word in said.lower() for word in _NOT_LET_IN)):
+                if self._engine.dialect.name != "sqlite":
+                    # The next try gets a fresh connection: perhaps to another server.
+                    self._engine.dispose()
                 msg = f"{self._where} does not answer ({said}). Check that it runs and that the executors reach it"
                 raise StoreUnavailableError(msg) from None
             msg = f"{self._where} refused ({said}). Check user, password, rights and the table's columns"
