@@ -7,6 +7,7 @@ isolated.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,6 +31,7 @@ __all__ = [
     "RowStep",
     "Step",
     "chain",
+    "failures",
     "reason_of",
 ]
 
@@ -66,6 +68,16 @@ class Step(Protocol):
         ...
 
 
+def failures() -> tuple[type[BaseException], ...]:
+    """Return the exceptions of a user's function that fail what it was called for, not the task.
+
+    A function that calls `sys.exit`, or whose own tasks were cancelled, would end Spark's worker, again in each try.
+    """
+    # Nobody raises asyncio's CancelledError without the module, which is slow to import.
+    asyncio = sys.modules.get("asyncio.exceptions")
+    return (Exception, SystemExit) if asyncio is None else (Exception, SystemExit, asyncio.CancelledError)
+
+
 def reason_of(error: object) -> str:
     """Return an error's class and message, or any other value as text; see `make_reason`."""
     try:
@@ -97,7 +109,7 @@ class RowStep:
                 if result is not None:
                     values.append(self._values(result))
                     source.append(row)
-            except Exception as error:
+            except failures() as error:
                 failed[row] = reason_of(error)
         return self._converted(values, source, failed)
 
@@ -277,7 +289,7 @@ def _halves(
     except OperatorError:
         # An error of the function itself is the same for all records: halves cannot help.
         raise
-    except Exception as error:
+    except failures() as error:
         if batch.num_rows == 1:
             yield at, Judged(batch.slice(0, 0), np.empty(0, dtype=np.int64), {0: reason_of(error)})
             return

@@ -200,8 +200,7 @@ class _Frames:
         operator: Operator
         if not isinstance(part.bolt, ArrowBolt):
             inputs = {one.grouping.component: one.fields for one in part.inputs}
-            emits = schema if taken else None
-            operator = BoltOperator(name, self._batch.txid, part.bolt, inputs, emits, tag, placed)
+            operator = BoltOperator(name, self._batch.txid, part.bolt, inputs, schema, tag, placed, taken)
         else:
             step = ArrowBoltStep(name, self._batch.txid, part.bolt, schema)
             operator = Untracked(step) if tag is None else StepOperator(tag, (step,), placed, anchored=taken)
