@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -32,6 +32,7 @@ class BoltOperator:
     """Runs a bolt, as an operator over Arrow batches.
 
     `inputs`: the fields of the tuples of each component that it takes. `schema`: of the tuples that it emits.
+    `renamed`: the column of each field, by component, where it is not the field's name.
     `tag` None: nothing is tracked, and acks and fails have no effect. `of_source` as in `StepOperator`. `taken` False:
     no component takes what it emits, which is only checked.
     """
@@ -44,6 +45,7 @@ class BoltOperator:
     tag: Tag | None
     of_source: bool = False
     taken: bool = True
+    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the tuples that the bolt emits."""
@@ -82,9 +84,15 @@ class BoltOperator:
         collector.begin_batch(given)
         several = len(self.inputs) > 1
         components = batch.column(COMPONENT).to_pylist() if several else [*self.inputs] * batch.num_rows
-        columns = Columns(batch)
+        whole, none = Columns(batch), dict[str, str]()
+        columns = {
+            component: whole.seen_as(
+                {name: self.renamed.get(component, none).get(name, name) for name in fields}
+            )
+            for component, fields in self.inputs.items()
+        }
         for row, component in enumerate(components):
-            yield HeldTuple(columns, row, self.inputs[component], component, given)
+            yield HeldTuple(columns[component], row, self.inputs[component], component, given)
 
 
 def _prepared(bolt: Bolt | BasicBolt, context: TopologyContext, collector: Collector) -> Any:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark import SparkContext, cloudpickle
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
+from samples_batch import EACH, SHARDS
 
 from kinesis_trident import Bolt, OutputCollector, TopologyContext, Tuple
 from kinesis_trident.bolt.errors import NotCoveredError, OperatorError
@@ -23,70 +24,9 @@ from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.spans import Spans
 from kinesis_trident.bolt.tracking.tracking import Tracked, Tracking
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Pin, Plan
-from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
-from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
-from kinesis_trident.spout.reader.rows import Segment, TurnRows
-from kinesis_trident.tracker.ids import tag
 
-SHARDS = ("shardId-000000000000", "shardId-000000000001")
-EACH = 20
 TEXT = StructType().add("text", "string")
 SPLIT = StructType().add("text", "string").add("word", "string")
-
-
-def segment() -> Segment:
-    numbers = range(1, EACH + 1)
-    columns = [
-        pa.array(["k"] * EACH),
-        pa.array([f"{n} x {n % 4}".encode() for n in numbers]),
-        pa.array([str(n) for n in numbers]),
-        pa.array([-1] * EACH, pa.int64()),
-        pa.array([0] * EACH, pa.timestamp("us", tz="UTC")),
-    ]
-    return Segment([pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)], 1)
-
-
-@pytest.fixture
-def in_hand(
-    spark: SparkSession, zookeeper: EmbeddedZooKeeper, app: str
-) -> Iterator[tuple[DataFrame, CurrentBatch]]:
-    """Rows of two shards, and their batch with its pins."""
-    cloudpickle.register_pickle_by_value(__import__(__name__))
-    client = connect(ZooKeeperConfig(zookeeper.hosts))
-    store = SourceStore(client, Layout("/kinesis-trident", app, "lines", 1))
-    epoch = store.raise_epoch("here", 1, 1)
-    positions = dict.fromkeys(SHARDS, "TRIM_HORIZON")
-    store.put_batch(Plan(txid=7, plan="p", streams={"lines": 1}, positions=positions, read=SHARDS), epoch)
-    turns = [
-        TurnRows("lines", shard, index, 7, tag(epoch, "p"), [segment()]) for index, shard in enumerate(SHARDS)
-    ]
-    for turn in turns:
-        pin = Pin(
-            txid=7,
-            plan="p",
-            epoch=epoch,
-            start="TRIM_HORIZON",
-            end=f"AFTER_SEQUENCE_NUMBER {EACH}",
-            last=str(EACH),
-            count=turn.count,
-            fresh=turn.count,
-            digest=turn.digest(),
-            xor=turn.xor(),
-        )
-        store.create_pin(turn.shard, pin, epoch)
-    table = pa.Table.from_batches([rows for turn in turns for rows in turn.record_batches()])
-    yield spark.createDataFrame(table).coalesce(1), CurrentBatch.newest(store)
-    client.stop()
-    client.close()
-
-
-@pytest.fixture(scope="module")
-def carrier(spark: SparkSession) -> AccumulatorCarrier:
-    return AccumulatorCarrier()
 
 
 def decode(record):  # type: ignore[no-untyped-def]
