@@ -406,6 +406,21 @@ def test_fields_have_the_types_of_what_makes_them() -> None:
     ]
 
 
+def test_the_zero_of_an_aggregator_of_sparks_is_never_stored() -> None:
+    class OfDecimals(Serializer):
+        def serialize(self, value: object) -> bytes:
+            raise TypeError(value)
+
+        def deserialize(self, data: bytes) -> object:
+            raise NotImplementedError
+
+    state = InStore.opaque(serializer=OfDecimals())
+    made = _with(a_stream(), DecimalType(8, 2)).persistent_aggregate(state, Sum(), ["n"], inputs=["x"])
+    assert made.new_values_stream().schema["n"].dataType.simpleString() == "decimal(18,2)"
+    with pytest.raises(TopologyError, match=r"zero\(\) returns 0, which the state's OfDecimals cannot store"):
+        a_stream().persistent_aggregate(state, StartsWith(0), ["n"])
+
+
 @pytest.mark.parametrize(
     ("first", "kind"),
     [

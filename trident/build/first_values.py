@@ -76,7 +76,12 @@ def check_first_value(
 
 
 def _first_value(aggregator: CombinerAggregator | ReducerAggregator) -> Any:
-    """Return what the aggregator starts from; None if it does not say: the executors may have what it needs."""
+    """Return what the aggregator starts from; None if it does not say: the executors may have what it needs.
+
+    Those that Spark has know the type of their values, and never store their zero.
+    """
+    if isinstance(aggregator, CombinerAggregator) and aggregator.in_spark is not None:
+        return None
     try:
         return aggregator.zero() if isinstance(aggregator, CombinerAggregator) else aggregator.init()
     except Exception:

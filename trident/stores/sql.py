@@ -264,7 +264,9 @@ class SqlByteStore(ByteStore):
             passing = (
                 isinstance(error, exc.OperationalError | exc.InterfaceError) or error.connection_invalidated
             )
-            failing_over = getattr(error.orig, "sqlstate", None) in _FAILING_OVER
+            # psycopg calls it sqlstate, psycopg2 pgcode.
+            code = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+            failing_over = code in _FAILING_OVER
             if failing_over or (passing and not any(word in said.lower() for word in _NOT_LET_IN)):
                 if self._engine.dialect.name != "sqlite":
                     # The next try gets a fresh connection: perhaps to another server.
