@@ -7,6 +7,7 @@ from kinesis_trident.tracker.errors import KinesisTridentError
 __all__ = [
     "BatchFailedError",
     "BoltError",
+    "EmitError",
     "FailedException",
     "NotBareStreamError",
     "NotCoveredError",
@@ -38,6 +39,10 @@ class NotCoveredError(BoltError):
 
 class OperatorError(BoltError):
     """A function or its schema cannot be used as an operator."""
+
+
+class EmitError(OperatorError):
+    """A bolt emitted values that are not one for each of its fields: the current tuple fails, and the anchors."""
 
 
 class BatchFailedError(BoltError):

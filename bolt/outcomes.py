@@ -11,12 +11,10 @@ from pyspark.sql import functions as F
 from kinesis_trident.bolt.errors import NotOfThisBatchError
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
 from kinesis_trident.spout.positions import After, At, parse_position
-from kinesis_trident.tracker.reasons import MAX_REASONS, FewReasons
+from kinesis_trident.tracker.reasons import MAX_REASONS, FewReasons, make_reason
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 __all__ = ["MAX_REASONS", "Outcomes", "few_reasons", "outcome"]
-
-_REASON_LENGTH = 256
 
 
 class Outcomes:
@@ -45,7 +43,8 @@ class Outcomes:
             if isinstance(reason, Column):
                 msg = "outcomes.fail needs a DataFrame of rows if the reason is a column. Give the reason as a text"
                 raise NotOfThisBatchError(msg)
-            self._failed.update((message_id, reason[:_REASON_LENGTH]) for message_id in rows)
+            text = make_reason(reason)
+            self._failed.update((message_id, text) for message_id in rows)
             return
         if "messageId" not in rows.columns:
             msg = (
@@ -61,7 +60,7 @@ class Outcomes:
                     "rows out"
                 )
                 raise NotOfThisBatchError(msg)
-            self._failed[row["messageId"]] = (row["reason"] or "refused by the sink")[:_REASON_LENGTH]
+            self._failed[row["messageId"]] = make_reason(row["reason"] or "refused by the sink")
 
     def __len__(self) -> int:
         return len(self._failed)

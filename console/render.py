@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -17,9 +18,11 @@ from kinesis_trident.console.snapshot import Snapshot, take_snapshot
 from kinesis_trident.console.target import ConsoleError, Target, open_stores
 from kinesis_trident.console.text import duration, iso_time, short
 from kinesis_trident.console.views import View
+from kinesis_trident.tracker.reasons import make_visible
 
 __all__ = ["show", "to_json", "to_table"]
 
+_CONTROLS = re.compile("[\x7f-\x9f]")
 _NUMBERS = {"attempts", "count", "inflight", "lag_ms", "retrying", "sub", "txid"}
 # Values that are copied into another command are never shortened.
 _WHOLE = {"message_id"}
@@ -28,7 +31,7 @@ _NAMES = {"inflight": "in flight", "message_id": "message id", "sub": "sub-seque
 
 def to_table(view: View) -> Group:
     """Return a view as a rich table with the note below it; markup in the data has no effect."""
-    table = Table(title=Text(view.title), title_justify="left")
+    table = Table(title=Text(make_visible(view.title)), title_justify="left")
     for column in view.columns:
         name = column.removesuffix("_ms").removesuffix("_at").replace("due_in", "due in")
         table.add_column(
@@ -38,9 +41,13 @@ def to_table(view: View) -> Group:
             no_wrap=column in {"shard", "state"},
         )
     for row in view.rows:
-        table.add_row(*(Text(_cell(column, row[column])) for column in view.columns))
+        table.add_row(*(Text(make_visible(_cell(column, row[column]))) for column in view.columns))
     # Separate from the table: a caption would be wrapped to the width of the table.
-    return Group(table, Text(view.note), *(Text(f"cannot be read: {problem}") for problem in view.problems))
+    return Group(
+        table,
+        Text(make_visible(view.note)),
+        *(Text(make_visible(f"cannot be read: {problem}")) for problem in view.problems),
+    )
 
 
 def to_json(view: View) -> str:
@@ -48,7 +55,8 @@ def to_json(view: View) -> str:
     document: dict[str, Any] = {"title": view.title, "note": view.note, "rows": view.rows}
     if view.problems:
         document["problems"] = view.problems
-    return msgspec.json.encode(document).decode()
+    # JSON leaves these as they are, and a terminal obeys them.
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", msgspec.json.encode(document).decode())
 
 
 def _cell(column: str, value: Any) -> str:

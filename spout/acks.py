@@ -26,11 +26,11 @@ from kinesis_trident.spout.options.source import TABLE
 from kinesis_trident.spout.options.table import by_field, by_name, options_of, read_options
 from kinesis_trident.spout.options.zookeeper import ZooKeeperOptions
 from kinesis_trident.tracker.position_keys import Keys, joined, keys_of, pack_in_parts
+from kinesis_trident.tracker.reasons import make_reason
 
 __all__ = ["Acks"]
 
 _MESSAGE_ID = r"^(?P<stream>[^/]+)/(?P<shard>[^/:]+):(?P<sequence>[0-9]{1,129})(?P<sub>:[0-9]{1,9})?$"
-_REASON_LENGTH = 256
 
 
 class Acks:
@@ -95,7 +95,7 @@ class Acks:
 
         Works as `ack` does. At most 256 characters of `reason` are stored. Records that are done or failed stay so.
         """
-        text = reason.encode("utf-8", "replace").decode()[:_REASON_LENGTH]
+        text = make_reason(reason)
         return self._tell(message_ids, "fail", text or "failed by Acks.fail", attempt)
 
     def reset_timeout(self, message_ids: Iterable[str], *, attempt: int | None = None) -> int:

@@ -1,17 +1,39 @@
-"""Limits the reasons of many failures: messages with the record's own data must not fill the store. Pure."""
+"""Makes reasons of failures fit to store and to show: short, few, and without control characters. Pure.
+
+A message can hold the record's own data, which may be anything: it must not fill the store, nor drive a terminal.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
 
 from kinesis_trident.tracker.records import Failure, Run
 
-__all__ = ["MAX_REASONS", "FewReasons"]
+__all__ = ["MAX_REASONS", "REASON_LENGTH", "FewReasons", "make_reason", "make_visible"]
+
+REASON_LENGTH = 256
+"""Characters kept of a reason."""
 
 MAX_REASONS = 64
 """Distinct reasons kept in one place."""
+
+
+# Control characters of ASCII and Latin 1, ends of lines, and what changes the direction of the text around it.
+_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def make_visible(text: str) -> str:
+    r"""Return a text whose control characters are written as escapes (`\n`, `\x1b`): shown, it is one line."""
+    return _INVISIBLE.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def make_reason(text: str) -> str:
+    """Return a text as a reason: valid UTF-8, control characters made visible, at most 256 characters."""
+    # ZooKeeper's JSON is UTF-8, which cannot contain half a surrogate pair.
+    return make_visible(text[:REASON_LENGTH].encode("utf-8", "replace").decode())[:REASON_LENGTH]
 
 
 class FewReasons:
@@ -31,8 +53,7 @@ class FewReasons:
         """Return a reason in the form in which it is kept."""
         if reason in self._known:
             return self._known[reason]
-        # ZooKeeper's JSON is UTF-8, which cannot contain half a surrogate pair.
-        text = reason.encode("utf-8", "replace").decode()
+        text = make_visible(reason.encode("utf-8", "replace").decode())
         if text in self._shortened:
             return text
         if len(self._known) >= MAX_REASONS:

@@ -42,11 +42,11 @@ class CombinerAggregator:
         raise NotImplementedError
 
     def zero(self) -> Any:
-        """Return the value of no tuples, as in Trident. No topology calls it (docs/trident.md)."""
+        """Return the value of no tuples, as in Trident. Only its type is used, when a topology is built."""
         raise NotImplementedError
 
     def result(self, _inputs: StructType) -> DataType | None:
-        """Return the type of the values; None if the user must declare it."""
+        """Return the type of the values; None if the field declares it, or `zero` returns a value of it."""
         return None
 
 

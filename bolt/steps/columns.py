@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -44,14 +44,25 @@ class Record:
 class Columns:
     """The columns of a batch as Python lists, each made once and only when needed."""
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        places: Mapping[str, str] | None = None,
+        made: dict[str, list[Any]] | None = None,
+    ) -> None:
         self._batch = batch
+        self._places = {name: name for name in batch.schema.names} if places is None else places
+        self._made: dict[str, list[Any]] = {} if made is None else made
         self._lists: dict[str, list[Any]] = {}
+
+    def seen_as(self, places: Mapping[str, str]) -> Columns:
+        """Return the same columns under other names, and no others: `places` has the column of each name."""
+        return Columns(self._batch, places, self._made)
 
     @property
     def names(self) -> list[str]:
         """The names of all columns, our own included."""
-        return list(self._batch.schema.names)
+        return list(self._places)
 
     def values(self, name: str) -> list[Any]:
         """Return the values of one column.
@@ -61,11 +72,15 @@ class Columns:
         """
         found = self._lists.get(name)
         if found is None:
-            if name not in self._batch.schema.names:
+            place = self._places.get(name)
+            if place is None:
                 known = ", ".join(one for one in self.names if not one.startswith("__"))
                 msg = f"there is no column {name!r}; the columns are {known}"
                 raise KeyError(msg)
-            found = self._lists[name] = self._batch.column(name).to_pylist()
+            found = self._made.get(place)
+            if found is None:
+                found = self._made[place] = self._batch.column(place).to_pylist()
+            self._lists[name] = found
         return found
 
 

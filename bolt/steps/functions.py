@@ -7,6 +7,7 @@ isolated.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import Columns, Record, batch_of, checked
+from kinesis_trident.tracker.reasons import make_reason
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +31,7 @@ __all__ = [
     "RowStep",
     "Step",
     "chain",
+    "failures",
     "reason_of",
 ]
 
@@ -37,8 +40,6 @@ FAILED = "__failed"
 
 ROW = "__row"
 """A column of numbers that an Arrow function may add: the input row of each row, ascending from 0."""
-
-_REASON_LENGTH = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,18 @@ class Step(Protocol):
         ...
 
 
+def failures() -> tuple[type[BaseException], ...]:
+    """Return the exceptions of a user's function that fail what it was called for, not the task.
+
+    A function that calls `sys.exit`, or whose own tasks were cancelled, would end Spark's worker, again in each try.
+    """
+    # Nobody raises asyncio's CancelledError without the module, which is slow to import.
+    asyncio = sys.modules.get("asyncio.exceptions")
+    return (Exception, SystemExit) if asyncio is None else (Exception, SystemExit, asyncio.CancelledError)
+
+
 def reason_of(error: object) -> str:
-    """Return an error's class and message, or any other value as text; at most 256 characters of valid UTF-8."""
+    """Return an error's class and message, or any other value as text; see `make_reason`."""
     try:
         text = str(error)
     except Exception:
@@ -76,7 +87,7 @@ def reason_of(error: object) -> str:
     if isinstance(error, BaseException) or not text:
         name = type(error).__name__
         text = f"{name}: {text}" if text else name
-    return text[:_REASON_LENGTH].encode("utf-8", "replace").decode()
+    return make_reason(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +109,7 @@ class RowStep:
                 if result is not None:
                     values.append(self._values(result))
                     source.append(row)
-            except Exception as error:
+            except failures() as error:
                 failed[row] = reason_of(error)
         return self._converted(values, source, failed)
 
@@ -175,7 +186,7 @@ class PandasStep:
         if FAILED in result:
             bad = result[FAILED].notna().to_numpy()
             failed = {
-                int(row): str(reason)[:_REASON_LENGTH]
+                int(row): make_reason(str(reason))
                 for row, reason in zip(source[bad], result[FAILED][bad], strict=True)
             }
             result, source = result[~bad], source[~bad]
@@ -216,8 +227,7 @@ class ArrowStep:
             good = np.asarray(reasons.is_null())
             texts = reasons.filter(pa.array(~good)).to_pylist()
             failed = {
-                row: str(text)[:_REASON_LENGTH]
-                for row, text in zip(source[~good].tolist(), texts, strict=True)
+                row: make_reason(str(text)) for row, text in zip(source[~good].tolist(), texts, strict=True)
             }
             # If one row of an input row failed, all rows of that input row are dropped.
             good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
@@ -279,7 +289,7 @@ def _halves(
     except OperatorError:
         # An error of the function itself is the same for all records: halves cannot help.
         raise
-    except Exception as error:
+    except failures() as error:
         if batch.num_rows == 1:
             yield at, Judged(batch.slice(0, 0), np.empty(0, dtype=np.int64), {0: reason_of(error)})
             return

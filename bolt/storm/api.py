@@ -80,7 +80,9 @@ class OutputCollector(Protocol):
         Without anchors it is unanchored: its failure has no effect on any record.
 
         Raises:
-            OperatorError: `values` is not a list with one value for each field, or an anchor is not a tuple.
+            EmitError: `values` is not a list with one value for each field. The current tuple fails, and the
+                anchors, even if the bolt catches the error.
+            OperatorError: an anchor is not a tuple.
         """
         ...
 
@@ -113,7 +115,7 @@ class BasicOutputCollector:
         """Emit a tuple of the bolt's `fields`.
 
         Raises:
-            OperatorError: the number of values differs from that of the fields.
+            EmitError: the number of values differs from that of the fields. The current tuple fails.
         """
         self._collector.emit(values, () if self.tup is None else self.tup)
 

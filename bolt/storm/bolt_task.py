@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -12,7 +12,7 @@ from pyspark import TaskContext
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import Columns
-from kinesis_trident.bolt.steps.functions import reason_of
+from kinesis_trident.bolt.steps.functions import failures, reason_of
 from kinesis_trident.bolt.storm.api import BasicBolt, BasicOutputCollector, Bolt, TopologyContext, Tuple
 from kinesis_trident.bolt.storm.collector import Collector, Given, HeldTuple
 from kinesis_trident.bolt.tracking.operators import Tag, send
@@ -26,25 +26,26 @@ COMPONENT = "__component"
 TASK = "__task"
 """The column with the number of the bolt's task to which a row was sent."""
 
-_FLUSH = 10_000
-
 
 @dataclass(frozen=True, slots=True)
 class BoltOperator:
     """Runs a bolt, as an operator over Arrow batches.
 
-    `inputs`: the fields of the tuples of each component that it takes. `schema`: of the tuples that it emits; None
-    if no component takes them. `tag` None: nothing is tracked, and acks and fails have no effect. `of_source` as in
-    `StepOperator`.
+    `inputs`: the fields of the tuples of each component that it takes. `schema`: of the tuples that it emits.
+    `renamed`: the column of each field, by component, where it is not the field's name.
+    `tag` None: nothing is tracked, and acks and fails have no effect. `of_source` as in `StepOperator`. `taken` False:
+    no component takes what it emits, which is only checked.
     """
 
     component: str
     txid: int
     bolt: Bolt | BasicBolt
     inputs: dict[str, list[str]]
-    schema: pa.Schema | None
+    schema: pa.Schema
     tag: Tag | None
     of_source: bool = False
+    taken: bool = True
+    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the tuples that the bolt emits."""
@@ -60,13 +61,18 @@ class BoltOperator:
         self, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], ledger: OperatorLedger
     ) -> Iterator[pa.RecordBatch]:
         collector = Collector(
-            self.component, self.schema, ledger, tracked=self.tag is not None, of_source=self.of_source
+            self.component,
+            self.schema,
+            ledger,
+            tracked=self.tag is not None,
+            of_source=self.of_source,
+            taken=self.taken,
         )
         execute = _prepared(self.bolt, TopologyContext(self.component, task_of(first), self.txid), collector)
         for batch in chain([first], rest):
             for tup in self._tuples(batch, collector):
                 collector.attempt(tup, execute)
-                if len(collector.emitted) >= _FLUSH:
+                if collector.is_full:
                     yield from collector.flush()
             collector.end_batch()
         collector.clean_up(self.bolt)
@@ -78,9 +84,15 @@ class BoltOperator:
         collector.begin_batch(given)
         several = len(self.inputs) > 1
         components = batch.column(COMPONENT).to_pylist() if several else [*self.inputs] * batch.num_rows
-        columns = Columns(batch)
+        whole, none = Columns(batch), dict[str, str]()
+        columns = {
+            component: whole.seen_as(
+                {name: self.renamed.get(component, none).get(name, name) for name in fields}
+            )
+            for component, fields in self.inputs.items()
+        }
         for row, component in enumerate(components):
-            yield HeldTuple(columns, row, self.inputs[component], component, given)
+            yield HeldTuple(columns[component], row, self.inputs[component], component, given)
 
 
 def _prepared(bolt: Bolt | BasicBolt, context: TopologyContext, collector: Collector) -> Any:
@@ -93,12 +105,10 @@ def _prepared(bolt: Bolt | BasicBolt, context: TopologyContext, collector: Colle
 
     def execute(tup: Tuple) -> object:
         basic.tup = tup
-        emitted = len(collector.emitted)
         try:
             result: object = bolt.execute(tup, basic)  # type: ignore[func-returns-value]
-        except Exception:
-            # The tuples that a failed tuple has emitted so far are dropped.
-            del collector.emitted.values[emitted:], collector.emitted.trees[emitted:]
+        except failures():
+            collector.drop_emitted()
             raise
         collector.ack(tup)
         return result
@@ -114,7 +124,7 @@ def prepare(context: TopologyContext, function: Callable[..., None], *more: obje
     """
     try:
         function(context, *more)
-    except Exception as error:
+    except failures() as error:
         msg = (
             f"bolt {context.component!r}: prepare() raised {reason_of(error)} in task {context.task}; no tuple "
             "was executed. Fix it and start the query again, which reads the batch again"

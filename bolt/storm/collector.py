@@ -5,23 +5,29 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from reprlib import repr as short_repr
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
-from kinesis_trident.bolt.errors import OperatorError
+from kinesis_trident.bolt.errors import EmitError, OperatorError
 from kinesis_trident.bolt.steps.columns import Columns, batch_of
-from kinesis_trident.bolt.steps.functions import reason_of
+from kinesis_trident.bolt.steps.functions import failures, reason_of
 from kinesis_trident.bolt.storm.api import BasicBolt, Bolt, Tuple
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, child_edges, salt_of
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
+from kinesis_trident.tracker.reasons import REASON_LENGTH
 
 __all__ = ["NOT_ACKED", "Collector", "Given", "HeldTuple", "named"]
 
 NOT_ACKED = "NOT_ACKED"
 _NAME_LENGTH = 100
+
+_FLUSH_ROWS = 10_000
+_FLUSH_BYTES = 16 << 20
+"""The bytes of emitted texts and binaries that are kept as Python objects; more are put into an Arrow batch."""
 
 log = logging.getLogger(__name__)
 
@@ -66,48 +72,59 @@ class HeldTuple(Tuple):
 
 @dataclass
 class _Emitted:
-    """Emitted tuples that are not yet passed on: their values, and for each its {root: edge}."""
+    """Emitted tuples: their values, and for each its {root: edge}. `size`: the bytes of texts and binaries."""
 
     values: list[tuple[Any, ...]] = field(default_factory=list)
     trees: list[dict[int, int]] = field(default_factory=list)
+    size: int = 0
 
-    def __len__(self) -> int:
-        return len(self.values)
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Emitted tuples as an Arrow batch, with their trees."""
+
+    rows: pa.RecordBatch
+    trees: list[dict[int, int]]
 
 
 class Collector:
     """The collector that bolts get, and the state of their tuples.
 
-    `schema`: of the tuples that the bolt emits; None if no component takes them. If it is not `tracked`, acks and
-    fails have no effect. `of_source`: its tuples are the source's rows.
+    `schema`: of the tuples that the bolt emits. If it is not `tracked`, acks and fails have no effect. `of_source`:
+    its tuples are the source's rows. `taken` False: no component takes the emitted tuples, which are only checked.
     """
 
     def __init__(
         self,
         component: str,
-        schema: pa.Schema | None,
+        schema: pa.Schema,
         ledger: OperatorLedger,
         *,
         tracked: bool,
         of_source: bool,
+        taken: bool = True,
     ) -> None:
         self._component = component
         self._schema = schema
         self._ledger = ledger
         self._tracked = tracked
         self._of_source = of_source
+        self._taken = taken
         self._salt = salt_of(component)
         self._batch: Given | None = None
         self._pending: dict[int, HeldTuple] = {}
         self._mistake: OperatorError | None = None
+        self._current: HeldTuple | None = None
+        self._unfit: list[EmitError] = []
         self._untracked_failures = 0
         self._first_untold = ""
-        self.emitted = _Emitted()
+        self._emitted = _Emitted()
+        self._parts: list[_Part] = []
+        # What the current tuple has emitted begins here.
+        self._first_value = self._first_part = 0
 
     def emit(self, values: Sequence[Any], anchors: Tuple | Iterable[Tuple] = ()) -> None:
         """Emit a tuple."""
-        if self._schema is None:
-            return
         given: object = values
         if isinstance(given, Tuple):
             msg = (
@@ -115,30 +132,42 @@ class Collector:
                 "anchors, as in emit([word], tup); to pass a tuple on, call emit(list(tup), tup)"
             )
             self._refuse(msg)
+        several: object = anchors
+        parents = several if isinstance(several, Iterable) and not isinstance(several, Tuple) else (several,)
         in_order = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes)
         if not in_order or len(values) != len(self._schema):
-            msg = (
-                f"bolt {self._component!r} emitted {values!r}; its fields are {', '.join(self._schema.names)}. "
-                "Emit a list with one value for each field"
-            )
-            self._refuse(msg)
-        several: object = anchors
+            self._refuse_values(values, parents)
         tree: dict[int, int] = {}
-        for parent in (
-            several if isinstance(several, Iterable) and not isinstance(several, Tuple) else (several,)
-        ):
+        for parent in parents:
             self._require_tuple(parent, "an anchor")
             assert isinstance(parent, HeldTuple)
             if not self._tracked:
                 continue
             roots, edges = parent.given.anchors_at(parent.row)
+            if not self._taken:
+                tree |= dict.fromkeys(roots.tolist(), 0)
+                continue
             numbers = np.full(len(roots), parent.children)
             parent.children += 1
             children = child_edges(edges, self._salt, numbers)
             for root, edge in zip(roots.tolist(), children.tolist(), strict=True):
                 tree[root] = tree.get(root, 0) ^ edge
-        self.emitted.values.append(tuple(values))
-        self.emitted.trees.append(tree)
+        emitted, row = self._emitted, tuple(values)
+        emitted.values.append(row)
+        emitted.trees.append(tree)
+        emitted.size += _size(row)
+        if emitted.size >= _FLUSH_BYTES:
+            self._pack()
+
+    @property
+    def is_full(self) -> bool:
+        """True if enough is emitted for a `flush`."""
+        return bool(self._parts) or len(self._emitted.values) >= _FLUSH_ROWS
+
+    def drop_emitted(self) -> None:
+        """Drop what the current tuple has emitted."""
+        del self._emitted.values[self._first_value :], self._emitted.trees[self._first_value :]
+        del self._parts[self._first_part :]
 
     def ack(self, tup: Tuple) -> None:
         """Ack the tuple: it is processed."""
@@ -161,11 +190,16 @@ class Collector:
         """Execute one tuple; an exception fails it."""
         assert isinstance(tup, HeldTuple)
         self._pending[id(tup)] = tup
+        self._current = tup
+        self._unfit.clear()
+        self._first_value, self._first_part = len(self._emitted.values), len(self._parts)
         try:
             result = execute(tup)
+        except EmitError as error:
+            self._fail(tup, error)
         except OperatorError:
             raise
-        except Exception as error:
+        except failures() as error:
             # Even if it was acked before: code that acks a tuple and then raises has not finished it.
             self._fail(tup, error)
         else:
@@ -174,6 +208,11 @@ class Collector:
                     f"bolt {self._component!r}: execute() returned {type(result).__name__}, expected None. "
                     "Returned or yielded values are lost; emit them, as in collector.emit([word])"
                 )
+            if self._unfit:
+                # The bolt has caught the error, but what it emitted is lost.
+                self._fail(tup, self._unfit[0])
+        self._current = None
+        self._first_value = self._first_part = 0
         self._raise_mistake()
 
     def begin_batch(self, given: Given) -> None:
@@ -195,9 +234,9 @@ class Collector:
         reason = NOT_ACKED
         try:
             bolt.cleanup()
-        except OperatorError:
-            raise
-        except Exception as error:
+        except failures() as error:
+            if isinstance(error, OperatorError) and not isinstance(error, EmitError):
+                raise
             if isinstance(bolt, BasicBolt):
                 msg = (
                     f"bolt {self._component!r}: cleanup() raised {reason_of(error)}. Its tuples are already "
@@ -223,34 +262,53 @@ class Collector:
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield the tuples emitted since the last call; values that do not fit the fields fail their records."""
-        emitted, self.emitted = self.emitted, _Emitted()
+        self._pack()
+        parts, self._parts = self._parts[::-1], []
+        while parts:
+            part = parts.pop()
+            if not self._taken:
+                continue
+            if not self._tracked:
+                yield part.rows
+                continue
+            trees = part.trees
+            made = Anchors(
+                np.array([root for tree in trees for root in tree], dtype=np.int64),
+                np.array([edge for tree in trees for edge in tree.values()], dtype=np.int64),
+                np.cumsum([0, *map(len, trees)]),
+            )
+            self._ledger.produce(made)
+            yield pa.RecordBatch.from_arrays(
+                [*part.rows.columns, made.column()], names=[*self._schema.names, ANCHORS]
+            )
+
+    def _pack(self) -> None:
+        """Put the emitted values into Arrow batches: those of the current tuple, which may still fail, into one."""
+        emitted, self._emitted = self._emitted, _Emitted()
+        first, self._first_value = self._first_value, 0
+        if first:
+            self._pack_rows(emitted.values[:first], emitted.trees[:first])
+            self._first_part = len(self._parts)
+        if len(emitted.values) > first:
+            self._pack_rows(emitted.values[first:], emitted.trees[first:])
+
+    def _pack_rows(self, values: list[tuple[Any, ...]], trees: list[dict[int, int]]) -> None:
         schema = self._schema
-        if not len(emitted) or schema is None:
-            return
-        trees = emitted.trees
         try:
-            rows = batch_of(emitted.values, schema)
+            rows = batch_of(values, schema)
         except Exception:
             fitting: list[int] = []
-            for at, value in enumerate(emitted.values):
+            for at, value in enumerate(values):
                 try:
                     batch_of([value], schema)
                 except Exception as error:
                     self._fail_roots(trees[at], named(error, self._component))
                 else:
                     fitting.append(at)
-            rows = batch_of([emitted.values[at] for at in fitting], schema)
+            rows = batch_of([values[at] for at in fitting], schema)
             trees = [trees[at] for at in fitting]
-        if not self._tracked:
-            yield rows
-            return
-        made = Anchors(
-            np.array([root for tree in trees for root in tree], dtype=np.int64),
-            np.array([edge for tree in trees for edge in tree.values()], dtype=np.int64),
-            np.cumsum([0, *map(len, trees)]),
-        )
-        self._ledger.produce(made)
-        yield pa.RecordBatch.from_arrays([*rows.columns, made.column()], names=[*schema.names, ANCHORS])
+        if self._taken:
+            self._parts.append(_Part(rows, trees))
 
     def _fail(self, tup: HeldTuple, reason: object) -> None:
         # The text first: a reason that cannot be converted must not leave the tuple acked.
@@ -275,6 +333,23 @@ class Collector:
                 "execute() received"
             )
 
+    def _refuse_values(self, values: object, parents: Iterable[object]) -> NoReturn:
+        """Fail the anchors of a tuple that cannot be emitted; the current tuple fails by the error, or after it."""
+        names = ", ".join(self._schema.names)
+        what = (
+            f"its fields are {names}. Emit a list with one value for each field"
+            if names
+            else ("it declares no fields. Name them in `fields`, as in fields = 'word string'")
+        )
+        error = EmitError(f"bolt {self._component!r} emitted {short_repr(values)}; {what}")
+        for parent in parents:
+            self._require_tuple(parent, "an anchor")
+            assert isinstance(parent, HeldTuple)
+            if parent is not self._current:
+                self._fail(parent, error)
+        self._unfit.append(error)
+        raise error
+
     def _refuse(self, msg: str) -> NoReturn:
         # Kept in case the bolt catches it: it is an error of the bolt, not of a tuple.
         self._mistake = OperatorError(msg)
@@ -285,7 +360,21 @@ class Collector:
             raise self._mistake
 
 
+def _size(values: Iterable[Any]) -> int:
+    """Return about how many bytes the texts and binaries in some values have."""
+    size = 0
+    for value in values:
+        kind = type(value)
+        if kind is str or kind is bytes or kind is bytearray:
+            size += len(value)
+        elif kind is list or kind is tuple:
+            size += _size(value)
+        elif kind is dict:
+            size += _size(value) + _size(value.values())
+    return size
+
+
 def named(reason: object, component: str) -> str:
     """Return a reason with the bolt's name, at most 256 characters."""
     suffix = f" (bolt {component[:_NAME_LENGTH]})"
-    return reason_of(reason)[: 256 - len(suffix)] + suffix
+    return reason_of(reason)[: REASON_LENGTH - len(suffix)] + suffix

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -44,6 +44,8 @@ class Input:
 
     grouping: Grouping
     fields: list[str]
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """The columns of fields that another input has too, with another type or another case."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,9 @@ from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import ArrowBolt, BasicBolt, Bolt
-from kinesis_trident.bolt.storm.components import AnyBolt, BoltPart, Input, Part, SpoutPart, TransformPart
+from kinesis_trident.bolt.storm.components import AnyBolt, BoltPart, Part, SpoutPart, TransformPart
 from kinesis_trident.bolt.storm.groupings import BoltDeclarer
+from kinesis_trident.bolt.storm.inputs import inputs_of
 from kinesis_trident.bolt.storm.spout import KinesisSpout
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
@@ -248,10 +249,10 @@ class TopologyBuilder:
                     )
                     raise TopologyError(msg)
         _check_types(declared, parts)
-        inputs = [
-            Input(grouping, parts[grouping.component].fields.fieldNames()) for grouping in declared.groupings
-        ]
-        return BoltPart(declared.bolt, declared.parallelism, tuple(inputs), fields)
+        inputs = inputs_of(
+            declared, {one.component: parts[one.component].fields for one in declared.groupings}
+        )
+        return BoltPart(declared.bolt, declared.parallelism, inputs, fields)
 
     def _transform_part(self, name: str, parts: Mapping[str, Part], tracked: bool) -> TransformPart:
         component, function = self._transforms[name]

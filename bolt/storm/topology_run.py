@@ -202,8 +202,10 @@ class _Frames:
         operator: Operator
         if not isinstance(part.bolt, ArrowBolt):
             inputs = {one.grouping.component: one.fields for one in part.inputs}
-            emits = schema if taken else None
-            operator = BoltOperator(name, self._batch.txid, part.bolt, inputs, emits, tag, placed)
+            renamed = {one.grouping.component: one.renamed for one in part.inputs}
+            operator = BoltOperator(
+                name, self._batch.txid, part.bolt, inputs, schema, tag, placed, taken, renamed
+            )
         else:
             step = ArrowBoltStep(name, self._batch.txid, part.bolt, schema)
             operator = Untracked(step) if tag is None else StepOperator(tag, (step,), placed, anchored=taken)
@@ -229,8 +231,15 @@ class _Frames:
             if several:
                 ours = [ANCHORS] if self._tracking is not None else []
                 component = F.lit(one.grouping.component).alias(COMPONENT)
-                tuples = tuples.on(tuples.frame.select(*one.fields, *ours, component))
-            taken.append(tuples if stays else self._addressed(name, one.grouping, tuples, tasks))
+                fields = [
+                    F.col(field).alias(one.renamed[field]) if field in one.renamed else field
+                    for field in one.fields
+                ]
+                tuples = tuples.on(tuples.frame.select(*fields, *ours, component))
+            grouping = replace(
+                one.grouping, fields=tuple(one.renamed.get(field, field) for field in one.grouping.fields)
+            )
+            taken.append(tuples if stays else self._addressed(name, grouping, tuples, tasks))
         tuples = reduce(Tracked.union, taken)
         if stays:
             return tuples, False

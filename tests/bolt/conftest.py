@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from batch_in_hand import batch_in_hand
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier
@@ -15,9 +16,10 @@ from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 
 @pytest.fixture
 def in_hand(
-    spark: SparkSession, zookeeper: EmbeddedZooKeeper, app: str
+    spark: SparkSession, zookeeper: EmbeddedZooKeeper, app: str, request: pytest.FixtureRequest
 ) -> Iterator[tuple[DataFrame, CurrentBatch]]:
-    """Rows of two shards, and their batch with its pins."""
+    """Rows of two shards, and their batch with its pins; Spark's workers get the functions of the test's module."""
+    cloudpickle.register_pickle_by_value(request.module)
     with batch_in_hand(spark, zookeeper.hosts, app) as made:
         yield made
 

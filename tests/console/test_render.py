@@ -52,6 +52,18 @@ def test_times_and_waits_are_readable() -> None:
     assert "2023-11-14T22:14:20Z" in drawn(dead_letters(SNAPSHOT, NOW))
 
 
+def test_nothing_in_a_view_drives_the_terminal() -> None:
+    evil = "\x1b]0;owned\x07\x9b2J\x7f\r"
+    rows = ({"shard": "s", "reason": evil, "failures": [evil]},)
+    view = View(evil, evil, ("shard", "reason", "failures"), rows, (evil,))
+    shown = drawn(view)
+    assert not set(shown) & set("\x1b\x07\x9b\x7f\r")
+    assert shown.count(r"\x1b]0;owned\x07\x9b2J\x7f\r") == 5
+    document = to_json(view)
+    assert not set(document) & set("\x1b\x07\x9b\x7f\r")
+    assert json.loads(document)["rows"] == list(rows)
+
+
 def test_none_and_empty_lists_are_dashes() -> None:
     parent = next(line for line in drawn(shards(SNAPSHOT, NOW)).splitlines() if "drained" in line)
     assert [cell.strip() for cell in parent.strip("│ ").split("│")][2] == "-"

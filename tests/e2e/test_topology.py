@@ -260,7 +260,7 @@ def test_everything_that_a_topology_can_hold(stage: Stage) -> None:
     counts, total, longest, lengths = (MemoryMapState.opaque() for _ in range(4))
     count = text.group_by("text").persistent_aggregate(counts, Count(), "n")
     text.persistent_aggregate(total, Count(), "n")
-    text.persistent_aggregate(longest, Together(), "longest")
+    text.persistent_aggregate(longest, Together(), "longest string")
     text.group_by("text").persistent_aggregate(lengths, Lengths(), "length bigint")
     log("shuffled", text.shuffle().parallelism_hint(3), "text")
     log("by field", text.partition_by("text").filter(lambda tup: tup["text"] != "b"), "text")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_trident.tracker.reasons import MAX_REASONS, FewReasons
+from kinesis_trident.tracker.inflight.ledger import with_failure
+from kinesis_trident.tracker.reasons import MAX_REASONS, REASON_LENGTH, FewReasons, make_reason, make_visible
 from kinesis_trident.tracker.records import Failure, Run
 
 
@@ -30,6 +33,22 @@ def test_what_is_kept_is_bounded_and_kept_the_same_again(reasons: list[str]) -> 
     again = FewReasons("shard").of(few)
     # What is shortened once is a reason like any other from there on.
     assert len({run.failures[0].reason for run in again}) <= 2 * MAX_REASONS + 1
+
+
+@given(st.text() | st.text("\0\n\x1b\x7f\x9b\u202e\ud83d\\abc", max_size=600))
+def test_a_reason_is_short_valid_and_has_no_control_characters(text: str) -> None:
+    reason = make_reason(text)
+    assert len(reason) <= REASON_LENGTH
+    assert reason.encode().decode() == reason
+    assert not any(unicodedata.category(one) in {"Cc", "Zl", "Zp"} for one in reason)
+    assert make_reason(reason) == reason
+
+
+def test_a_terminal_escape_is_shown_not_obeyed() -> None:
+    assert make_visible("red \x1b[31m\r\nline\x9b2J \u202e日本") == r"red \x1b[31m\r\nline\x9b2J \u202e日本"
+    assert FewReasons("shard").kept("\x1b]0;owned\x07") == r"\x1b]0;owned\x07"
+    [failure] = with_failure((), 1, "\x1b[2J" + "x" * 300)
+    assert failure.reason == r"\x1b[2J" + "x" * 249
 
 
 def test_runs_with_known_reasons_are_the_same_objects() -> None:

@@ -81,6 +81,18 @@ def test_each_kind_of_aggregator_sees_its_group(found: list[tuple[str, int]]) ->
     assert dict(aggregated(CountAsAggregator(), batches(found))) == Counter(k for k, _ in found)
 
 
+@pytest.mark.parametrize(("aggregator", "value"), [(Sum(), 5), (Min(), 2), (Max(), 3)])
+@pytest.mark.parametrize("numbers", [[None, 2, None, 3], [2, 3, None]])
+def test_nulls_count_for_nothing(
+    aggregator: CombinerAggregator, value: int, numbers: list[int | None]
+) -> None:
+    some = pa.RecordBatch.from_pydict({"k": ["a"] * len(numbers), "n": numbers}, schema=ROWS)
+    none = pa.RecordBatch.from_pydict({"k": ["b"] * 2, "n": [None, None]}, schema=ROWS)
+    assert aggregated(aggregator, [none, some, none], keys=()) == [(value,)]
+    assert aggregated(aggregator, [none, some, none]) == [("a", value)]
+    assert aggregated(aggregator, [none], keys=()) == []
+
+
 @settings(deadline=None)
 @given(rows, st.integers(1, 4))
 def test_the_first_n(found: list[tuple[str, int]], n: int) -> None:

@@ -42,7 +42,8 @@ from kinesis_trident.trident.stores import (
 )
 from kinesis_trident.trident.stores.dynamodb import DynamoDBState
 from kinesis_trident.trident.stores.files import FileByteStore, FileState
-from kinesis_trident.trident.stores.memcached import MemcachedState
+from kinesis_trident.trident.stores.memcached import MemcachedState, protocol
+from kinesis_trident.trident.stores.memcached.connection import MemcachedConnection
 from kinesis_trident.trident.stores.options import require, without_secrets
 from kinesis_trident.trident.stores.redis import RedisState
 from kinesis_trident.trident.stores.sql import SqlByteStore, SqlState
@@ -178,6 +179,32 @@ def test_a_key_of_another_type_in_redis(redis_server: RedisServer) -> None:
     with pytest.raises(ForeignValueError, match=f"'{prefix}theirs' holds a b'list'"):
         count(RedisState.opaque(redis_server.url, keyPrefix=prefix), 1, ["theirs"], 1)
     assert client.lrange(f"{prefix}theirs", 0, -1) == [b"x"]
+
+
+def test_values_that_hold_the_end_mark_of_memcached_are_parsed_once(
+    memcached_server: MemcachedServer,
+) -> None:
+    """The answer is parsed at the first mark, and then as a whole: not at each of half a million marks."""
+    host, port = memcached_server.address
+    connection = MemcachedConnection(host, port)
+    prefix = uuid.uuid4().hex.encode()
+    names = [prefix + b"%d" % i for i in range(100)]
+    values: list[bytes | None] = [b"MN\r\n" * 5_000 for _ in names]
+    connection.ask([(protocol.sets(names, values, b""), len(names))], protocol.stored)
+    parsed: list[int] = []
+
+    def parse(answer: bytes, count: int) -> tuple[list[bytes | None], list[Any]]:
+        parsed.append(len(answer))
+        assert len(parsed) < 10
+        return protocol.found(answer, count)
+
+    asked = [(protocol.gets([*names, b"none", names[0]]), 102), (protocol.gets([b"none"]), 1)]
+    for wanted, (got, _) in zip(
+        [[*values, None, values[0]], [None]], connection.ask(asked, parse), strict=True
+    ):
+        assert got == wanted
+    assert len(parsed) == 3
+    connection.close()
 
 
 def test_a_value_that_is_too_large_for_memcached(memcached_server: MemcachedServer) -> None:
@@ -324,12 +351,32 @@ def test_a_missing_package_names_the_extra() -> None:
         ("redis://user:pw@host:1/0?password=pw", "redis://host:1/0"),
         ("postgresql+psycopg://u:p@h/db", "postgresql+psycopg://h/db"),
         ("s3://key:secret@bucket/path?secret_key=x", "s3://bucket/path"),
+        ("s3://key:12/cret@bucket/path", "s3://***"),
+        ("redis://:12#cret@host/0", "redis://***"),
+        ("s3://bucket/a@b", "s3://bucket/a@b"),
         ("/local/path", "/local/path"),
         ("user:pw@host:11211", "user:pw@host:11211".rpartition("@")[2]),
     ],
 )
 def test_secrets_are_not_shown(url: str, shown: str) -> None:
     assert without_secrets(url) == shown
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "s3://key:hunter2/x@bucket/path",
+        "nowhere://user:hunter2@host/path",
+        "hdfs://user:hunter2@host:99999/path",
+        "s3://bucket/path?hunter2=hunter2",
+    ],
+)
+def test_no_error_about_a_folder_shows_a_secret(folder: str) -> None:
+    factory = FileState.opaque(folder)
+    with pytest.raises(StateOptionsError, match="is not a folder that pyarrow") as raised:
+        factory.store()
+    assert "hunter2" not in f"{raised.value} {raised.value.__cause__} {factory!r} {factory}"
+    assert "hunter2" not in repr(factory._options)
 
 
 def test_a_folder_is_read_again_after_a_crash(tmp_path: Path) -> None:
@@ -346,6 +393,30 @@ def test_a_folder_is_read_again_after_a_crash(tmp_path: Path) -> None:
     found.begin_commit(99)
     found.multi_put([("c",)], [1])
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_incomplete_files_do_not_stay(tmp_path: Path) -> None:
+    """Neither of a process that was killed while it wrote, nor of a write that failed."""
+    folder = tmp_path / "state"
+    count(FileState.opaque(str(folder)), 1, ["a"], 1)
+    killed = folder / f".{uuid.uuid4().hex}"
+    killed.write_bytes(b"half")
+    others = folder / ".hidden"
+    others.write_bytes(b"not ours")
+    store = FileByteStore(str(folder))
+    assert killed.exists(), "who only reads deletes nothing"
+    store.set_many(["b"], [b"1"])
+    store.end_batch(2)
+    assert not killed.exists()
+    assert others.exists()
+    names = {path.name for path in folder.iterdir()}
+    # The next batch's name is taken, by a folder: its file cannot be renamed.
+    newest = max(folder.glob("*.batch"))
+    (folder / newest.name.replace("000002.", "000003.")).mkdir()
+    store.set_many(["c"], [b"1"])
+    with pytest.raises(StoreUnavailableError, match="cannot be reached"):
+        store.end_batch(3)
+    assert {path.name for path in folder.iterdir() if path.is_file()} == names
 
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:

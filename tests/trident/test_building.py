@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 
 import pytest
 from pyspark.sql import SparkSession
@@ -27,6 +30,8 @@ from kinesis_trident.trident import (
     Function,
     MapGet,
     Max,
+    ReducerAggregator,
+    Serializer,
     Stream,
     Sum,
     TopologyError,
@@ -52,6 +57,22 @@ class OfNoKnownType(CombinerAggregator):
     pass
 
 
+class StartsWith(CombinerAggregator):
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def zero(self) -> object:
+        return self._value
+
+
+class Collect(ReducerAggregator):
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def init(self) -> object:
+        return self._value
+
+
 class OfTextKind(StateFactory):
     kind = "opaque"  # type: ignore[assignment]
 
@@ -61,6 +82,14 @@ class OfTextKind(StateFactory):
 
 class InStore(MemoryMapState):
     driver_local = False
+
+
+class Pickled(Serializer):
+    def serialize(self, value: object) -> bytes:
+        return pickle.dumps(value)
+
+    def deserialize(self, data: bytes) -> object:
+        raise NotImplementedError
 
 
 STATE = InStore.opaque()
@@ -146,6 +175,23 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     "persistent_aggregate": (
         lambda s: s.persistent_aggregate(STATE, Sum(), ["n"], inputs=["word"]),
         r"persistent_aggregate\(Sum\): there is no field 'word'",
+    ),
+    "persistent_aggregate, type not told": (
+        lambda s: s.persistent_aggregate(STATE, OfNoKnownType(), ["n"]),
+        r"persistent_aggregate\(OfNoKnownType\): the type of the field 'n' is not known\. Write it beside the name, as "
+        r"in 'n bigint', or let zero\(\) return a value of it",
+    ),
+    "persistent_aggregate, reduced type not told": (
+        lambda s: s.persistent_aggregate(STATE, Collect({}), "n"),
+        r"persistent_aggregate\(Collect\): the type of the field 'n' is not known\. .* let init\(\) return",
+    ),
+    "persistent_aggregate, first value": (
+        lambda s: s.persistent_aggregate(STATE, StartsWith(set()), ["n array<string>"]),
+        r"persistent_aggregate\(StartsWith\): zero\(\) returns set\(\), which the state's JsonSerializer cannot store",
+    ),
+    "persistent_aggregate, first value reduced": (
+        lambda s: s.persistent_aggregate(STATE_MSGPACK, Collect({1}), ["n array<bigint>"]),
+        r"persistent_aggregate\(Collect\): init\(\) returns \{1\}, which the state's MsgpackSerializer cannot store",
     ),
     "persistent_aggregate, size": (
         lambda s: s.group_by(["txid"]).persistent_aggregate(STATE, Count(), []),
@@ -359,6 +405,47 @@ def test_fields_have_the_types_of_what_makes_them() -> None:
         "decimal(10,2)",
         "array<int>",
     ]
+
+
+def test_the_zero_of_an_aggregator_of_sparks_is_never_stored() -> None:
+    class OfDecimals(Serializer):
+        def serialize(self, value: object) -> bytes:
+            raise TypeError(value)
+
+        def deserialize(self, data: bytes) -> object:
+            raise NotImplementedError
+
+    state = InStore.opaque(serializer=OfDecimals())
+    made = _with(a_stream(), DecimalType(8, 2)).persistent_aggregate(state, Sum(), ["n"], inputs=["x"])
+    assert made.new_values_stream().schema["n"].dataType.simpleString() == "decimal(18,2)"
+    with pytest.raises(TopologyError, match=r"zero\(\) returns 0, which the state's OfDecimals cannot store"):
+        a_stream().persistent_aggregate(state, StartsWith(0), ["n"])
+
+
+@pytest.mark.parametrize(
+    ("first", "kind"),
+    [
+        (0, "bigint"),
+        (0.0, "double"),
+        ("", "string"),
+        (False, "boolean"),
+        (b"", "binary"),
+        (Decimal(0), "decimal(38,18)"),
+        (date(2020, 1, 2), "date"),
+        ([0.0], "array<double>"),
+    ],
+)
+def test_a_bare_name_has_the_type_of_the_first_value(first: object, kind: str) -> None:
+    state = InStore.opaque(serializer=Pickled())
+    for aggregator in (StartsWith(first), Collect(first)):
+        made = a_stream().group_by("data").persistent_aggregate(state, aggregator, ["n"]).new_values_stream()
+        assert made.schema["n"].dataType.simpleString() == kind
+        [given] = made.node.parents
+        if isinstance(aggregator, StartsWith):
+            assert given.schema["n"].dataType.simpleString() == kind
+        declared = a_stream().persistent_aggregate(state, aggregator, ["n float"]).new_values_stream()
+        assert declared.schema["n"].dataType.simpleString() == "float"
+        assert a_stream().aggregate(aggregator, "n").schema["n"].dataType.simpleString() == kind
 
 
 def test_new_values_are_the_group_and_its_value() -> None:

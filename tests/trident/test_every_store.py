@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+import sqlite3
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,19 @@ def test_more_than_the_sockets_hold(every_store: MapStateFactory) -> None:
         state.multi_put(keys, values)
         state.commit(txid)
     assert state.multi_get(keys) == values
+
+
+def test_a_reader_of_sqlite_does_not_wait_for_a_writer(tmp_path: Path) -> None:
+    factory = SqlState.opaque(f"sqlite:///{tmp_path}/state.db?timeout=0")
+    count(factory, 1, 5)
+    with closing(sqlite3.connect(tmp_path / "state.db")) as writer:
+        writer.execute("begin immediate")
+        state = factory.make_state({}, 0, 1)
+        assert state.multi_get(KEYS) == [5] * len(KEYS)
+        with pytest.raises(StoreUnavailableError, match="locked"):
+            SqlState.opaque(f"sqlite:///{tmp_path}/state.db?timeout=0", requestRetries=0).store().set_many(
+                ["a"], [b"1"]
+            )
 
 
 def test_a_value_that_is_too_large_for_dynamodb(dynamodb: str, dynamodb_table: str) -> None:

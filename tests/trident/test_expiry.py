@@ -78,6 +78,32 @@ def test_an_expired_key_counts_from_nothing(make: Callable[[Clock], ByteStore]) 
         state.commit(txid)
 
 
+@pytest.mark.parametrize("server", ["sqlite", "postgres"])
+def test_expired_rows_are_deleted(server: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/state.db"
+    if server == "postgres":
+        url = request.getfixturevalue("postgres_server").url.replace("postgresql:", "postgresql+psycopg:")
+    now, table = [1.0], f"t{uuid.uuid4().hex}"
+    engine = sa.create_engine(url)
+    store = SqlByteStore(engine, server, table, expire=1_000, clock=lambda: now[0])
+
+    def rows() -> int:
+        with engine.connect() as connection:
+            return int(connection.execute(sa.text(f"select count(*) from {table}")).scalar_one())
+
+    names = [f"key-{i}" for i in range(2_500)]
+    store.set_many(names, [b"1"] * len(names))
+    now[0] = 500
+    store.set_many(["later"], [b"1"])
+    store.end_batch(1)
+    assert rows() == 2_501
+    now[0] = 1_001
+    store.end_batch(2)
+    assert rows() == 1
+    assert store.get_many(["key-1", "later"])[0] == [None, b"1"]
+    engine.dispose()
+
+
 @pytest.mark.parametrize("hashed", [False, True])
 @pytest.mark.parametrize("kind", StateType)
 def test_redis_is_told(redis_server: RedisServer, kind: StateType, hashed: bool) -> None:

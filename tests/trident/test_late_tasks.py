@@ -5,19 +5,23 @@ from __future__ import annotations
 import multiprocessing
 import operator
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
+from overlapping import Overlapping
 from servers import RedisServer
 
 from kinesis_trident.trident.errors import FencedError, StaleTransactionError
 from kinesis_trident.trident.maps import LOST
+from kinesis_trident.trident.maps.backing import Version
 from kinesis_trident.trident.state import ATTEMPT, Key, ValueUpdater
-from kinesis_trident.trident.stores import MapStateFactory
+from kinesis_trident.trident.stores import ByteStore, MapStateFactory, StateType
 from kinesis_trident.trident.stores.files import FileByteStore
+from kinesis_trident.trident.stores.key_text import FENCE
+from kinesis_trident.trident.stores.memory import MemoryByteStore
 from kinesis_trident.trident.stores.redis import RedisState
 
 
@@ -89,6 +93,84 @@ def test_in_redis_whose_keys_the_newer_attempt_does_not_have(redis_server: Redis
     with pytest.raises(FencedError, match="attempt 2 at batch 1 has begun"):
         late.multi_update([("word",)], [Meanwhile(7, lambda: apply_other(factory))])
     assert factory.make_state({}, 0, 1).multi_get([("word",), ("other",)]) == [None, 5]
+
+
+class Overtaken(Overlapping, MemoryByteStore):
+    """A store in which a newer attempt begins, and writes, right after somebody has read the fence."""
+
+    guards = True
+
+    def __init__(self) -> None:
+        super().__init__("overtaken")
+        self.newer: list[Callable[[], None]] = []
+
+    def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
+        found = super().get_many(keys)
+        if FENCE in keys and self.newer:
+            self.newer.pop()()
+        return found
+
+
+class InOneStore(MapStateFactory):
+    def __init__(self, store: ByteStore, **options: Any) -> None:
+        super().__init__(StateType.OPAQUE, "one", **options)
+        self._one = store
+
+    def _connect(self) -> ByteStore:
+        return self._one
+
+
+@pytest.mark.parametrize("words", [["a", "b", "c"], ["a", "d"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"localCacheSize": 10},
+        {"maxMultiPutBatchSize": 2},
+        {"maxMultiGetBatchSize": 2},
+        {"maxMultiGetBatchSize": 3, "maxMultiPutBatchSize": 2},
+        {"maxMultiGetBatchSize": 2, "maxMultiPutBatchSize": 2, "localCacheSize": 10},
+    ],
+)
+def test_that_is_overtaken_between_its_look_at_the_fence_and_its_write(
+    words: list[str], options: dict[str, Any]
+) -> None:
+    """However the store is wrapped: the write itself compares the fence. Some keys are remembered, or none."""
+    store = Overtaken()
+    factory = InOneStore(store, **options)
+    keys: list[Key] = [(word,) for word in words]
+    state = factory.make_state({ATTEMPT: 1}, 0, 1)
+    state.begin_commit(1)
+    state.multi_combine([("d",)], operator.add, [5])
+    state.commit(1)
+    late = factory.make_state({ATTEMPT: 2}, 0, 1)
+    late.begin_commit(2)
+    store.newer.append(lambda: InOneStore(store).make_state({ATTEMPT: 3}, 0, 1).begin_commit(2))
+    with pytest.raises(FencedError, match="attempt 3 at batch 2 has begun"):
+        late.multi_combine(keys, operator.add, [7] * len(keys))
+    assert factory.make_state({}, 0, 1).multi_get([*keys, ("d",)]) == [
+        *(5 if word == "d" else None for word in words),
+        5,
+    ]
+
+
+@pytest.mark.parametrize("options", [{"localCacheSize": 10}, {"maxMultiPutBatchSize": 3}])
+def test_a_wrapped_store_still_overlaps(options: dict[str, Any]) -> None:
+    store = Overtaken()
+    asked: list[int] = []
+    exchange = store.exchange
+
+    def counted(guard: str | None) -> Any:
+        asked.append(1)
+        return exchange(guard)
+
+    store.exchange = counted  # type: ignore[method-assign]
+    state = InOneStore(store, **options).make_state({}, 0, 1)
+    state.begin_commit(1)
+    keys: list[Key] = [(i,) for i in range(7)]
+    assert state.multi_combine(keys, operator.add, list(range(7))) == list(range(7))
+    state.commit(1)
+    assert len(asked) == (3 if "maxMultiPutBatchSize" in options else 1)
 
 
 def apply_other(factory: MapStateFactory) -> None:

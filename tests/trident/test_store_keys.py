@@ -48,6 +48,13 @@ def test_every_nan_is_one_group() -> None:
     assert list(dict.fromkeys(keys)) == [keys[0], (1.5,), (None,)]
 
 
+def test_there_is_one_zero() -> None:
+    batch = pa.RecordBatch.from_pydict({"x": [0.0, -0.0], "l": [[-0.0], [0.0]]})
+    keys = keys_of(batch, ["x", "l"])
+    assert [str(key) for key in keys] == ["(0.0, (0.0,))"] * 2
+    assert encode_keys([(0.0,), (-0.0,), (-0.0, [-0.0])]) == ["[0.0]", "[0.0]", "[0.0,[0.0]]"]
+
+
 def test_lists_are_groups() -> None:
     batch = pa.record_batch({"l": [[1, 2], None, [1, 2], []]})
     assert len(set(keys_of(batch, ["l"]))) == 3

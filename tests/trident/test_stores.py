@@ -11,7 +11,7 @@ from servers import MemcachedServer, PostgresServer, RedisServer
 
 from kinesis_trident.trident.maps import CachedMap, MicroBatchBackingMap
 from kinesis_trident.trident.stores import MapStateFactory, StateType, StoreMap
-from kinesis_trident.trident.stores.dynamodb import DynamoDBState
+from kinesis_trident.trident.stores.dynamodb import DynamoDBByteStore, DynamoDBState
 from kinesis_trident.trident.stores.files import FileByteStore
 from kinesis_trident.trident.stores.memcached import MemcachedState
 from kinesis_trident.trident.stores.memory import MemoryByteStore
@@ -108,7 +108,9 @@ class TestDynamoDB(BackingMapConformance):
     MANY = 100
 
     @pytest.fixture
-    def connect(self, dynamodb: str, dynamodb_table: str) -> Connect:
+    def connect(self, dynamodb: str, dynamodb_table: str, monkeypatch: pytest.MonkeyPatch) -> Connect:
+        # moto draws the line at 405,000 bytes an item, below DynamoDB.
+        monkeypatch.setattr(DynamoDBByteStore, "max_value_bytes", 400_000)
         return connecting(
             DynamoDBState,
             dynamodb_table,

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from kinesis_trident.tracker.errors import OrderError, UnknownRunError
 from kinesis_trident.tracker.inflight.entries import Entry, EntryList, State
+from kinesis_trident.tracker.reasons import make_reason
 from kinesis_trident.tracker.records import Failure, RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy, RetryQueue
 
-__all__ = ["EXPIRED", "KEPT_FAILURES", "REASON_LENGTH", "Ledger", "with_failure"]
+__all__ = ["EXPIRED", "KEPT_FAILURES", "Ledger", "with_failure"]
 
 EXPIRED = "EXPIRED"
 """The reason of records that the stream no longer holds."""
@@ -17,13 +18,10 @@ EXPIRED = "EXPIRED"
 KEPT_FAILURES = 16
 """Failures kept of a record, the newest: a high retry limit must not grow the stored state without bound."""
 
-REASON_LENGTH = 256
-"""Characters kept of a reason."""
-
 
 def with_failure(failures: tuple[Failure, ...], now_ms: int, reason: str) -> tuple[Failure, ...]:
     """Return the failures of a record after one more."""
-    return (*failures, Failure(now_ms, reason[:REASON_LENGTH]))[-KEPT_FAILURES:]
+    return (*failures, Failure(now_ms, make_reason(reason)))[-KEPT_FAILURES:]
 
 
 class Ledger:

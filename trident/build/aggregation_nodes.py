@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, FirstN, ReducerAggregator
@@ -15,6 +15,7 @@ from kinesis_trident.trident.build.fields import (
     choose_fields,
     new_fields,
 )
+from kinesis_trident.trident.build.first_values import check_first_value, type_of_first_value
 from kinesis_trident.trident.build.graph import (
     AggregateNode,
     AnyAggregator,
@@ -71,7 +72,7 @@ def aggregate_node(
     if not isinstance(aggregator, CombinerAggregator | ReducerAggregator | Aggregator):
         msg = f"{name}: this is not an aggregator. Give a CombinerAggregator, ReducerAggregator or Aggregator"
         raise TopologyError(msg)
-    node, read, added = _prepared(parent, keys, aggregator, new, inputs, name)
+    node, read, added = _prepared(parent, keys, aggregator, new, inputs, name, StringType())
     if not isinstance(aggregator, Aggregator) and len(added) != 1:
         msg = f"{name}: gives one value, so it needs one new field, not {len(added)}"
         raise TopologyError(msg)
@@ -92,7 +93,8 @@ def persistent_node(
     """Make the node of an aggregation by group, or of all tuples, into a state.
 
     Raises:
-        TopologyError: a field is unknown, there is not exactly one new one, or the state cannot store its type.
+        TopologyError: a field is unknown, there is not exactly one new one, nothing tells its type, or the state
+            cannot store it.
     """
     name = f"persistent_aggregate({name_of(aggregator)})"
     if not isinstance(aggregator, CombinerAggregator | ReducerAggregator):
@@ -102,7 +104,8 @@ def persistent_node(
         )
         raise TopologyError(msg)
     check_update(parent, state, name)
-    node, read, added = _prepared(parent, keys, aggregator, new, inputs, name)
+    check_first_value(name, state, aggregator)
+    node, read, added = _prepared(parent, keys, aggregator, new, inputs, name, None)
     if len(added) != 1:
         msg = f"{name}: gives one value, so it needs one new field, not {len(added)}"
         raise TopologyError(msg)
@@ -137,28 +140,56 @@ def _prepared(
     new: Fields,
     inputs: Names | None,
     name: str,
+    otherwise: DataType | None,
 ) -> tuple[Node, tuple[str, ...], StructType]:
     """Return the input node of an aggregation, the fields that it reads, and the new ones.
 
-    A combiner that Spark does not have reads the results of its `init`: a separate operation.
+    A combiner that Spark does not have reads the results of its `init`: a separate operation. `otherwise` is the
+    type of a bare name if nothing tells it; None refuses it.
     """
     read = choose_fields(parent.schema.names if inputs is None else inputs, parent.schema, name)
     given = StructType([parent.schema[field] for field in read])
-    if not isinstance(aggregator, CombinerAggregator):
+    if isinstance(aggregator, Aggregator):
         return parent, read, new_fields(new, name)
+    if isinstance(aggregator, ReducerAggregator):
+        return parent, read, _typed_fields(aggregator, new, name, otherwise)
     if aggregator.in_spark not in (None, "count") and len(read) != 1:
         msg = f"{name}: the field to aggregate is not known. Name it with inputs=[...]"
         raise TopologyError(msg)
     kind = aggregator.result(given)
-    added = new_fields(new, name)
-    if kind is not None and len(added) == 1:
-        added = StructType().add(added.names[0], kind)
+    if kind is None:
+        added = _typed_fields(aggregator, new, name, otherwise)
+    else:
+        added = new_fields(new, name)
+        if len(added) == 1:
+            added = StructType().add(added.names[0], kind)
     # Spark cannot compute a value for each partition.
     if (aggregator.in_spark is not None and keys is not None) or len(added) != 1:
         return parent, read, added
     kept = StructType([parent.schema[key] for key in keys or ()])
     values = function_node(parent, name, _Init(aggregator), read, added, kept)
     return values, tuple(added.names), added
+
+
+def _typed_fields(
+    aggregator: CombinerAggregator | ReducerAggregator, new: Fields, name: str, otherwise: DataType | None
+) -> StructType:
+    """Return the new fields; a bare name has the type of the aggregator's first value."""
+    kind = type_of_first_value(aggregator) or otherwise or _Untold()
+    added = new_fields(new, name, [StructField("value", kind)])
+    if any(isinstance(field.dataType, _Untold) for field in added):
+        first = "zero()" if isinstance(aggregator, CombinerAggregator) else "init()"
+        field = added.names[0]
+        msg = (
+            f"{name}: the type of the field {field!r} is not known. Write it beside the name, as in '{field} bigint', "
+            f"or let {first} return a value of it"
+        )
+        raise TopologyError(msg)
+    return added
+
+
+class _Untold(DataType):
+    """Marks a bare name whose type nothing tells."""
 
 
 class _Init(Function):

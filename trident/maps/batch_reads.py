@@ -43,14 +43,26 @@ class CachedBatchReadsMap(Generic[V]):
         self._written: dict[Key, tuple[V | None, Version]] = {}
         # Most batches write each key once and do not read it again.
         self._unread: list[tuple[Sequence[Key], Sequence[V | None], Sequence[Version]]] = []
+        self._holds = False
+        self._held: dict[Key, None] = {}
 
     def begin_batch(self, txid: int | None) -> None:
         """Forget everything, and tell the store."""
         self._forget()
         self._backing.begin_batch(txid)
 
+    def hold_writes(self) -> None:
+        """Keep the writes from now to the end of the batch in memory: then each key is written once."""
+        self._holds = True
+
     def end_batch(self, txid: int | None) -> None:
-        """Tell the store, and forget everything."""
+        """Write what was held, tell the store, and forget everything.
+
+        Raises:
+            ConflictError: another writer has changed a key since it was read. A replay reads it again.
+        """
+        if self._held:
+            self._write_held()
         self._backing.end_batch(txid)
         self._forget()
 
@@ -73,6 +85,9 @@ class CachedBatchReadsMap(Generic[V]):
         Returns:
             The positions that lost to another writer and must be computed again.
         """
+        if self._holds:
+            self._hold(keys, change)
+            return []
         cached = self._cached(keys)
         values: list[Any] = [None] * len(keys)
         left: dict[int, Collection[int]] = {}
@@ -99,6 +114,26 @@ class CachedBatchReadsMap(Generic[V]):
             if version is not LOST and i not in stay
         )
         return lost
+
+    def _hold(
+        self, keys: Sequence[Key], change: Callable[[slice, Reads[V]], tuple[Sequence[Any], Collection[int]]]
+    ) -> None:
+        """Change the values in memory; each key keeps the version that was read."""
+        cached = self._cached(keys)
+        values, versions = self._mixed(keys, cached) if cached else self._backing.multi_get_versioned(keys)
+        news, left = change(slice(0, len(keys)), Reads(values, cached))
+        for i, key in enumerate(keys):
+            if i not in left:
+                self._written[key] = news[i], versions[i]
+                self._held[key] = None
+
+    def _write_held(self) -> None:
+        keys = list(self._held)
+        values = [self._written[key][0] for key in keys]
+        written = self._backing.multi_compare_and_set(keys, values, [self._written[key][1] for key in keys])
+        lost = find_lost(written)
+        if lost:
+            self._settled(keys, values, written, lost)
 
     def _cached(self, keys: Sequence[Key]) -> frozenset[int]:
         self._catch_up()
@@ -128,11 +163,13 @@ class CachedBatchReadsMap(Generic[V]):
     def _forget(self) -> None:
         self._written.clear()
         self._unread.clear()
+        self._holds = False
+        self._held.clear()
 
     def _settled(
         self,
         keys: Sequence[Key],
-        values: Sequence[V],
+        values: Sequence[V | None],
         written: list[Version],
         lost: list[int],
     ) -> list[int]:
@@ -160,6 +197,6 @@ class CachedBatchReadsMap(Generic[V]):
 
 def _side_by_side(key: Key) -> ConflictError:
     return ConflictError(
-        f"another writer changed key {key!r} after this batch had written it: two attempts at one batch run at "
+        f"another writer changed key {key!r} after this batch had read or written it: two attempts at one batch run at "
         "the same time. Nothing is to be done: the newer one begins again"
     )

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Generic, TypeVar
 
 from kinesis_trident.trident.errors import StateOptionsError
-from kinesis_trident.trident.maps.backing import LOST, BackingMap, Version, VersionedBackingMap, add_versions
+from kinesis_trident.trident.maps.backing import (
+    LOST,
+    UNREAD,
+    BackingMap,
+    Change,
+    Version,
+    VersionedBackingMap,
+    add_versions,
+)
 from kinesis_trident.trident.state import Key
 
 __all__ = ["CachedMap", "Remembered"]
@@ -85,6 +93,28 @@ class CachedMap(VersionedBackingMap[V], Generic[V]):
         written = self._backing.multi_compare_and_set(keys, values, versions)
         for key, value, version in zip(keys, values, written, strict=True):
             if version is not LOST and value is not None:
+                self._remember(key, value, version)
+        return written
+
+    def multi_exchange(self, keys: Sequence[Key], change: Change) -> list[Version]:
+        """See `VersionedBackingMap.multi_exchange`; the store's own, if none of the keys is remembered."""
+        if any(key in self._cache for key in keys):
+            return super().multi_exchange(keys, change)
+        values: list[V | None] = [None] * len(keys)
+        unchanged: set[int] = set()
+
+        def noted(part: slice, found: list[V | None]) -> tuple[Sequence[V | None], Collection[int]]:
+            news, left = change(part, found)
+            values[part] = news
+            unchanged.difference_update(range(part.start, part.stop))
+            for i in left:
+                values[part.start + i] = found[i]
+                unchanged.add(part.start + i)
+            return news, left
+
+        written = self._backing.multi_exchange(keys, noted)
+        for i, (key, value, version) in enumerate(zip(keys, values, written, strict=True)):
+            if version is not LOST and version is not UNREAD and (value is not None or i in unchanged):
                 self._remember(key, value, version)
         return written
 

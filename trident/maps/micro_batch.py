@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from kinesis_trident.trident.maps.backing import BackingMap, Version, VersionedBackingMap, add_versions
+from kinesis_trident.trident.maps.backing import (
+    BackingMap,
+    Change,
+    Version,
+    VersionedBackingMap,
+    add_versions,
+)
 from kinesis_trident.trident.state import Key
 
 __all__ = ["MicroBatchBackingMap"]
@@ -68,6 +74,20 @@ class MicroBatchBackingMap(VersionedBackingMap[V], Generic[V]):
             for part in _parts(len(keys), self._put_size)
             for version in self._backing.multi_compare_and_set(keys[part], values[part], versions[part])
         ]
+
+    def multi_exchange(self, keys: Sequence[Key], change: Change) -> list[Version]:
+        """See `VersionedBackingMap.multi_exchange`; the store's own, unless a write takes fewer keys than a read."""
+        if 0 < self._put_size < self._get_size:
+            return super().multi_exchange(keys, change)
+        written: list[Version] = []
+        for part in _parts(len(keys), self._get_size or self._put_size):
+            start = part.start
+
+            def shifted(inner: slice, found: list[V | None], start: int = start) -> Any:
+                return change(slice(start + inner.start, start + inner.stop), found)
+
+            written += self._backing.multi_exchange(keys[part], shifted)
+        return written
 
 
 def _parts(count: int, size: int) -> Iterator[slice]:

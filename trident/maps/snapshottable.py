@@ -30,6 +30,11 @@ class SnapshottableMap(RemovableMapState[T], Snapshottable[T]):
         """See `State.begin_commit`."""
         self._state.begin_commit(txid)
 
+    def hold_writes(self) -> None:
+        """See `TransactionMap.hold_writes`; a non-transactional map counts a replay again in any case."""
+        if isinstance(self._state, TransactionMap):
+            self._state.hold_writes()
+
     def commit(self, txid: int | None) -> None:
         """See `State.commit`."""
         self._state.commit(txid)

@@ -62,6 +62,14 @@ class TransactionMap(RemovableMapState[T]):
         self._txid, self._broken = txid, False
         self._drop_removed(txid)
 
+    def hold_writes(self) -> None:
+        """Write nothing until the batch is committed, then each key once; call it after `begin_commit`.
+
+        For updates that may change a key twice in a batch: a replay of a batch that failed between two writes of a
+        key could not know which of them it holds.
+        """
+        self._reads.hold_writes()
+
     def commit(self, txid: int | None) -> None:
         """End the batch.
 
@@ -69,7 +77,8 @@ class TransactionMap(RemovableMapState[T]):
             BrokenBatchError: one of its updates failed.
         """
         self._check_whole()
-        self._reads.end_batch(txid)
+        with self._breaking():
+            self._reads.end_batch(txid)
         self._txid = None
 
     def multi_get(self, keys: Sequence[Key]) -> list[T | None]:

@@ -26,7 +26,7 @@ def keys_of(batch: pa.RecordBatch | pa.Table, names: Sequence[str]) -> list[Key]
     """Return the values of the group fields of each row, such that equal groups have equal keys.
 
     Times with a zone are in UTC, because two times of one zone can look the same when its clocks are set back;
-    there is one NaN, and lists become tuples.
+    there is one NaN and one zero, and lists become tuples.
     """
     if not names:
         return [()] * int(batch.num_rows)
@@ -44,7 +44,10 @@ def _comparable(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 def _one(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(_one, value))
-    return math.nan if value != value else value  # noqa: PLR0124
+    if isinstance(value, float):
+        # There is one NaN, and one zero.
+        return math.nan if math.isnan(value) else value + 0.0
+    return value
 
 
 def rows_by_key(
@@ -96,11 +99,14 @@ class GroupAggregation:
     ) -> Iterator[tuple[Any, ...]]:
         values: dict[Key, Any] = {}
         combine = aggregator.combine
+        # As in Spark, whose functions these are, nulls count for nothing, and nulls alone give nothing.
+        without_nulls = aggregator.in_spark is not None
         for batch in batches:
             for key, value in zip(
                 keys_of(batch, self.keys), batch.column(self.inputs[0]).to_pylist(), strict=True
             ):
-                values[key] = combine(values[key], value) if key in values else value
+                if value is not None or not without_nulls:
+                    values[key] = combine(values[key], value) if key in values else value
         return ((*key, value) for key, value in values.items())
 
     def _reduced(

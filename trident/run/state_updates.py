@@ -14,6 +14,8 @@ from pyspark import TaskContext
 from kinesis_trident.bolt.steps.columns import batch_of
 from kinesis_trident.trident.aggregators import CombinerAggregator, ReducerAggregator
 from kinesis_trident.trident.errors import OperationError
+from kinesis_trident.trident.maps import SnapshottableMap
+from kinesis_trident.trident.maps.transactions import TransactionMap
 from kinesis_trident.trident.run.arrow_aggregation import Partials
 from kinesis_trident.trident.run.python_aggregation import keys_of, rows_by_key
 from kinesis_trident.trident.state import (
@@ -113,6 +115,9 @@ class Persisted:
             )
         ]
         collector = TridentCollector(self.operation, self.width)
+        if isinstance(state, SnapshottableMap | TransactionMap):
+            # The updater may change a key twice.
+            state.hold_writes()
         self.updater.prepare(self.conf)
         try:
             self.updater.update_state(state, tuples, collector)

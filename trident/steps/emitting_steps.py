@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.columns import batch_of, checked
-from kinesis_trident.bolt.steps.functions import Judged, reason_of
+from kinesis_trident.bolt.steps.functions import Judged, failures, reason_of
 from kinesis_trident.trident.errors import OperationError, TridentError
 from kinesis_trident.trident.operations import ArrowFunction, Function
 from kinesis_trident.trident.state import QueryFunction, State, StateFactory
@@ -38,7 +38,7 @@ class _Emitted:
             execute(self._collector)
         except (TridentError, FailedException):
             raise
-        except Exception as error:
+        except failures() as error:
             del rows[before:]
             self.failed[row] = reason_of(error)
         else:
@@ -135,7 +135,7 @@ class ArrowStep(_EachStep):
             return [(self._checked(new, source, batch.num_rows), at + source.astype(np.int64))]
         except (TridentError, FailedException):
             raise
-        except Exception as error:
+        except failures() as error:
             if batch.num_rows == 1:
                 failed[at] = reason_of(error)
                 return []

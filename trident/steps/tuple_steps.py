@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_trident.bolt.errors import FailedException
-from kinesis_trident.bolt.steps.functions import Judged, reason_of
+from kinesis_trident.bolt.steps.functions import Judged, failures, reason_of
 from kinesis_trident.trident.errors import TridentError
 from kinesis_trident.trident.operations import Filter
 from kinesis_trident.trident.steps.replay import convert_replay_requests
@@ -71,7 +71,7 @@ class FilterStep:
                     keep.append(row)
             except (TridentError, FailedException):
                 raise
-            except Exception as error:
+            except failures() as error:
                 failed[row] = reason_of(error)
         source = np.asarray(keep, dtype=np.int64)
         rows = batch.select(self.schema.names)

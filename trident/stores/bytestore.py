@@ -23,6 +23,9 @@ class ByteStore(ABC):
     max_value_bytes: int | None = None
     """The largest value that the store accepts, in bytes."""
 
+    max_key_bytes: int | None = None
+    """The longest key that the store accepts, in bytes of UTF-8: a `StoreMap` replaces longer ones by their hash."""
+
     @property
     @abstractmethod
     def where(self) -> str:
@@ -63,6 +66,11 @@ class ByteStore(ABC):
     @property
     def overlaps(self) -> bool:
         """True if the store has an `exchange`."""
+        return False
+
+    @property
+    def guards(self) -> bool:
+        """True if each write of its `exchange` compares the guard, and its answer has the new versions."""
         return False
 
     def exchange(self, guard: str | None) -> AbstractContextManager[Exchange[Any]]:

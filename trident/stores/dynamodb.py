@@ -56,7 +56,7 @@ class DynamoDBByteStore(ByteStore):
         clock: returns epoch seconds.
     """
 
-    max_value_bytes = 400 * 1024 - 4 * 1024
+    max_key_bytes = 2_048
 
     # The 400 KiB of an item include its key (at most 2 KiB), its expiry and the names of its attributes.
     max_value_bytes = 400 * 1024 - 2 * 1024 - 64

@@ -20,6 +20,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -41,6 +42,7 @@ from kinesis_trident.trident.stores.options import MapOptions, without_secrets
 __all__ = ["FileByteStore", "FileOptions", "FileState"]
 
 _NAME = re.compile(r"(\d{6,})-(\d{12,})\.(snapshot|batch)")
+_PART = re.compile(r"\.[0-9a-f]{32}")
 _SCHEMA = pa.schema([("key", pa.string()), ("value", pa.binary()), ("expires", pa.float64())])
 
 _READS = 5
@@ -124,6 +126,7 @@ class FileByteStore(MemoryByteStore):
             self._reached(self._open)
             self._reached(self._snapshot)
             self._is_ours = True
+            self._reached(self._delete_parts)
 
     def _open(self) -> None:
         self._system.create_dir(self._root, recursive=True)
@@ -158,6 +161,13 @@ class FileByteStore(MemoryByteStore):
         infos = self._system.get_file_info(fs.FileSelector(self._root))
         matches = [_NAME.fullmatch(info.base_name) for info in infos if info.is_file]
         return sorted((int(match[1]), int(match[2]), match[3]) for match in matches if match)
+
+    def _delete_parts(self) -> None:
+        """Delete the incomplete files of processes that were killed; an older writer's next write is refused anyway."""
+        for info in self._system.get_file_info(fs.FileSelector(self._root)):
+            if info.is_file and _PART.fullmatch(info.base_name):
+                with suppress(FileNotFoundError):
+                    self._system.delete_file(info.path)
 
     def _path(self, name: tuple[int, int, str]) -> str:
         return f"{self._root}/{name[0]:06d}-{name[1]:012d}.{name[2]}"
@@ -213,16 +223,21 @@ class FileByteStore(MemoryByteStore):
                 file.write(data)
             return
         part = f"{self._root}/.{uuid.uuid4().hex}"
-        if isinstance(self._system, fs.LocalFileSystem):
-            with Path(part).open("wb") as local:
-                local.write(data)
-                local.flush()
-                os.fsync(local.fileno())
-            Path(part).replace(path)
-            return
-        with self._system.open_output_stream(part) as file:
-            file.write(data)
-        self._system.move(part, path)
+        try:
+            if isinstance(self._system, fs.LocalFileSystem):
+                with Path(part).open("wb") as local:
+                    local.write(data)
+                    local.flush()
+                    os.fsync(local.fileno())
+                Path(part).replace(path)
+                return
+            with self._system.open_output_stream(part) as file:
+                file.write(data)
+            self._system.move(part, path)
+        except BaseException:
+            with suppress(OSError):
+                self._system.delete_file(part)
+            raise
 
     def _check_newest(self) -> None:
         newest = max((name[0] for name in self._names()), default=0)
@@ -267,6 +282,13 @@ def _filesystem(folder: str) -> tuple[fs.FileSystem, str]:
             system, path = fs.FileSystem.from_uri(folder)
             return system, path.rstrip("/")
     except (ValueError, pa.ArrowException) as error:
-        msg = f"{without_secrets(folder)} is not a folder that pyarrow.fs supports. Check the path or URI: {error}"
+        # The error can quote the URI, with its secrets.
+        why = "" if "@" in folder or "?" in folder else f": {error}"
+        msg = (
+            f"{without_secrets(folder)} is not a folder that pyarrow.fs supports. Check the path or URI{why}"
+        )
         raise StateOptionsError(msg) from None
+    except OSError as error:
+        msg = f"{without_secrets(folder)} cannot be reached ({error}). Check the URI, and that the store answers"
+        raise StoreUnavailableError(msg) from None
     return fs.LocalFileSystem(), str(Path(folder).absolute())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -12,13 +13,16 @@ import msgspec
 from kinesis_trident.trident.errors import SerializationError
 from kinesis_trident.trident.state import Key
 
-__all__ = ["FENCE", "KeyFactory", "encode_keys"]
+__all__ = ["FENCE", "KeyFactory", "encode_keys", "shorten_names"]
 
 KeyFactory = Callable[[Key], str]
 """A user's function for keys in the store: from the values of the group fields to text."""
 
 FENCE = '["$FENCE$"]'
 """The key of the newest attempt: a text that no key has, because a plain string has no brackets."""
+
+_HASHED = '["$HASH$%s"]'
+"""The key of a hash: like the fence, a text that no key has."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -33,8 +37,8 @@ def encode_keys(keys: Sequence[Key]) -> list[str]:
     """Return the text of each key: a single string unchanged, other values as a JSON array.
 
     A string that is empty, starts with `[` or holds a NUL also becomes an array, so that no two keys have the same
-    text. Numbers that JSON lacks are written as `NaN`, `Infinity` and `-Infinity`, without quotes. Times with a
-    zone are written in UTC: they are the same instants in any zone of the session.
+    text. Numbers that JSON lacks are written as `NaN`, `Infinity` and `-Infinity`, without quotes, and -0.0 as 0.0.
+    Times with a zone are written in UTC: they are the same instants in any zone of the session.
 
     Raises:
         SerializationError: a value has no JSON form.
@@ -45,6 +49,21 @@ def encode_keys(keys: Sequence[Key]) -> list[str]:
     return [
         key[0] if len(key) == 1 and type(key[0]) is str and _is_plain(key[0]) else _array(key) for key in keys
     ]
+
+
+def shorten_names(names: list[str], prefix: str, most: int) -> list[str]:
+    """Replace each name of more than `most` bytes by its hash, after the prefix if that fits."""
+    if max(map(len, names), default=0) * 4 <= most:
+        return names
+    return [name if len(name) * 4 <= most else _short(name, prefix, most) for name in names]
+
+
+def _short(name: str, prefix: str, most: int) -> str:
+    raw = name.encode()
+    if len(raw) <= most:
+        return name
+    hashed = _HASHED % hashlib.sha256(raw).hexdigest()
+    return prefix + hashed if len(prefix.encode()) + len(hashed) <= most else hashed
 
 
 def _all_plain(keys: Sequence[Key]) -> list[str] | None:
@@ -74,9 +93,9 @@ def _item(value: Any) -> Any:
     item = getattr(value, "item", None)
     if callable(item):
         value = item()
-    if isinstance(value, float) and not math.isfinite(value):
-        # msgspec would write null for all of them.
-        return _NOT_FINITE[str(float(value))]
+    if isinstance(value, float):
+        # msgspec would write null for all numbers that are not finite; -0.0 and 0.0 are equal.
+        return value + 0.0 if math.isfinite(value) else _NOT_FINITE[str(float(value))]
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC)
     if isinstance(value, list | tuple):

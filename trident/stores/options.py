@@ -92,4 +92,7 @@ def without_secrets(url: str) -> str:
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
         return "the store's URL, which cannot be read"
+    if "@" not in parts.netloc and ":" in parts.netloc and "@" in parts.path + parts.query + parts.fragment:
+        # A password that was not escaped continues after a slash, and looks like a host with a port.
+        return f"{parts.scheme}://***"
     return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from kinesis_trident.trident.maps.backing import Version
 
-__all__ = ["Exchange", "RawChange", "run_exchange"]
+__all__ = ["Exchange", "RawChange", "run_exchange", "write_guarded"]
 
 N = TypeVar("N")
 
@@ -104,6 +104,34 @@ def run_exchange(
             under_way.append(_Write(at))
         ask_next()
     return versions
+
+
+def write_guarded(
+    exchange: Exchange[Any],
+    names: Sequence[str],
+    values: Sequence[bytes | None],
+    versions: Sequence[Version],
+    check: Callable[[bytes | None], object],
+) -> list[Version]:
+    """Compare and set keys that were read before; each write compares the guard that `check` has seen.
+
+    Returns:
+        As of `ByteStore.compare_and_set_many`.
+    """
+    exchange.ask(())
+    guard = exchange.read(0)[2]
+    check(guard)
+    written: list[Version] = []
+    pending: deque[int] = deque()
+    for at in range(0, len(names), exchange.part_size):
+        part = slice(at, at + exchange.part_size)
+        exchange.write(names[part], values[part], versions[part], guard)
+        pending.append(len(names[part]))
+        if len(pending) > _AHEAD:
+            written += exchange.written(pending.popleft())
+    while pending:
+        written += exchange.written(pending.popleft())
+    return written
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,9 @@ __all__ = ["SqlByteStore", "SqlOptions", "SqlState"]
 _CHUNK = 1_000
 """Keys in one transaction."""
 
+_SWEEP_SECONDS = 60
+"""The least time between two deletions of expired rows."""
+
 _NOT_LET_IN = (
     "password",
     "access denied",
@@ -34,6 +37,13 @@ _NOT_LET_IN = (
     "does not exist",
     "no such table",
 )
+
+
+_FAILING_OVER = {"25006", "57P01", "57P02", "57P03", "57P05"}
+"""PostgreSQL's codes of a server that became a standby, or shuts down, starts, or ends a connection."""
+
+_MAX_KEY_BYTES = {"postgresql": 2_600, "mysql": 1_020, "mariadb": 1_020, "oracle": 255, "mssql": 255}
+"""By dialect: what the type of the key column, or its index, takes."""
 
 
 class SqlOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
@@ -70,6 +80,7 @@ class SqlByteStore(ByteStore):
         self._engine = engine
         self._where = f"{where}, table {table}"
         self._text = text
+        self.max_key_bytes = _MAX_KEY_BYTES.get(engine.dialect.name)
         self._expire = expire
         self._clock = clock
         key: Any = (
@@ -103,6 +114,16 @@ class SqlByteStore(ByteStore):
             .where(columns.key.in_(sa.bindparam("keys", expanding=True)))
             .order_by(columns.key)
         )
+        self._expired = (
+            sa.select(columns.key)
+            .where(columns.expires <= sa.bindparam("now"))
+            .order_by(columns.key)
+            .limit(_CHUNK)
+        )
+        self._delete_expired = self._table.delete().where(
+            columns.key == sa.bindparam("k"), columns.expires <= sa.bindparam("now")
+        )
+        self._sweep_at = 0.0
         self._made = False
 
     @property
@@ -113,7 +134,7 @@ class SqlByteStore(ByteStore):
     def get_many(self, keys: Sequence[str]) -> tuple[list[bytes | None], list[Version]]:
         """See `ByteStore.get_many`; a version is the bytes themselves."""
         values: list[bytes | None] = []
-        with self._transaction() as connection:
+        with self._transaction(writes=False) as connection:
             now = self._clock()
             for part in _chunks(keys):
                 rows = self._rows(connection, part, lock=False)
@@ -138,11 +159,32 @@ class SqlByteStore(ByteStore):
                 # Another writer has just inserted one of them: now it exists, and is updated.
                 continue
 
+    def end_batch(self, txid: int | None) -> None:
+        """Delete the expired rows, now and then: each process looks at the whole table for them."""
+        now = self._clock()
+        if not self._expire or now < self._sweep_at:
+            return
+        self._sweep_at = now + max(self._expire / 4, _SWEEP_SECONDS)
+        found = _CHUNK
+        while found == _CHUNK:
+            with self._transaction() as connection:
+                keys = connection.execute(self._expired, {"now": now}).scalars().all()
+                found = len(keys)
+                if found:
+                    # By key, as all writers lock rows; a row that was set meanwhile stays.
+                    connection.execute(self._delete_expired, [{"k": key, "now": now} for key in keys])
+
     def _compare_and_set(
-        self, keys: Sequence[str], values: Sequence[bytes | None], versions: Sequence[Version] | None
+        self,
+        keys: Sequence[str],
+        values: Sequence[bytes | None],
+        versions: Sequence[Version] | None,
+        *,
+        again: bool = True,
     ) -> list[Version]:
         from sqlalchemy import exc
 
+        rows: dict[str, tuple[bytes, float | None]] = {}
         try:
             with self._transaction() as connection:
                 rows = self._rows(connection, keys, lock=True)
@@ -169,9 +211,19 @@ class SqlByteStore(ByteStore):
                     if parameters:
                         connection.execute(statement, parameters)
                 return written
-        except exc.IntegrityError:
+        except exc.IntegrityError as error:
             # Another writer has inserted one of them meanwhile; this transaction is rolled back.
-            return [LOST] * len(keys)
+            with self._transaction(writes=False) as connection:
+                if self._rows(connection, keys, lock=False) != rows:
+                    return [LOST] * len(keys)
+            if again:
+                # It may have removed it since.
+                return self._compare_and_set(keys, values, versions, again=False)
+            msg = (
+                f"{self._where} refused ({str(error.orig).strip()}), and no other writer has changed these rows. "
+                "Check the table's constraints and triggers; its key must be compared byte by byte"
+            )
+            raise StoreError(msg) from None
 
     def _rows(
         self, connection: Connection, keys: Sequence[str], *, lock: bool
@@ -194,14 +246,14 @@ class SqlByteStore(ByteStore):
         self._made = True
 
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def _transaction(self, *, writes: bool = True) -> Iterator[Connection]:
         from sqlalchemy import exc, false
 
         try:
             if not self._made:
                 self._make()
             with self._engine.begin() as connection:
-                if self._engine.dialect.name == "sqlite":
+                if writes and self._engine.dialect.name == "sqlite":
                     # It locks at the first write, not for FOR UPDATE; an earlier read could not become a write.
                     connection.execute(self._table.delete().where(false()))
                 yield connection
@@ -212,7 +264,13 @@ class SqlByteStore(ByteStore):
             passing = (
                 isinstance(error, exc.OperationalError | exc.InterfaceError) or error.connection_invalidated
             )
-            if passing and not any(word in said.lower() for word in _NOT_LET_IN):
+            # psycopg calls it sqlstate, psycopg2 pgcode.
+            code = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+            failing_over = code in _FAILING_OVER
+            if failing_over or (passing and not any(word in said.lower() for word in _NOT_LET_IN)):
+                if self._engine.dialect.name != "sqlite":
+                    # The next try gets a fresh connection: perhaps to another server.
+                    self._engine.dispose()
                 msg = f"{self._where} does not answer ({said}). Check that it runs and that the executors reach it"
                 raise StoreUnavailableError(msg) from None
             msg = f"{self._where} refused ({said}). Check user, password, rights and the table's columns"

@@ -20,8 +20,8 @@ from kinesis_trident.trident.errors import (
 from kinesis_trident.trident.maps.backing import LOST, Change, Version, VersionedBackingMap
 from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stores.bytestore import ByteStore
-from kinesis_trident.trident.stores.key_text import FENCE, KeyFactory, encode_keys
-from kinesis_trident.trident.stores.overlap import run_exchange
+from kinesis_trident.trident.stores.key_text import FENCE, KeyFactory, encode_keys, shorten_names
+from kinesis_trident.trident.stores.overlap import run_exchange, write_guarded
 from kinesis_trident.trident.stores.serializers import Serializer
 
 __all__ = ["StoreMap"]
@@ -66,6 +66,11 @@ class StoreMap(VersionedBackingMap[Any]):
             sleep=sleep,
             reraise=True,
         )
+
+    @property
+    def max_value_bytes(self) -> int | None:
+        """The largest serialized value that the store accepts; None: no limit is known."""
+        return self._store.max_value_bytes
 
     def begin_batch(self, txid: int | None) -> None:
         """Raise the fence to this batch and attempt.
@@ -124,6 +129,8 @@ class StoreMap(VersionedBackingMap[Any]):
             FencedError: a newer attempt has begun.
         """
         raws = self._serialized(keys, values)
+        if self._mark is not None and self._store.guards:
+            return self._ask(self._write_guarded, self._names(keys), raws, versions)
         if self._mark is not None:
             # After the read: a fence raised before is seen here; an attempt that raises it later changes the values
             # read.
@@ -163,16 +170,23 @@ class StoreMap(VersionedBackingMap[Any]):
         """Make all writes durable before the return."""
         self._ask(self._store.end_batch, txid)
 
+    def _write_guarded(
+        self, names: Sequence[str], raws: Sequence[bytes | None], versions: Sequence[Version]
+    ) -> list[Version]:
+        with self._store.exchange(self._prefix + FENCE) as exchange:
+            return write_guarded(exchange, names, raws, versions, self._compare)
+
     def _ask(self, request: Callable[..., R], *args: Any) -> R:
         return self._retrying(request, *args)
 
     def _names(self, keys: Sequence[Key]) -> list[str]:
         names = encode_keys(keys) if self._key_factory is None else self._made(self._key_factory, keys)
-        if not self._prefix or not names:
-            return names
-        # All at once; a name with a line end in it would come out as two.
-        prefixed = (self._prefix + f"\n{self._prefix}".join(names)).split("\n")
-        return prefixed if len(prefixed) == len(names) else list(map(self._prefix.__add__, names))
+        if self._prefix and names:
+            # All at once; a name with a line end in it would come out as two.
+            prefixed = (self._prefix + f"\n{self._prefix}".join(names)).split("\n")
+            names = prefixed if len(prefixed) == len(names) else list(map(self._prefix.__add__, names))
+        most = self._store.max_key_bytes
+        return names if most is None else shorten_names(names, self._prefix, most)
 
     def _made(self, factory: KeyFactory, keys: Sequence[Key]) -> list[str]:
         """Return the names that the user's function gives.

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from kinesis_trident.trident.errors import FencedError, StaleTransactionError
+from kinesis_trident.trident.errors import FencedError, StaleTransactionError, ValueTooLargeError
 from kinesis_trident.trident.maps import LOST, BackingMap, OpaqueMap, TransactionalMap, VersionedBackingMap
 from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
 from kinesis_trident.trident.state import Key, State, StateType, ValueUpdater
@@ -96,6 +96,43 @@ class BackingMapConformance:
         values = [OpaqueValue(1, i, None) for i in range(len(KEYS))]
         connect(StateType.OPAQUE).multi_put(KEYS, values)
         assert connect(StateType.OPAQUE).multi_get(KEYS) == values
+
+    def test_long_keys(self, connect: Connect) -> None:
+        """Keys of 10 kB and more, which do not compress, and differ at their end only."""
+        rng = random.Random(1)
+        long = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz0123456789 ", k=10_000))
+        wide = "".join(map(chr, rng.choices(range(0x4E00, 0x9FFF), k=10_000)))
+        keys: list[Key] = [
+            key
+            for text in (long, wide)
+            for key in ((text,), (text + "a",), (text, 1), (text, 2), (text[:-1],))
+        ]
+        with _batch(OpaqueMap[int](connect(StateType.OPAQUE)), 1) as state:
+            state.multi_combine(keys, operator.add, list(range(len(keys))))
+        with _batch(OpaqueMap[int](connect(StateType.OPAQUE)), 2) as state:
+            state.multi_combine(keys, operator.add, [100] * len(keys))
+        expected = [OpaqueValue(2, 100 + i, i) for i in range(len(keys))]
+        assert connect(StateType.OPAQUE).multi_get(keys) == expected
+
+    def test_values_at_the_limit(self, connect: Connect) -> None:
+        """The largest value of a `StoreMap` is stored, under keys short and long; a larger one changes nothing."""
+        backing = connect(StateType.NON_TRANSACTIONAL)
+        limit = getattr(backing, "max_value_bytes", None)
+        if limit is None or limit > _LARGEST_TRIED:
+            return
+        keys: list[Key] = [("k",), ("k" * 200,), ("k" * 10_000,)]
+        # The serializers put at most five bytes around a text.
+        largest = next(
+            size
+            for size in range(limit, 0, -1)
+            if not _is_refused(connect(StateType.NON_TRANSACTIONAL), "x" * size)
+        )
+        assert largest >= limit - 5
+        for key in keys:
+            backing.multi_put([key], ["x" * largest])
+            with _raises_too_large():
+                backing.multi_put([key], ["y" * (largest + 1)])
+            assert connect(StateType.NON_TRANSACTIONAL).multi_get([key]) == ["x" * largest]
 
     def test_a_key_that_is_asked_for_twice(self, connect: Connect) -> None:
         """A query can request a key twice, also a missing one."""
@@ -252,6 +289,28 @@ class BackingMapConformance:
             thread.join()
         assert not failures
         assert connect(StateType.OPAQUE).multi_get(keys) == [OpaqueValue(1, 15, None)] * len(keys)
+
+
+_LARGEST_TRIED = 16 << 20
+"""The largest value that is tried, in bytes."""
+
+
+def _is_refused(backing: BackingMap[Any], value: str) -> bool:
+    try:
+        backing.multi_put([("size",)], [value])
+    except ValueTooLargeError:
+        return True
+    return False
+
+
+@contextmanager
+def _raises_too_large() -> Iterator[None]:
+    try:
+        yield
+    except ValueTooLargeError:
+        return
+    msg = "a value above the store's limit was not refused"
+    raise AssertionError(msg)
 
 
 class _Overtaken(ValueUpdater[int]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import functools
 from collections.abc import Callable
 from decimal import Decimal
@@ -90,6 +92,26 @@ def test_an_arrow_function_that_raises_fails_exactly_the_records_at_fault(texts:
         judged = judge(function, *texts)
         assert found(judged) == expected
         assert all(reason.startswith("ArrowInvalid: ") for reason in judged.failed.values())
+
+
+@pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError, concurrent.futures.CancelledError])
+def test_what_would_end_the_worker_fails_its_record(error: type[BaseException]) -> None:
+    def row(record: Record) -> tuple[int]:
+        return (int(record.text),) if record.text != "bad" else leave()
+
+    def leave() -> Any:
+        raise error("enough")
+
+    def frame(rows: pd.DataFrame) -> pd.DataFrame:
+        return by_frame(rows) if "bad" not in list(rows["text"]) else leave()
+
+    def arrow(rows: pa.RecordBatch) -> pa.RecordBatch:
+        return by_batch(rows) if "bad" not in rows.column("text").to_pylist() else leave()
+
+    for function in (row, frame, arrow):
+        judged = judge(function, "1", "bad", "23")
+        assert found(judged) == ([1, 23], [0, 2], [1])
+        assert judged.failed == {1: f"{error.__name__}: enough"}
 
 
 def test_a_good_batch_is_one_call() -> None:

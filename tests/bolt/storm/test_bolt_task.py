@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import contextlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +15,7 @@ import pytest
 from heard import Heard
 
 from kinesis_trident import BasicBolt, Bolt, FailedException, OutputCollector, TopologyContext, Tuple
-from kinesis_trident.bolt.errors import OperatorError
+from kinesis_trident.bolt.errors import EmitError, OperatorError
 from kinesis_trident.bolt.storm.bolt_task import BoltOperator
 from kinesis_trident.bolt.storm.collector import named
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of
@@ -32,11 +35,11 @@ def sentences(*texts: str, first: int = 0) -> pa.RecordBatch:
 
 
 def run(
-    bolt: Bolt | BasicBolt, *batches: pa.RecordBatch, schema: pa.Schema | None = WORDS
+    bolt: Bolt | BasicBolt, *batches: pa.RecordBatch, schema: pa.Schema = WORDS, taken: bool = True
 ) -> tuple[list[pa.RecordBatch], Heard]:
     heard = Heard()
     inputs = {"sentences": ["sentence"]}
-    operator = BoltOperator("split", 7, bolt, inputs, schema, Tag("split", 7, heard))
+    operator = BoltOperator("split", 7, bolt, inputs, schema, Tag("split", 7, heard), taken=taken)
     return list(operator(iter(batches))), heard
 
 
@@ -204,16 +207,97 @@ def test_a_value_that_does_not_fit_fails_its_record_and_no_other() -> None:
     assert [key.emitted for key in heard.reports] == [2]
 
 
-@pytest.mark.parametrize("values", [[], ["a", "b"], "ab", {"word": "a"}, {"a"}, (x for x in "a"), None])
-def test_a_wrong_number_of_values_names_the_bolt(values: Any) -> None:
+WRONG: list[Any] = [[], ["a", "b"], "ab", {"word": "a"}, {"a"}, (x for x in "a"), None]
+
+
+@pytest.mark.parametrize("taken", [True, False])
+@pytest.mark.parametrize("values", WRONG)
+def test_a_wrong_number_of_values_fails_the_tuple_and_names_the_bolt(values: Any, taken: bool) -> None:
+    """Of a leaf, too, whose tuples nobody takes."""
+
     class Wrong(BasicBolt):
         fields = "word string"
 
         def execute(self, tup: Tuple, collector: Any) -> None:
-            collector.emit(values)
+            collector.emit(["dropped" if tup[0] == "bad" else "good"])
+            if tup[0] == "bad":
+                collector.emit(values)
 
-    with pytest.raises(OperatorError, match=r"bolt 'split' emitted .* its fields are word"):
-        run(Wrong(), sentences("a"))
+    out, heard = run(Wrong(), sentences("a", "bad", "c"), taken=taken)
+    assert list(heard.failed) == [1]
+    assert re.match(r"EmitError: bolt 'split' emitted .*; its fields are word\. Emit a list", heard.failed[1])
+    assert words(out) == (["good", "good"] if taken else [])
+
+
+def test_a_leaf_that_emits_what_does_not_fit_or_without_fields_fails_the_tuple() -> None:
+    class Emits(BasicBolt):
+        def execute(self, tup: Tuple, collector: Any) -> None:
+            if tup[0] != "silent":
+                collector.emit([5 if tup[0] == "unfit" else tup[0]])
+
+    _, heard = run(Emits(), sentences("fits", "unfit", "silent"), taken=False)
+    assert list(heard.failed) == [1]
+    assert [key.emitted for key in heard.reports] == [0]
+    _, heard = run(Emits(), sentences("fits", "silent"), schema=pa.schema([]), taken=False)
+    assert heard.failed == {
+        0: "EmitError: bolt 'split' emitted ['fits']; it declares no fields. Name them in `fields`, as in fields = "
+        "'word string' (bolt split)"
+    }
+
+
+def test_a_wrong_emit_fails_its_anchors_too_even_if_they_are_acked() -> None:
+    def execute(bolt: Rich, tup: Tuple) -> None:
+        bolt.held.append(tup)
+        bolt.collector.ack(tup)
+        if tup[0] == "last":
+            with contextlib.suppress(EmitError):
+                bolt.collector.emit(["one", "too many"], bolt.held[1:])
+
+    def cleanup(bolt: Rich) -> None:
+        bolt.collector.emit([], bolt.held[-1])
+
+    _, heard = run(Rich(execute), sentences("a", "b", "last", "d"))
+    assert sorted(heard.failed) == [1, 2]
+    assert {reason.partition(";")[0] for reason in heard.failed.values()} == {
+        "EmitError: bolt 'split' emitted ['one', 'too many']"
+    }
+    _, heard = run(Rich(lambda bolt, tup: bolt.held.append(tup), cleanup), sentences("a", "b"))
+    assert {reason.partition(";")[0] for reason in heard.failed.values()} == {
+        "EmitError: bolt 'split' emitted []"
+    }
+    assert sorted(heard.failed) == [0, 1]
+
+
+LEAVING: list[type[BaseException]] = [SystemExit, asyncio.CancelledError, concurrent.futures.CancelledError]
+
+
+@pytest.mark.parametrize("error", LEAVING)
+@pytest.mark.parametrize("basic", [True, False])
+def test_what_would_end_the_worker_fails_the_tuple(error: type[BaseException], basic: bool) -> None:
+    def leave(tup: Tuple) -> None:
+        if tup[0] == "bad":
+            raise error("enough")
+
+    class Leaves(BasicBolt):
+        fields = "word string"
+
+        def execute(self, tup: Tuple, collector: Any) -> None:
+            collector.emit([tup[0]])
+            leave(tup)
+
+    def execute(bolt: Rich, tup: Tuple) -> None:
+        bolt.collector.emit([tup[0]], tup)
+        leave(tup)
+        bolt.collector.ack(tup)
+
+    _, heard = run(Leaves() if basic else Rich(execute), sentences("a", "bad", "c"))
+    assert heard.failed == {1: f"{error.__name__}: enough (bolt split)"}
+
+    def cleanup(bolt: Rich) -> None:
+        raise error("at the end")
+
+    _, heard = run(Rich(lambda bolt, tup: None, cleanup), sentences("a"))
+    assert heard.failed == {0: f"{error.__name__}: at the end (bolt split)"}
 
 
 def test_a_tuple_in_the_place_of_the_values_says_how_it_is_written() -> None:
@@ -343,11 +427,17 @@ def test_a_bolt_that_returns_or_yields_what_it_should_emit_is_told() -> None:
 def test_a_mistake_that_the_bolt_catches_is_told_all_the_same() -> None:
     def execute(bolt: Rich, tup: Tuple) -> None:
         with contextlib.suppress(Exception):
-            bolt.collector.emit(["one", "too many"], tup)
+            bolt.collector.emit(["one", "too many"] if tup[0] == "values" else ["one"], tup)
+            bolt.collector.emit(["one"], "anchor" if tup[0] == "anchor" else ())  # type: ignore[arg-type]
         bolt.collector.ack(tup)
 
-    with pytest.raises(OperatorError, match=r"bolt 'split' emitted \['one', 'too many'\]"):
-        run(Rich(execute), sentences("a"))
+    _, heard = run(Rich(execute), sentences("a", "values", "c"))
+    assert list(heard.failed) == [1]
+    assert heard.failed[1].startswith(
+        "EmitError: bolt 'split' emitted ['one', 'too many']; its fields are word"
+    )
+    with pytest.raises(OperatorError, match=r"bolt 'split': an anchor is str"):
+        run(Rich(execute), sentences("anchor"))
 
 
 def test_what_fails_where_nothing_tracks_it_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

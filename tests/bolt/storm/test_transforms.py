@@ -6,12 +6,10 @@ Random topologies, against an oracle that follows each record's number through t
 from __future__ import annotations
 
 import random
-import sys
 from dataclasses import dataclass
 
 import pytest
 from batch_in_hand import EACH, SHARDS
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from thorough import CHAOS
 
@@ -20,8 +18,6 @@ from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.spout.options.source import SourceOptions
-
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 NUMBER = "cast(split(cast(data as string), ' ')[0] as long)"
 EVERY = frozenset(range(1, EACH + 1))

@@ -118,7 +118,7 @@ class Last(Bolt):
 def test_what_fails_when_its_rows_have_gone_is_told_by_its_number() -> None:
     heard = Heard()
     first = operators(heard, {}, {})[0]
-    last = BoltOperator("last", 7, Last(), {"step 0": ["number"]}, None, Tag("last", 7, heard))
+    last = BoltOperator("last", 7, Last(), {"step 0": ["number"]}, pa.schema([]), Tag("last", 7, heard))
     assert [*Fused((first, last))(cut(rows(6, 0), [3]))] == []
     assert heard.runs == [FailedRun(0, 5, "", "", None, "late (bolt last)")]
 

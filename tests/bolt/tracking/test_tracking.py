@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from batch_in_hand import EACH, SHARDS
-from pyspark import SparkContext, cloudpickle
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -28,8 +27,6 @@ from kinesis_trident.bolt.tracking.tracking import Tracked, Tracking
 
 TEXT = StructType().add("text", "string")
 SPLIT = StructType().add("text", "string").add("word", "string")
-
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def decode(record):  # type: ignore[no-untyped-def]

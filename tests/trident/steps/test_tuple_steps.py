@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -64,6 +66,40 @@ class Repeat(ArrowFunction):
 
 def batch(*numbers: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"n": list(numbers), "x": [f"x{n}" for n in numbers]}, schema=NX)
+
+
+class Leaving(Function, Filter, ArrowFunction):
+    """Would end the worker at the number 5."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+
+    def _look(self, numbers: list[int]) -> None:
+        if 5 in numbers:
+            raise self.error("enough")
+
+    def execute(self, given, collector=None):  # type: ignore[no-untyped-def]
+        self._look([given["n"]] if collector is not None else given.column("n").to_pylist())
+        if collector is None:
+            return given.select(["n"]), np.arange(given.num_rows)
+        collector.emit([given["n"]])
+        return None
+
+    def is_keep(self, tup):  # type: ignore[no-untyped-def]
+        self._look([tup["n"]])
+        return True
+
+
+@pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError, concurrent.futures.CancelledError])
+def test_what_would_end_the_worker_fails_its_row(error: type[BaseException]) -> None:
+    leaving = Leaving(error)
+    for step in (
+        FunctionStep("f", leaving, ("n",), M, NX),
+        FilterStep("f", leaving, ("n",), NX),
+        ArrowStep("f", leaving, ("n",), M, NX),
+    ):
+        judged = step(batch(1, 5, 2))
+        assert (judged.source.tolist(), judged.failed) == ([0, 2], {1: f"{error.__name__}: enough"})
 
 
 @pytest.mark.parametrize("wanted", [["f"], ["f", "x"]])

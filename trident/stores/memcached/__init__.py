@@ -12,7 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
-from kinesis_trident.trident.errors import StateOptionsError, StoreError, ValueTooLargeError
+from kinesis_trident.trident.errors import (
+    StateOptionsError,
+    StoreError,
+    StoreUnavailableError,
+    ValueTooLargeError,
+)
 from kinesis_trident.trident.maps.backing import LOST, UNREAD, Version
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.factory import MapStateFactory
@@ -84,7 +89,7 @@ class MemcachedByteStore(ByteStore):
         self._connections = connections
         self._ring = Ketama(list(connections))
         self._ttl = b" T%d" % expire if expire else b""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._idle: list[MemcachedConnection] = []
         # memcached not only refuses a value that is too large: it also drops the value that it should replace.
         self.max_value_bytes = max_item_size - _ITEM_OVERHEAD
@@ -170,9 +175,14 @@ class MemcachedByteStore(ByteStore):
 
     @contextmanager
     def speaking(self) -> Iterator[None]:
-        """Convert memcached's refusals to errors of a store."""
+        """Convert memcached's refusals to errors of a store; of a server that is gone, drop all connections."""
         try:
             yield
+        except StoreUnavailableError:
+            with self._lock:
+                for connection in (*self._connections.values(), *self._idle):
+                    connection.close()
+            raise
         except RefusedError as refused:
             if "too large" in str(refused):
                 msg = (
@@ -200,7 +210,8 @@ class _MemcachedExchange(Exchange[bytes]):
     def ask(self, names: Sequence[str]) -> list[bytes]:
         """See `Exchange.ask`."""
         encoded = wire_keys(names)
-        self._connection.send(gets(encoded + self._guard))
+        with self._store.speaking():
+            self._connection.send(gets(encoded + self._guard))
         return encoded
 
     def read(self, count: int) -> tuple[list[bytes | None], Sequence[Version], bytes | None]:
@@ -222,7 +233,8 @@ class _MemcachedExchange(Exchange[bytes]):
         """See `Exchange.write`; the guard is not checked again."""
         silent = None not in values
         said = b"k q" if silent else b"c"
-        self._connection.send(compare_and_sets(names, values, versions, self._ttl, said))
+        with self._store.speaking():
+            self._connection.send(compare_and_sets(names, values, versions, self._ttl, said))
         self._written.append((names, silent))
 
     def written(self, count: int) -> list[Version]:

@@ -132,21 +132,36 @@ class MemcachedConnection:
 
     def _answer(self, count: int, parse: Callable[[bytes, int], T]) -> T:
         searched = 0
+        while (end := self._received.find(_END, searched)) < 0:
+            searched = max(searched, len(self._received) - len(_END) + 1)
+            self._receive_more()
+        try:
+            answer = parse(bytes(self._received[:end]), count)
+        except IncompleteError:
+            # The end mark of a pipeline can also occur in a value, any number of times.
+            end = self._find_end()
+            answer = parse(bytes(self._received[:end]), count)
+        del self._received[: end + len(_END)]
+        return answer
+
+    def _find_end(self) -> int:
+        """Return where the end mark of the next answer is, reading line by line; a value is skipped by its size."""
+        at = 0
         while True:
-            end = self._received.find(_END, searched)
+            end = self._received.find(b"\r\n", at)
             if end < 0:
-                searched = max(searched, len(self._received) - len(_END) + 1)
-                self._wait(selectors.EVENT_READ)
-                self._receive()
+                self._receive_more()
                 continue
-            try:
-                answer = parse(bytes(self._received[:end]), count)
-            except IncompleteError:
-                # The end mark of a pipeline can also occur in a value.
-                searched = end + 1
-                continue
-            del self._received[: end + len(_END)]
-            return answer
+            line = bytes(self._received[at:end])
+            if line == b"MN":
+                return at
+            at = end + 2
+            if line.startswith(b"VA "):
+                at += int(line.split(maxsplit=2)[1]) + 2
+
+    def _receive_more(self) -> None:
+        self._wait(selectors.EVENT_READ)
+        self._receive()
 
     def _send(self, data: bytes) -> None:
         """Send, and receive meanwhile: a server that cannot send its answers reads nothing more."""

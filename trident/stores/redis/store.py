@@ -31,8 +31,8 @@ _CHUNK = 1000
 _COMMANDS = 32
 """Commands in one round trip."""
 
-_UNAVAILABLE = ("LOADING", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "BUSY")
-"""Temporary errors."""
+_UNAVAILABLE = ("LOADING", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "READONLY", "NOREPLICAS")
+"""The codes of temporary errors: the server is starting, or is not, or no longer, the primary."""
 
 
 class RedisByteStore(ByteStore):
@@ -81,6 +81,11 @@ class RedisByteStore(ByteStore):
     @property
     def overlaps(self) -> bool:
         """See `ByteStore.overlaps`."""
+        return True
+
+    @property
+    def guards(self) -> bool:
+        """See `ByteStore.guards`."""
         return True
 
     @contextmanager
@@ -162,7 +167,9 @@ class RedisByteStore(ByteStore):
             if refused is not None:
                 raise refused
             return answers
-        except ResponseError:
+        except ResponseError as error:
+            if _is_temporary(error):
+                connection.disconnect()  # type: ignore[no-untyped-call]
             raise
         except BaseException:
             connection.disconnect()  # type: ignore[no-untyped-call]
@@ -183,6 +190,7 @@ class RedisByteStore(ByteStore):
             )
             raise StoreError(msg) from None
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
+            self._drop_idle()
             msg = (
                 f"{self._where} does not answer ({error}). Check that it runs and that the executors reach it"
             )
@@ -202,11 +210,24 @@ class RedisByteStore(ByteStore):
                 f"{self._where}, key {name!r} holds a {kind!r}, which no state has written; it was not changed. "
                 "Use another keyPrefix or additionalKey, or remove the key if nobody needs it"
             )
-        if any(word in text for word in _UNAVAILABLE):
+        if _is_temporary(error):
+            self._drop_idle()
             return StoreUnavailableError(f"{self._where} is not ready: {text}")
         return StoreError(
             f"{self._where} refused: {text}. Nothing more was written. Fix the cause; the batch is replayed"
         )
+
+    def _drop_idle(self) -> None:
+        """Close the idle connections: after a failover the name of the server may be another one's."""
+        self._client.connection_pool.disconnect(inuse_connections=False)
+
+
+def _is_temporary(error: Exception) -> bool:
+    """Return True for an error that a replay may not meet; redis-py drops the code of those that it has a class for."""
+    from redis import exceptions
+
+    known = (exceptions.ReadOnlyError, exceptions.ClusterDownError, exceptions.TryAgainError)
+    return isinstance(error, known) or any(word in str(error) for word in _UNAVAILABLE)
 
 
 class RedisExchange(Exchange[str]):
