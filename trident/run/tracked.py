@@ -17,7 +17,17 @@ from kinesis_trident.bolt.tracking.tracking import Operator, Tracked, Tracking
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
 from kinesis_trident.trident.build.fields import arrow
-from kinesis_trident.trident.build.graph import Grouping, MergeNode, Node, RepartitionNode, RowNode, SpoutNode
+from kinesis_trident.trident.build.graph import (
+    AggregateNode,
+    Grouping,
+    MergeNode,
+    Node,
+    PersistentAggregateNode,
+    PersistNode,
+    RepartitionNode,
+    RowNode,
+    SpoutNode,
+)
 from kinesis_trident.trident.run.arrow_aggregation import Partials
 from kinesis_trident.trident.run.frames import hold_rows, release_rows, repartition
 from kinesis_trident.trident.steps.emitting_steps import ArrowStep, FunctionStep, QueryStep
@@ -92,7 +102,7 @@ class Sections:
     def _shared(self, node: Node, wanted: Iterable[str], *, anchored: bool) -> Tracked:
         """Return the tuples of a node with several consumers, which are computed once."""
         if node not in self._held:
-            made = self._computed(node, set(node.schema.names), anchored=True)
+            made = self._computed(node, _read_of(node), anchored=True)
             self._held[node] = made.on(hold_rows(made.frame))
         held = self._held[node]
         if held.producers == (SOURCE,):
@@ -239,6 +249,24 @@ def _operations(node: Node) -> tuple[list[TridentStep], Node]:
 def _is_shared(node: Node) -> bool:
     """Return True if the tuples of a node are held for several consumers. Those of the source are cached instead."""
     return node.tracked and len(node.children) > 1 and not isinstance(node, SpoutNode)
+
+
+def _read_of(node: Node) -> set[str]:
+    """Return the fields of a node's tuples that its consumers read: only these are held. At least one."""
+    return set().union(*(_read_by(child, node) for child in node.children)) or {node.schema.names[0]}
+
+
+def _read_by(node: Node, parent: Node) -> set[str]:
+    if isinstance(node, AggregateNode | PersistentAggregateNode):
+        return {*(node.keys or ()), *node.inputs}
+    if isinstance(node, PersistNode):
+        return set(node.inputs)
+    if not node.tracked:
+        return set(parent.schema.names)
+    read = _read_of(node) if node.children else set(node.schema.names)
+    if isinstance(node, RowNode):
+        return _narrowed(node.step, read)[1]
+    return {*read, *node.fields} if isinstance(node, RepartitionNode) else read
 
 
 def _moves(node: Node) -> bool:
