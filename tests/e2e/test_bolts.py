@@ -205,4 +205,4 @@ def test_a_transform_that_spark_finds_empty_leaves_no_record_behind(make_stage: 
     builder.set_bolt("numbers", Numbers()).shuffle_grouping("none")
     drained(stage, builder)
     last = {id_.partition(":")[0].partition("/")[2]: id_.partition(":")[2] for id_ in put}
-    assert {shard: node.checkpoint for shard, node in stage.store.checkpoints().items()} == last
+    assert {shard: node.checkpoint for shard, node in stage.store.shards.checkpoints().items()} == last
