@@ -59,9 +59,10 @@ _UNREADABLE = (
 
 
 class PackedRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`n` runs of one shard in order, packed."""
+    """`n` runs of one shard in order, packed: together `count` records, for those who read nodes without unpacking."""
 
     n: int
+    count: int
     packed: str
 
 
@@ -165,16 +166,21 @@ def _packed(runs: Sequence[Run]) -> PackedRuns:
         width,
         matrix.reshape(-1, width).T.tobytes(),
     )
-    return PackedRuns(len(runs), base64.b64encode(zlib.compress(_encoder.encode(columns))).decode())
+    squeezed = base64.b64encode(zlib.compress(_encoder.encode(columns))).decode()
+    return PackedRuns(len(runs), sum(run.count for run in runs), squeezed)
 
 
 def _unpacked(chunk: PackedRuns) -> Iterator[Run]:
     try:
         columns = _decoder.decode(_inflated(base64.b64decode(chunk.packed, validate=True)))
-        yield from _runs(columns, chunk.n)
+        runs = _runs(columns, chunk.n)
+        if sum(run.count for run in runs) != chunk.count:
+            msg = f"they are not {chunk.count} records"
+            raise ValueError(msg)
     except _UNREADABLE as error:
         msg = f"packed runs {chunk.packed[:40]!r}... of {chunk.n} cannot be read: {error!r}"
         raise OrderError(msg) from error
+    yield from runs
 
 
 def _inflated(squeezed: bytes) -> bytes:

@@ -90,14 +90,15 @@ GOOD = pack_runs(scattered(3, random.Random(3)))[0]
 @pytest.mark.parametrize(
     "chunk",
     [
-        PackedRuns(3, ""),
-        PackedRuns(3, "no base64"),
-        PackedRuns(3, GOOD.packed[:-4]),
-        PackedRuns(2, GOOD.packed),
-        PackedRuns(4, GOOD.packed),
-        PackedRuns(-1, GOOD.packed),
+        PackedRuns(3, GOOD.count, ""),
+        PackedRuns(3, GOOD.count, "no base64"),
+        PackedRuns(3, GOOD.count, GOOD.packed[:-4]),
+        PackedRuns(2, GOOD.count, GOOD.packed),
+        PackedRuns(4, GOOD.count, GOOD.packed),
+        PackedRuns(-1, GOOD.count, GOOD.packed),
+        PackedRuns(3, GOOD.count + 1, GOOD.packed),
         # A position that Kinesis does not give.
-        PackedRuns(1, pack_runs([Run(str(10**129), str(10**129))])[0].packed),
+        PackedRuns(1, 1, pack_runs([Run(str(10**129), str(10**129))])[0].packed),
     ],
 )
 def test_what_cannot_be_read_is_an_error(chunk: PackedRuns) -> None:
@@ -130,7 +131,7 @@ def test_damaged_columns_are_an_error_or_runs_that_a_node_may_hold(
     columns = [content if i == column else good for i, good in enumerate(COLUMNS)]
     squeezed = zlib.compress(msgspec.msgpack.encode(columns))
     try:
-        runs = unpack_runs([PackedRuns(count, base64.b64encode(squeezed).decode())])
+        runs = unpack_runs([PackedRuns(count, GOOD.count, base64.b64encode(squeezed).decode())])
     except OrderError:
         return
     for run in runs:
@@ -141,7 +142,7 @@ def test_damaged_columns_are_an_error_or_runs_that_a_node_may_hold(
 def test_a_changed_byte_is_an_error(at: int, bits: int) -> None:
     squeezed = bytearray(base64.b64decode(GOOD.packed))
     squeezed[at % len(squeezed)] ^= bits
-    damaged = PackedRuns(GOOD.n, base64.b64encode(squeezed).decode())
+    damaged = PackedRuns(GOOD.n, GOOD.count, base64.b64encode(squeezed).decode())
     try:
         runs = unpack_runs([damaged])
     except OrderError:
