@@ -102,7 +102,9 @@ class Sections:
     def _shared(self, node: Node, wanted: Iterable[str], *, anchored: bool) -> Tracked:
         """Return the tuples of a node with several consumers, which are computed once."""
         if node not in self._held:
-            made = self._computed(node, _read_of(node), anchored=True)
+            # Where tracking ends with all consumers, the trees end here too.
+            judged_further = any(child.tracked for child in node.children)
+            made = self._computed(node, _read_of(node), anchored=judged_further)
             self._held[node] = made.on(hold_rows(made.frame))
         held = self._held[node]
         if held.producers == (SOURCE,):
