@@ -193,6 +193,8 @@ class ExplicitAcks:
     @property
     def turns_in_use(self) -> dict[int, Keys]:
         """The turns that hold the records that are not done, by txid: what must be kept for their acks."""
+        if not self._turns:
+            return {}
         used = {id(entry.positions) for entry in self._ledger if entry.state is not State.ACKED}
         return {txid: turn.keys for txid, turn in self._turns.items() if id(turn.positions) in used}
 
