@@ -174,7 +174,7 @@ class Judging(Driver):
         self.world.sink.write(batch_id, batch.txid, good, self.actor.point)
 
     def _batch_of(self, parts: Sequence[TurnsPartition]) -> CurrentBatch | None:
-        """The batch of which these are the tasks, seen from its rows once an epoch, as `bolt.foreach_batch` does."""
+        """The batch of which these are the tasks, seen from themselves once an epoch, as `bolt.foreach_batch` does."""
         try:
             batch = CurrentBatch.newest(self.store)
         except StaleBatchError:
@@ -183,7 +183,7 @@ class Judging(Driver):
             return None
         if batch.epoch == self._epoch:
             return batch
-        if not self.tasks.rows(parts):
+        if not parts:
             newest = self.store.epochs.newest_run()
             return batch if batch.is_empty() and newest is not None and newest[0] == batch.epoch else None
         if any(_mark_of(part) != batch.mark for part in parts):
