@@ -5,9 +5,7 @@ python -m benchmarks.branches
 
 from __future__ import annotations
 
-import os
 import statistics
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.report import Section, publish
-from benchmarks.source import session
-from benchmarks.word_count import ROCKSDB, Size, Start, measured
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from benchmarks.word_count import Size, Start, measured, prepared, redis_program
 from kinesis_trident.trident import ArrowFunction, Count, TridentTopology
 from kinesis_trident.trident.stores.redis import RedisState
-from tests.server_programs import find
 from tests.servers import RedisServer
 
 SIZE = Size(pages=5, batches=3)
@@ -59,10 +54,7 @@ def counting(spark: SparkSession, url: str, states: int) -> Start:
 
 def run(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]:
     """The table's rows."""
-    program = find("redis-server").path
-    if program is None:
-        msg = "this measures redis-server: install it with make servers"
-        raise SystemExit(msg)
+    program = redis_program()
     took: dict[int, list[float]] = {1: [], 2: [], 4: []}
     for round_ in range(ROUNDS + 1):
         for states, seconds in took.items():
@@ -85,14 +77,8 @@ def run(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]:
 
 def main() -> None:
     """Measure, print, and write the section."""
-    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        os.environ.setdefault(variable, "bench")
-    os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
-    with tempfile.TemporaryDirectory() as name, EmbeddedZooKeeper() as zookeeper:
-        spark = session(Path(name))
-        for setting, value in ROCKSDB.items():
-            spark.conf.set(setting, value)
-        rows = run(spark, Path(name), zookeeper.hosts)
+    with prepared() as given:
+        rows = run(*given)
         publish(
             Section(
                 "branches",
@@ -112,7 +98,6 @@ def main() -> None:
                 ),
             )
         )
-        spark.stop()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,12 +149,32 @@ def seconds(start: Start, stream: DataFrame, size: Size, folder: Path) -> float:
     return float(statistics.fmean(one["durationMs"]["triggerExecution"] / 1000 for one in done[size.warm :]))
 
 
-def run(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]:
-    """The table's rows."""
+def redis_program() -> Path:
+    """The program of redis-server, or an end that says what to install."""
     program = find("redis-server").path
     if program is None:
         msg = "this measures redis-server: install it with make servers"
         raise SystemExit(msg)
+    return program
+
+
+@contextmanager
+def prepared() -> Iterator[tuple[SparkSession, Path, str]]:
+    """Spark with its best store of states, a folder, and the hosts of a ZooKeeper."""
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        os.environ.setdefault(variable, "bench")
+    os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
+    with tempfile.TemporaryDirectory() as name, EmbeddedZooKeeper() as zookeeper:
+        spark = session(Path(name))
+        for setting, value in ROCKSDB.items():
+            spark.conf.set(setting, value)
+        yield spark, Path(name), zookeeper.hosts
+        spark.stop()
+
+
+def run(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]:
+    """The table's rows."""
+    program = redis_program()
     rows = []
     turns(spark, folder, hosts, program, SIZES[0], 1)
     for size in SIZES:
@@ -221,14 +242,8 @@ def row(what: str, size: Size, batch: float, ours: float) -> list[str]:
 
 def main() -> None:
     """Measure, print, and write the section."""
-    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        os.environ.setdefault(variable, "bench")
-    os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
-    with tempfile.TemporaryDirectory() as name, EmbeddedZooKeeper() as zookeeper:
-        spark = session(Path(name))
-        for setting, value in ROCKSDB.items():
-            spark.conf.set(setting, value)
-        rows = run(spark, Path(name), zookeeper.hosts)
+    with prepared() as given:
+        rows = run(*given)
         publish(
             Section(
                 "word-count",
@@ -248,7 +263,6 @@ def main() -> None:
                 ),
             )
         )
-        spark.stop()
 
 
 def _started(counts: DataFrame, checkpoint: str) -> StreamingQuery:
