@@ -147,9 +147,10 @@ class TridentTopology:
             for spout, nodes in parts.items():
                 assert spout.options is not None
                 attempts = TopologyAttempts(spout, nodes, self._partitions())
+                isolate = attempts.isolate if spout.tracking else None
                 queries[spout.name] = start_query(
                     spout.rows,
-                    BatchHandler(spout.options, attempts, batch_retries),
+                    BatchHandler(spout.options, attempts, batch_retries, isolate),
                     checkpointLocation=checkpointLocation if one else f"{checkpointLocation}/{spout.name}",
                     queryName=queryName if one or queryName is None else f"{queryName}-{spout.name}",
                     trigger=trigger,

@@ -32,9 +32,10 @@ from kinesis_trident.bolt.storm.components import (
     SpoutPart,
     TransformPart,
 )
+from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.operators import StepOperator
-from kinesis_trident.bolt.tracking.tracking import Operator, Tracked, Tracking
+from kinesis_trident.bolt.tracking.tracking import Operator, Tracked, Tracking, run_frame
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
 
@@ -128,6 +129,15 @@ class TopologyRun:
         finally:
             tracking.release()
 
+    def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
+        """Run the bolts to find the records that end their worker."""
+        tracking = Tracking(rows, batch, carrier, isolating=True)
+        try:
+            _Frames(self, batch, tracking, tracking.source).run()
+        finally:
+            tracking.release()
+        return tracking
+
     @property
     def takers(self) -> Counter[str]:
         """The number of inputs that take tuples of each component."""
@@ -172,7 +182,7 @@ class _Frames:
         leaves = [made.frame for name, made in self._made.items() if not self._takers[name]]
         ends = [frame.select(F.lit(0).alias("end")) for frame in leaves]
         try:
-            reduce(DataFrame.union, ends).write.format("noop").mode("overwrite").save()
+            run_frame(reduce(DataFrame.union, ends))
         finally:
             while self._kept:
                 self._kept.pop().unpersist()

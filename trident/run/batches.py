@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
+from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.operators import Verdict
 from kinesis_trident.bolt.tracking.tracking import Tracking
@@ -52,7 +53,7 @@ class TopologyAttempts:
             BatchFailedError: records failed under `spout=transactional`, or held rows were lost with their
                 executor.
         """
-        rows = rows.withColumns({name: F.expr(sql) for name, sql in self.spout.scheme.items()})
+        rows = self._with_scheme(rows)
         judge = self._judged if self.spout.tracking else self._taken_whole
         try:
             attempt = judge(rows, batch, process)
@@ -68,6 +69,23 @@ class TopologyAttempts:
                 )
                 raise BatchFailedError(msg) from error
             raise
+
+    def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
+        """Run the tracked part to find the records that end their worker."""
+        rows = self._with_scheme(rows)
+        tracking = Tracking(rows, batch, carrier, isolating=True)
+        facts = self._facts(batch)
+        sections = Sections(tracking, facts.conf, facts.partitions)
+        attempt = Attempt({self.spout: rows}, facts, sections)
+        try:
+            attempt.judge(self.nodes)
+        finally:
+            sections.release()
+            attempt.release()
+        return tracking
+
+    def _with_scheme(self, rows: DataFrame) -> DataFrame:
+        return rows.withColumns({name: F.expr(sql) for name, sql in self.spout.scheme.items()})
 
     def _judged(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> Attempt:
         """Run the tracked part until nothing more fails, and publish the verdict, or adopt the published one.
