@@ -70,14 +70,20 @@ class BoltOperator:
         )
         execute = _prepared(self.bolt, TopologyContext(self.component, task_of(first), self.txid), collector)
         for batch in chain([first], rest):
-            for tup in self._tuples(batch, collector):
-                collector.attempt(tup, execute)
-                if collector.is_full:
-                    yield from collector.flush()
-            collector.end_batch()
+            yield from self._executed(batch, collector, execute)
         collector.clean_up(self.bolt)
         yield from collector.flush()
         collector.log_untracked_failures()
+
+    def _executed(
+        self, batch: pa.RecordBatch, collector: Collector, execute: Callable[[Tuple], object]
+    ) -> Iterator[pa.RecordBatch]:
+        # By its end the last tuple is let go: who still keeps one then is the bolt.
+        for tup in self._tuples(batch, collector):
+            collector.attempt(tup, execute)
+            if collector.is_full:
+                yield from collector.flush()
+        collector.end_batch()
 
     def _tuples(self, batch: pa.RecordBatch, collector: Collector) -> Iterator[Tuple]:
         given = Given(batch, self.tag is not None)

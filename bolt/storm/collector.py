@@ -6,7 +6,8 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from reprlib import repr as short_repr
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
+from weakref import ref
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from kinesis_trident.bolt.storm.api import BasicBolt, Bolt, Tuple
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, child_edges, salt_of
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
-from kinesis_trident.tracker.reasons import REASON_LENGTH
+from kinesis_trident.tracker.reasons import HELD, HELD_ANEW, REASON_LENGTH
 
 __all__ = ["NOT_ACKED", "Collector", "Given", "HeldTuple", "named"]
 
@@ -54,7 +55,7 @@ class Given:
 class HeldTuple(Tuple):
     """A tuple with its place in the trees. `children`: the number of tuples anchored to it so far."""
 
-    __slots__ = ("answered", "children", "given")
+    __slots__ = ("__weakref__", "answered", "children", "given", "is_held", "is_renewed")
 
     def __init__(
         self, columns: Columns, row: int, fields: Sequence[str], component: str, given: Given
@@ -62,7 +63,7 @@ class HeldTuple(Tuple):
         super().__init__(columns, row, fields, component)
         self.given = given
         self.children = 0
-        self.answered = False
+        self.answered = self.is_held = self.is_renewed = False
 
     @property
     def row(self) -> int:
@@ -77,6 +78,23 @@ class _Emitted:
     values: list[tuple[Any, ...]] = field(default_factory=list)
     trees: list[dict[int, int]] = field(default_factory=list)
     size: int = 0
+
+
+class _Left(NamedTuple):
+    """A tuple that is neither acked nor failed at the end."""
+
+    tup: ref[HeldTuple]
+    given: Given
+    row: int
+    is_held: bool
+    is_renewed: bool
+
+    @property
+    def fate(self) -> str:
+        """The reason with which it is not done."""
+        if self.is_held or self.tup() is not None:
+            return HELD_ANEW if self.is_renewed else HELD
+        return NOT_ACKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +201,17 @@ class Collector:
         if not tup.answered:
             self._fail(tup, "FAILED" if reason is None else reason)
 
+    def hold(self, tup: Tuple) -> None:
+        """Hold the tuple: its records come again with the next batch. A later ack or fail counts instead."""
+        self._require_tuple(tup, "what it held")
+        assert isinstance(tup, HeldTuple)
+        tup.is_held = True
+
     def reset_timeout(self, tup: Tuple) -> None:
-        """Do nothing: a tuple has time until its task ends."""
+        """Let the time for which the tuple may be held begin again."""
+        self._require_tuple(tup, "that of which it reset the timeout")
+        assert isinstance(tup, HeldTuple)
+        tup.is_renewed = True
 
     def attempt(self, tup: Tuple, execute: Any) -> None:
         """Execute one tuple; an exception fails it."""
@@ -230,8 +257,11 @@ class Collector:
             self._ledger.consume(given.anchors)
 
     def clean_up(self, bolt: Bolt | BasicBolt) -> None:
-        """Clean up at the end of the input: tuples neither acked nor failed after the bolt's `cleanup` fail."""
-        reason = NOT_ACKED
+        """Clean up at the end of the input: tuples that the bolt has neither acked nor failed are held, or fail.
+
+        Those are held that it holds or keeps: nobody could ack a tuple later that the bolt no longer has.
+        """
+        reason = ""
         try:
             bolt.cleanup()
         except failures() as error:
@@ -246,8 +276,14 @@ class Collector:
                 raise OperatorError(msg) from error
             reason = reason_of(error)
         self._raise_mistake()
-        for tup in list(self._pending.values()):
-            self.fail(tup, reason)
+        self._unfit.clear()
+        left = [
+            _Left(ref(tup), tup.given, tup.row, tup.is_held, tup.is_renewed) for tup in self._pending.values()
+        ]
+        # Now only the bolt's own references keep them alive.
+        self._pending.clear()
+        for one in left:
+            self._fail_row(one.given, one.row, named(reason or one.fate, self._component))
 
     def log_untracked_failures(self) -> None:
         """Log the failures of tuples that belong to no tracked record."""
@@ -314,10 +350,13 @@ class Collector:
         # The text first: a reason that cannot be converted must not leave the tuple acked.
         text = named(reason, self._component)
         self.ack(tup)
-        if self._tracked and self._of_source and tup.given is self._batch:
-            tup.given.failed.setdefault(tup.row, text)
+        self._fail_row(tup.given, tup.row, text)
+
+    def _fail_row(self, given: Given, row: int, text: str) -> None:
+        if self._tracked and self._of_source and given is self._batch:
+            given.failed.setdefault(row, text)
         else:
-            self._fail_roots(tup.given.anchors_at(tup.row)[0].tolist(), text)
+            self._fail_roots(given.anchors_at(row)[0].tolist(), text)
 
     def _fail_roots(self, roots: Collection[int], text: str) -> None:
         if roots:

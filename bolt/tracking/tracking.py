@@ -37,7 +37,7 @@ from pyspark.sql.types import StructField, StructType
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.functions import Step
 from kinesis_trident.bolt.tracking.carriers import Carrier, Unheard
-from kinesis_trident.bolt.tracking.coverage import OPEN, SOURCE, intervals, lost, spans_of, whole
+from kinesis_trident.bolt.tracking.coverage import OPEN, SOURCE, are_placed, intervals, lost, spans_of, whole
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.fusion import Fused, Operator
 from kinesis_trident.bolt.tracking.isolation import Excluded, Isolated
@@ -231,7 +231,7 @@ class Tracking:
             failed = batch.failed(self._wiring, self._heard(), pins)
             for shard, runs in lost.items():
                 failed.setdefault(shard, []).extend(runs)
-        if any(not run.first for runs in failed.values() for run in runs):
+        if not all(are_placed(runs) for runs in failed.values()):
             finder = Finder(self.tag(_FINDER), {shard: intervals(runs) for shard, runs in failed.items()})
             run_frame(self._rows.mapInArrow(finder, StructType([SCHEMA[MESSAGE_ID]])))
             reports = self._heard()

@@ -90,7 +90,8 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "messageTimeout",
         parsers.timeout,
         "30s",
-        "With `ackMode=explicit`: how long after its batch a record waits for its ack before it fails.",
+        "How long a bolt may hold a record, from batch to batch, before it fails; with `ackMode=explicit`: how long "
+        "after its batch a record waits for its ack.",
     )
     max_inflight_records: int = option(
         "maxInflightRecords",

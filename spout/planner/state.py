@@ -67,7 +67,8 @@ class SourceState:
         self._store = store
         self._epoch = epoch
         self._rng = rng
-        self._policy = RetryPolicy(options.retry_limit, Backoff.parse(options.retry_backoff))
+        timeout = round(options.message_timeout * 1000)
+        self._policy = RetryPolicy(options.retry_limit, Backoff.parse(options.retry_backoff), hold_ms=timeout)
         self._layout = store.layout
         self._parked: frozenset[str] = frozenset()
         self.streams = streams
@@ -82,7 +83,7 @@ class SourceState:
         self.dead_letters: dict[str, DeadLettersNode] = {}
         self._tips = TipNotes(store, epoch)
         bound = options.max_inflight_records if options.ack_mode == "explicit" else None
-        self._explicit = Explicit(round(options.message_timeout * 1000), bound)
+        self._explicit = Explicit(timeout, bound)
         self._amender = Amender(store, epoch, self._policy, rng, self._explicit, options.max_retrying_records)
 
     def load(self) -> None:

@@ -12,7 +12,9 @@ from kinesis_trident.tracker.inflight.bulk import BulkTracking
 from kinesis_trident.tracker.inflight.entries import Entry, EntryList, State
 from kinesis_trident.tracker.inflight.ledger import EXPIRED, Ledger, with_failure
 from kinesis_trident.tracker.inflight.pieces import Piece, cut, runs_of
+from kinesis_trident.tracker.reasons import HELD_ANEW, is_held, timed_out
 from kinesis_trident.tracker.records import Failure, NotDone, RecordPosition, Run
+from kinesis_trident.tracker.retry import RetryPolicy
 
 __all__ = ["TurnOutcomes", "is_unreached"]
 
@@ -183,7 +185,13 @@ class TurnOutcomes:
             return Entry(piece.last)
         failures = shared.get(piece.reason)
         if failures is None:
-            failures = shared[piece.reason] = with_failure(before, now_ms, piece.reason)
+            failures = shared[piece.reason] = _failures_after(
+                before, now_ms, piece.reason, self._ledger.policy
+            )
+        if is_held(failures[-1].reason):
+            due = self._ledger.policy.held_until(failures[-1].time, now_ms)
+            # It has not failed: the next delivery has the same number.
+            attempt -= 1
         if due is None:
             return self._dead(piece, attempt, failures)
         return Entry(piece.last, piece.first, piece.count, piece.prev, State.WAITING, attempt, due, failures)
@@ -215,6 +223,21 @@ class TurnOutcomes:
             entries.insert(entry, at)
         self._ledger.waits(entries.merge(entry))
         return True
+
+
+def _failures_after(
+    before: tuple[Failure, ...], now_ms: int, reason: str, policy: RetryPolicy
+) -> tuple[Failure, ...]:
+    """Return the failures of a record after one more, or after it was held: then with the time since when."""
+    held = before[-1] if before and is_held(before[-1].reason) else None
+    if held is not None:
+        before = before[:-1]
+    if not is_held(reason):
+        return with_failure(before, now_ms, reason)
+    since = held.time if held is not None and not reason.startswith(HELD_ANEW) else now_ms
+    if policy.held_until(since, now_ms) is None:
+        return with_failure(before, now_ms, timed_out(reason))
+    return with_failure(before, since, reason)
 
 
 def is_unreached(run: Run, served: int, through: RecordPosition | None, failed: Sequence[NotDone]) -> bool:
