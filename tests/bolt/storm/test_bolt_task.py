@@ -505,3 +505,11 @@ def test_what_one_bolt_holds_and_another_fails_has_failed() -> None:
     for reason in ("HELD (bolt a)", "no (bolt a)", "HELD (bolt b)", "never (bolt b)"):
         ledger.fail([1], reason)
     assert list(ledger._failed.values()) == ["no (bolt a)"]
+
+
+def test_an_anchor_alone_does_not_keep_a_tuple() -> None:
+    def execute(bolt: Rich, tup: Tuple) -> None:
+        bolt.collector.emit([tup[0]], tup)
+
+    _, heard = run(Rich(execute), sentences("forgotten", "forgotten"))
+    assert heard.failed == {0: "NOT_ACKED (bolt split)", 1: "NOT_ACKED (bolt split)"}
