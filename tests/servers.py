@@ -1,4 +1,4 @@
-"""Redis, memcached, PostgreSQL, MariaDB, kinesis-local and kinesalite as embedded servers: nothing on disk outlives them."""
+"""Redis, memcached, PostgreSQL, MariaDB, kinesis-local and kinesalite, embedded: nothing on disk outlives them."""
 
 from __future__ import annotations
 
@@ -146,7 +146,14 @@ class MariaDBServer(EmbeddedServer):
             "innodb-stats-persistent": "OFF",
         }
         chosen = [f"--{key}={value}" for key, value in settings.items()]
-        return [str(self._program), "--no-defaults", "--skip-grant-tables", "--skip-networking=0", *as_user, *chosen]
+        return [
+            str(self._program),
+            "--no-defaults",
+            "--skip-grant-tables",
+            "--skip-networking=0",
+            *as_user,
+            *chosen,
+        ]
 
     def _answers(self) -> bool:
         # It greets who connects, with its version.
