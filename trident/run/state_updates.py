@@ -63,7 +63,10 @@ class Combined:
         """Update the state: the group fields and the new value."""
         table = pa.Table.from_batches(batches)
         partials = table.column(self.value).to_pylist()
-        combine = _IN_C.get(self.aggregator.in_spark, self.aggregator.combine)
+        combine: Callable[[Any, Any], Any] = self.aggregator.combine
+        # Python's own sum of decimals rounds to 28 digits.
+        if not pa.types.is_decimal(table.column(self.value).type):
+            combine = _IN_C.get(self.aggregator.in_spark, combine)
         if self.keys:
             keys = keys_of(table, self.keys)
             values = _map_state(state, self.operation).multi_combine(keys, combine, partials)

@@ -20,7 +20,7 @@ from kinesis_trident.trident.errors import (
 from kinesis_trident.trident.maps.backing import LOST, Change, Version, VersionedBackingMap
 from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stores.bytestore import ByteStore
-from kinesis_trident.trident.stores.key_text import FENCE, KeyFactory, encode_keys, shorten_names
+from kinesis_trident.trident.stores.key_text import FENCE, KeyFactory, decode_key, encode_keys, shorten_names
 from kinesis_trident.trident.stores.overlap import run_exchange, write_guarded
 from kinesis_trident.trident.stores.serializers import Serializer
 
@@ -90,6 +90,22 @@ class StoreMap(VersionedBackingMap[Any]):
                 self._store.compare_and_set_many, key, [msgspec.json.encode(self._mark)], versions
             ) != [LOST]:
                 return
+
+    def keys(self) -> list[Key]:
+        """See `BackingMap.keys`.
+
+        Raises:
+            StateError: the store cannot list its keys, or a key factory has made them.
+        """
+        if self._key_factory is not None:
+            msg = (
+                f"{self._store.where}: keyFactory made the keys, so they cannot be read back. Omit keyFactory"
+            )
+            raise StateError(msg)
+        names = (
+            name.removeprefix(self._prefix) for name in self._store.names() if name.startswith(self._prefix)
+        )
+        return [decode_key(name) for name in names if name != FENCE]
 
     def multi_get(self, keys: Sequence[Key]) -> list[Any]:
         """See `BackingMap.multi_get`."""
