@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         ValueTooLargeError,
     )
     from kinesis_trident.trident.guarantees import GuaranteeWarning
+    from kinesis_trident.trident.maps.metering import StateMetrics
     from kinesis_trident.trident.operations import (
         ArrowFunction,
         BaseFilter,
@@ -125,6 +126,7 @@ __all__ = [
     "State",
     "StateError",
     "StateFactory",
+    "StateMetrics",
     "StateOptionsError",
     "StateType",
     "StateUpdater",
@@ -193,6 +195,7 @@ _HOMES = {
     "State": "kinesis_trident.trident.state",
     "StateError": "kinesis_trident.trident.errors",
     "StateFactory": "kinesis_trident.trident.state",
+    "StateMetrics": "kinesis_trident.trident.maps.metering",
     "StateOptionsError": "kinesis_trident.trident.errors",
     "StateType": "kinesis_trident.trident.state",
     "StateUpdater": "kinesis_trident.trident.state",
