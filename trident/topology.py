@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +21,9 @@ from kinesis_trident.spout.spark_plan import is_bare, options_of
 from kinesis_trident.trident.build.checks import check_factory, check_places
 from kinesis_trident.trident.build.graph import Node, SpoutNode, UpdateNode
 from kinesis_trident.trident.guarantees import GuaranteeWarning, weakness
+from kinesis_trident.trident.maps.metering import StateMetrics
 from kinesis_trident.trident.run.batches import TopologyAttempts
+from kinesis_trident.trident.run.state_metrics import count_updates, read_metrics
 from kinesis_trident.trident.state import StateFactory
 from kinesis_trident.trident.stream import Stream, TridentState
 
@@ -143,6 +145,8 @@ class TridentTopology:
         check_places(parts)
         queries: dict[str, StreamingQuery] = {}
         one = len(spouts) == 1
+        for nodes in parts.values():
+            count_updates(nodes)
         try:
             for spout, nodes in parts.items():
                 assert spout.options is not None
@@ -160,7 +164,7 @@ class TridentTopology:
             for query in queries.values():
                 query.stop()
             raise
-        return RunningTopology(queries)
+        return RunningTopology(queries, {spout.name: nodes for spout, nodes in parts.items()})
 
     def _partitions(self) -> int:
         return int(self._spark.sparkContext.defaultParallelism)
@@ -171,6 +175,15 @@ class RunningTopology:
     """A running topology: `queries` are Spark's queries, by the names of the streams."""
 
     queries: Mapping[str, StreamingQuery]
+    _nodes: Mapping[str, Sequence[Node]] = field(default_factory=dict, repr=False)
+
+    def state_metrics(self) -> dict[str, StateMetrics]:
+        """Return what the updates of each state have asked of its store since `start`.
+
+        The keys are the names of the operations; `name(label)` puts a label before them. With several streams the
+        stream comes first, and of equal names the second has the suffix `#2`.
+        """
+        return read_metrics(self._nodes)
 
     @property
     def is_active(self) -> bool:
@@ -238,11 +251,11 @@ def _scheme_fields(name: str, spout: KinesisSpout, spark: SparkSession) -> list[
     Raises:
         TopologyError: a field has the name of a column of the source, or Spark cannot read an expression.
     """
-    columns = {field.name.casefold() for field in SCHEMA.fields}
-    for field in spout.scheme:
-        if field.casefold() in columns or field.startswith("__"):
+    columns = {column.name.casefold() for column in SCHEMA.fields}
+    for added in spout.scheme:
+        if added.casefold() in columns or added.startswith("__"):
             msg = (
-                f"new_stream({name!r}): its scheme names a field {field!r}, which is a column of the source. Give "
+                f"new_stream({name!r}): its scheme names a field {added!r}, which is a column of the source. Give "
                 "it another name"
             )
             raise TopologyError(msg)
