@@ -214,6 +214,11 @@ class Layout:
         return f"{self.base}/stop"
 
     @property
+    def status(self) -> str:
+        """The node in which the newest run says what it sees."""
+        return f"{self.base}/status"
+
+    @property
     def checkpoints(self) -> str:
         """The folder of safe checkpoints, one node a shard."""
         return f"{self.base}/checkpoints"
