@@ -254,6 +254,16 @@ class Layout:
         return f"{self.base}/rejected"
 
     @property
+    def audit(self) -> str:
+        """The folder of notes of what people have changed or asked for."""
+        return f"{self.base}/audit"
+
+    @property
+    def backups(self) -> str:
+        """The folder of what stood where people have changed something."""
+        return f"{self.base}/backups"
+
+    @property
     def deadletters(self) -> str:
         """The folder of dead letter counts, one node a shard."""
         return f"{self.base}/deadletters"

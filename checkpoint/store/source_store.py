@@ -12,6 +12,7 @@ from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.layout import Layout, unescape
 from kinesis_trident.checkpoint.store.atomic_writes import UnitWriter
 from kinesis_trident.checkpoint.store.batches import BatchStore
+from kinesis_trident.checkpoint.store.changes import ChangeStore
 from kinesis_trident.checkpoint.store.epochs import Epochs
 from kinesis_trident.checkpoint.store.external_requests import ExternalStore
 from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
@@ -32,9 +33,9 @@ class SourceStore:
     """The state of one application and its home: that of one stream, or of several.
 
     Every operation is retried over lost connections and sessions until the session timeout has passed, then
-    raises `ZooKeeperUnavailableError`. Every write but `external.add`, `reports.add`, `stop.ask` and
-    `epochs.report_fenced` takes the epoch of its run and raises `FencedError` once a newer run has taken over. Any
-    read may raise `CorruptNodeError`.
+    raises `ZooKeeperUnavailableError`. Every write but `external.add`, `reports.add`, `stop.ask`,
+    `changes.note` and `epochs.report_fenced` takes the epoch of its run and raises `FencedError` once a newer run has
+    taken over. Any read may raise `CorruptNodeError`.
 
     Args:
         client: started.
@@ -51,6 +52,7 @@ class SourceStore:
         external: requests of other processes about single records.
         stop: the request to end, and its answer.
         status: what the newest run sees.
+        changes: what people change, with backups and an audit trail.
         judging: the note of a driver that judges its records.
         leftovers: what settled batches and crashes leave, removed.
     """
@@ -74,6 +76,7 @@ class SourceStore:
         self.external = ExternalStore(nodes)
         self.stop = StopRequests(nodes)
         self.status = RunStatus(nodes)
+        self.changes = ChangeStore(nodes)
         self.judging = JudgingNote(nodes)
         self.leftovers = Leftovers(nodes, writer)
 
