@@ -40,8 +40,10 @@ FLOORS = {
     "console": [
         "target text",
         "snapshot",
-        "dead_letter_replay storm_migration views",
-        "render",
+        "changes dead_letter_replay lag storm_migration",
+        "examination findings views",
+        "render status",
+        "commands",
         "cli",
     ],
 }

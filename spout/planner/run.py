@@ -39,6 +39,7 @@ from kinesis_trident.spout.planner.plan import starting_plan
 from kinesis_trident.spout.planner.progress import progress_of
 from kinesis_trident.spout.planner.reconciler import Reconciler
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
+from kinesis_trident.spout.planner.shards.sights import StatusNotes
 from kinesis_trident.spout.planner.shards.tips import LOOK_PERIOD_MS
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.streams import Streams, describe_streams
@@ -64,6 +65,7 @@ class SourceRun:
         reconnect: gives another started KazooClient, for a note after this run's is closed; of the options if None.
         on_replaced: called, in another thread, when a newer run took over after a stop was asked for.
         consumers: the ARNs of the consumers that executors subscribe, by stream; none to poll.
+        status_period: seconds between two notes in ZooKeeper of what this run sees; None for none.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class SourceRun:
         reconnect: Callable[[], Any] | None = None,
         on_replaced: Callable[[], None] = lambda: None,
         consumers: Mapping[str, str] | None = None,
+        status_period: float | None = 5.0,
     ) -> None:
         self._options = options
         self._hold = hold
@@ -121,6 +124,7 @@ class SourceRun:
             rng=self._rng,
             look_period=look_period,
         )
+        self._notes = StatusNotes(self._store, self._state, self._epoch, self._now, steady, status_period)
         self._purger = Purger(self._store, self._state, spool_of(options, layout), self._epoch, executor)
         self._recreated = RecreatedStreams(
             layout, streams, known, self._state.losses, fail=options.fail_on_data_loss
@@ -215,6 +219,7 @@ class SourceRun:
                     self._rest_until(deadline)
                     return None
                 plan = self._planner.plan(max_records)
+                self._notes.note(self._planner.looks)
                 if plan is not None:
                     return self._reconciler.hand_over(plan)
                 planner = self._planner
