@@ -204,6 +204,8 @@ class ExplicitAcks:
     @property
     def pending(self) -> tuple[PendingRun, ...]:
         """What nobody has acked or failed yet, as it is stored."""
+        if not self._turns:
+            return ()
         return pending_runs(self._ledger, self._ledger.entries.first, self._turns)
 
     def _know(self, txid: int, keys: Keys) -> DeliveredTurn:
