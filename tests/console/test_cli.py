@@ -38,7 +38,6 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
-from kinesis_trident.console.cli import main
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter
 from kinesis_trident.tracker.records import Run
 
@@ -78,23 +77,6 @@ def written(store: SourceStore) -> SourceStore:
     store.batches.put(PLAN, epoch)
     store.batches.create_pin(CHILD, pin(CHILD, 10), epoch)
     return store
-
-
-@pytest.fixture
-def command(
-    zookeeper: EmbeddedZooKeeper, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Command:
-    """`command("checkpoints", app, ...) -> exit code, output, errors`, with ZooKeeper known from the environment."""
-    monkeypatch.setenv("KINESIS_TRIDENT_ZOOKEEPER", zookeeper.hosts)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        code = ended.value.code
-        return code if isinstance(code, int) else 0, *capsys.readouterr()
-
-    return run
 
 
 def test_checkpoints_are_read_from_zookeeper(command: Command, store: SourceStore, app: str) -> None:

@@ -115,6 +115,6 @@ class StatusNotes:
     def note(self, looks: Mapping[str, Look]) -> None:
         """Write a note if one is due. `looks`: the last look at each shard."""
         now = self._steady()
-        if self._period is not None and now >= self._due:
+        if self._period is not None and (now >= self._due or self._store.status.learn()):
             self._due = now + self._period
             self._store.status.tell(status_of(self._state, looks, self._now(), self._epoch))
