@@ -15,6 +15,7 @@ from kinesis_trident.spout.options.modes import (
     AckMode,
     ConsumerLifecycle,
     ConsumerMode,
+    LogFormat,
     OnCheckpointMismatch,
     OnExhausted,
     ShardOrdering,
@@ -295,6 +296,12 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         parsers.choice(OnCheckpointMismatch),
         "stop",
         "What happens when Spark's checkpoint and ZooKeeper disagree.",
+    )
+    log_format: LogFormat = option(
+        "logFormat",
+        parsers.choice(LogFormat),
+        "text",
+        "The form of the log where nobody has configured Python's logging: `text`, or `json`, one object a line.",
     )
 
     @classmethod
