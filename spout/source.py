@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -38,17 +38,25 @@ __all__ = ["KinesisTridentReader", "KinesisTridentSource"]
 log = logging.getLogger(__name__)
 
 
-@contextmanager
-def _one_sentence() -> Iterator[None]:
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+
+
+def _in_one_sentence(method: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
     """Raise our errors without the frames that they passed: their text says what happened, where, and what to do.
 
-    Spark prints the traceback of this process, followed by its own stack.
+    Spark prints the traceback of this process, and its own stack below it.
     """
-    try:
-        yield
-    except KinesisTridentError as error:
-        log.debug("%s", error, exc_info=True)
-        raise error.with_traceback(None) from None
+
+    @wraps(method)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+        try:
+            return method(*args, **kwargs)
+        except KinesisTridentError as error:
+            log.debug("%s", error, exc_info=True)
+            raise error.with_traceback(None) from None
+
+    return call
 
 
 class KinesisTridentSource(DataSource):
@@ -156,7 +164,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._options.max_records_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    @_one_sentence()
+    @_in_one_sentence
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on, read only records that are in the stream now, and retry failed ones until none are left."""
         from kinesis_trident.spout.errors import StreamRecreatedError
@@ -169,14 +177,14 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             self._begin_anew()
 
-    @_one_sentence()
+    @_in_one_sentence
     def initialOffset(self) -> dict[str, Any]:
         """Return the start of a new Spark checkpoint: ZooKeeper's positions, or `startingPosition`."""
         from kinesis_trident.spout.planner.offsets import offset_from_plan
 
         return offset_from_plan(self._run.initial())
 
-    @_one_sentence()
+    @_in_one_sentence
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Settle the batch that ended at `start`, then plan the next; return `start` if there is nothing to do."""
         from kinesis_trident.spout.errors import StreamRecreatedError
@@ -197,7 +205,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return lag, in-flight, retrying and dead-lettered records, for the query's progress."""
         return self._started.report() if self._started is not None else None
 
-    @_one_sentence()
+    @_in_one_sentence
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Store the plan, now that Spark has logged it, and cut it into tasks."""
         return self._run.partitions(_plan(start), _plan(end))
@@ -223,8 +231,11 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _read(partition: TurnsPartition, first_attempt: bool) -> Iterator[pa.RecordBatch]:
     from kinesis_trident.spout.reader.task import read_turns
 
-    with _one_sentence():
+    try:
         yield from read_turns(partition, first_attempt=first_attempt)
+    except KinesisTridentError as error:
+        log.debug("%s", error, exc_info=True)
+        raise error.with_traceback(None) from None
 
 
 def _plan(offset: dict[str, Any]) -> Plan:

@@ -6,19 +6,24 @@ import json
 import logging
 import re
 import threading
+import traceback
 from collections.abc import Iterator
 
 import pytest
 from by_hand import Lives
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.errors import FencedError
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, NotDone, ShardLineage
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.log_lines import Seldom, configure_logging
+from kinesis_trident.spout.planner.offsets import offset_from_plan
 from kinesis_trident.spout.planner.shards.life_log import LifeLog
 from kinesis_trident.spout.planner.shards.tip_probe import Look
 from kinesis_trident.spout.positions import TRIM_HORIZON
+from kinesis_trident.spout.source import KinesisTridentReader
 from kinesis_trident.spout.testing import MemoryKinesis
 
 A, B = "shardId-000000000000", "shardId-000000000001"
@@ -201,3 +206,16 @@ def test_a_line_is_let_through_once_a_period() -> None:
     assert [seldom("a"), seldom("a"), seldom("b")] == [True, False, True]
     clock.now += 61
     assert seldom("a")
+
+
+def test_an_error_of_ours_shows_no_frames_of_ours(lives: Lives) -> None:
+    """Spark prints the traceback of the planning process: one sentence says more than twenty frames."""
+    query = lives.begin(MemoryKinesis())
+    reader = KinesisTridentReader(lives.parsed())
+    reader._started = query.run
+    newer = lives.begin(MemoryKinesis(), query.checkpoint)
+    with pytest.raises(FencedError) as ended:
+        reader.latestOffset(offset_from_plan(query.run.initial()), ReadAllAvailable())
+    frames = traceback.extract_tb(ended.tb)
+    assert [frame.name for frame in frames] == ["test_an_error_of_ours_shows_no_frames_of_ours", "call"]
+    newer.end()
