@@ -43,7 +43,7 @@ FLOORS = {
         "changes dead_letter_replay lag storm_migration",
         "examination findings views",
         "render status",
-        "commands",
+        "commands notebook",
         "cli",
     ],
 }

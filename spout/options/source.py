@@ -35,7 +35,7 @@ from kinesis_trident.spout.options.table import (
 from kinesis_trident.spout.options.zookeeper import ZooKeeperOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON
 
-__all__ = ["TABLE", "Option", "SourceOptions", "options_markdown"]
+__all__ = ["TABLE", "Option", "SourceOptions", "options_markdown", "zookeeper_options"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -364,6 +364,20 @@ TABLE: tuple[Option, ...] = tuple(_table())
 """All options, in the order of the documentation."""
 
 _BY_NAME = by_name(TABLE)
+
+
+def zookeeper_options(application: str, given: Mapping[str, str]) -> ZooKeeperOptions:
+    """Return those of a query's options that locate its state, for whoever looks at it from outside.
+
+    `zookeeper_hosts` is None if it is missing.
+
+    Raises:
+        OptionsError: an unknown option, or an invalid value.
+    """
+    found = read_options(_BY_NAME, {**given, "applicationName": application})
+    known = {line.key for line in options_of(ZooKeeperOptions).values()}
+    mine = {key: value for key, value in found.items() if key in known}
+    return ZooKeeperOptions(**by_field(ZooKeeperOptions, mine))
 
 
 def options_markdown() -> str:
