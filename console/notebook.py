@@ -40,7 +40,7 @@ def status(application: str, options: Mapping[str, str], *, stream: str | None =
         CheckpointError: ZooKeeper cannot be reached, or refuses the login.
     """
     where = zookeeper_options(application, options)
-    if where.zookeeper_hosts is None:
+    if not where.zookeeper_hosts:
         msg = "status needs the option zookeeper.hosts. Set it as in the query"
         raise ConsoleError(msg)
     now = int(time.time() * 1000)

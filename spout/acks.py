@@ -54,7 +54,7 @@ class Acks:
 
     def __init__(self, application: str, options: Mapping[str, str]) -> None:
         self._options = zookeeper_options(application, options)
-        if self._options.zookeeper_hosts is None:
+        if not self._options.zookeeper_hosts:
             msg = "Acks needs the option zookeeper.hosts. Set it as in the query"
             raise AckError(msg)
         self._client = connect(self._options.zookeeper)

@@ -38,6 +38,7 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.console.cli import main
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter
 from kinesis_trident.tracker.records import Run
 
@@ -360,3 +361,10 @@ def test_streams_read_together_are_shown_together_or_one_by_one_and_replayed(
     assert command("dead-letters", app, "replay", f"payments/{CHILD}:1")[0] == 0
     assert {name: len(nodes) for name, nodes in store.external.read().asked.items()} == {names[1]: 1}
     assert "has no shard shardId-9" in command("dead-letters", app, "replay", "orders/shardId-9:1")[2]
+
+
+def test_the_demo_gets_its_arguments(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", "--help"])
+    assert ended.value.code == 0
+    assert "--orders" in capfd.readouterr().out
