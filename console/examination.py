@@ -88,6 +88,7 @@ class Examination:
 
     def of_kinesis(self, options: SourceOptions) -> list[Result]:
         """Try each call that a query makes, with its credentials."""
+        from kinesis_trident.spout.kinesis import AccessDeniedError
         from kinesis_trident.spout.kinesis.client import kinesis_client
 
         try:
@@ -103,7 +104,10 @@ class Examination:
             try:
                 found = call()
             except KinesisTridentError as error:
-                results.append(Result(name, "failed", str(error), f"allow kinesis:{name} on the stream"))
+                # Any other error says by itself what to do.
+                denied = isinstance(error, AccessDeniedError)
+                remedy = f"allow kinesis:{name} on the stream" if denied else ""
+                results.append(Result(name, "failed", str(error), remedy))
                 return None
             results.append(Result(name, "ok", says(found)))
             return found
@@ -144,10 +148,13 @@ class Examination:
         if self._lag_ms is not None:
             left = info.retention_hours * 3_600_000 - self._lag_ms
             state = "failed" if left <= 0 else "warning" if left < self._lag_ms else "ok"
+            age = (
+                f"the oldest unread record is {duration(self._lag_ms)} old" if self._lag_ms else "all is read"
+            )
             yield Result(
                 "retention",
                 state,
-                f"{info.retention_hours} h, and the oldest unread record is {duration(self._lag_ms)} old",
+                f"{info.retention_hours} h, and {age}",
                 "raise the stream's retention, or read faster",
             )
 
@@ -237,7 +244,7 @@ class Examination:
         yield Result(
             "zookeeper's health",
             "warning" if slow else "ok",
-            f"{state}, version {facts.get('zk_version', 'unknown').partition(',')[0]}, {waits} requests waiting, "
+            f"{state}, version {facts.get('zk_version', 'unknown').partition('-')[0]}, {waits} requests waiting, "
             f"{latency:g} ms on average, {facts.get('zk_znode_count', '?')} nodes",
             "look at its disk and its heap" if slow else "",
         )
@@ -287,7 +294,7 @@ class Examination:
             if len(streams) == 1:
                 (self.stream,) = streams
             acl = session.acls([layout.base])[0] or []
-            everyone = any(one.id == ANYONE_ID_UNSAFE.id and one.perms & 14 for one in acl)
+            everyone = any(one.id == ANYONE_ID_UNSAFE and one.perms & 14 for one in acl)
             login = target.zookeeper.digest or target.zookeeper.sasl
             yield Result(
                 "acl",

@@ -67,10 +67,11 @@ def find(snapshot: Snapshot, now: int, limits: Limits | None = None) -> list[Fin
     lags = shard_lags(snapshot, now)
     parts: Iterable[Iterable[Finding]] = (
         _corrupt(snapshot),
+        # A record that stopped the query says more than that the query has stopped.
+        _records(snapshot),
         _run(snapshot, now),
         _batch(snapshot, now),
         _shards(snapshot, lags, now),
-        _records(snapshot),
         _limits(snapshot, lags, now, limits) if limits else (),
     )
     found = [replace(one, sentence=_sentence(one.sentence)) for part in parts for one in part]
@@ -236,12 +237,12 @@ def _shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Iterator[F
             ends[shard] = left
     if ends:
         soonest = min(ends, key=lambda shard: ends[shard])
-        lag = lags[soonest].ms or 0
+        age = lags[soonest].ms or 0
         gone = ends[soonest] == 0
         yield Finding(
-            Level.CRITICAL if gone or lag > 4 * ends[soonest] else Level.WARNING,
+            Level.CRITICAL if gone or age > 4 * ends[soonest] else Level.WARNING,
             "retention",
-            f"the oldest unread record of {snapshot.label_of(soonest)} is {duration(lag)} old and "
+            f"the oldest unread record of {snapshot.label_of(soonest)} is {duration(age)} old and "
             + ("has expired" if gone else f"expires in {duration(ends[soonest])}"),
             "raise the stream's retention now (aws kinesis increase-stream-retention-period), then read faster: more "
             "shards, more executors, a faster sink",
@@ -318,11 +319,13 @@ def _limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: Limit
                 _labels(snapshot, late),
             )
         elif unknown or not to_read:
+            seen = min((lags[shard].seen_at or 0 for shard in unknown), default=0)
+            said = f"no look at the end of the stream has succeeded for {duration(max(0, now - seen))}"
             yield Finding(
                 Level.UNKNOWN,
                 "unknown-lag",
-                f"the lag of {_names(snapshot, unknown) if unknown else 'the application'} is unknown: nobody has "
-                "looked lately",
+                f"the lag of {_names(snapshot, unknown) if unknown else 'the application'} is unknown: "
+                + (said if seen else "nobody has looked at the stream's end yet"),
                 f"kinesis-trident status {app} says why, if it is known",
                 _labels(snapshot, unknown),
             )

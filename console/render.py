@@ -54,6 +54,9 @@ class _Fitting:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         view = self._view
+        if not view.rows:
+            yield Text("none")
+            return
         cells = [[make_visible(_cell(column, row[column])) for column in view.columns] for row in view.rows]
         widths = [
             max([cell_len(_name(column)), *(cell_len(row[at]) for row in cells)])

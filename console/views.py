@@ -139,7 +139,7 @@ def retry_reasons(snapshot: Snapshot, now: int) -> View:
     for shard, held in snapshot.inflight.items():
         for run in held.waiting:
             groups.setdefault(_reason(run), []).append((shard, run))
-    rows = []
+    rows: list[Row] = []
     for reason, found in groups.items():
         shard, first = min(found, key=lambda pair: (pair[1].due, pair[0], pair[1].last_position))
         rows.append(

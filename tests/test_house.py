@@ -18,7 +18,7 @@ FLOORS = {
     "tracker": ["errors", "records", "ids packing position_keys reasons retry", "acker inflight"],
     "checkpoint": ["errors", "embedded model zookeeper", "store", "storm_migration"],
     "spout": [
-        "errors positions unsupported",
+        "errors log_lines positions unsupported",
         "options",
         "kinesis spark_plan",
         "acks data_loss failed_records partition testing",
@@ -43,7 +43,7 @@ FLOORS = {
         "changes dead_letter_replay lag storm_migration",
         "examination findings views",
         "render status",
-        "commands",
+        "commands notebook",
         "cli",
     ],
 }

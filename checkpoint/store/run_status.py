@@ -26,11 +26,9 @@ class RunStatus:
 
         While ZooKeeper does not answer, nothing is sent: the node is information, and the next one replaces it.
         """
-        if self._pending is not None and not self._pending.ready():
+        if (self._pending is not None and not self._pending.ready()) or not self._client.connected:
             return
-        self._learn()
-        if not self._client.connected:
-            return
+        self.learn()
         data = encode(node)
         transaction = self._client.transaction()
         transaction.check(self._layout.epoch, node.epoch)
@@ -45,9 +43,11 @@ class RunStatus:
         found = self._nodes.fetch(self._layout.status, StatusNode)
         return found.node if found else None
 
-    def _learn(self) -> None:
-        """Learn from the answer to the last write whether the node exists."""
+    def learn(self) -> bool:
+        """Take in the answer to the last write; return True if it was refused, because the node exists or does not."""
+        if self._pending is None or not self._pending.ready():
+            return False
         pending, self._pending = self._pending, None
-        if pending is not None and pending.successful():
-            refused = any(isinstance(result, Exception) for result in pending.get())
-            self._exists = self._exists is not refused
+        refused = pending.successful() and any(isinstance(result, Exception) for result in pending.get())
+        self._exists = self._exists is not refused
+        return refused

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import FrameType
@@ -65,3 +67,27 @@ def serve(server: EmbeddedZooKeeper | EmbeddedKinesis, *, as_json: bool = False)
             if not server.running:
                 msg = f"the embedded {server.name} at {where} has ended unexpectedly. Start it again"
                 raise ConsoleError(msg)
+
+
+@commands.command(
+    "demo",
+    short_help="Run the demo of the source tree.",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def demo(context: typer.Context) -> None:
+    """Run examples/demo.py: a job on real servers that is killed half-way, and its result checked.
+
+    Its arguments, such as --orders 2000 or --wait, follow the command. It needs the source tree.
+    """
+    program = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
+    if not program.exists():
+        msg = (
+            "the demo is not part of the installed package. Clone the source tree, run pip install '.[demo]' in it, "
+            "and then kinesis-trident demo or python examples/demo.py"
+        )
+        raise ConsoleError(msg)
+    with subprocess.Popen([sys.executable, str(program), *context.args]) as process:
+        # Ctrl-C in the terminal reaches the demo too, which ends by itself.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        code = process.wait()
+    raise typer.Exit(code)

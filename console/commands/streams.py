@@ -90,9 +90,16 @@ def tail(
 
     It uses two of the five calls a second that a shard allows to all its readers.
     """
-    options = source_options(stream, region, endpoint, [*(option or []), f"startingPosition={start}"])
+    options = source_options(stream, region, endpoint, option)
+    from kinesis_trident.spout.options.starting_position import position_spec
+
+    try:
+        spec = position_spec(start)
+    except ValueError as error:
+        msg = f"--from is {start!r}. Expected: {error}"
+        raise ConsoleError(msg) from None
     with suppress(KeyboardInterrupt):
-        for count, record in enumerate(_records(options, shard, follow), 1):
+        for count, record in enumerate(_records(options, spec, shard, follow), 1):
             print(json_line(record) if as_json else _line(record), flush=True)
             if count == limit:
                 return
@@ -129,13 +136,13 @@ def put(
     )
 
 
-def _records(options: SourceOptions, only: str | None, follow: bool) -> Iterator[dict[str, Any]]:
+def _records(options: SourceOptions, spec: str, only: str | None, follow: bool) -> Iterator[dict[str, Any]]:
     from kinesis_trident.spout.kinesis import IteratorExpiredError, ThrottledError, Unavailable
     from kinesis_trident.spout.kinesis.client import kinesis_client
 
     kinesis = kinesis_client(options)
     stream = options.streams[0]
-    positions = _beginnings(kinesis, options, only)
+    positions = _beginnings(kinesis, options.streams[0], spec, only)
     iterators: dict[str, str | None] = {}
     known = set(positions)
     while positions:
@@ -167,7 +174,7 @@ def _records(options: SourceOptions, only: str | None, follow: bool) -> Iterator
             time.sleep(_PAUSE)
 
 
-def _beginnings(kinesis: Kinesis, options: SourceOptions, only: str | None) -> dict[str, str]:
+def _beginnings(kinesis: Kinesis, stream: str, start: str, only: str | None) -> dict[str, str]:
     """Return where to begin in each shard.
 
     Raises:
@@ -176,8 +183,7 @@ def _beginnings(kinesis: Kinesis, options: SourceOptions, only: str | None) -> d
     from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec
     from kinesis_trident.spout.positions import AtTimestamp
 
-    stream = options.streams[0]
-    spec = PositionSpec.parse(options.starting_position)
+    spec = PositionSpec.parse(start)
     now = str(AtTimestamp(kinesis.describe(stream).server_time))
     texts = spec.texts_of(stream)
     listed = {shard.id: shard for shard in kinesis.list_shards(stream)}

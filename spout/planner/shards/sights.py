@@ -84,7 +84,7 @@ def status_of(state: SourceState, looks: Mapping[str, Look], now: int, epoch: in
 
 
 class StatusNotes:
-    """Says in ZooKeeper, every few seconds, what a run sees; no query waits for it.
+    """Says in ZooKeeper, every few seconds, and in the log what a run sees; no query waits for it.
 
     Args:
         store: keeps the node.
@@ -114,7 +114,8 @@ class StatusNotes:
 
     def note(self, looks: Mapping[str, Look]) -> None:
         """Write a note if one is due. `looks`: the last look at each shard."""
+        self._state.life.looked(looks, self._now())
         now = self._steady()
-        if self._period is not None and now >= self._due:
+        if self._period is not None and (now >= self._due or self._store.status.learn()):
             self._due = now + self._period
             self._store.status.tell(status_of(self._state, looks, self._now(), self._epoch))
