@@ -1,0 +1,31 @@
+"""Decides in the driver which micro-batches bring tick tuples to a bolt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+__all__ = ["Ticks"]
+
+
+class Ticks:
+    """The last ticks of each bolt of one query."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last: dict[str, tuple[int, float]] = {}
+
+    def is_due(self, bolt: str, interval: float | None, txid: int) -> bool:
+        """Return True if a bolt gets tick tuples in this batch: a further attempt at a batch decides as the first.
+
+        `interval`: the seconds between two ticks; None means that there are none.
+        """
+        if interval is None:
+            return False
+        now = self._clock()
+        last = self._last.get(bolt)
+        if last is not None and last[0] != txid and now - last[1] < interval:
+            return False
+        if last is None or last[0] != txid:
+            self._last[bolt] = txid, now
+        return True
