@@ -16,6 +16,7 @@ from kinesis_trident.bolt.steps.columns import Columns
 from kinesis_trident.bolt.steps.functions import failures, reason_of
 from kinesis_trident.bolt.storm.api import (
     DEFAULT_STREAM,
+    SYSTEM,
     BasicBolt,
     BasicOutputCollector,
     Bolt,
@@ -31,7 +32,7 @@ from kinesis_trident.bolt.tracking.reports import OperatorLedger
 __all__ = ["COMPONENT", "TASK", "BoltOperator", "Setting", "prepare", "task_of"]
 
 COMPONENT = "__component"
-"""The column with the component that emitted a row, used if a bolt takes tuples of several components."""
+"""The column with the name of a row's input, used if a bolt has several, or gets tick tuples."""
 
 TASK = "__task"
 """The column with the number of the bolt's task to which a row was sent."""
@@ -60,8 +61,8 @@ class BoltOperator:
     no component takes what it emits, which is only checked.
 
     `outputs`: all streams of the bolt, if it has others than the default one of `schema`. `streams`: the component and
-    the stream of an input of another name. `setting`: the context of the bolt, which each task completes. `tick`: the
-    seconds between two tick tuples; each task executes one after its other tuples.
+    the stream of an input that has a name of its own. `setting`: the context of the bolt, which each task completes.
+    `tick`: the seconds between two tick tuples; each task executes one after its other tuples.
     """
 
     component: str
@@ -128,7 +129,7 @@ class BoltOperator:
     def _tuples(self, batch: pa.RecordBatch, collector: Collector) -> Iterator[HeldTuple]:
         given = Given(batch, self.tag is not None)
         collector.begin_batch(given)
-        several = len(self.inputs) > 1
+        several = COMPONENT in batch.schema.names
         names = batch.column(COMPONENT).to_pylist() if several else [*self.inputs] * batch.num_rows
         whole, none = Columns(batch), dict[str, str]()
         made = {
@@ -140,8 +141,10 @@ class BoltOperator:
             for name, fields in self.inputs.items()
         }
         for row, name in enumerate(names):
-            columns, fields, component, stream = made[name]
-            yield HeldTuple(columns, row, fields, component, stream, given)
+            # Each task with a tick tuple has a row that is no tuple (`bolt.storm.ticks`).
+            if name != SYSTEM:
+                columns, fields, component, stream = made[name]
+                yield HeldTuple(columns, row, fields, component, stream, given)
 
 
 def _prepared(bolt: Bolt | BasicBolt, context: TopologyContext, collector: Collector) -> Any:

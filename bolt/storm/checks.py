@@ -94,7 +94,7 @@ def check_groupings(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:
         stream = streams.get(grouping.stream)
         if stream is None:
             if grouping.stream == DEFAULT_STREAM:
-                what = f"the stream that it takes of {grouping.component!r} by default"
+                what = f"the default stream of {grouping.component!r}"
             else:
                 what = f"the stream {grouping.stream!r} of {grouping.component!r}"
             msg = (

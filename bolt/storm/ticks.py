@@ -1,11 +1,19 @@
-"""Decides in the driver which micro-batches bring tick tuples to a bolt."""
+"""Tick tuples in the driver: the micro-batches that bring them to a bolt, and the tasks to which they go."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-__all__ = ["Ticks"]
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from kinesis_trident.bolt.storm.api import SYSTEM
+from kinesis_trident.bolt.storm.bolt_task import COMPONENT, TASK
+from kinesis_trident.bolt.storm.components import Input
+from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
+
+__all__ = ["Ticks", "with_ticks"]
 
 
 class Ticks:
@@ -29,3 +37,14 @@ class Ticks:
         if last is None or last[0] != txid:
             self._last[bolt] = txid, now
         return True
+
+
+def with_ticks(frame: DataFrame, inputs: Sequence[Input], tasks: int, *, tracked: bool) -> DataFrame:
+    """Add a row for each of a bolt's tasks: a task without rows would not know its number, or not run at all."""
+    if len(inputs) == 1:
+        frame = frame.withColumn(COMPONENT, F.lit(inputs[0].name))
+    ours = {TASK: F.col("id").cast("int"), COMPONENT: F.lit(SYSTEM)}
+    if tracked:
+        ours[ANCHORS] = F.array().cast(SCHEMA[ANCHORS].dataType)
+    rows = frame.sparkSession.range(0, tasks, 1, 1).select(*(one.alias(name) for name, one in ours.items()))
+    return frame.unionByName(rows, allowMissingColumns=True)

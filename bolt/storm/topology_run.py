@@ -30,7 +30,7 @@ from kinesis_trident.bolt.storm.components import (
     TransformPart,
 )
 from kinesis_trident.bolt.storm.streams import TARGET, StreamOutput, operator_of, rows_of, schema_of
-from kinesis_trident.bolt.storm.ticks import Ticks
+from kinesis_trident.bolt.storm.ticks import Ticks, with_ticks
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.operators import StepOperator
 from kinesis_trident.bolt.tracking.tracking import Operator, Tracked, Tracking
@@ -189,10 +189,11 @@ class _Frames:
         tracking = self._tracking
         taken = {stream: one for stream, one in part.streams.items() if self._takers[name, stream]}
         setting = Setting(self._tasks[name], part.configuration, self._tasks)
-        tuples, moved = self._taken(name, part, setting)
+        tick = part.tick if self._topology.ticks.is_due(name, part.tick, self._batch.txid) else None
+        tuples, moved = self._taken(name, part, setting, tick)
         # If rows of the source came through a shuffle, their neighbours are elsewhere: positions are found later.
         placed = tracking is not None and not moved and tuples.producers == tracking.source.producers
-        operator = self._operator(name, part, setting, of_source=placed)
+        operator = self._operator(name, part, setting, tick, of_source=placed)
         if not taken:
             self._ends.append(self._put(name, tuples, Sunk(operator), _NOTHING, anchored=False).frame)
             return
@@ -209,7 +210,9 @@ class _Frames:
                 kept = tracking.stream(operator_of(name, stream, [*taken]), name, made, frame)
             self._made[name, stream] = kept
 
-    def _operator(self, name: str, part: BoltPart, setting: Setting, *, of_source: bool) -> Operator:
+    def _operator(
+        self, name: str, part: BoltPart, setting: Setting, tick: float | None, *, of_source: bool
+    ) -> Operator:
         batch, tracking = self._batch, self._tracking
         tag = tracking.tag(name) if tracking is not None else None
         outputs = {
@@ -236,7 +239,7 @@ class _Frames:
             outputs=outputs,
             streams={one.name: one.grouping.source for one in part.inputs},
             setting=setting,
-            tick=part.tick if self._topology.ticks.is_due(name, part.tick, batch.txid) else None,
+            tick=tick,
         )
 
     def _target_tasks(self, name: str, stream: str) -> int | None:
@@ -251,11 +254,11 @@ class _Frames:
             return self._tracking.operator(name, tuples, operator, schema, anchored=anchored)
         return tuples.through(operator, schema, ())
 
-    def _taken(self, name: str, part: BoltPart, setting: Setting) -> tuple[Tracked, bool]:
+    def _taken(self, name: str, part: BoltPart, setting: Setting, tick: float | None) -> tuple[Tracked, bool]:
         """Return the tuples of a bolt in its tasks' partitions, and True if they were moved there."""
         to = Taker(name, self._batch.txid, part.parallelism or self._topology.parallelism, setting)
         # Equal rows have equal hashes, and would all go to one task: Spark deals them out.
-        spread = len(part.inputs) == 1 and _is_spread(part.inputs[0], self._loose)
+        spread = len(part.inputs) == 1 and tick is None and _is_spread(part.inputs[0], self._loose)
         taken: list[Tracked] = []
         for one in part.inputs:
             tuples = self._made[one.grouping.source]
@@ -268,8 +271,14 @@ class _Frames:
         tuples = reduce(Tracked.union, taken)
         if part.stays:
             return tuples, False
+        if tick is not None:
+            tuples = tuples.on(
+                with_ticks(tuples.frame, part.inputs, to.tasks, tracked=self._tracking is not None)
+            )
         if spread:
-            return tuples.on(tuples.frame.repartition(to.tasks)), True
+            return tuples.on(
+                tuples.frame.repartition(to.tasks).withColumn(TASK, F.spark_partition_id())
+            ), True
         return tuples.on(tuples.frame.repartitionById(to.tasks, TASK)), True
 
     def _columns(self, one: Input) -> list[Column | str]:
