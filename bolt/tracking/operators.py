@@ -72,11 +72,11 @@ class Tag:
         return OperatorLedger(self.operator, self.txid, Spans.parse(asked) if asked else None)
 
 
-def send(tag: Tag, ledger: OperatorLedger) -> None:
-    """Send the reports of the current task; call it only at the end of the input."""
+def send(tag: Tag, *ledgers: OperatorLedger) -> None:
+    """Send the reports of the current task, of one operator or more; call it only at the end of the input."""
     context = TaskContext.get()
     where = (context.stageId(), context.partitionId()) if context is not None else (0, 0)
-    tag.sender.add(ledger.reports(*where))
+    tag.sender.add({key: runs for ledger in ledgers for key, runs in ledger.reports(*where).items()})
 
 
 @dataclass(frozen=True, slots=True)
