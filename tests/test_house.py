@@ -31,7 +31,7 @@ FLOORS = {
         "errors",
         "state tuples",
         "aggregators guarantees maps operations queries",
-        "steps stores",
+        "steps stores windowing",
         "build testing",
         "run",
         "stream",

@@ -76,6 +76,12 @@ if TYPE_CHECKING:
     from kinesis_trident.trident.stream import GroupedStream, Stream, TridentState
     from kinesis_trident.trident.topology import RunningTopology, TridentTopology
     from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
+    from kinesis_trident.trident.windowing.config import (
+        SlidingCountWindow,
+        SlidingDurationWindow,
+        TumblingCountWindow,
+        TumblingDurationWindow,
+    )
 
 __all__ = [
     "ATTEMPT",
@@ -119,6 +125,8 @@ __all__ = [
     "RunningTopology",
     "SerializationError",
     "Serializer",
+    "SlidingCountWindow",
+    "SlidingDurationWindow",
     "SnapshotGet",
     "Snapshottable",
     "SqlState",
@@ -140,6 +148,8 @@ __all__ = [
     "TridentState",
     "TridentTopology",
     "TridentTuple",
+    "TumblingCountWindow",
+    "TumblingDurationWindow",
     "TupleCollectionGet",
     "ValueTooLargeError",
     "ValueUpdater",
@@ -188,6 +198,8 @@ _HOMES = {
     "RunningTopology": "kinesis_trident.trident.topology",
     "SerializationError": "kinesis_trident.trident.errors",
     "Serializer": "kinesis_trident.trident.stores.serializers",
+    "SlidingCountWindow": "kinesis_trident.trident.windowing.config",
+    "SlidingDurationWindow": "kinesis_trident.trident.windowing.config",
     "SnapshotGet": "kinesis_trident.trident.queries",
     "Snapshottable": "kinesis_trident.trident.state",
     "SqlState": "kinesis_trident.trident.stores.sql",
@@ -209,6 +221,8 @@ _HOMES = {
     "TridentState": "kinesis_trident.trident.stream",
     "TridentTopology": "kinesis_trident.trident.topology",
     "TridentTuple": "kinesis_trident.trident.tuples",
+    "TumblingCountWindow": "kinesis_trident.trident.windowing.config",
+    "TumblingDurationWindow": "kinesis_trident.trident.windowing.config",
     "TupleCollectionGet": "kinesis_trident.trident.queries",
     "ValueTooLargeError": "kinesis_trident.trident.errors",
     "ValueUpdater": "kinesis_trident.trident.state",
