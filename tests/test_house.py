@@ -32,7 +32,7 @@ FLOORS = {
         "state tuples",
         "aggregators guarantees maps operations queries",
         "steps stores windowing",
-        "build testing",
+        "build sketches testing",
         "run",
         "stream",
         "topology",

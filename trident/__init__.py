@@ -54,6 +54,12 @@ if TYPE_CHECKING:
         Negate,
     )
     from kinesis_trident.trident.queries import MapGet, SnapshotGet, TupleCollectionGet
+    from kinesis_trident.trident.sketches import (
+        ApproxDistinct,
+        ApproxQuantiles,
+        DistinctEstimate,
+        QuantileEstimates,
+    )
     from kinesis_trident.trident.state import (
         ATTEMPT,
         MapState,
@@ -86,6 +92,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ATTEMPT",
     "Aggregator",
+    "ApproxDistinct",
+    "ApproxQuantiles",
     "ArrowFunction",
     "BaseFilter",
     "BaseFunction",
@@ -94,6 +102,7 @@ __all__ = [
     "ConflictError",
     "Count",
     "Debug",
+    "DistinctEstimate",
     "DynamoDBState",
     "Equals",
     "FailedException",
@@ -119,6 +128,7 @@ __all__ = [
     "MsgpackSerializer",
     "Negate",
     "OperationError",
+    "QuantileEstimates",
     "QueryFunction",
     "RedisState",
     "ReducerAggregator",
@@ -159,6 +169,8 @@ __all__ = [
 _HOMES = {
     "ATTEMPT": "kinesis_trident.trident.state",
     "Aggregator": "kinesis_trident.trident.aggregators",
+    "ApproxDistinct": "kinesis_trident.trident.sketches",
+    "ApproxQuantiles": "kinesis_trident.trident.sketches",
     "ArrowFunction": "kinesis_trident.trident.operations",
     "BaseFilter": "kinesis_trident.trident.operations",
     "BaseFunction": "kinesis_trident.trident.operations",
@@ -167,6 +179,7 @@ _HOMES = {
     "ConflictError": "kinesis_trident.trident.errors",
     "Count": "kinesis_trident.trident.aggregators",
     "Debug": "kinesis_trident.trident.operations",
+    "DistinctEstimate": "kinesis_trident.trident.sketches",
     "DynamoDBState": "kinesis_trident.trident.stores.dynamodb",
     "Equals": "kinesis_trident.trident.operations",
     "FailedException": "kinesis_trident.bolt.errors",
@@ -192,6 +205,7 @@ _HOMES = {
     "MsgpackSerializer": "kinesis_trident.trident.stores.serializers",
     "Negate": "kinesis_trident.trident.operations",
     "OperationError": "kinesis_trident.trident.errors",
+    "QuantileEstimates": "kinesis_trident.trident.sketches",
     "QueryFunction": "kinesis_trident.trident.state",
     "RedisState": "kinesis_trident.trident.stores.redis",
     "ReducerAggregator": "kinesis_trident.trident.aggregators",
