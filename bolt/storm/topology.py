@@ -24,6 +24,7 @@ from pyspark.sql.utils import is_remote
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.steps.functions import reason_of
+from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.bolt.storm.api import ArrowBolt, BasicBolt, Bolt
 from kinesis_trident.bolt.storm.components import AnyBolt, BoltPart, Part, SpoutPart, TransformPart
 from kinesis_trident.bolt.storm.groupings import BoltDeclarer
@@ -209,12 +210,7 @@ class TopologyBuilder:
 
     def _bolt_part(self, declared: BoltDeclarer, parts: Mapping[str, Part]) -> BoltPart:
         try:
-            parsed: object = (
-                StructType.fromDDL(declared.bolt.fields) if declared.bolt.fields else StructType()
-            )
-            if not isinstance(parsed, StructType):
-                raise TypeError(type(parsed).__name__)
-            fields = parsed
+            fields = parse_schema(declared.bolt.fields) if declared.bolt.fields else StructType()
         except Exception as error:
             msg = (
                 f"bolt {declared.name!r}: its fields {declared.bolt.fields!r} cannot be parsed. Write them as "
