@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import Columns
@@ -16,6 +15,7 @@ from kinesis_trident.bolt.steps.functions import failures, reason_of
 from kinesis_trident.bolt.storm.api import BasicBolt, BasicOutputCollector, Bolt, TopologyContext, Tuple
 from kinesis_trident.bolt.storm.collector import Collector, Given, HeldTuple
 from kinesis_trident.bolt.tracking.operators import Tag, send
+from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
 
 __all__ = ["COMPONENT", "TASK", "BoltOperator", "prepare", "task_of"]
@@ -133,8 +133,7 @@ def prepare(context: TopologyContext, function: Callable[..., None], *more: obje
 
 
 def task_of(batch: pa.RecordBatch) -> int:
-    """Return the number of this task: that to which rows were sent, else that of Spark's partition."""
+    """Return the number of this task: that to which rows were sent, else that of its partition."""
     if TASK in batch.schema.names:
         return int(batch.column(TASK)[0].as_py())
-    context = TaskContext.get()
-    return int(context.partitionId()) if context is not None else 0
+    return current_place().partition

@@ -9,8 +9,7 @@ from functools import reduce
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -18,12 +17,10 @@ from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.steps.functions import ArrowStep, Judged, Step
 from kinesis_trident.bolt.storm.api import ArrowBolt, TopologyContext
-from kinesis_trident.bolt.storm.bolt_task import COMPONENT, TASK, BoltOperator, prepare, task_of
+from kinesis_trident.bolt.storm.bolt_task import TASK, BoltOperator, prepare, task_of
 from kinesis_trident.bolt.storm.collector import named
 from kinesis_trident.bolt.storm.components import (
     ALL,
-    FIELDS,
-    GLOBAL,
     LOCAL,
     SHUFFLE,
     BoltPart,
@@ -32,11 +29,19 @@ from kinesis_trident.bolt.storm.components import (
     SpoutPart,
     TransformPart,
 )
+from kinesis_trident.bolt.storm.frames import (
+    add_no_anchors,
+    add_scheme,
+    address,
+    copy_to_all,
+    label,
+    run_together,
+)
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.operators import StepOperator
 from kinesis_trident.bolt.tracking.tracking import Operator, Tracked, Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
-from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
+from kinesis_trident.spout.reader.rows import ANCHORS
 
 __all__ = ["TopologyRun", "Untracked"]
 
@@ -159,8 +164,7 @@ class _Frames:
         self._made: dict[str, Tracked] = {}
         for name, part in topology.parts.items():
             if isinstance(part, SpoutPart):
-                scheme = {one: F.expr(sql) for one, sql in part.scheme.items()}
-                made = source.on(source.frame.withColumns(scheme))
+                made = source.on(add_scheme(source.frame, part.scheme))
             elif isinstance(part, TransformPart):
                 made = self._transformed(part)
             else:
@@ -170,9 +174,8 @@ class _Frames:
     def run(self) -> None:
         """Run all components: one job over those whose tuples no other takes."""
         leaves = [made.frame for name, made in self._made.items() if not self._takers[name]]
-        ends = [frame.select(F.lit(0).alias("end")) for frame in leaves]
         try:
-            reduce(DataFrame.union, ends).write.format("noop").mode("overwrite").save()
+            run_together(leaves)
         finally:
             while self._kept:
                 self._kept.pop().unpersist()
@@ -189,7 +192,7 @@ class _Frames:
             tuples = self._tracking.for_function(tuples)
         frame = part.function(tuples.frame)
         if self._tracking is not None and not part.anchored:
-            frame = frame.withColumn(ANCHORS, F.array().cast(SCHEMA[ANCHORS].dataType))
+            frame = add_no_anchors(frame)
         return tuples.changed(frame)
 
     def _bolt(self, name: str, part: BoltPart) -> Tracked:
@@ -230,12 +233,8 @@ class _Frames:
             tuples = self._made[one.grouping.component]
             if several:
                 ours = [ANCHORS] if self._tracking is not None else []
-                component = F.lit(one.grouping.component).alias(COMPONENT)
-                fields = [
-                    F.col(field).alias(one.renamed[field]) if field in one.renamed else field
-                    for field in one.fields
-                ]
-                tuples = tuples.on(tuples.frame.select(*fields, *ours, component))
+                columns = {field: one.renamed.get(field, field) for field in one.fields}
+                tuples = tuples.on(label(tuples.frame, one.grouping.component, columns, ours))
             grouping = replace(
                 one.grouping, fields=tuple(one.renamed.get(field, field) for field in one.grouping.fields)
             )
@@ -250,8 +249,7 @@ class _Frames:
         frame = tuples.frame
         if grouping.kind == ALL:
             if self._tracking is None:
-                every = F.explode(F.sequence(F.lit(0), F.lit(tasks - 1)))
-                return tuples.on(frame.withColumn(TASK, every))
+                return tuples.on(copy_to_all(frame, tasks))
             fields = [one for one in frame.schema.fields if one.name != ANCHORS]
             schema = StructType([*fields, StructField(TASK, IntegerType(), nullable=False)])
             return self._tracking.steps(
@@ -260,7 +258,7 @@ class _Frames:
                 (Replicate(tasks, to_arrow_schema(schema, timezone="UTC")),),
                 schema,
             )
-        return tuples.on(frame.withColumn(TASK, _task(grouping, frame, tasks)))
+        return tuples.on(address(frame, grouping, tasks))
 
 
 _NOTHING = StructType([StructField("nothing", IntegerType())])
@@ -269,16 +267,6 @@ _NOTHING = StructType([StructField("nothing", IntegerType())])
 def _stays(grouping: Grouping, parallelism: int | None) -> bool:
     """Return True if a bolt can take the tuples where they are made."""
     return grouping.kind == LOCAL or (grouping.kind == SHUFFLE and parallelism is None)
-
-
-def _task(grouping: Grouping, frame: DataFrame, tasks: int) -> Column:
-    """Return the task of a row. It depends on the row only: a stage that is computed again chooses the same task."""
-    if grouping.kind == GLOBAL:
-        return F.lit(0)
-    names = list(grouping.fields)
-    if grouping.kind != FIELDS:
-        names = [one.name for one in frame.schema.fields if "map<" not in one.dataType.simpleString()]
-    return F.pmod(F.xxhash64(*names), F.lit(tasks)).cast("int")
 
 
 def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:

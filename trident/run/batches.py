@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
+from kinesis_trident.bolt.storm.frames import add_scheme
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.operators import Verdict
 from kinesis_trident.bolt.tracking.tracking import Tracking
@@ -52,7 +52,7 @@ class TopologyAttempts:
             BatchFailedError: records failed under `spout=transactional`, or held rows were lost with their
                 executor.
         """
-        rows = rows.withColumns({name: F.expr(sql) for name, sql in self.spout.scheme.items()})
+        rows = add_scheme(rows, self.spout.scheme)
         judge = self._judged if self.spout.tracking else self._taken_whole
         try:
             attempt = judge(rows, batch, process)

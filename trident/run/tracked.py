@@ -80,7 +80,7 @@ class Sections:
             node, set(wanted) or {node.schema.names[0]}, anchored=False, partials=partials
         )
         broadcast = _broadcast(node)
-        return section.frame if broadcast is None else repartition(broadcast, section.frame, self.partitions)
+        return section.frame if broadcast is None else repartition(section.frame, broadcast, self.partitions)
 
     def _section(
         self,
@@ -150,7 +150,7 @@ class Sections:
         if isinstance(node, RepartitionNode):
             needed = {*wanted, *node.fields}
             below = self._section(node.parents[0], needed, anchored=anchored, raw=not fields)
-            return below.on(repartition(node, below.frame, self.partitions))
+            return below.on(repartition(below.frame, node, self.partitions))
         if isinstance(node, MergeNode):
             parts = [self._section(parent, wanted, anchored=anchored) for parent in node.parents]
             return reduce(Tracked.union, parts)
