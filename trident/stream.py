@@ -165,9 +165,8 @@ class Stream(Groupings, _Aggregations):
             msg = "df: these tuples come batch by batch. Use .transform(fn), which gets each batch as a DataFrame"
             raise TopologyError(msg)
         spark = SparkSession.builder.getOrCreate()
-        rows = {spout: spout.rows for spout in self.node.spouts}
         facts = BatchFacts(None, {}, int(spark.sparkContext.defaultParallelism))
-        return Attempt(rows, facts).frame(self.node).select(*self.fields)
+        return Attempt({}, facts).frame(self.node).select(*self.fields)
 
     def each(self, fields: Names, operation: Function | ArrowFunction | Filter, new: Fields = ()) -> Stream:
         """Run a function, which adds its `new` fields, or a filter, which adds none, on these fields of each tuple.
@@ -313,6 +312,12 @@ class Stream(Groupings, _Aggregations):
             TopologyError: it raises an error, or does not return a DataFrame with fields.
         """
         name = f"transform({name_of(function)})"
+        if any(spout.rows is None for spout in self.node.spouts):
+            msg = (
+                f"{name} is DataFrame code, which needs Spark. Build the topology with a Spark session, as in "
+                "TridentTopology(spark): then kinesis_trident.testing.run_topology runs it there, too"
+            )
+            raise TopologyError(msg)
         try:
             result = function(SparkSession.builder.getOrCreate().createDataFrame([], self.schema))
             schema = result.schema

@@ -41,13 +41,14 @@ class TopologyBuilder:
     """Builds a topology and starts it as one streaming query.
 
     `ackers=0` turns tracking off, as in Storm: a record is done when its batch ran, whatever the bolts ack or fail.
-    Any other number changes nothing: there are no acker tasks here.
+    Any other number changes nothing: there are no acker tasks here. Without `spark` a topology is built and checked as
+    with it, for `kinesis_trident.testing.run_topology`, and cannot be started.
 
     Raises:
         TopologyError: `ackers` is not a number, or below 0.
     """
 
-    def __init__(self, spark: SparkSession, ackers: int | None = None) -> None:
+    def __init__(self, spark: SparkSession | None = None, ackers: int | None = None) -> None:
         if ackers is not None and (type(ackers) is not int or ackers < 0):
             msg = f"TopologyBuilder got ackers={ackers!r}. Give 0, which turns tracking off, or omit it"
             raise TopologyError(msg)
@@ -150,6 +151,21 @@ class TopologyBuilder:
         Raises:
             TopologyError: as `start`.
         """
+        if self._spark is None:
+            msg = (
+                "the topology was built without a Spark session, so it cannot be started. Build it with "
+                "TopologyBuilder(spark), or run it with kinesis_trident.testing.run_topology"
+            )
+            raise TopologyError(msg)
+        run = self.check(_parallelism(self._spark))
+        return run, next(iter(self._spouts.values())).load(self._spark)
+
+    def check(self, parallelism: int) -> TopologyRun:
+        """Check the topology; return the handler of its batches, with that many tasks a bolt by default.
+
+        Raises:
+            TopologyError: as `start`.
+        """
         if not self._spouts:
             msg = "the topology has no spout. Call set_spout(name, KinesisSpout(...))"
             raise TopologyError(msg)
@@ -164,13 +180,7 @@ class TopologyBuilder:
                 parts[name] = self._transform_part(name, parts, tracked)
             elif name in self._bolts:
                 parts[name] = self._bolt_part(self._bolts[name], parts)
-        return TopologyRun(parts, tracked, self._parallelism()), spout.load(self._spark)
-
-    def _parallelism(self) -> int:
-        if is_remote():
-            # A Spark Connect client does not know the cluster.
-            return int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
-        return self._spark.sparkContext.defaultParallelism
+        return TopologyRun(parts, tracked, parallelism)
 
     def _free(self, name: str) -> None:
         if not isinstance(name, str) or not name or name.startswith("__"):
@@ -252,6 +262,12 @@ class TopologyBuilder:
 
     def _transform_part(self, name: str, parts: Mapping[str, Part], tracked: bool) -> TransformPart:
         component, function = self._transforms[name]
+        if self._spark is None:
+            msg = (
+                f"transform {name!r} is DataFrame code, which needs Spark. Build the topology with a Spark session, as "
+                "in TopologyBuilder(spark): then kinesis_trident.testing.run_topology runs it there, too"
+            )
+            raise TopologyError(msg)
         fields = [*parts[component].fields.fields, *([SCHEMA[ANCHORS]] if tracked else [])]
         try:
             out = function(self._spark.createDataFrame([], StructType(fields))).schema
@@ -270,6 +286,13 @@ class TopologyBuilder:
             warnings.warn(msg, stacklevel=4)
         rest = StructType([one for one in out.fields if one.name != ANCHORS])
         return TransformPart(component, function, rest, kept)
+
+
+def _parallelism(spark: SparkSession) -> int:
+    if is_remote():
+        # A Spark Connect client does not know the cluster.
+        return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    return spark.sparkContext.defaultParallelism
 
 
 def _check_arguments(name: str, bolt: AnyBolt) -> None:

@@ -106,7 +106,9 @@ class Attempt:
     def frame(self, node: Node) -> DataFrame:
         """Return the tuples of a node that is not tracked; those for several consumers are computed once."""
         if isinstance(node, SpoutNode):
-            return self.rows.get(node, node.rows)
+            rows = self.rows.get(node, node.rows)
+            assert rows is not None
+            return rows
         if isinstance(node, UpdateNode):
             return self._updated[node]
         if node in self._shared:
