@@ -45,12 +45,14 @@ class BatchHandler:
         BatchFailedError: the batch failed as a whole, `batch_retries` + 1 times.
     """
 
-    def __init__(self, options: SourceOptions, attempt: Attempt, batch_retries: int) -> None:
+    def __init__(
+        self, options: SourceOptions, attempt: Attempt, batch_retries: int, carrier: Carrier | None = None
+    ) -> None:
         self._options = options
         self._attempt = attempt
         self._batch_retries = batch_retries
         self._opened: SourceStore | None = None
-        self._carrier: Carrier | None = None
+        self._carrier = carrier
         self._epoch: int | None = None
 
     @property
@@ -71,12 +73,15 @@ class BatchHandler:
     def __call__(self, rows: DataFrame, _batch_id: int) -> None:
         """Process the batch of these rows of the source."""
         batch = self._batch_of(rows)
-        if batch is None:
-            return
+        if batch is not None:
+            self.process(rows, batch)
+
+    def process(self, rows: DataFrame, batch: CurrentBatch) -> None:
+        """Attempt a batch until it succeeds as a whole."""
         batch.say_judging()
         for left in range(self._batch_retries, -1, -1):
             # The driver may have been paused since it read the batch: a run that was replaced writes nothing.
-            self._store.epochs.check_epoch(batch.epoch)
+            batch.check_epoch()
             try:
                 not_done = self._attempt(rows, batch, self)
                 if batch.verdict is None:

@@ -32,10 +32,11 @@ FLOORS = {
         "state tuples",
         "aggregators guarantees maps operations queries",
         "steps stores",
-        "build testing",
+        "build",
         "run",
         "stream",
         "topology",
+        "testing",
     ],
     "console": [
         "target text",

@@ -10,6 +10,7 @@ from functools import reduce, singledispatch
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.storm.bolt_task import COMPONENT, TASK
 from kinesis_trident.bolt.storm.components import FIELDS, GLOBAL, Grouping
@@ -59,17 +60,17 @@ def copy_to_all(frame: DataFrame, tasks: int) -> DataFrame:
 
 def run_together(frames: Sequence[DataFrame]) -> None:
     """Run frames in one job, for the effects of their tasks."""
-    ends = [_without_columns(frame) for frame in frames]
+    ends = [without_columns(frame) for frame in frames]
     reduce(lambda one, other: one.union(other), ends).write.format("noop").mode("overwrite").save()
 
 
 @singledispatch
-def _without_columns(frame: DataFrame) -> DataFrame:
+def without_columns(frame: DataFrame) -> DataFrame:
     """Return as many rows that frames of any columns can be united."""
     return frame.select(F.lit(0).alias("end"))
 
 
-def grouped_columns(grouping: Grouping, frame: DataFrame) -> list[str]:
+def grouped_columns(grouping: Grouping, schema: StructType) -> list[str]:
     """Return the columns that decide about a tuple's task.
 
     The task depends on the row only: a stage that is computed again chooses the same task.
@@ -78,9 +79,9 @@ def grouped_columns(grouping: Grouping, frame: DataFrame) -> list[str]:
         return []
     if grouping.kind == FIELDS:
         return list(grouping.fields)
-    return [one.name for one in frame.schema.fields if "map<" not in one.dataType.simpleString()]
+    return [one.name for one in schema.fields if "map<" not in one.dataType.simpleString()]
 
 
 def _task(grouping: Grouping, frame: DataFrame, tasks: int) -> Column:
-    names = grouped_columns(grouping, frame)
+    names = grouped_columns(grouping, frame.schema)
     return F.pmod(F.xxhash64(*names), F.lit(tasks)).cast("int") if names else F.lit(0)

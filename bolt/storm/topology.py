@@ -158,7 +158,19 @@ class TopologyBuilder:
             )
             raise TopologyError(msg)
         run = self.check(_parallelism(self._spark))
-        return run, next(iter(self._spouts.values())).load(self._spark)
+        return run, self.spout[1].load(self._spark)
+
+    @property
+    def spout(self) -> tuple[str, KinesisSpout]:
+        """The spout, with its name.
+
+        Raises:
+            TopologyError: there is none.
+        """
+        if not self._spouts:
+            msg = "the topology has no spout. Call set_spout(name, KinesisSpout(...))"
+            raise TopologyError(msg)
+        return next(iter(self._spouts.items()))
 
     def check(self, parallelism: int) -> TopologyRun:
         """Check the topology; return the handler of its batches, with that many tasks a bolt by default.
@@ -166,13 +178,10 @@ class TopologyBuilder:
         Raises:
             TopologyError: as `start`.
         """
-        if not self._spouts:
-            msg = "the topology has no spout. Call set_spout(name, KinesisSpout(...))"
-            raise TopologyError(msg)
+        spout_name, spout = self.spout
         if not self._bolts:
             msg = "the topology has no bolt. Call set_bolt(name, bolt).shuffle_grouping(...)"
             raise TopologyError(msg)
-        spout_name, spout = next(iter(self._spouts.items()))
         tracked = spout.tracking and self._ackers != 0
         parts: dict[str, Part] = {spout_name: SpoutPart(spout.scheme, self._spout_fields(spout_name, spout))}
         for name in self._ordered():
