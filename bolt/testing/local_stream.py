@@ -16,6 +16,7 @@ from pyspark.sql.types import StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.testing.given_tuples import batches_of, record_of
+from kinesis_trident.bolt.testing.lives import Life
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, arrow
 from kinesis_trident.bolt.testing.results import FailedTuple
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
@@ -35,8 +36,6 @@ from kinesis_trident.tracker.retry import Backoff, RetryPolicy
 __all__ = ["LocalStream"]
 
 _SHARD = "shardId-000000000000"
-_EPOCH = 1
-
 _Given = tuple[Any, dict[str, Any]]
 """A tuple as it was given, and the columns that it tells."""
 
@@ -87,6 +86,7 @@ class LocalStream:
         clock: says when failed tuples are due.
         attempts: the most deliveries of a tuple; None for as many as the retry policy allows.
         failed: gets the failed deliveries.
+        life: of the topology.
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class LocalStream:
         clock: FakeTime,
         attempts: int | None,
         failed: list[FailedTuple],
+        life: Life,
     ) -> None:
         self.name = name
         self.acked: list[Any] = []
@@ -114,7 +115,7 @@ class LocalStream:
         self._rng = random.Random(0)
         self._waiting: list[list[_Given]] = []
         self._given: list[_Given] = []
-        self._txid = 0
+        self._life = life
 
     def feed(self, tuples: Iterable[Any]) -> None:
         """Give tuples, to be delivered in the next batches.
@@ -143,10 +144,11 @@ class LocalStream:
         again = [(run.last_position.sequence - 1, run.attempt + 1) for run in due]
         deliveries = [*again, *((number, 1) for number in fresh)]
         self.delivered += [self._given[number][0] for number, _ in deliveries]
-        self._txid += 1
+        self._life.txid += 1
+        txid, epoch = self._life.txid, self._life.epoch
         plan = Plan(
-            txid=self._txid,
-            plan=f"plan-{self._txid}",
+            txid=txid,
+            plan=f"plan-{txid}",
             streams={self._stream: 1},
             positions={_SHARD: _after(read)},
             read=(_SHARD,),
@@ -154,11 +156,11 @@ class LocalStream:
         )
         segments = [Segment([self._records([number])], attempt) for number, attempt in again]
         segments += [Segment([self._records(fresh)], 1)] if fresh else []
-        rows = TurnRows(self._stream, _SHARD, 0, self._txid, tag(_EPOCH, plan.plan), segments)
+        rows = TurnRows(self._stream, _SHARD, 0, txid, tag(epoch, plan.plan), segments)
         pin = Pin(
-            txid=self._txid,
+            txid=txid,
             plan=plan.plan,
-            epoch=_EPOCH,
+            epoch=epoch,
             start=_after(read),
             end=_after(len(self._given)),
             last=str(len(self._given)) if fresh else None,
@@ -172,7 +174,7 @@ class LocalStream:
         store = _Store(Layout("/local", self._options.application_name or "local", self._stream, 1), pin)
         frame = session.frame(self._schema, [[self._with_scheme(rows, [number for number, _ in deliveries])]])
         # A batch asks no more of its store than this one has.
-        process(frame, CurrentBatch(cast(SourceStore, store), Batch(epoch=_EPOCH, plan=plan)))
+        process(frame, CurrentBatch(cast(SourceStore, store), Batch(epoch=epoch, plan=plan)))
         self._settle(store, deliveries, now)
 
     @property

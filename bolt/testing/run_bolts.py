@@ -24,6 +24,7 @@ from kinesis_trident.bolt.storm.components import (
 from kinesis_trident.bolt.storm.topology import TopologyBuilder
 from kinesis_trident.bolt.testing import local_columns
 from kinesis_trident.bolt.testing.by_reference import LocalCarrier, Recorder
+from kinesis_trident.bolt.testing.lives import life_of
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, run_in_spark
 from kinesis_trident.bolt.testing.local_stream import LocalStream
 from kinesis_trident.bolt.testing.results import FailedTuple, TopologyResult
@@ -55,7 +56,7 @@ def run_bolts(
     fields = [part.fields[field] for field in part.scheme]
     options = SourceOptions.parse(spout.options)
     failed: list[FailedTuple] = []
-    stream = LocalStream(name, part.scheme, fields, options, clock, attempts, failed)
+    stream = LocalStream(name, part.scheme, fields, options, clock, attempts, failed, life_of(builder, name))
     stream.feed(tuples.get(name, ()))
     recorder = Recorder()
     emitted: dict[str, list[Any]] = {one: [] for one in run.parts}

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.testing.by_reference import LocalCarrier, Recorder
+from kinesis_trident.bolt.testing.lives import life_of
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, arrow, run_in_spark
 from kinesis_trident.bolt.testing.local_stream import LocalStream
 from kinesis_trident.bolt.testing.results import FailedTuple, TopologyResult
@@ -57,7 +58,8 @@ def run_trident(
     for spout in parts:
         assert spout.options is not None
         fields = [spout.schema[field] for field in spout.scheme]
-        stream = LocalStream(spout.name, spout.scheme, fields, spout.options, clock, attempts, failed)
+        life = life_of(topology, spout.name)
+        stream = LocalStream(spout.name, spout.scheme, fields, spout.options, clock, attempts, failed, life)
         stream.feed(tuples.get(spout.name, ()))
         emitted[spout.name] = stream.delivered
         streams.append(stream)
