@@ -13,7 +13,8 @@ from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import Columns
 from kinesis_trident.bolt.steps.functions import failures, reason_of
 from kinesis_trident.bolt.storm.api import BasicBolt, BasicOutputCollector, Bolt, TopologyContext, Tuple
-from kinesis_trident.bolt.storm.collector import Collector, Given, HeldTuple
+from kinesis_trident.bolt.storm.collector import Collector
+from kinesis_trident.bolt.storm.received import Given, HeldTuple
 from kinesis_trident.bolt.tracking.operators import Tag, send
 from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.reports import OperatorLedger

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from reprlib import repr as short_repr
 from typing import Any, NoReturn
 
@@ -12,79 +11,21 @@ import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.bolt.errors import EmitError, OperatorError
-from kinesis_trident.bolt.steps.columns import Columns, batch_of
 from kinesis_trident.bolt.steps.functions import failures, reason_of
 from kinesis_trident.bolt.storm.api import BasicBolt, Bolt, Tuple
-from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, child_edges, salt_of
+from kinesis_trident.bolt.storm.output import Output, Parents
+from kinesis_trident.bolt.storm.received import Given, HeldTuple
+from kinesis_trident.bolt.tracking.anchors import salt_of
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
-from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
+from kinesis_trident.spout.reader.rows import ANCHORS
 from kinesis_trident.tracker.reasons import REASON_LENGTH
 
-__all__ = ["NOT_ACKED", "Collector", "Given", "HeldTuple", "named"]
+__all__ = ["NOT_ACKED", "Collector", "named"]
 
 NOT_ACKED = "NOT_ACKED"
 _NAME_LENGTH = 100
 
-_FLUSH_ROWS = 10_000
-_FLUSH_BYTES = 16 << 20
-"""The bytes of emitted texts and binaries that are kept as Python objects; more are put into an Arrow batch."""
-
 log = logging.getLogger(__name__)
-
-
-class Given:
-    """An input batch."""
-
-    __slots__ = ("anchors", "failed", "message_ids")
-
-    def __init__(self, batch: pa.RecordBatch, tracked: bool) -> None:
-        self.anchors = anchors_of(batch) if tracked else None
-        self.message_ids = batch.column(MESSAGE_ID) if MESSAGE_ID in batch.schema.names else None
-        self.failed: dict[int, str] = {}
-
-    def anchors_at(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the roots and the edges of a row."""
-        if self.anchors is None:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        offsets = self.anchors.offsets
-        span = slice(row, row + 1) if offsets is None else slice(offsets[row], offsets[row + 1])
-        return self.anchors.roots[span], self.anchors.edges[span]
-
-
-class HeldTuple(Tuple):
-    """A tuple with its place in the trees. `children`: the number of tuples anchored to it so far."""
-
-    __slots__ = ("answered", "children", "given")
-
-    def __init__(
-        self, columns: Columns, row: int, fields: Sequence[str], component: str, given: Given
-    ) -> None:
-        super().__init__(columns, row, fields, component)
-        self.given = given
-        self.children = 0
-        self.answered = False
-
-    @property
-    def row(self) -> int:
-        """The tuple's row in the batch."""
-        return self._row
-
-
-@dataclass
-class _Emitted:
-    """Emitted tuples: their values, and for each its {root: edge}. `size`: the bytes of texts and binaries."""
-
-    values: list[tuple[Any, ...]] = field(default_factory=list)
-    trees: list[dict[int, int]] = field(default_factory=list)
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Emitted tuples as an Arrow batch, with their trees."""
-
-    rows: pa.RecordBatch
-    trees: list[dict[int, int]]
 
 
 class Collector:
@@ -110,7 +51,9 @@ class Collector:
         self._tracked = tracked
         self._of_source = of_source
         self._taken = taken
-        self._salt = salt_of(component)
+        self._output = Output(
+            schema, salt_of(component) if tracked else None, self._refuse_unfit, taken=taken
+        )
         self._batch: Given | None = None
         self._pending: dict[int, HeldTuple] = {}
         self._mistake: OperatorError | None = None
@@ -118,56 +61,29 @@ class Collector:
         self._unfit: list[EmitError] = []
         self._untracked_failures = 0
         self._first_untold = ""
-        self._emitted = _Emitted()
-        self._parts: list[_Part] = []
-        # What the current tuple has emitted begins here.
-        self._first_value = self._first_part = 0
 
     def emit(self, values: Sequence[Any], anchors: Tuple | Iterable[Tuple] = ()) -> None:
         """Emit a tuple."""
+        output = self._output
         given: object = values
         if isinstance(given, Tuple):
-            msg = (
+            self._refuse(
                 f"bolt {self._component!r} emitted a tuple in place of values. Give the values first, then the "
                 "anchors, as in emit([word], tup); to pass a tuple on, call emit(list(tup), tup)"
             )
-            self._refuse(msg)
-        several: object = anchors
-        parents = several if isinstance(several, Iterable) and not isinstance(several, Tuple) else (several,)
-        in_order = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes)
-        if not in_order or len(values) != len(self._schema):
-            self._refuse_values(values, parents)
-        tree: dict[int, int] = {}
-        for parent in parents:
-            self._require_tuple(parent, "an anchor")
-            assert isinstance(parent, HeldTuple)
-            if not self._tracked:
-                continue
-            roots, edges = parent.given.anchors_at(parent.row)
-            if not self._taken:
-                tree |= dict.fromkeys(roots.tolist(), 0)
-                continue
-            numbers = np.full(len(roots), parent.children)
-            parent.children += 1
-            children = child_edges(edges, self._salt, numbers)
-            for root, edge in zip(roots.tolist(), children.tolist(), strict=True):
-                tree[root] = tree.get(root, 0) ^ edge
-        emitted, row = self._emitted, tuple(values)
-        emitted.values.append(row)
-        emitted.trees.append(tree)
-        emitted.size += _size(row)
-        if emitted.size >= _FLUSH_BYTES:
-            self._pack()
+        parents = anchors if type(anchors) is HeldTuple else self._parents(anchors)
+        if type(values) is not list or len(values) != output.width:
+            self._check_values(values, parents)
+        output.add(values, parents)
 
     @property
     def is_full(self) -> bool:
         """True if enough is emitted for a `flush`."""
-        return bool(self._parts) or len(self._emitted.values) >= _FLUSH_ROWS
+        return self._output.is_full
 
     def drop_emitted(self) -> None:
         """Drop what the current tuple has emitted."""
-        del self._emitted.values[self._first_value :], self._emitted.trees[self._first_value :]
-        del self._parts[self._first_part :]
+        self._output.drop()
 
     def ack(self, tup: Tuple) -> None:
         """Ack the tuple: it is processed."""
@@ -192,7 +108,7 @@ class Collector:
         self._pending[id(tup)] = tup
         self._current = tup
         self._unfit.clear()
-        self._first_value, self._first_part = len(self._emitted.values), len(self._parts)
+        self._output.begin_tuple()
         try:
             result = execute(tup)
         except EmitError as error:
@@ -212,7 +128,7 @@ class Collector:
                 # The bolt has caught the error, but what it emitted is lost.
                 self._fail(tup, self._unfit[0])
         self._current = None
-        self._first_value = self._first_part = 0
+        self._output.end_tuple()
         self._raise_mistake()
 
     def begin_batch(self, given: Given) -> None:
@@ -262,53 +178,14 @@ class Collector:
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield the tuples emitted since the last call; values that do not fit the fields fail their records."""
-        self._pack()
-        parts, self._parts = self._parts[::-1], []
-        while parts:
-            part = parts.pop()
-            if not self._taken:
+        for rows, anchors in self._output.flush():
+            if anchors is None:
+                yield rows
                 continue
-            if not self._tracked:
-                yield part.rows
-                continue
-            trees = part.trees
-            made = Anchors(
-                np.array([root for tree in trees for root in tree], dtype=np.int64),
-                np.array([edge for tree in trees for edge in tree.values()], dtype=np.int64),
-                np.cumsum([0, *map(len, trees)]),
-            )
-            self._ledger.produce(made)
+            self._ledger.produce(anchors)
             yield pa.RecordBatch.from_arrays(
-                [*part.rows.columns, made.column()], names=[*self._schema.names, ANCHORS]
+                [*rows.columns, anchors.column()], names=[*rows.schema.names, ANCHORS]
             )
-
-    def _pack(self) -> None:
-        """Put the emitted values into Arrow batches: those of the current tuple, which may still fail, into one."""
-        emitted, self._emitted = self._emitted, _Emitted()
-        first, self._first_value = self._first_value, 0
-        if first:
-            self._pack_rows(emitted.values[:first], emitted.trees[:first])
-            self._first_part = len(self._parts)
-        if len(emitted.values) > first:
-            self._pack_rows(emitted.values[first:], emitted.trees[first:])
-
-    def _pack_rows(self, values: list[tuple[Any, ...]], trees: list[dict[int, int]]) -> None:
-        schema = self._schema
-        try:
-            rows = batch_of(values, schema)
-        except Exception:
-            fitting: list[int] = []
-            for at, value in enumerate(values):
-                try:
-                    batch_of([value], schema)
-                except Exception as error:
-                    self._fail_roots(trees[at], named(error, self._component))
-                else:
-                    fitting.append(at)
-            rows = batch_of([values[at] for at in fitting], schema)
-            trees = [trees[at] for at in fitting]
-        if self._taken:
-            self._parts.append(_Part(rows, trees))
 
     def _fail(self, tup: HeldTuple, reason: object) -> None:
         # The text first: a reason that cannot be converted must not leave the tuple acked.
@@ -317,7 +194,7 @@ class Collector:
         if self._tracked and self._of_source and tup.given is self._batch:
             tup.given.failed.setdefault(tup.row, text)
         else:
-            self._fail_roots(tup.given.anchors_at(tup.row)[0].tolist(), text)
+            self._fail_roots(tup.given.roots_at(tup.row), text)
 
     def _fail_roots(self, roots: Collection[int], text: str) -> None:
         if roots:
@@ -333,8 +210,18 @@ class Collector:
                 "execute() received"
             )
 
-    def _refuse_values(self, values: object, parents: Iterable[object]) -> NoReturn:
-        """Fail the anchors of a tuple that cannot be emitted; the current tuple fails by the error, or after it."""
+    def _parents(self, anchors: object) -> tuple[HeldTuple, ...]:
+        several = isinstance(anchors, Iterable) and not isinstance(anchors, Tuple)
+        parents = tuple(anchors) if several else (anchors,)  # type: ignore[arg-type]
+        for parent in parents:
+            self._require_tuple(parent, "an anchor")
+        return parents  # type: ignore[return-value]
+
+    def _check_values(self, values: object, parents: Parents) -> None:
+        """Check that there is a value for each field; else the anchors fail, and the current tuple by the error."""
+        in_order = isinstance(values, Sequence | np.ndarray) and not isinstance(values, str | bytes)
+        if in_order and len(values) == len(self._schema):  # type: ignore[arg-type]
+            return
         names = ", ".join(self._schema.names)
         what = (
             f"its fields are {names}. Emit a list with one value for each field"
@@ -342,13 +229,17 @@ class Collector:
             else ("it declares no fields. Name them in `fields`, as in fields = 'word string'")
         )
         error = EmitError(f"bolt {self._component!r} emitted {short_repr(values)}; {what}")
-        for parent in parents:
-            self._require_tuple(parent, "an anchor")
-            assert isinstance(parent, HeldTuple)
+        for parent in (parents,) if isinstance(parents, HeldTuple) else parents:
             if parent is not self._current:
                 self._fail(parent, error)
         self._unfit.append(error)
         raise error
+
+    def _refuse_unfit(self, parents: Parents, error: Exception) -> None:
+        """Fail the records of a tuple whose values do not fit the fields."""
+        several = (parents,) if isinstance(parents, HeldTuple) else parents
+        roots = [root for parent in several for root in parent.given.roots_at(parent.row)]
+        self._fail_roots(dict.fromkeys(roots), named(error, self._component))
 
     def _refuse(self, msg: str) -> NoReturn:
         # Kept in case the bolt catches it: it is an error of the bolt, not of a tuple.
@@ -358,20 +249,6 @@ class Collector:
     def _raise_mistake(self) -> None:
         if self._mistake is not None:
             raise self._mistake
-
-
-def _size(values: Iterable[Any]) -> int:
-    """Return about how many bytes the texts and binaries in some values have."""
-    size = 0
-    for value in values:
-        kind = type(value)
-        if kind is str or kind is bytes or kind is bytearray:
-            size += len(value)
-        elif kind is list or kind is tuple:
-            size += _size(value)
-        elif kind is dict:
-            size += _size(value) + _size(value.values())
-    return size
 
 
 def named(reason: object, component: str) -> str:

@@ -7,7 +7,7 @@ same ids. Source: "Guaranteeing Message Processing" of Apache Storm, where the i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ import xxhash
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA
 from kinesis_trident.tracker.ids import mix64, of_turn, turn_of
 
-__all__ = ["Anchors", "anchors_of", "child_edges", "groups_of", "salt_of"]
+__all__ = ["Anchors", "anchors_of", "child_edges", "groups_of", "ranks_of", "salt_of"]
 
 _TYPE = ARROW_SCHEMA.field(ANCHORS).type
 
@@ -50,13 +50,53 @@ class Anchors:
         at = np.repeat(self.offsets[:-1][rows] - bounds[:-1], lengths) + np.arange(bounds[-1])
         return Anchors(self.roots[at], self.edges[at], bounds)
 
-    def children(self, rows: np.ndarray, salt: int) -> Anchors:
-        """Return the anchors of tuples that an operator made, each from the tuple `rows[i]`; `rows` is ascending."""
-        numbers = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    def children(self, rows: np.ndarray, salt: int, numbers: np.ndarray | None = None) -> Anchors:
+        """Return the anchors of tuples that an operator made, each from the tuple `rows[i]`.
+
+        `numbers`: the number of each among its parent's children; without it they are counted from 0.
+        """
+        if numbers is None:
+            numbers = ranks_of(rows)
         taken = self.taken(rows)
         if taken.offsets is not None:
             numbers = np.repeat(numbers, np.diff(taken.offsets))
         return Anchors(taken.roots, child_edges(taken.edges, salt, numbers), taken.offsets)
+
+    def joined(self, lengths: np.ndarray) -> Anchors:
+        """Return the anchors of fewer tuples: the first joins the first `lengths[0]` of these, and so on.
+
+        Edges of the same root are one: their XOR.
+        """
+        ours = np.ones(len(self.roots), np.int64) if self.offsets is None else np.diff(self.offsets)
+        owners = np.repeat(np.repeat(np.arange(len(lengths)), lengths), ours)
+        order = np.lexsort((self.roots, owners))
+        roots, edges = self.roots[order], self.edges[order]
+        other = np.ones(len(order), dtype=bool)
+        other[1:] = (roots[1:] != roots[:-1]) | (owners[order][1:] != owners[order][:-1])
+        if other.all():
+            roots, edges = self.roots, self.edges
+        else:
+            starts = np.flatnonzero(other)
+            firsts = order[starts]
+            back = np.argsort(firsts)
+            roots, owners = self.roots[firsts[back]], owners[firsts[back]]
+            edges = np.bitwise_xor.reduceat(edges, starts)[back]
+        return Anchors(roots, edges, np.searchsorted(owners, np.arange(len(lengths) + 1)))
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[Anchors]) -> Anchors:
+        """Return the anchors of the tuples of all parts, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        roots = np.concatenate([one.roots for one in parts])
+        edges = np.concatenate([one.edges for one in parts])
+        if all(one.offsets is None for one in parts):
+            return cls(roots, edges)
+        lengths = [
+            np.ones(len(one.roots), np.int64) if one.offsets is None else np.diff(one.offsets)
+            for one in parts
+        ]
+        return cls(roots, edges, np.concatenate([[0], np.cumsum(np.concatenate(lengths))]))
 
     def column(self) -> pa.ListArray:
         """Return the column `__anchors`."""
@@ -86,6 +126,17 @@ def salt_of(operator: str) -> int:
 def child_edges(edges: np.ndarray, salt: int, numbers: np.ndarray) -> np.ndarray:
     """Return the edges of children, from their parents' edges and their numbers among the children, as int64."""
     return mix64((edges.view(np.uint64) ^ np.uint64(salt)) + numbers.astype(np.uint64)).view(np.int64)
+
+
+def ranks_of(values: np.ndarray) -> np.ndarray:
+    """Return for each value how often it stands before."""
+    counting = np.arange(len(values))
+    if (values[1:] >= values[:-1]).all():
+        return counting - np.searchsorted(values, values)
+    order = np.argsort(values, kind="stable")
+    ranks = np.empty(len(values), dtype=np.int64)
+    ranks[order] = counting - np.searchsorted(values[order], values[order])
+    return ranks
 
 
 def groups_of(roots: np.ndarray) -> Iterator[tuple[tuple[int, int], np.ndarray]]:

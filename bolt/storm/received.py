@@ -1,0 +1,87 @@
+"""The tuples of a bolt's task with their places in the trees, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from kinesis_trident.bolt.steps.columns import Columns
+from kinesis_trident.bolt.storm.api import Tuple
+from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, ranks_of
+from kinesis_trident.spout.reader.rows import MESSAGE_ID
+
+__all__ = ["Given", "HeldTuple", "anchors_of_children"]
+
+
+class Given:
+    """An input batch. `children`: by the salt of an output, how many tuples each row has there."""
+
+    __slots__ = ("anchors", "children", "failed", "message_ids", "rows")
+
+    def __init__(self, batch: pa.RecordBatch, tracked: bool) -> None:
+        self.anchors = anchors_of(batch) if tracked else None
+        self.message_ids = batch.column(MESSAGE_ID) if MESSAGE_ID in batch.schema.names else None
+        self.failed: dict[int, str] = {}
+        self.rows = batch.num_rows
+        self.children: dict[int, np.ndarray] = {}
+
+    def roots_at(self, row: int) -> list[int]:
+        """Return the roots of a row."""
+        return [] if self.anchors is None else self.anchors.roots_at(row)
+
+    def children_of(self, salt: int) -> np.ndarray:
+        """Return how many tuples each row has so far in an output."""
+        found = self.children.get(salt)
+        return np.zeros(self.rows, np.int64) if found is None else found
+
+
+class HeldTuple(Tuple):
+    """A tuple with its row in its batch."""
+
+    __slots__ = ("answered", "given")
+
+    def __init__(
+        self, columns: Columns, row: int, fields: Sequence[str], component: str, given: Given
+    ) -> None:
+        super().__init__(columns, row, fields, component)
+        self.given = given
+        self.answered = False
+
+    @property
+    def row(self) -> int:
+        """The tuple's row in the batch."""
+        return self._row
+
+
+def anchors_of_children(parents: Sequence[HeldTuple | Sequence[HeldTuple]], salt: int) -> Anchors:
+    """Return the anchors of emitted tuples from the parents of each: one tuple, or several, or none.
+
+    The children of a row are numbered in the order of all calls with this salt.
+    """
+    flat: list[HeldTuple]
+    single = set(map(type, parents)) == {HeldTuple}
+    if single:
+        flat = parents  # type: ignore[assignment]
+    else:
+        flat = [one for some in parents for one in ((some,) if isinstance(some, HeldTuple) else some)]
+    givens = list(dict.fromkeys([one.given for one in flat]))
+    known = [given.anchors for given in givens if given.anchors is not None]
+    if not flat or len(known) < len(givens):
+        nothing = np.empty(0, np.int64)
+        return Anchors(nothing, nothing, np.zeros(len(parents) + 1, np.int64))
+    if len(givens) == 1:
+        rows = np.array([one._row for one in flat])
+    else:
+        firsts = dict(zip(givens, np.cumsum([0, *(given.rows for given in givens)]).tolist(), strict=False))
+        rows = np.array([firsts[one.given] + one._row for one in flat])
+    before = np.concatenate([given.children_of(salt) for given in givens])
+    made = Anchors.concatenated(known).children(rows, salt, before[rows] + ranks_of(rows))
+    after = before + np.bincount(rows, minlength=len(before))
+    bounds = np.cumsum([given.rows for given in givens])[:-1]
+    for given, counts in zip(givens, np.split(after, bounds), strict=True):
+        given.children[salt] = counts
+    if single:
+        return made
+    return made.joined(np.array([1 if isinstance(some, HeldTuple) else len(some) for some in parents]))
