@@ -19,23 +19,28 @@ LOOPBACK = "127.0.0.1"
 
 
 class RedisServer(EmbeddedServer):
-    """`url` is `redis://127.0.0.1:port`. It holds everything in memory."""
+    """`url` is `redis://127.0.0.1:port`. It holds everything in memory. `settings` are more of its own."""
 
     name = "redis"
 
-    def __init__(self, program: Path) -> None:
+    def __init__(self, program: Path, **settings: object) -> None:
         super().__init__(None, 0)
         self._program = program
+        self._settings = settings
 
     @property
     def url(self) -> str:
         return f"redis://{LOOPBACK}:{self.port}"
 
     def _command(self) -> list[str]:
-        settings = {"bind": LOOPBACK, "port": str(self.port), "save": "", "appendonly": "no"}
+        settings = {"bind": LOOPBACK, "port": self.port, "save": "", "appendonly": "no", **self._settings}
         return [
             str(self._program),
-            *(word for key, value in settings.items() for word in (f"--{key}", value)),
+            *(
+                word
+                for key, value in settings.items()
+                for word in (f"--{key.replace('_', '-')}", *str(value).split(" "))
+            ),
         ]
 
     def _answers(self) -> bool:

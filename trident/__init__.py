@@ -41,16 +41,19 @@ if TYPE_CHECKING:
         ValueTooLargeError,
     )
     from kinesis_trident.trident.guarantees import GuaranteeWarning
+    from kinesis_trident.trident.maps.metering import StateMetrics
     from kinesis_trident.trident.operations import (
         ArrowFunction,
         BaseFilter,
         BaseFunction,
         Debug,
+        Equals,
         Filter,
         FilterNull,
         Function,
+        Negate,
     )
-    from kinesis_trident.trident.queries import MapGet, SnapshotGet
+    from kinesis_trident.trident.queries import MapGet, SnapshotGet, TupleCollectionGet
     from kinesis_trident.trident.state import (
         ATTEMPT,
         MapState,
@@ -86,6 +89,7 @@ __all__ = [
     "Count",
     "Debug",
     "DynamoDBState",
+    "Equals",
     "FailedException",
     "FencedError",
     "FileState",
@@ -107,6 +111,7 @@ __all__ = [
     "Min",
     "MissingExtraError",
     "MsgpackSerializer",
+    "Negate",
     "OperationError",
     "QueryFunction",
     "RedisState",
@@ -121,6 +126,7 @@ __all__ = [
     "State",
     "StateError",
     "StateFactory",
+    "StateMetrics",
     "StateOptionsError",
     "StateType",
     "StateUpdater",
@@ -134,6 +140,7 @@ __all__ = [
     "TridentState",
     "TridentTopology",
     "TridentTuple",
+    "TupleCollectionGet",
     "ValueTooLargeError",
     "ValueUpdater",
     "string_scheme",
@@ -151,6 +158,7 @@ _HOMES = {
     "Count": "kinesis_trident.trident.aggregators",
     "Debug": "kinesis_trident.trident.operations",
     "DynamoDBState": "kinesis_trident.trident.stores.dynamodb",
+    "Equals": "kinesis_trident.trident.operations",
     "FailedException": "kinesis_trident.bolt.errors",
     "FencedError": "kinesis_trident.trident.errors",
     "FileState": "kinesis_trident.trident.stores.files",
@@ -172,6 +180,7 @@ _HOMES = {
     "Min": "kinesis_trident.trident.aggregators",
     "MissingExtraError": "kinesis_trident.trident.errors",
     "MsgpackSerializer": "kinesis_trident.trident.stores.serializers",
+    "Negate": "kinesis_trident.trident.operations",
     "OperationError": "kinesis_trident.trident.errors",
     "QueryFunction": "kinesis_trident.trident.state",
     "RedisState": "kinesis_trident.trident.stores.redis",
@@ -186,6 +195,7 @@ _HOMES = {
     "State": "kinesis_trident.trident.state",
     "StateError": "kinesis_trident.trident.errors",
     "StateFactory": "kinesis_trident.trident.state",
+    "StateMetrics": "kinesis_trident.trident.maps.metering",
     "StateOptionsError": "kinesis_trident.trident.errors",
     "StateType": "kinesis_trident.trident.state",
     "StateUpdater": "kinesis_trident.trident.state",
@@ -199,6 +209,7 @@ _HOMES = {
     "TridentState": "kinesis_trident.trident.stream",
     "TridentTopology": "kinesis_trident.trident.topology",
     "TridentTuple": "kinesis_trident.trident.tuples",
+    "TupleCollectionGet": "kinesis_trident.trident.queries",
     "ValueTooLargeError": "kinesis_trident.trident.errors",
     "ValueUpdater": "kinesis_trident.trident.state",
     "string_scheme": "kinesis_trident.bolt.storm.spout",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +22,9 @@ from kinesis_trident.spout.spark_plan import is_bare, options_of
 from kinesis_trident.trident.build.checks import check_factory, check_places
 from kinesis_trident.trident.build.graph import Node, SpoutNode, UpdateNode
 from kinesis_trident.trident.guarantees import GuaranteeWarning, weakness
+from kinesis_trident.trident.maps.metering import StateMetrics
 from kinesis_trident.trident.run.batches import TopologyAttempts
+from kinesis_trident.trident.run.state_metrics import count_updates, read_metrics
 from kinesis_trident.trident.state import StateFactory
 from kinesis_trident.trident.stream import Stream, TridentState
 
@@ -133,6 +135,8 @@ class TridentTopology:
         parts = self.check(strict=strict)
         queries: dict[str, StreamingQuery] = {}
         one = len(parts) == 1
+        for nodes in parts.values():
+            count_updates(nodes)
         try:
             for spout, nodes in parts.items():
                 assert spout.options is not None
@@ -150,7 +154,7 @@ class TridentTopology:
             for query in queries.values():
                 query.stop()
             raise
-        return RunningTopology(queries)
+        return RunningTopology(queries, {spout.name: nodes for spout, nodes in parts.items()})
 
     def check(self, *, strict: bool = False) -> dict[SpoutNode, list[Node]]:
         """Check the topology; return its Kinesis streams, each with all nodes below it in the order of declaration.
@@ -180,6 +184,15 @@ class RunningTopology:
     """A running topology: `queries` are Spark's queries, by the names of the streams."""
 
     queries: Mapping[str, StreamingQuery]
+    _nodes: Mapping[str, Sequence[Node]] = field(default_factory=dict, repr=False)
+
+    def state_metrics(self) -> dict[str, StateMetrics]:
+        """Return what the updates of each state have asked of its store since `start`.
+
+        The keys are the names of the operations; `name(label)` puts a label before them. With several streams the
+        stream comes first, and of equal names the second has the suffix `#2`.
+        """
+        return read_metrics(self._nodes)
 
     @property
     def is_active(self) -> bool:
@@ -276,11 +289,11 @@ def _scheme_fields(name: str, spout: KinesisSpout, spark: SparkSession | None) -
     Raises:
         TopologyError: a field has the name of a column of the source, or Spark cannot read an expression.
     """
-    columns = {field.name.casefold() for field in SCHEMA.fields}
-    for field in spout.scheme:
-        if field.casefold() in columns or field.startswith("__"):
+    columns = {column.name.casefold() for column in SCHEMA.fields}
+    for added in spout.scheme:
+        if added.casefold() in columns or added.startswith("__"):
             msg = (
-                f"new_stream({name!r}): its scheme names a field {field!r}, which is a column of the source. Give "
+                f"new_stream({name!r}): its scheme names a field {added!r}, which is a column of the source. Give "
                 "it another name"
             )
             raise TopologyError(msg)

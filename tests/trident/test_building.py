@@ -126,6 +126,27 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
         lambda s: s.filter(FilterNull(), ["nothing"]),
         r"each\(FilterNull\): there is no field 'nothing'",
     ),
+    "named": (
+        lambda s: s.name("orders").group_by("txid").min_by("dat"),
+        r"^orders: min_by: there is no field 'dat'",
+    ),
+    "comparator": (
+        lambda s: s.min_by("txid", "ascending"),  # type: ignore[arg-type]
+        r"min_by: the comparator is 'ascending'\. Give a function",
+    ),
+    "chain, empty": (lambda s: s.chained_agg().chain_end(), r"the chain is empty\. Call aggregate"),
+    "chain, field": (
+        lambda s: s.group_by("txid").chained_agg().aggregate(Count(), "n").aggregate(Count(), "N"),
+        r"chained_agg\(Count\): the stream already has a field 'N'",
+    ),
+    "chain, both": (
+        lambda s: s.chained_agg().aggregate(Count(), "n").partition_aggregate(Count(), "m"),
+        r"a chain has aggregate or partition_aggregate, not both",
+    ),
+    "chain, no aggregator": (
+        lambda s: s.chained_agg().aggregate(FilterNull(), "n"),  # type: ignore[arg-type]
+        r"chained_agg\(FilterNull\): this is not an aggregator",
+    ),
     "filter, new": (
         lambda s: s.each(["data"], FilterNull(), ["x"]),
         r"each\(FilterNull\): a filter adds no fields",
@@ -197,9 +218,9 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
         lambda s: s.group_by(["txid"]).persistent_aggregate(STATE, Count(), []),
         r"persistent_aggregate\(Count\): gives one value, so it needs one new field, not 0",
     ),
-    "persistent_aggregate, decimals": (
-        lambda s: _with(s, DecimalType(8, 2)).persistent_aggregate(STATE, Sum(), ["n"], inputs=["x"]),
-        r"persistent_aggregate\(Sum\): its values are decimal\(18,2\), which serializer='json' cannot store",
+    "persistent_aggregate, binaries": (
+        lambda s: s.persistent_aggregate(STATE, Max(), ["n"], inputs=["data"]),
+        r"persistent_aggregate\(Max\): its values are binary, which serializer='json' cannot store",
     ),
     "persistent_aggregate, times": (
         lambda s: s.persistent_aggregate(STATE_MSGPACK, Max(), ["n"], inputs=["approximateArrivalTimestamp"]),

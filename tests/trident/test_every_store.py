@@ -7,7 +7,6 @@ import sqlite3
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -137,7 +136,7 @@ def test_a_type_that_the_serializer_does_not_take(every_store: MapStateFactory) 
     with pytest.raises(
         SerializationError, match=r"key \('key-1',\) cannot be stored.*This key was not written"
     ):
-        state.multi_put(KEYS[:2], [1, Decimal("1.5")])
+        state.multi_put(KEYS[:2], [1, {1.5}])
     state.begin_commit(1)
     assert state.multi_get(KEYS[:2]) == [None, None]
 

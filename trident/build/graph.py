@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, ReducerAggregator
+from kinesis_trident.trident.maps.metering import StateMetrics
 from kinesis_trident.trident.state import StateFactory, StateUpdater
 from kinesis_trident.trident.steps.tuple_steps import TridentStep
 
@@ -173,10 +175,11 @@ class AggregateNode(Node):
 
 @dataclass(eq=False, slots=True)
 class UpdateNode(Node):
-    """An update of a state; its output is the new values stream."""
+    """An update of a state; its output is the new values stream. `metrics` are counted while it runs."""
 
     factory: StateFactory
     partitions: int | None = field(default=None, init=False)
+    metrics: Accumulator[StateMetrics] | None = field(default=None, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)

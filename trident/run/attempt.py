@@ -46,6 +46,7 @@ from kinesis_trident.trident.run.frames import (
     run,
 )
 from kinesis_trident.trident.run.python_aggregation import GroupAggregation
+from kinesis_trident.trident.run.state_metrics import logged_update
 from kinesis_trident.trident.run.state_updates import Combined, Persisted, Reduced, StateUpdate, Work
 from kinesis_trident.trident.run.tracked import Sections, operates
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
@@ -90,7 +91,8 @@ class Attempt:
         """Update the states in their order, then run their consumers and all nodes without a state."""
         for node in nodes:
             if isinstance(node, UpdateNode):
-                self._update(node)
+                with logged_update(node, self.facts.txid):
+                    self._update(node)
         for node in nodes:
             if not node.tracked and not node.children and not isinstance(node, UpdateNode | SpoutNode):
                 run(self.frame(node))
@@ -260,6 +262,7 @@ class Attempt:
             1 if driver_local else partitions,
             arrow(schema),
             self._partials(node),
+            node.metrics,
         )
         if driver_local:
             emitted = list(update.run(frame.toArrow().to_batches(), 0))

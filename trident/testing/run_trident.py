@@ -79,6 +79,7 @@ def run_trident(
                 if isinstance(node, UpdateNode):
                     noted[names[node]] = NotedStates(node.factory), spout
                     stack.enter_context(_changed(node, "factory", noted[names[node]][0]))
+                    stack.enter_context(_changed(node, "metrics", None))
             recording = [
                 stack.enter_context(_recorded(node, names[node], recorder)) for node in nodes if node in names
             ]
