@@ -43,7 +43,7 @@ def count(factory: MapStateFactory, txid: int, number: int) -> list[Any]:
     return counts
 
 
-@pytest.fixture(params=["redis", "memcached", "postgres", "dynamodb"])
+@pytest.fixture(params=["redis", "memcached", "postgres", "mariadb", "dynamodb"])
 def behind(request: pytest.FixtureRequest) -> Iterator[tuple[MapStateFactory, Breakable]]:
     """A state in a server that is reached through a proxy, and the proxy."""
     own = uuid.uuid4().hex
@@ -66,8 +66,8 @@ def behind(request: pytest.FixtureRequest) -> Iterator[tuple[MapStateFactory, Br
         there = url.replace(f":{parts.port}", f":{broken.port}")
         if request.param == "redis":
             yield RedisState.opaque(there, keyPrefix=own, requestRetries=1), broken
-        elif request.param == "postgres":
-            there = there.replace("postgresql:", "postgresql+psycopg:")
+        elif request.param in ("postgres", "mariadb"):
+            there = there.replace("postgresql:", "postgresql+psycopg:").replace("mysql:", "mysql+pymysql:")
             yield SqlState.opaque(there, tableName=f"state_{own}", requestRetries=1), broken
         else:
             table = request.getfixturevalue("dynamodb_table")

@@ -54,9 +54,10 @@ def lost_held_rows(error: Exception) -> bool:
     return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error)
 
 
-def run(frame: DataFrame) -> None:
-    """Run a frame for the effects of its tasks; its rows are dropped."""
-    frame.write.format("noop").mode("overwrite").save()
+def run(frame: DataFrame, *, adaptive: bool = True) -> None:
+    """Run a frame for the effects of its tasks; its rows are dropped. `adaptive`: as of `hold_rows`."""
+    with nullcontext() if adaptive else _planned_once(frame):
+        frame.write.format("noop").mode("overwrite").save()
 
 
 @singledispatch
