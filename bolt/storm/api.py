@@ -6,49 +6,95 @@ prepared, executes its tuples of the batch, and is cleaned up. A task without tu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
+from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.steps.columns import Columns
 
 __all__ = [
+    "DEFAULT_STREAM",
     "ArrowBolt",
     "BasicBolt",
     "BasicOutputCollector",
     "Bolt",
+    "CustomGrouping",
     "OutputCollector",
+    "OutputFieldsDeclarer",
     "TopologyContext",
     "Tuple",
 ]
 
 
+DEFAULT_STREAM = "default"
+"""The stream of tuples that are emitted without the name of one."""
+
+SYSTEM, TICK = "__system", "__tick"
+"""The component and the stream of tick tuples."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopologyContext:
-    """The context of a bolt's task: its component, its number among that component's tasks, the batch's txid.
+    """The context of a bolt's task.
 
-    If tuples stay where they are made, `task` is the number of Spark's partition.
+    Attributes:
+        component: the bolt's name.
+        task: the task's number among those of the bolt, from 0. If tuples stay where they are made, the number of
+            Spark's partition.
+        txid: the id of the micro-batch: the same when it is replayed.
+        tasks: the number of the bolt's tasks; None if tuples stay where they are made, because Spark chooses it.
+        configuration: that of the topology, overridden by that of the bolt.
+        components: the number of tasks of each bolt, as `tasks`.
     """
 
     component: str
     task: int
     txid: int
+    tasks: int | None = None
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    components: Mapping[str, int | None] = field(default_factory=dict)
+
+    def component_tasks(self, component: str) -> range:
+        """Return the numbers of a bolt's tasks, for `emit_direct`.
+
+        Raises:
+            TopologyError: there is no such bolt, or Spark chooses the number of its tasks.
+        """
+        tasks = self.components.get(component)
+        if tasks is None:
+            known = ", ".join(name for name, count in self.components.items() if count is not None)
+            msg = (
+                f"bolt {self.component!r} asks for the tasks of {component!r}: that is no bolt with a number of "
+                f"tasks; these are {known or 'none'}. Give it a number of tasks and a grouping that moves tuples"
+            )
+            raise TopologyError(msg)
+        return range(tasks)
 
 
 class Tuple:
     """One tuple: `tup["word"]`, `tup[0]`, or `tup.get("word")`; columns become Python values when they are used."""
 
-    __slots__ = ("_columns", "_row", "component", "fields")
+    __slots__ = ("_columns", "_row", "component", "fields", "stream")
 
-    def __init__(self, columns: Columns, row: int, fields: Sequence[str], component: str) -> None:
+    def __init__(
+        self,
+        columns: Columns,
+        row: int,
+        fields: Sequence[str],
+        component: str,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
         self._columns = columns
         self._row = row
         self.fields = fields
         """The names of the values."""
         self.component = component
         """The name of the spout or bolt that emitted it."""
+        self.stream = stream
+        """The name of the stream to which it was emitted."""
 
     def __getitem__(self, field: str | int) -> Any:
         name = self.fields[field] if isinstance(field, int) else field
@@ -58,23 +104,89 @@ class Tuple:
         """Return a value by its name; `default` if tuples of this component have no such field."""
         return self[field] if field in self.fields else default
 
+    def contains(self, field: str) -> bool:
+        """Return True if the tuple has a field of this name."""
+        return field in self.fields
+
+    def select(self, *fields: str) -> list[Any]:
+        """Return the values of these fields, in this order."""
+        return [self[name] for name in fields]
+
+    def field_index(self, field: str) -> int:
+        """Return the place of a field among the values.
+
+        Raises:
+            ValueError: there is no such field.
+        """
+        return list(self.fields).index(field)
+
     @property
     def values(self) -> list[Any]:
         """The values, in the order of `fields`."""
         return [self[name] for name in self.fields]
 
+    @property
+    def is_tick(self) -> bool:
+        """True for a tick tuple, which no component emitted."""
+        return self.component == SYSTEM and self.stream == TICK
+
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values)
 
+    def __len__(self) -> int:
+        return len(self.fields)
+
     def __repr__(self) -> str:
-        return f"Tuple({self.component}: {dict(zip(self.fields, self.values, strict=True))})"
+        stream = "" if self.stream == DEFAULT_STREAM else f" {self.stream}"
+        return f"Tuple({self.component}{stream}: {dict(zip(self.fields, self.values, strict=True))})"
+
+
+class CustomGrouping(Protocol):
+    """Chooses the tasks of each tuple, for `custom_grouping`. It is pickled to the tasks of the emitting component.
+
+    It must choose the same tasks when the same tuples come again in the same order: Spark may compute a stage twice.
+    """
+
+    def prepare(self, context: TopologyContext, component: str, stream: str, tasks: Sequence[int]) -> None:
+        """Begin in a task that emits to the stream.
+
+        `context`: of the bolt that takes the tuples, with the emitting task's number. `tasks`: those of that bolt.
+        """
+        ...
+
+    def choose_tasks(self, task: int, values: Sequence[Any]) -> Iterable[int]:
+        """Return the tasks to which a tuple goes: one, several, or none, which acks it.
+
+        `task`: the number of the emitting task. An exception fails the tuple.
+        """
+        ...
+
+
+class OutputFieldsDeclarer(Protocol):
+    """Declares the streams of a bolt, each with the names and types of its fields, such as "word string"."""
+
+    def declare(self, fields: str) -> None:
+        """Declare the fields of the default stream."""
+        ...
+
+    def declare_stream(self, stream: str, fields: str, *, direct: bool = False) -> None:
+        """Declare a named stream.
+
+        `direct`: its tuples are emitted with `emit_direct`, and taken with `direct_grouping`.
+        """
+        ...
 
 
 class OutputCollector(Protocol):
-    """Emits, acks and fails for a `Bolt`. The bolt must ack or fail each of its tuples before the batch ends."""
+    """Emits, acks and fails for a `Bolt`. The bolt must ack or fail each of its tuples before the batch ends.
 
-    def emit(self, values: Sequence[Any], anchors: Tuple | Iterable[Tuple] = ()) -> None:
-        """Emit a tuple of the bolt's `fields`.
+    Its methods may be called from several threads, which must end before `cleanup` returns.
+    """
+
+    def emit(
+        self, values: Sequence[Any], anchors: Tuple | Iterable[Tuple] = (), stream: str = DEFAULT_STREAM
+    ) -> None:
+        """Emit a tuple of the bolt's `fields`, or of those of a named stream.
 
         `anchors`: one tuple, or several, whose trees it joins: if it fails downstream, all their records fail.
         Without anchors it is unanchored: its failure has no effect on any record.
@@ -82,7 +194,23 @@ class OutputCollector(Protocol):
         Raises:
             EmitError: `values` is not a list with one value for each field. The current tuple fails, and the
                 anchors, even if the bolt catches the error.
-            OperatorError: an anchor is not a tuple.
+            OperatorError: an anchor is not a tuple; the bolt does not declare the stream, or as a direct one.
+        """
+        ...
+
+    def emit_direct(
+        self,
+        task: int,
+        values: Sequence[Any],
+        anchors: Tuple | Iterable[Tuple] = (),
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit a tuple of a direct stream to one task of the bolt that takes it.
+
+        `task`: its number, from 0 (`TopologyContext.component_tasks`). The rest is as in `emit`.
+
+        Raises:
+            EmitError: as in `emit`; or the bolt has no such task.
         """
         ...
 
@@ -111,13 +239,21 @@ class BasicOutputCollector:
         self._collector = collector
         self.tup: Tuple | None = None
 
-    def emit(self, values: Sequence[Any]) -> None:
-        """Emit a tuple of the bolt's `fields`.
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Emit a tuple of the bolt's `fields`, or of those of a named stream.
 
         Raises:
             EmitError: the number of values differs from that of the fields. The current tuple fails.
         """
-        self._collector.emit(values, () if self.tup is None else self.tup)
+        self._collector.emit(values, () if self.tup is None else self.tup, stream)
+
+    def emit_direct(self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM) -> None:
+        """Emit a tuple of a direct stream to one task of the bolt that takes it, by its number.
+
+        Raises:
+            EmitError: as in `emit`; or the bolt has no such task. The current tuple fails.
+        """
+        self._collector.emit_direct(task, values, () if self.tup is None else self.tup, stream)
 
 
 class Bolt:
@@ -131,6 +267,11 @@ class Bolt:
     """
 
     fields: ClassVar[str] = ""
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        """Declare the streams of the bolt; override it for named streams. By default there is one, of `fields`."""
+        if self.fields:
+            declarer.declare(self.fields)
 
     def prepare(self, context: TopologyContext, collector: OutputCollector) -> None:
         """The task begins."""
@@ -150,6 +291,11 @@ class BasicBolt:
     """
 
     fields: ClassVar[str] = ""
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        """Declare the streams of the bolt; override it for named streams. By default there is one, of `fields`."""
+        if self.fields:
+            declarer.declare(self.fields)
 
     def prepare(self, context: TopologyContext) -> None:
         """The task begins."""

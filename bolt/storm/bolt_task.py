@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -12,20 +13,42 @@ import pyarrow as pa
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import Columns
 from kinesis_trident.bolt.steps.functions import failures, reason_of
-from kinesis_trident.bolt.storm.api import BasicBolt, BasicOutputCollector, Bolt, TopologyContext, Tuple
+from kinesis_trident.bolt.storm.api import (
+    DEFAULT_STREAM,
+    SYSTEM,
+    BasicBolt,
+    BasicOutputCollector,
+    Bolt,
+    TopologyContext,
+    Tuple,
+)
 from kinesis_trident.bolt.storm.collector import Collector
-from kinesis_trident.bolt.storm.received import Given, HeldTuple
+from kinesis_trident.bolt.storm.received import Given, HeldTuple, tick_tuple
+from kinesis_trident.bolt.storm.streams import StreamOutput, operator_of
 from kinesis_trident.bolt.tracking.operators import Tag, send
 from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
 
-__all__ = ["COMPONENT", "TASK", "BoltOperator", "prepare", "task_of"]
+__all__ = ["COMPONENT", "TASK", "BoltOperator", "Setting", "prepare", "task_of"]
 
 COMPONENT = "__component"
-"""The column with the component that emitted a row, used if a bolt takes tuples of several components."""
+"""The column with the name of a row's input, used if a bolt has several, or gets tick tuples."""
 
 TASK = "__task"
 """The column with the number of the bolt's task to which a row was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The part of a bolt's context that is the same in all its tasks."""
+
+    tasks: int | None = None
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    components: Mapping[str, int | None] = field(default_factory=dict)
+
+    def context(self, component: str, task: int, txid: int) -> TopologyContext:
+        """Return the context of one task."""
+        return TopologyContext(component, task, txid, self.tasks, self.configuration, self.components)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +59,10 @@ class BoltOperator:
     `renamed`: the column of each field, by component, where it is not the field's name.
     `tag` None: nothing is tracked, and acks and fails have no effect. `of_source` as in `StepOperator`. `taken` False:
     no component takes what it emits, which is only checked.
+
+    `outputs`: all streams of the bolt, if it has others than the default one of `schema`. `streams`: the component and
+    the stream of an input that has a name of its own. `setting`: the context of the bolt, which each task completes.
+    `tick`: the seconds between two tick tuples; each task executes one after its other tuples.
     """
 
     component: str
@@ -47,53 +74,77 @@ class BoltOperator:
     of_source: bool = False
     taken: bool = True
     renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    outputs: Mapping[str, StreamOutput] = field(default_factory=dict)
+    streams: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    setting: Setting = field(default_factory=Setting)
+    tick: float | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the tuples that the bolt emits."""
-        ledger = self.tag.ledger() if self.tag is not None else OperatorLedger(self.component, self.txid)
+        outputs = self.outputs or {DEFAULT_STREAM: StreamOutput(self.schema, self.taken)}
+        main, ledgers = self._ledgers([stream for stream, output in outputs.items() if output.taken])
         given = (batch for batch in batches if batch.num_rows)
         first = next(given, None)
-        if first is not None:
-            yield from self._run(first, given, ledger)
+        if first is not None or self.tick is not None:
+            collector = Collector(
+                self.component,
+                outputs,
+                main,
+                ledgers,
+                tracked=self.tag is not None,
+                of_source=self.of_source,
+            )
+            yield from self._run(chain([] if first is None else [first], given), task_of(first), collector)
         if self.tag is not None:
-            send(self.tag, ledger)
+            send(self.tag, *dict.fromkeys([main, *ledgers.values()]))
+
+    def _ledgers(self, taken: list[str]) -> tuple[OperatorLedger, dict[str, OperatorLedger]]:
+        """Return the bolt's ledger, and those of the streams that are taken."""
+        names = [operator_of(self.component, stream, taken) for stream in taken]
+        if self.tag is None:
+            made = {name: OperatorLedger(name, self.txid) for name in [self.component, *names]}
+        else:
+            tag = self.tag
+            made = {name: replace(tag, operator=name).ledger() for name in [self.component, *names]}
+        return made[self.component], {stream: made[name] for stream, name in zip(taken, names, strict=True)}
 
     def _run(
-        self, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], ledger: OperatorLedger
+        self, batches: Iterable[pa.RecordBatch], task: int, collector: Collector
     ) -> Iterator[pa.RecordBatch]:
-        collector = Collector(
-            self.component,
-            self.schema,
-            ledger,
-            tracked=self.tag is not None,
-            of_source=self.of_source,
-            taken=self.taken,
-        )
-        execute = _prepared(self.bolt, TopologyContext(self.component, task_of(first), self.txid), collector)
-        for batch in chain([first], rest):
+        context = self.setting.context(self.component, task, self.txid)
+        execute = _prepared(self.bolt, context, collector)
+        for batch in batches:
             for tup in self._tuples(batch, collector):
                 collector.attempt(tup, execute)
                 if collector.is_full:
                     yield from collector.flush()
             collector.end_batch()
-        collector.clean_up(self.bolt)
+        tick = None
+        if self.tick is not None:
+            tick = partial(collector.call, execute, tick_tuple(self.tick))
+        collector.clean_up(self.bolt, tick)
         yield from collector.flush()
         collector.log_untracked_failures()
 
-    def _tuples(self, batch: pa.RecordBatch, collector: Collector) -> Iterator[Tuple]:
+    def _tuples(self, batch: pa.RecordBatch, collector: Collector) -> Iterator[HeldTuple]:
         given = Given(batch, self.tag is not None)
         collector.begin_batch(given)
-        several = len(self.inputs) > 1
-        components = batch.column(COMPONENT).to_pylist() if several else [*self.inputs] * batch.num_rows
+        several = COMPONENT in batch.schema.names
+        names = batch.column(COMPONENT).to_pylist() if several else [*self.inputs] * batch.num_rows
         whole, none = Columns(batch), dict[str, str]()
-        columns = {
-            component: whole.seen_as(
-                {name: self.renamed.get(component, none).get(name, name) for name in fields}
+        made = {
+            name: (
+                whole.seen_as({one: self.renamed.get(name, none).get(one, one) for one in fields}),
+                fields,
+                *self.streams.get(name, (name, DEFAULT_STREAM)),
             )
-            for component, fields in self.inputs.items()
+            for name, fields in self.inputs.items()
         }
-        for row, component in enumerate(components):
-            yield HeldTuple(columns[component], row, self.inputs[component], component, given)
+        for row, name in enumerate(names):
+            # Each task with a tick tuple has a row that is no tuple (`bolt.storm.ticks`).
+            if name != SYSTEM:
+                columns, fields, component, stream = made[name]
+                yield HeldTuple(columns, row, fields, component, stream, given)
 
 
 def _prepared(bolt: Bolt | BasicBolt, context: TopologyContext, collector: Collector) -> Any:
@@ -133,8 +184,8 @@ def prepare(context: TopologyContext, function: Callable[..., None], *more: obje
         raise OperatorError(msg) from error
 
 
-def task_of(batch: pa.RecordBatch) -> int:
+def task_of(batch: pa.RecordBatch | None) -> int:
     """Return the number of this task: that to which rows were sent, else that of its partition."""
-    if TASK in batch.schema.names:
+    if batch is not None and TASK in batch.schema.names:
         return int(batch.column(TASK)[0].as_py())
     return current_place().partition

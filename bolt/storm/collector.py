@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from reprlib import repr as short_repr
+from threading import RLock, get_ident
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,9 +14,10 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.errors import EmitError, OperatorError
 from kinesis_trident.bolt.steps.functions import failures, reason_of
-from kinesis_trident.bolt.storm.api import BasicBolt, Bolt, Tuple
+from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, BasicBolt, Bolt, Tuple
 from kinesis_trident.bolt.storm.output import Output, Parents
 from kinesis_trident.bolt.storm.received import Given, HeldTuple
+from kinesis_trident.bolt.storm.streams import StreamOutput, columns_of
 from kinesis_trident.bolt.tracking.anchors import salt_of
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
 from kinesis_trident.spout.reader.rows import ANCHORS
@@ -29,31 +32,33 @@ log = logging.getLogger(__name__)
 
 
 class Collector:
-    """The collector that bolts get, and the state of their tuples.
+    """The collector that bolts get, and the state of their tuples. Bolts may call it from several threads.
 
-    `schema`: of the tuples that the bolt emits. If it is not `tracked`, acks and fails have no effect. `of_source`:
-    its tuples are the source's rows. `taken` False: no component takes the emitted tuples, which are only checked.
+    `ledgers`: of each stream that another component takes; the first is that of the bolt itself. If it is not
+    `tracked`, acks and fails have no effect. `of_source`: its tuples are the source's rows.
     """
 
     def __init__(
         self,
         component: str,
-        schema: pa.Schema,
+        outputs: Mapping[str, StreamOutput],
         ledger: OperatorLedger,
+        ledgers: Mapping[str, OperatorLedger],
         *,
         tracked: bool,
         of_source: bool,
-        taken: bool = True,
     ) -> None:
         self._component = component
-        self._schema = schema
         self._ledger = ledger
+        self._ledgers = ledgers
         self._tracked = tracked
         self._of_source = of_source
-        self._taken = taken
-        self._output = Output(
-            schema, salt_of(component) if tracked else None, self._refuse_unfit, taken=taken
-        )
+        self._taken = {stream: output for stream, output in outputs.items() if output.taken}
+        self._outputs = {
+            stream: Output(output, self._salt(stream) if tracked else None, self._refuse_unfit)
+            for stream, output in outputs.items()
+        }
+        self._lock = RLock()
         self._batch: Given | None = None
         self._pending: dict[int, HeldTuple] = {}
         self._mistake: OperatorError | None = None
@@ -61,75 +66,94 @@ class Collector:
         self._unfit: list[EmitError] = []
         self._untracked_failures = 0
         self._first_untold = ""
+        # Failures that other threads reported; the task's own thread records them.
+        self._thread = get_ident()
+        self._late: list[Callable[[], None]] = []
+        self._ended = False
 
-    def emit(self, values: Sequence[Any], anchors: Tuple | Iterable[Tuple] = ()) -> None:
+    def _salt(self, stream: str) -> int:
+        return salt_of(self._component if stream == DEFAULT_STREAM else f"{self._component} {stream}")
+
+    def emit(
+        self, values: Sequence[Any], anchors: Tuple | Iterable[Tuple] = (), stream: str = DEFAULT_STREAM
+    ) -> None:
         """Emit a tuple."""
-        output = self._output
-        given: object = values
-        if isinstance(given, Tuple):
-            self._refuse(
-                f"bolt {self._component!r} emitted a tuple in place of values. Give the values first, then the "
-                "anchors, as in emit([word], tup); to pass a tuple on, call emit(list(tup), tup)"
-            )
-        parents = anchors if type(anchors) is HeldTuple else self._parents(anchors)
-        if type(values) is not list or len(values) != output.width:
-            self._check_values(values, parents)
-        output.add(values, parents)
+        with self._lock:
+            output = self._outputs.get(stream)
+            if output is None or output.stream.direct or self._ended:
+                self._refuse_stream(stream, "emit")
+            output.add(values, self._checked(output, values, anchors))
+
+    def emit_direct(
+        self,
+        task: int,
+        values: Sequence[Any],
+        anchors: Tuple | Iterable[Tuple] = (),
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Emit a tuple of a direct stream to a task."""
+        with self._lock:
+            output = self._outputs.get(stream)
+            if output is None or not output.stream.direct or self._ended:
+                self._refuse_stream(stream, "emit_direct")
+            parents, tasks = self._checked(output, values, anchors), output.stream.tasks
+            if type(task) is not int or task < 0 or (tasks is not None and task >= tasks):
+                known = "a number from 0" if tasks is None else f"0 to {tasks - 1}"
+                msg = (
+                    f"bolt {self._component!r} emitted to task {short_repr(task)} of the stream {stream!r}. Give "
+                    f"the number of a task of the bolt that takes it: {known}"
+                )
+                self._refuse_emitted(EmitError(msg), parents)
+            output.add(values, parents, task)
 
     @property
     def is_full(self) -> bool:
         """True if enough is emitted for a `flush`."""
-        return self._output.is_full
+        return any(output.is_full for output in self._outputs.values())
 
     def drop_emitted(self) -> None:
         """Drop what the current tuple has emitted."""
-        self._output.drop()
+        with self._lock:
+            for output in self._outputs.values():
+                output.drop()
 
     def ack(self, tup: Tuple) -> None:
         """Ack the tuple: it is processed."""
-        self._require_tuple(tup, "what it acked")
-        assert isinstance(tup, HeldTuple)
-        tup.answered = True
-        self._pending.pop(id(tup), None)
+        with self._lock:
+            self._answer(self._tuple(tup, "what it acked"))
 
     def fail(self, tup: Tuple, reason: object = "FAILED") -> None:
         """Fail the tuple. `reason`: a text, or an exception."""
-        self._require_tuple(tup, "what it failed")
-        assert isinstance(tup, HeldTuple)
-        if not tup.answered:
-            self._fail(tup, "FAILED" if reason is None else reason)
+        with self._lock:
+            held = self._tuple(tup, "what it failed")
+            if not held.answered:
+                self._fail(held, "FAILED" if reason is None else reason)
 
     def reset_timeout(self, tup: Tuple) -> None:
         """Do nothing: a tuple has time until its task ends."""
 
-    def attempt(self, tup: Tuple, execute: Any) -> None:
+    def attempt(self, tup: HeldTuple, execute: Any) -> None:
         """Execute one tuple; an exception fails it."""
-        assert isinstance(tup, HeldTuple)
         self._pending[id(tup)] = tup
         self._current = tup
         self._unfit.clear()
-        self._output.begin_tuple()
+        for output in self._outputs.values():
+            output.begin_tuple()
         try:
-            result = execute(tup)
-        except EmitError as error:
-            self._fail(tup, error)
-        except OperatorError:
-            raise
+            self.call(execute, tup)
         except failures() as error:
+            if isinstance(error, OperatorError) and not isinstance(error, EmitError):
+                raise
             # Even if it was acked before: code that acks a tuple and then raises has not finished it.
             self._fail(tup, error)
         else:
-            if result is not None:
-                self._refuse(
-                    f"bolt {self._component!r}: execute() returned {type(result).__name__}, expected None. "
-                    "Returned or yielded values are lost; emit them, as in collector.emit([word])"
-                )
             if self._unfit:
                 # The bolt has caught the error, but what it emitted is lost.
                 self._fail(tup, self._unfit[0])
         self._current = None
-        self._output.end_tuple()
-        self._raise_mistake()
+        for output in self._outputs.values():
+            output.end_tuple()
+        self._settle()
 
     def begin_batch(self, given: Given) -> None:
         """Begin an input batch."""
@@ -137,6 +161,7 @@ class Collector:
 
     def end_batch(self) -> None:
         """End the current input batch: all its tuples were executed."""
+        self._settle()
         given, self._batch = self._batch, None
         if given is None or given.anchors is None:
             return
@@ -144,26 +169,50 @@ class Collector:
             self._ledger.consume_records(given.anchors, given.message_ids, given.failed)
         else:
             self._ledger.consume(given.anchors)
+        for ledger in self._ledgers.values():
+            if ledger is not self._ledger:
+                ledger.consume(given.anchors)
 
-    def clean_up(self, bolt: Bolt | BasicBolt) -> None:
-        """Clean up at the end of the input: tuples neither acked nor failed after the bolt's `cleanup` fail."""
+    def clean_up(self, bolt: Bolt | BasicBolt, tick: Callable[[], None] | None = None) -> None:
+        """Clean up at the end of the input; `tick` executes a tick tuple before.
+
+        Tuples that are neither acked nor failed after the bolt's `cleanup` fail.
+        """
         reason = NOT_ACKED
-        try:
-            bolt.cleanup()
-        except failures() as error:
-            if isinstance(error, OperatorError) and not isinstance(error, EmitError):
-                raise
-            if isinstance(bolt, BasicBolt):
-                msg = (
-                    f"bolt {self._component!r}: cleanup() raised {reason_of(error)}. Its tuples are already "
-                    "acked, so the batch fails as a whole. Fix it and start the query again, which reads the "
-                    "batch again"
-                )
-                raise OperatorError(msg) from error
-            reason = reason_of(error)
-        self._raise_mistake()
-        for tup in list(self._pending.values()):
-            self.fail(tup, reason)
+        for what, call in (("execute() of a tick tuple", tick), ("cleanup()", bolt.cleanup)):
+            if call is None:
+                continue
+            try:
+                call()
+            except failures() as error:
+                if isinstance(error, OperatorError) and not isinstance(error, EmitError):
+                    raise
+                if isinstance(bolt, BasicBolt):
+                    msg = (
+                        f"bolt {self._component!r}: {what} raised {reason_of(error)}. Its tuples are already "
+                        "acked, so the batch fails as a whole. Fix it and start the query again, which reads the "
+                        "batch again"
+                    )
+                    raise OperatorError(msg) from error
+                reason = reason_of(error) if reason == NOT_ACKED else reason
+        with self._lock:
+            self._ended = True
+            for tup in list(self._pending.values()):
+                self._fail(tup, reason)
+        self._settle()
+
+    def call(self, execute: Any, tup: HeldTuple) -> None:
+        """Execute one tuple, and check that nothing was returned.
+
+        Raises:
+            OperatorError: something was.
+        """
+        result = execute(tup)
+        if result is not None:
+            self._refuse(
+                f"bolt {self._component!r}: execute() returned {type(result).__name__}, expected None. "
+                "Returned or yielded values are lost; emit them, as in collector.emit([word])"
+            )
 
     def log_untracked_failures(self) -> None:
         """Log the failures of tuples that belong to no tracked record."""
@@ -178,19 +227,35 @@ class Collector:
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield the tuples emitted since the last call; values that do not fit the fields fail their records."""
-        for rows, anchors in self._output.flush():
-            if anchors is None:
-                yield rows
-                continue
-            self._ledger.produce(anchors)
-            yield pa.RecordBatch.from_arrays(
-                [*rows.columns, anchors.column()], names=[*rows.schema.names, ANCHORS]
-            )
+        for stream, output in self._outputs.items():
+            with self._lock:
+                output.pack()
+            while (part := output.next_part()) is not None:
+                columns = columns_of(part.rows, self._taken, stream, part.tasks)
+                if part.anchors is not None:
+                    self._ledgers[stream].produce(part.anchors)
+                    columns[ANCHORS] = part.anchors.column()
+                yield pa.RecordBatch.from_arrays([*columns.values()], names=[*columns])
+        self._settle()
+
+    def _answer(self, tup: HeldTuple) -> None:
+        tup.answered = True
+        self._pending.pop(id(tup), None)
 
     def _fail(self, tup: HeldTuple, reason: object) -> None:
         # The text first: a reason that cannot be converted must not leave the tuple acked.
         text = named(reason, self._component)
-        self.ack(tup)
+        self._answer(tup)
+        self._record(partial(self._fail_tuple, tup, text))
+
+    def _record(self, failure: Callable[[], None]) -> None:
+        """Record a failure in the task's own thread: other operators of the task share the ledgers."""
+        if get_ident() == self._thread:
+            failure()
+        else:
+            self._late.append(failure)
+
+    def _fail_tuple(self, tup: HeldTuple, text: str) -> None:
         if self._tracked and self._of_source and tup.given is self._batch:
             tup.given.failed.setdefault(tup.row, text)
         else:
@@ -203,32 +268,54 @@ class Collector:
         self._first_untold = self._first_untold or text
         self._untracked_failures += 1
 
-    def _require_tuple(self, given: object, what: str) -> None:
+    def _settle(self) -> None:
+        """Record what other threads have failed, and raise a mistake that the bolt has caught."""
+        while self._late:
+            self._late.pop(0)()
+        if self._mistake is not None:
+            raise self._mistake
+
+    def _tuple(self, given: object, what: str) -> HeldTuple:
         if not isinstance(given, HeldTuple):
             self._refuse(
                 f"bolt {self._component!r}: {what} is {type(given).__name__}, not a tuple. Pass the tuple that "
                 "execute() received"
             )
+        if self._ended:
+            self._refuse_late()
+        return given
 
-    def _parents(self, anchors: object) -> tuple[HeldTuple, ...]:
-        several = isinstance(anchors, Iterable) and not isinstance(anchors, Tuple)
-        parents = tuple(anchors) if several else (anchors,)  # type: ignore[arg-type]
-        for parent in parents:
-            self._require_tuple(parent, "an anchor")
-        return parents  # type: ignore[return-value]
-
-    def _check_values(self, values: object, parents: Parents) -> None:
-        """Check that there is a value for each field; else the anchors fail, and the current tuple by the error."""
+    def _checked(self, output: Output, values: object, anchors: object) -> Parents:
+        """Check an emitted tuple; return its anchors."""
+        if isinstance(values, Tuple):
+            self._refuse(
+                f"bolt {self._component!r} emitted a tuple in place of values. Give the values first, then the "
+                "anchors, as in emit([word], tup); to pass a tuple on, call emit(list(tup), tup)"
+            )
+        parents: Parents
+        if type(anchors) is HeldTuple:
+            parents = anchors
+        else:
+            several = (
+                anchors if isinstance(anchors, Iterable) and not isinstance(anchors, Tuple) else (anchors,)
+            )
+            parents = tuple(self._tuple(one, "an anchor") for one in several)
+        if type(values) is list and len(values) == output.width:
+            return parents
         in_order = isinstance(values, Sequence | np.ndarray) and not isinstance(values, str | bytes)
-        if in_order and len(values) == len(self._schema):  # type: ignore[arg-type]
-            return
-        names = ", ".join(self._schema.names)
-        what = (
-            f"its fields are {names}. Emit a list with one value for each field"
-            if names
-            else ("it declares no fields. Name them in `fields`, as in fields = 'word string'")
-        )
-        error = EmitError(f"bolt {self._component!r} emitted {short_repr(values)}; {what}")
+        if not in_order or len(values) != output.width:  # type: ignore[arg-type]
+            names = ", ".join(output.stream.schema.names)
+            what = (
+                f"its fields are {names}. Emit a list with one value for each field"
+                if names
+                else "it declares no fields. Name them in `fields`, as in fields = 'word string'"
+            )
+            error = EmitError(f"bolt {self._component!r} emitted {short_repr(values)}; {what}")
+            self._refuse_emitted(error, parents)
+        return parents
+
+    def _refuse_emitted(self, error: EmitError, parents: Parents) -> NoReturn:
+        """Fail the anchors of a tuple that cannot be emitted; the current tuple fails by the error, or after it."""
         for parent in (parents,) if isinstance(parents, HeldTuple) else parents:
             if parent is not self._current:
                 self._fail(parent, error)
@@ -238,17 +325,32 @@ class Collector:
     def _refuse_unfit(self, parents: Parents, error: Exception) -> None:
         """Fail the records of a tuple whose values do not fit the fields."""
         several = (parents,) if isinstance(parents, HeldTuple) else parents
-        roots = [root for parent in several for root in parent.given.roots_at(parent.row)]
-        self._fail_roots(dict.fromkeys(roots), named(error, self._component))
+        roots = dict.fromkeys(root for parent in several for root in parent.given.roots_at(parent.row))
+        self._record(partial(self._fail_roots, roots, named(error, self._component)))
+
+    def _refuse_stream(self, stream: object, method: str) -> NoReturn:
+        if self._ended:
+            self._refuse_late()
+        if stream not in self._outputs:
+            known = ", ".join(self._outputs)
+            self._refuse(
+                f"bolt {self._component!r} emitted to the stream {stream!r}, which it does not declare; it declares "
+                f"{known}. Declare it in declare_output_fields()"
+            )
+        other, kind = ("emit", "not direct") if method == "emit_direct" else ("emit_direct", "direct")
+        self._refuse(f"bolt {self._component!r}: its stream {stream!r} is {kind}. Call {other}() for it")
+
+    def _refuse_late(self) -> NoReturn:
+        msg = (
+            f"bolt {self._component!r} called its collector after the end of its task. End its threads in "
+            "cleanup(), and wait for them there"
+        )
+        raise OperatorError(msg)
 
     def _refuse(self, msg: str) -> NoReturn:
         # Kept in case the bolt catches it: it is an error of the bolt, not of a tuple.
         self._mistake = OperatorError(msg)
         raise self._mistake
-
-    def _raise_mistake(self) -> None:
-        if self._mistake is not None:
-            raise self._mistake
 
 
 def named(reason: object, component: str) -> str:

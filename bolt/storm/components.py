@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from kinesis_trident.bolt.storm.api import ArrowBolt, BasicBolt, Bolt
+from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt, CustomGrouping
+from kinesis_trident.bolt.storm.streams import Declared
 
 __all__ = [
     "ALL",
+    "CUSTOM",
+    "DIRECT",
     "FIELDS",
     "GLOBAL",
     "LOCAL",
+    "PARTIAL_KEY",
     "SHUFFLE",
     "AnyBolt",
     "BoltPart",
@@ -22,30 +27,49 @@ __all__ = [
     "Input",
     "Part",
     "SpoutPart",
+    "StreamId",
     "TransformPart",
 ]
 
 SHUFFLE, FIELDS, ALL, GLOBAL, LOCAL = "shuffle", "fields", "all", "global", "local"
+PARTIAL_KEY, DIRECT, CUSTOM = "partial key", "direct", "custom"
 AnyBolt = Bolt | BasicBolt | ArrowBolt
+
+
+StreamId = tuple[str, str]
+"""A component and one of its streams."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """The distribution of a component's tuples over a bolt's tasks."""
+    """The distribution of a stream's tuples over a bolt's tasks; `custom` chooses the tasks of a custom grouping."""
 
     component: str
     kind: str
     fields: tuple[str, ...] = ()
+    stream: str = DEFAULT_STREAM
+    custom: CustomGrouping | None = None
+
+    @property
+    def source(self) -> StreamId:
+        """The component and the stream."""
+        return self.component, self.stream
+
+    @property
+    def title(self) -> str:
+        """The stream, for messages: the component's name, and that of a stream of its own."""
+        return repr(self.component) + (f" ({self.stream!r})" if self.stream != DEFAULT_STREAM else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A grouping, and the fields of its component."""
+    """A grouping, and the fields of its stream. `name`: of the input among those of the bolt."""
 
     grouping: Grouping
     fields: list[str]
     renamed: Mapping[str, str] = field(default_factory=dict)
     """The columns of fields that another input has too, with another type or another case."""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +78,16 @@ class SpoutPart:
 
     scheme: Mapping[str, str]
     fields: StructType
+
+    @property
+    def streams(self) -> Mapping[str, Declared]:
+        """The one stream."""
+        return {DEFAULT_STREAM: Declared(self.fields)}
+
+    @property
+    def sources(self) -> tuple[StreamId, ...]:
+        """The streams that it takes."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +99,40 @@ class TransformPart:
     fields: StructType
     anchored: bool
 
+    @property
+    def streams(self) -> Mapping[str, Declared]:
+        """The one stream."""
+        return {DEFAULT_STREAM: Declared(self.fields)}
+
+    @property
+    def sources(self) -> tuple[StreamId, ...]:
+        """The streams that it takes."""
+        return ((self.component, DEFAULT_STREAM),)
+
 
 @dataclass(frozen=True, slots=True)
 class BoltPart:
-    """A bolt with its inputs."""
+    """A bolt with its inputs, its streams and its configuration; `tick`: the seconds between its tick tuples."""
 
     bolt: AnyBolt
     parallelism: int | None
     inputs: tuple[Input, ...]
-    fields: StructType
+    streams: Mapping[str, Declared]
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    tick: float | None = None
+
+    @property
+    def sources(self) -> tuple[StreamId, ...]:
+        """The streams that it takes."""
+        return tuple(one.grouping.source for one in self.inputs)
+
+    @property
+    def stays(self) -> bool:
+        """True if the bolt takes its tuples where they are made."""
+        return all(
+            one.grouping.kind == LOCAL or (one.grouping.kind == SHUFFLE and self.parallelism is None)
+            for one in self.inputs
+        )
 
 
 Part = SpoutPart | TransformPart | BoltPart

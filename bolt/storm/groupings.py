@@ -1,60 +1,130 @@
-"""Declares a bolt: the groupings by which it takes tuples."""
+"""Declares a bolt: the groupings by which it takes tuples, and its configuration."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.bolt.storm.components import ALL, FIELDS, GLOBAL, LOCAL, SHUFFLE, AnyBolt, Grouping
+from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, CustomGrouping
+from kinesis_trident.bolt.storm.components import (
+    ALL,
+    CUSTOM,
+    DIRECT,
+    FIELDS,
+    GLOBAL,
+    LOCAL,
+    PARTIAL_KEY,
+    SHUFFLE,
+    AnyBolt,
+    Grouping,
+)
+from kinesis_trident.bolt.storm.unsupported import BOLT_DECLARER, refuse
 
 __all__ = ["BoltDeclarer"]
 
 
 @dataclass
 class BoltDeclarer:
-    """Returned by `set_bolt`, to choose the tuples that the bolt takes: call one grouping for each component."""
+    """Returned by `set_bolt`, to choose the tuples that the bolt takes: call one grouping for each stream.
+
+    `stream` names a stream that the component declares; without it the grouping takes the default stream.
+    """
 
     name: str
     bolt: AnyBolt
     parallelism: int | None
     groupings: list[Grouping] = field(default_factory=list)
+    configuration: dict[str, Any] = field(default_factory=dict)
 
-    def shuffle_grouping(self, component: str) -> BoltDeclarer:
-        """Spread the component's tuples over the tasks."""
-        return self._add(Grouping(component, SHUFFLE))
+    def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Spread the tuples over the tasks."""
+        return self._add(Grouping(component, SHUFFLE, stream=stream))
 
-    def fields_grouping(self, component: str, *fields: str) -> BoltDeclarer:
+    def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Leave it to the library where the tuples go: as in Storm, this is `shuffle_grouping`."""
+        return self.shuffle_grouping(component, stream)
+
+    def fields_grouping(self, component: str, *fields: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Send tuples with the same values of these fields to the same task.
 
         Raises:
             TopologyError: there is no field.
         """
+        return self._add_keyed("fields_grouping", FIELDS, component, fields, stream)
+
+    def partial_key_grouping(
+        self, component: str, *fields: str, stream: str = DEFAULT_STREAM
+    ) -> BoltDeclarer:
+        """Send tuples with the same values of these fields to one of two tasks: the one that got fewer tuples so far.
+
+        Raises:
+            TopologyError: there is no field.
+        """
+        return self._add_keyed("partial_key_grouping", PARTIAL_KEY, component, fields, stream)
+
+    def all_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Send each tuple to every task."""
+        return self._add(Grouping(component, ALL, stream=stream))
+
+    def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Send all tuples to one task."""
+        return self._add(Grouping(component, GLOBAL, stream=stream))
+
+    def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Keep tuples where they are made; the bolt has as many tasks as the component."""
+        return self._add(Grouping(component, LOCAL, stream=stream))
+
+    def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
+        """Send each tuple to the task that the component named in `emit_direct`."""
+        return self._add(Grouping(component, DIRECT, stream=stream))
+
+    def custom_grouping(
+        self, component: str, grouping: CustomGrouping, stream: str = DEFAULT_STREAM
+    ) -> BoltDeclarer:
+        """Send each tuple to the tasks that `grouping` chooses.
+
+        Raises:
+            TopologyError: `grouping` has not the methods `prepare` and `choose_tasks`, or cannot be pickled.
+        """
+        return self._add(Grouping(component, CUSTOM, stream=stream, custom=grouping))
+
+    def add_configuration(self, name: str, value: object) -> BoltDeclarer:
+        """Set an entry of the bolt's configuration, which `prepare` gets in its context.
+
+        `tickInterval`, such as "10s", sends a tick tuple to each task in the first micro-batch, and in each that comes
+        so much later; "0s" means every micro-batch.
+        """
+        return self.add_configurations({name: value})
+
+    def add_configurations(self, configuration: Mapping[str, object]) -> BoltDeclarer:
+        """Set several entries of the bolt's configuration."""
+        self.configuration |= configuration
+        return self
+
+    def _add_keyed(
+        self, method: str, kind: str, component: str, fields: tuple[str, ...], stream: str
+    ) -> BoltDeclarer:
         if not fields or not all(isinstance(one, str) for one in fields):
             msg = (
-                f"bolt {self.name!r}: fields_grouping({component!r}) needs at least one field, each a name. Call "
-                f"it as fields_grouping({component!r}, 'word', 'country')"
+                f"bolt {self.name!r}: {method}({component!r}) needs at least one field, each a name. Call it as "
+                f"{method}({component!r}, 'word', 'country')"
             )
             raise TopologyError(msg)
-        return self._add(Grouping(component, FIELDS, fields))
-
-    def all_grouping(self, component: str) -> BoltDeclarer:
-        """Send each of the component's tuples to every task."""
-        return self._add(Grouping(component, ALL))
-
-    def global_grouping(self, component: str) -> BoltDeclarer:
-        """Send all tuples of the component to one task."""
-        return self._add(Grouping(component, GLOBAL))
-
-    def local_or_shuffle_grouping(self, component: str) -> BoltDeclarer:
-        """Keep tuples where they are made; the bolt has as many tasks as the component."""
-        return self._add(Grouping(component, LOCAL))
+        return self._add(Grouping(component, kind, fields, stream))
 
     def _add(self, grouping: Grouping) -> BoltDeclarer:
-        if any(one.component == grouping.component for one in self.groupings):
+        if any(one.source == grouping.source for one in self.groupings):
             msg = (
-                f"bolt {self.name!r} already takes tuples of {grouping.component!r}. Give each component one "
-                "grouping"
+                f"bolt {self.name!r} already takes tuples of {grouping.title}. Give each stream one grouping"
             )
             raise TopologyError(msg)
         self.groupings.append(grouping)
         return self
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            refuse("a bolt's declarer", name, BOLT_DECLARER)
+        msg = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(msg)

@@ -16,14 +16,14 @@ from pyspark.sql.types import (
 )
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.bolt.storm.api import ArrowBolt
-from kinesis_trident.bolt.storm.components import Input
+from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt
+from kinesis_trident.bolt.storm.components import Input, StreamId
 from kinesis_trident.bolt.storm.groupings import BoltDeclarer
 
 __all__ = ["inputs_of"]
 
 
-def inputs_of(declared: BoltDeclarer, given: Mapping[str, StructType]) -> tuple[Input, ...]:
+def inputs_of(declared: BoltDeclarer, given: Mapping[StreamId, StructType]) -> tuple[Input, ...]:
     """Return the inputs of a bolt: fields of several components share a column only if name and type are the same.
 
     Raises:
@@ -31,34 +31,29 @@ def inputs_of(declared: BoltDeclarer, given: Mapping[str, StructType]) -> tuple[
     """
     known: dict[str, tuple[str, StructField]] = {}
     differ: set[str] = set()
-    for component, fields in given.items():
-        for one in fields:
-            other, first = known.setdefault(one.name.casefold(), (component, one))
+    for grouping in declared.groupings:
+        for one in given[grouping.source]:
+            other, first = known.setdefault(one.name.casefold(), (grouping.title, one))
             if (first.name, first.dataType) == (one.name, one.dataType):
                 continue
             if isinstance(declared.bolt, ArrowBolt) and not _merge(first, one):
                 msg = (
-                    f"bolt {declared.name!r}: {other!r} emits {first.name!r}, {first.dataType.simpleString()}, and "
-                    f"{component!r} emits {one.name!r}, {one.dataType.simpleString()}: an ArrowBolt gets both in one "
-                    "column. Rename one, or give both the same type"
+                    f"bolt {declared.name!r}: {other} emits {first.name!r}, {first.dataType.simpleString()}, and "
+                    f"{grouping.title} emits {one.name!r}, {one.dataType.simpleString()}: an ArrowBolt gets both in "
+                    "one column. Rename one, or give both the same type"
                 )
                 raise TopologyError(msg)
             differ.add(one.name.casefold())
     if isinstance(declared.bolt, ArrowBolt):
         differ.clear()
-    numbers = {component: number for number, component in enumerate(given)}
-    return tuple(
-        Input(
-            grouping,
-            given[grouping.component].fieldNames(),
-            {
-                name: f"__{numbers[grouping.component]}_{name}"
-                for name in given[grouping.component].fieldNames()
-                if name.casefold() in differ
-            },
-        )
-        for grouping in declared.groupings
-    )
+    inputs = []
+    for number, grouping in enumerate(declared.groupings):
+        fields = given[grouping.source].fieldNames()
+        renamed = {name: f"__{number}_{name}" for name in fields if name.casefold() in differ}
+        # Names of components do not begin with "__".
+        name = grouping.component if grouping.stream == DEFAULT_STREAM else f"__{number}"
+        inputs.append(Input(grouping, fields, renamed, name))
+    return tuple(inputs)
 
 
 def _merge(one: StructField, other: StructField) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.steps.columns import batch_of
 from kinesis_trident.bolt.storm.received import HeldTuple, anchors_of_children
+from kinesis_trident.bolt.storm.streams import StreamOutput
 from kinesis_trident.bolt.tracking.anchors import Anchors
 
-__all__ = ["Output", "Parents"]
+__all__ = ["Output", "Parents", "Part"]
 
 _FLUSH_ROWS = 10_000
 _FLUSH_BYTES = 16 << 20
@@ -25,46 +26,52 @@ Refuse = Callable[[Parents, Exception], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """Emitted tuples as an Arrow batch; `anchors` None if nothing is tracked."""
+class Part:
+    """Emitted tuples as an Arrow batch.
+
+    `anchors`: None if nothing is tracked. `tasks`: those to which the tuples of a direct stream go.
+    """
 
     rows: pa.RecordBatch
     anchors: Anchors | None
+    tasks: list[int]
 
 
 class Output:
     """The emitted tuples of one stream.
 
-    `schema`: their fields. `salt`: that of their ids; None if nothing is tracked. `taken` False: no component takes
-    them, so they are only checked. `refuse` is called with the parents of a tuple whose values do not fit, and the
-    error.
+    `salt`: that of their ids; None if nothing is tracked. `refuse` is called with the parents of a tuple whose values
+    do not fit, and the error.
     """
 
-    def __init__(self, schema: pa.Schema, salt: int | None, refuse: Refuse, *, taken: bool) -> None:
-        self.schema = schema
-        self.width = len(schema)
+    def __init__(self, stream: StreamOutput, salt: int | None, refuse: Refuse) -> None:
+        self.stream = stream
+        self.width = len(stream.schema)
+        self._schema = stream.schema
         self._salt = salt
         self._refuse = refuse
-        self._taken = taken
         self._values: list[tuple[Any, ...]] = []
         self._parents: list[Parents] = []
+        self._tasks: list[int] = []
         self._size = 0
-        self._parts: list[_Part] = []
+        self._parts: list[Part] = []
         # What the current tuple has emitted begins here.
         self._first_value = self._first_part = 0
 
-    def add(self, values: Iterable[Any], parents: Parents) -> None:
-        """Add a tuple."""
+    def add(self, values: Iterable[Any], parents: Parents, task: int | None = None) -> None:
+        """Add a tuple; `task`: that to which it goes."""
         row = tuple(values)
         self._values.append(row)
         self._parents.append(parents)
+        if task is not None:
+            self._tasks.append(task)
         self._size += _size(row)
         if self._size >= _FLUSH_BYTES:
-            self._pack()
+            self.pack()
 
     @property
     def is_full(self) -> bool:
-        """True if enough is emitted for a `flush`."""
+        """True if enough is emitted to be passed on."""
         return bool(self._parts) or len(self._values) >= _FLUSH_ROWS
 
     def begin_tuple(self) -> None:
@@ -77,46 +84,43 @@ class Output:
 
     def drop(self) -> None:
         """Drop what was emitted since `begin_tuple`."""
-        del self._values[self._first_value :], self._parents[self._first_value :]
+        for kept in (self._values, self._parents, self._tasks):
+            del kept[self._first_value :]
         del self._parts[self._first_part :]
 
-    def flush(self) -> Iterator[tuple[pa.RecordBatch, Anchors | None]]:
-        """Yield the tuples emitted since the last call, with their anchors."""
-        self._pack()
-        parts, self._parts = self._parts[::-1], []
-        while parts:
-            part = parts.pop()
-            yield part.rows, part.anchors
+    def next_part(self) -> Part | None:
+        """Return the first Arrow batch, which is not kept; None if there is none. Call `pack` before."""
+        return self._parts.pop(0) if self._parts else None
 
-    def _pack(self) -> None:
+    def pack(self) -> None:
         """Put the emitted values into Arrow batches: those of the current tuple, which may still fail, into one."""
-        values, parents = self._values, self._parents
-        self._values, self._parents, self._size = [], [], 0
+        values, parents, tasks = self._values, self._parents, self._tasks
+        self._values, self._parents, self._tasks, self._size = [], [], [], 0
         first, self._first_value = self._first_value, 0
         if first:
-            self._pack_rows(values[:first], parents[:first])
+            self._pack_rows(values[:first], parents[:first], tasks[:first])
             self._first_part = len(self._parts)
         if len(values) > first:
-            self._pack_rows(values[first:], parents[first:])
+            self._pack_rows(values[first:], parents[first:], tasks[first:])
 
-    def _pack_rows(self, values: list[tuple[Any, ...]], parents: list[Parents]) -> None:
-        fitting: list[int] | None = None
+    def _pack_rows(self, values: list[tuple[Any, ...]], parents: list[Parents], tasks: list[int]) -> None:
         try:
-            rows = batch_of(values, self.schema)
+            rows = batch_of(values, self._schema)
         except Exception:
-            fitting = []
+            fitting: list[int] = []
             for at, value in enumerate(values):
                 try:
-                    batch_of([value], self.schema)
+                    batch_of([value], self._schema)
                 except Exception as error:
                     self._refuse(parents[at], error)
                 else:
                     fitting.append(at)
-            rows = batch_of([values[at] for at in fitting], self.schema)
+            rows = batch_of([values[at] for at in fitting], self._schema)
             parents = [parents[at] for at in fitting]
-        if self._taken:
+            tasks = [tasks[at] for at in fitting] if tasks else tasks
+        if self.stream.taken:
             anchors = None if self._salt is None else anchors_of_children(parents, self._salt)
-            self._parts.append(_Part(rows, anchors))
+            self._parts.append(Part(rows, anchors, tasks))
 
 
 def _size(values: Iterable[Any]) -> int:

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.bolt.steps.columns import Columns
-from kinesis_trident.bolt.storm.api import Tuple
+from kinesis_trident.bolt.storm.api import SYSTEM, TICK, Tuple
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, ranks_of
 from kinesis_trident.spout.reader.rows import MESSAGE_ID
 
-__all__ = ["Given", "HeldTuple", "anchors_of_children"]
+__all__ = ["Given", "HeldTuple", "anchors_of_children", "tick_tuple"]
 
 
 class Given:
@@ -43,9 +43,15 @@ class HeldTuple(Tuple):
     __slots__ = ("answered", "given")
 
     def __init__(
-        self, columns: Columns, row: int, fields: Sequence[str], component: str, given: Given
+        self,
+        columns: Columns,
+        row: int,
+        fields: Sequence[str],
+        component: str,
+        stream: str,
+        given: Given,
     ) -> None:
-        super().__init__(columns, row, fields, component)
+        super().__init__(columns, row, fields, component, stream)
         self.given = given
         self.answered = False
 
@@ -53,6 +59,12 @@ class HeldTuple(Tuple):
     def row(self) -> int:
         """The tuple's row in the batch."""
         return self._row
+
+
+def tick_tuple(seconds: float) -> HeldTuple:
+    """Return a tick tuple, which is in no tree; its one field is the interval in seconds, as in Storm."""
+    batch = pa.RecordBatch.from_pydict({"rate_secs": [seconds]})
+    return HeldTuple(Columns(batch), 0, ["rate_secs"], SYSTEM, TICK, Given(batch, tracked=False))
 
 
 def anchors_of_children(parents: Sequence[HeldTuple | Sequence[HeldTuple]], salt: int) -> Anchors:
@@ -67,10 +79,9 @@ def anchors_of_children(parents: Sequence[HeldTuple | Sequence[HeldTuple]], salt
     else:
         flat = [one for some in parents for one in ((some,) if isinstance(some, HeldTuple) else some)]
     givens = list(dict.fromkeys([one.given for one in flat]))
-    known = [given.anchors for given in givens if given.anchors is not None]
-    if not flat or len(known) < len(givens):
-        nothing = np.empty(0, np.int64)
-        return Anchors(nothing, nothing, np.zeros(len(parents) + 1, np.int64))
+    known = [given.anchors or _nothing(given.rows) for given in givens]
+    if not flat:
+        return _nothing(len(parents))
     if len(givens) == 1:
         rows = np.array([one._row for one in flat])
     else:
@@ -85,3 +96,8 @@ def anchors_of_children(parents: Sequence[HeldTuple | Sequence[HeldTuple]], salt
     if single:
         return made
     return made.joined(np.array([1 if isinstance(some, HeldTuple) else len(some) for some in parents]))
+
+
+def _nothing(count: int) -> Anchors:
+    """Return the anchors of tuples that are in no tree."""
+    return Anchors(np.empty(0, np.int64), np.empty(0, np.int64), np.zeros(count + 1, np.int64))

@@ -9,13 +9,11 @@ query = builder.start(checkpointLocation=...)
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
@@ -24,13 +22,15 @@ from pyspark.sql.utils import is_remote
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.steps.functions import reason_of
-from kinesis_trident.bolt.steps.schemas import parse_schema
-from kinesis_trident.bolt.storm.api import ArrowBolt, BasicBolt, Bolt
-from kinesis_trident.bolt.storm.components import AnyBolt, BoltPart, Part, SpoutPart, TransformPart
+from kinesis_trident.bolt.storm.api import DEFAULT_STREAM
+from kinesis_trident.bolt.storm.checks import check_groupings, checked_bolt, configuration_of
+from kinesis_trident.bolt.storm.components import BoltPart, Part, SpoutPart, TransformPart
 from kinesis_trident.bolt.storm.groupings import BoltDeclarer
 from kinesis_trident.bolt.storm.inputs import inputs_of
 from kinesis_trident.bolt.storm.spout import KinesisSpout
+from kinesis_trident.bolt.storm.streams import declared_streams
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
+from kinesis_trident.bolt.storm.unsupported import BUILDER, check_configuration, refuse
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
 from kinesis_trident.spout.spark_plan import options_of
 
@@ -41,17 +41,26 @@ class TopologyBuilder:
     """Builds a topology and starts it as one streaming query.
 
     `ackers=0` turns tracking off, as in Storm: a record is done when its batch ran, whatever the bolts ack or fail.
-    Any other number changes nothing: there are no acker tasks here. Without `spark` a topology is built and checked as
-    with it, for `kinesis_trident.testing.run_topology`, and cannot be started.
+    Any other number changes nothing: there are no acker tasks here. `configuration`: what every bolt finds in the
+    `configuration` of its context, as Storm's `Config`; `BoltDeclarer.add_configuration` overrides it for one bolt.
+    Without `spark` a topology is built and checked as with it, for `kinesis_trident.testing.run_topology`, and cannot
+    be started.
 
     Raises:
-        TopologyError: `ackers` is not a number, or below 0.
+        TopologyError: `ackers` is not a number, or below 0; an entry of `configuration` has no effect.
     """
 
-    def __init__(self, spark: SparkSession | None = None, ackers: int | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession | None = None,
+        ackers: int | None = None,
+        configuration: Mapping[str, Any] | None = None,
+    ) -> None:
         if ackers is not None and (type(ackers) is not int or ackers < 0):
             msg = f"TopologyBuilder got ackers={ackers!r}. Give 0, which turns tracking off, or omit it"
             raise TopologyError(msg)
+        self._configuration = dict(configuration or {})
+        check_configuration("the topology", self._configuration)
         self._spark = spark
         self._ackers = ackers
         self._spouts: dict[str, KinesisSpout] = {}
@@ -80,6 +89,11 @@ class TopologyBuilder:
             raise TopologyError(msg)
         self._spouts[name] = spout
 
+    def __getattr__(self, name: str) -> Any:
+        refuse("the topology", name, BUILDER)
+        msg = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(msg)
+
     def set_bolt(self, name: str, bolt: object, parallelism: int | None = None) -> BoltDeclarer:
         """Add a bolt with `parallelism` tasks.
 
@@ -90,26 +104,7 @@ class TopologyBuilder:
                 `parallelism` is below 1.
         """
         self._free(name)
-        if not isinstance(bolt, Bolt | BasicBolt | ArrowBolt):
-            what = type(bolt).__name__
-            msg = f"bolt {name!r}: {what} is not a Bolt, a BasicBolt or an ArrowBolt. Derive it from one of them"
-            raise TopologyError(msg)
-        if any(type(bolt).execute is kind.execute for kind in (Bolt, BasicBolt, ArrowBolt)):
-            msg = f"bolt {name!r}: {type(bolt).__name__} has no execute(). Define the method"
-            raise TopologyError(msg)
-        _check_arguments(name, bolt)
-        try:
-            cloudpickle.dumps(bolt)  # type: ignore[no-untyped-call]
-        except Exception as error:
-            msg = (
-                f"bolt {name!r}: {type(bolt).__name__} cannot be pickled to its tasks ({reason_of(error)}). Make "
-                "connections, locks and open files in prepare(), not in __init__()"
-            )
-            raise TopologyError(msg) from error
-        if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
-            msg = f"bolt {name!r}: its parallelism is {parallelism!r}. Give a whole number of 1 or more"
-            raise TopologyError(msg)
-        self._bolts[name] = BoltDeclarer(name, bolt, parallelism)
+        self._bolts[name] = BoltDeclarer(name, checked_bolt(name, bolt, parallelism), parallelism)
         return self._bolts[name]
 
     def transform(self, name: str, component: str, function: Callable[[DataFrame], DataFrame]) -> None:
@@ -228,46 +223,12 @@ class TopologyBuilder:
         return StructType([one for one in fields if one.name != ANCHORS])
 
     def _bolt_part(self, declared: BoltDeclarer, parts: Mapping[str, Part]) -> BoltPart:
-        try:
-            fields = parse_schema(declared.bolt.fields) if declared.bolt.fields else StructType()
-        except Exception as error:
-            msg = (
-                f"bolt {declared.name!r}: its fields {declared.bolt.fields!r} cannot be parsed. Write them as "
-                "'word string, count long'"
-            )
-            raise TopologyError(msg) from error
-        names = [name.lower() for name in fields.fieldNames()]
-        twice = [name for name in fields.fieldNames() if names.count(name.lower()) > 1]
-        if twice:
-            msg = (
-                f"bolt {declared.name!r}: its fields {declared.bolt.fields!r} name {twice[0]!r} more than once. "
-                "Rename one"
-            )
-            raise TopologyError(msg)
-        ours = [name for name in fields.fieldNames() if name.startswith("__")]
-        if ours:
-            msg = f"bolt {declared.name!r}: its field {ours[0]!r} begins with '__', which is reserved. Rename it"
-            raise TopologyError(msg)
-        for grouping in declared.groupings:
-            known = parts[grouping.component].fields
-            if not known.fields:
-                msg = (
-                    f"bolt {declared.name!r} takes tuples of {grouping.component!r}, which emits no fields. "
-                    "Declare fields there, or take another component"
-                )
-                raise TopologyError(msg)
-            for name in grouping.fields:
-                if name not in known.fieldNames():
-                    msg = (
-                        f"bolt {declared.name!r} groups {grouping.component!r} by {name!r}, which that component "
-                        f"does not emit; it emits {', '.join(known.fieldNames())}"
-                    )
-                    raise TopologyError(msg)
-        _check_types(declared, parts)
-        inputs = inputs_of(
-            declared, {one.component: parts[one.component].fields for one in declared.groupings}
-        )
-        return BoltPart(declared.bolt, declared.parallelism, inputs, fields)
+        check_groupings(declared, parts)
+        streams = declared_streams(declared.name, declared.bolt)
+        configuration, tick = configuration_of(declared, self._configuration)
+        given = {one.source: parts[one.component].streams[one.stream].fields for one in declared.groupings}
+        inputs = inputs_of(declared, given)
+        return BoltPart(declared.bolt, declared.parallelism, inputs, streams, configuration, tick)
 
     def _transform_part(self, name: str, parts: Mapping[str, Part], tracked: bool) -> TransformPart:
         component, function = self._transforms[name]
@@ -277,7 +238,14 @@ class TopologyBuilder:
                 "in TopologyBuilder(spark): then kinesis_trident.testing.run_topology runs it there, too"
             )
             raise TopologyError(msg)
-        fields = [*parts[component].fields.fields, *([SCHEMA[ANCHORS]] if tracked else [])]
+        stream = parts[component].streams.get(DEFAULT_STREAM)
+        if stream is None or stream.direct:
+            msg = (
+                f"transform {name!r}: {component!r} has no default stream for it. Take a named stream with a bolt "
+                "that emits its tuples again"
+            )
+            raise TopologyError(msg)
+        fields = [*stream.fields.fields, *([SCHEMA[ANCHORS]] if tracked else [])]
         try:
             out = function(self._spark.createDataFrame([], StructType(fields))).schema
         except Exception as error:
@@ -302,38 +270,3 @@ def _parallelism(spark: SparkSession) -> int:
         # A Spark Connect client does not know the cluster.
         return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     return spark.sparkContext.defaultParallelism
-
-
-def _check_arguments(name: str, bolt: AnyBolt) -> None:
-    """Check that a bolt's methods accept their arguments."""
-    collected = isinstance(bolt, Bolt)
-    for method, given in (
-        (bolt.prepare, ("context", "collector") if collected else ("context",)),
-        (bolt.execute, ("tup", "collector") if isinstance(bolt, BasicBolt) else ("tup",)),
-    ):
-        try:
-            inspect.signature(method).bind(*given)
-        except TypeError as error:
-            called = f"{type(bolt).__name__}.{method.__name__}()"
-            msg = f"bolt {name!r}: {called} is called with ({', '.join(given)}): {error}"
-            raise TopologyError(msg) from error
-
-
-def _check_types(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:
-    """Check that the fields by which several components' tuples are grouped have the same types.
-
-    Spark hashes an int differently from a bigint, so equal values would not meet in one task.
-    """
-    known: dict[int, tuple[str, str, str]] = {}
-    for grouping in declared.groupings:
-        types = {one.name: one.dataType.simpleString() for one in parts[grouping.component].fields}
-        for place, name in enumerate(grouping.fields):
-            here = grouping.component, name, types[name]
-            first = known.setdefault(place, here)
-            if first[2] != here[2]:
-                msg = (
-                    f"bolt {declared.name!r} groups {first[0]!r} by {first[1]!r}, {first[2]}, and {here[0]!r} by "
-                    f"{here[1]!r}, {here[2]}: equal values meet in one task only if both have the same type. "
-                    "Change the type of one"
-                )
-                raise TopologyError(msg)

@@ -4,39 +4,41 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
-from kinesis_trident.bolt.steps.functions import ArrowStep, Judged, Step
-from kinesis_trident.bolt.storm.api import ArrowBolt, TopologyContext
-from kinesis_trident.bolt.storm.bolt_task import TASK, BoltOperator, prepare, task_of
+from kinesis_trident.bolt.steps.functions import ArrowStep, Judged
+from kinesis_trident.bolt.storm.addressing import Taker, Untracked, addressed
+from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, Bolt
+from kinesis_trident.bolt.storm.bolt_task import TASK, BoltOperator, Setting, prepare, task_of
 from kinesis_trident.bolt.storm.collector import named
 from kinesis_trident.bolt.storm.components import (
-    ALL,
-    LOCAL,
+    DIRECT,
     SHUFFLE,
     BoltPart,
-    Grouping,
+    Input,
     Part,
     SpoutPart,
+    StreamId,
     TransformPart,
 )
 from kinesis_trident.bolt.storm.frames import (
+    add_component,
     add_no_anchors,
     add_scheme,
-    address,
-    copy_to_all,
-    label,
+    deal_out,
+    rows_of_stream,
     run_together,
+    select_as,
 )
+from kinesis_trident.bolt.storm.streams import TARGET, StreamOutput, operator_of, places_of, schema_of
+from kinesis_trident.bolt.storm.ticks import Ticks, with_ticks
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.operators import StepOperator
 from kinesis_trident.bolt.tracking.tracking import Operator, Tracked, Tracking
@@ -44,21 +46,6 @@ from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.reader.rows import ANCHORS
 
 __all__ = ["TopologyRun", "Untracked"]
-
-
-@dataclass(frozen=True, slots=True)
-class Replicate:
-    """A step that repeats each row for each of a bolt's tasks, with the task's number in `__task`."""
-
-    tasks: int
-    schema: pa.Schema
-
-    def __call__(self, batch: pa.RecordBatch) -> Judged:
-        """Repeat the rows of a batch: nothing fails."""
-        source = np.repeat(np.arange(batch.num_rows), self.tasks)
-        task = pa.array(np.tile(np.arange(self.tasks, dtype=np.int32), batch.num_rows))
-        columns = {name: column.take(pa.array(source)) for name, column in _columns(batch).items()}
-        return Judged(pa.RecordBatch.from_pydict(columns | {TASK: task}), source, {})
 
 
 @dataclass(slots=True)
@@ -69,12 +56,13 @@ class ArrowBoltStep:
     txid: int
     bolt: ArrowBolt
     schema: pa.Schema
+    setting: Setting
     prepared: bool = False
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Judge a batch; the first batch of a task prepares the bolt."""
         if not self.prepared:
-            prepare(TopologyContext(self.component, task_of(batch), self.txid), self.bolt.prepare)
+            prepare(self.setting.context(self.component, task_of(batch), self.txid), self.bolt.prepare)
             self.prepared = True
         try:
             judged = ArrowStep(self.bolt.execute, self.schema)(batch)
@@ -98,23 +86,13 @@ class Sunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Untracked:
-    """A step whose failures are ignored."""
-
-    step: Step
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that succeeded."""
-        return (self.step(batch).rows for batch in batches if batch.num_rows)
-
-
-@dataclass(frozen=True, slots=True)
 class TopologyRun:
     """Processes the batches of a topology; `parts` are ordered such that each comes after its inputs."""
 
     parts: Mapping[str, Part]
     tracked: bool
     parallelism: int
+    ticks: Ticks = field(default_factory=Ticks)
 
     def __call__(
         self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler
@@ -134,20 +112,32 @@ class TopologyRun:
             tracking.release()
 
     @property
-    def takers(self) -> Counter[str]:
-        """The number of inputs that take tuples of each component."""
-        taken = [part.component for part in self.parts.values() if isinstance(part, TransformPart)]
-        return Counter(
-            [
-                *taken,
-                *(
-                    one.grouping.component
-                    for part in self.parts.values()
-                    if isinstance(part, BoltPart)
-                    for one in part.inputs
-                ),
-            ]
-        )
+    def takers(self) -> Counter[StreamId]:
+        """The number of inputs that take tuples of each stream."""
+        return Counter(source for part in self.parts.values() for source in part.sources)
+
+    @property
+    def tasks(self) -> dict[str, int | None]:
+        """The number of tasks of each bolt; None if tuples stay where they are made."""
+        return {
+            name: None if part.stays else part.parallelism or self.parallelism
+            for name, part in self.parts.items()
+            if isinstance(part, BoltPart)
+        }
+
+    @property
+    def loose(self) -> set[str]:
+        """The components whose tuples may be in no tree."""
+        found: set[str] = set()
+        for name, part in self.parts.items():
+            if (
+                not self.tracked
+                or (isinstance(part, BoltPart) and (isinstance(part.bolt, Bolt) or part.tick is not None))
+                or (isinstance(part, TransformPart) and not part.anchored)
+                or any(component in found for component, _ in part.sources)
+            ):
+                found.add(name)
+        return found
 
 
 class _Frames:
@@ -159,26 +149,32 @@ class _Frames:
         self._topology = topology
         self._batch = batch
         self._tracking = tracking
-        self._takers = topology.takers
+        self._takers, self._tasks, self._loose = topology.takers, topology.tasks, topology.loose
         self._kept: list[DataFrame] = []
-        self._made: dict[str, Tracked] = {}
+        self._made: dict[StreamId, Tracked] = {}
+        self._ends: list[DataFrame] = []
         for name, part in topology.parts.items():
             if isinstance(part, SpoutPart):
-                made = source.on(add_scheme(source.frame, part.scheme))
+                self._keep(name, source.on(add_scheme(source.frame, part.scheme)))
             elif isinstance(part, TransformPart):
-                made = self._transformed(part)
+                self._keep(name, self._transformed(part))
             else:
-                made = self._bolt(name, part)
-            self._made[name] = self._shared(made) if self._takers[name] > 1 else made
+                self._bolt(name, part)
 
     def run(self) -> None:
         """Run all components: one job over those whose tuples no other takes."""
-        leaves = [made.frame for name, made in self._made.items() if not self._takers[name]]
         try:
-            run_together(leaves)
+            run_together(self._ends)
         finally:
             while self._kept:
                 self._kept.pop().unpersist()
+
+    def _keep(self, name: str, made: Tracked, stream: str = DEFAULT_STREAM) -> None:
+        """Keep the tuples of a stream for those that take them."""
+        takers = self._takers[name, stream]
+        self._made[name, stream] = self._shared(made) if takers > 1 else made
+        if not takers:
+            self._ends.append(made.frame)
 
     def _shared(self, tuples: Tracked) -> Tracked:
         if self._tracking is not None:
@@ -187,7 +183,7 @@ class _Frames:
         return tuples.on(self._kept[-1])
 
     def _transformed(self, part: TransformPart) -> Tracked:
-        tuples = self._made[part.component]
+        tuples = self._made[part.component, DEFAULT_STREAM]
         if self._tracking is not None:
             tuples = self._tracking.for_function(tuples)
         frame = part.function(tuples.frame)
@@ -195,26 +191,68 @@ class _Frames:
             frame = add_no_anchors(frame)
         return tuples.changed(frame)
 
-    def _bolt(self, name: str, part: BoltPart) -> Tracked:
-        tracking, taken = self._tracking, bool(self._takers[name])
-        tuples, moved = self._taken(name, part)
+    def _bolt(self, name: str, part: BoltPart) -> None:
+        tracking = self._tracking
+        taken = {stream: one for stream, one in part.streams.items() if self._takers[name, stream]}
+        setting = Setting(self._tasks[name], part.configuration, self._tasks)
+        tick = part.tick if self._topology.ticks.is_due(name, part.tick, self._batch.txid) else None
+        tuples, moved = self._taken(name, part, setting, tick)
         # If rows of the source came through a shuffle, their neighbours are elsewhere: positions are found later.
         placed = tracking is not None and not moved and tuples.producers == tracking.source.producers
-        tag = tracking.tag(name) if tracking is not None else None
-        schema = to_arrow_schema(part.fields, timezone="UTC")
-        operator: Operator
-        if not isinstance(part.bolt, ArrowBolt):
-            inputs = {one.grouping.component: one.fields for one in part.inputs}
-            renamed = {one.grouping.component: one.renamed for one in part.inputs}
-            operator = BoltOperator(
-                name, self._batch.txid, part.bolt, inputs, schema, tag, placed, taken, renamed
-            )
-        else:
-            step = ArrowBoltStep(name, self._batch.txid, part.bolt, schema)
-            operator = Untracked(step) if tag is None else StepOperator(tag, (step,), placed, anchored=taken)
+        operator = self._operator(name, part, setting, tick, of_source=placed)
         if not taken:
-            return self._put(name, tuples, Sunk(operator), _NOTHING, anchored=False)
-        return self._put(name, tuples, operator, part.fields, anchored=True)
+            self._ends.append(self._put(name, tuples, Sunk(operator), _NOTHING, anchored=False).frame)
+            return
+        made = self._put(name, tuples, operator, schema_of(taken), anchored=True)
+        if len(taken) == 1:
+            self._keep(name, made, *taken)
+            return
+        made = self._shared(made)
+        ours = {ANCHORS: ANCHORS} if tracking is not None else {}
+        for stream in taken:
+            number, columns = places_of(taken, stream)
+            frame = select_as(rows_of_stream(made.frame, number), columns | ours)
+            kept = made.on(frame)
+            if tracking is not None:
+                kept = tracking.stream(operator_of(name, stream, [*taken]), name, made, frame)
+            self._made[name, stream] = kept
+
+    def _operator(
+        self, name: str, part: BoltPart, setting: Setting, tick: float | None, *, of_source: bool
+    ) -> Operator:
+        batch, tracking = self._batch, self._tracking
+        tag = tracking.tag(name) if tracking is not None else None
+        outputs = {
+            stream: StreamOutput.of(
+                declared, taken=bool(self._takers[name, stream]), tasks=self._target_tasks(name, stream)
+            )
+            for stream, declared in part.streams.items()
+        }
+        if isinstance(part.bolt, ArrowBolt):
+            output = outputs[DEFAULT_STREAM]
+            step = ArrowBoltStep(name, batch.txid, part.bolt, output.schema, setting)
+            if tag is None:
+                return Untracked(step)
+            return StepOperator(tag, (step,), of_source, anchored=output.taken)
+        return BoltOperator(
+            name,
+            batch.txid,
+            part.bolt,
+            {one.name: one.fields for one in part.inputs},
+            next(iter(outputs.values())).schema,
+            tag,
+            of_source,
+            renamed={one.name: one.renamed for one in part.inputs},
+            outputs=outputs,
+            streams={one.name: one.grouping.source for one in part.inputs},
+            setting=setting,
+            tick=tick,
+        )
+
+    def _target_tasks(self, name: str, stream: str) -> int | None:
+        """Return the number of tasks of the bolt that takes a direct stream."""
+        takers = (taker for taker, part in self._topology.parts.items() if (name, stream) in part.sources)
+        return self._tasks.get(next(takers, ""))
 
     def _put(
         self, name: str, tuples: Tracked, operator: Operator, schema: StructType, *, anchored: bool
@@ -223,51 +261,42 @@ class _Frames:
             return self._tracking.operator(name, tuples, operator, schema, anchored=anchored)
         return tuples.through(operator, schema, ())
 
-    def _taken(self, name: str, part: BoltPart) -> tuple[Tracked, bool]:
+    def _taken(self, name: str, part: BoltPart, setting: Setting, tick: float | None) -> tuple[Tracked, bool]:
         """Return the tuples of a bolt in its tasks' partitions, and True if they were moved there."""
-        stays = all(_stays(one.grouping, part.parallelism) for one in part.inputs)
-        tasks = part.parallelism or self._topology.parallelism
-        several = len(part.inputs) > 1
+        to = Taker(name, self._batch.txid, part.parallelism or self._topology.parallelism, setting)
+        # Equal rows have equal hashes, and would all go to one task: Spark deals them out.
+        spread = len(part.inputs) == 1 and tick is None and _is_spread(part.inputs[0], self._loose)
         taken: list[Tracked] = []
         for one in part.inputs:
-            tuples = self._made[one.grouping.component]
-            if several:
-                ours = [ANCHORS] if self._tracking is not None else []
-                columns = {field: one.renamed.get(field, field) for field in one.fields}
-                tuples = tuples.on(label(tuples.frame, one.grouping.component, columns, ours))
-            grouping = replace(
-                one.grouping, fields=tuple(one.renamed.get(field, field) for field in one.grouping.fields)
-            )
-            taken.append(tuples if stays else self._addressed(name, grouping, tuples, tasks))
+            tuples = self._made[one.grouping.source]
+            if len(part.inputs) > 1:
+                tuples = tuples.on(add_component(select_as(tuples.frame, self._columns(one)), one.name))
+            if not part.stays and not spread:
+                loose = one.grouping.component in self._loose
+                tuples = addressed(one, tuples, to, self._tracking, loose=loose)
+            taken.append(tuples)
         tuples = reduce(Tracked.union, taken)
-        if stays:
+        if part.stays:
             return tuples, False
-        return tuples.on(tuples.frame.repartitionById(tasks, TASK)), True
-
-    def _addressed(self, name: str, grouping: Grouping, tuples: Tracked, tasks: int) -> Tracked:
-        """Add the number of each tuple's task, in `__task`."""
-        frame = tuples.frame
-        if grouping.kind == ALL:
-            if self._tracking is None:
-                return tuples.on(copy_to_all(frame, tasks))
-            fields = [one for one in frame.schema.fields if one.name != ANCHORS]
-            schema = StructType([*fields, StructField(TASK, IntegerType(), nullable=False)])
-            return self._tracking.steps(
-                f"{grouping.component} to all of {name}",
-                tuples,
-                (Replicate(tasks, to_arrow_schema(schema, timezone="UTC")),),
-                schema,
+        if tick is not None:
+            tuples = tuples.on(
+                with_ticks(tuples.frame, part.inputs, to.tasks, tracked=self._tracking is not None)
             )
-        return tuples.on(address(frame, grouping, tasks))
+        if spread:
+            return tuples.on(deal_out(tuples.frame, to.tasks)), True
+        return tuples.on(tuples.frame.repartitionById(to.tasks, TASK)), True
+
+    def _columns(self, one: Input) -> dict[str, str]:
+        """Return the columns of an input among several, with their names there."""
+        ours = [TARGET] if one.grouping.kind == DIRECT else []
+        if self._tracking is not None:
+            ours.append(ANCHORS)
+        return {name: one.renamed.get(name, name) for name in [*one.fields, *ours]}
 
 
 _NOTHING = StructType([StructField("nothing", IntegerType())])
 
 
-def _stays(grouping: Grouping, parallelism: int | None) -> bool:
-    """Return True if a bolt can take the tuples where they are made."""
-    return grouping.kind == LOCAL or (grouping.kind == SHUFFLE and parallelism is None)
-
-
-def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-    return {name: batch.column(name) for name in batch.schema.names if name != ANCHORS}
+def _is_spread(one: Input, loose: set[str]) -> bool:
+    """Return True if an input is shuffled, and its rows may be equal in all columns."""
+    return one.grouping.kind == SHUFFLE and one.grouping.component in loose

@@ -20,9 +20,12 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
 
-def partitions_of(batch: pa.RecordBatch, names: Sequence[str], partitions: int) -> list[int]:
-    """Return the partition of each row: `pmod(xxhash64(names), partitions)` of Spark."""
-    hashes = [_SEED] * batch.num_rows
+def partitions_of(
+    batch: pa.RecordBatch, names: Sequence[str], partitions: int, salt: int | None = None
+) -> list[int]:
+    """Return the partition of each row: `pmod(xxhash64(salt, names), partitions)` of Spark."""
+    first = _SEED if salt is None else _hash(salt, pa.int64(), _SEED)
+    hashes = [first] * batch.num_rows
     for name in names:
         column = batch.column(name)
         hashes = [

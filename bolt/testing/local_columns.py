@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from kinesis_trident.bolt.storm import frames
+from kinesis_trident.bolt.storm.api import SYSTEM
 from kinesis_trident.bolt.storm.bolt_task import COMPONENT, TASK
-from kinesis_trident.bolt.storm.components import Grouping
+from kinesis_trident.bolt.storm.streams import STREAM
 from kinesis_trident.bolt.testing.hashing import partitions_of
-from kinesis_trident.bolt.testing.local_frames import LocalFrame, for_local_frames
+from kinesis_trident.bolt.testing.local_frames import LocalFrame, arrow, for_local_frames
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, SCHEMA
 
 __all__: list[str] = []
@@ -35,31 +38,58 @@ def _add_no_anchors(frame: LocalFrame) -> LocalFrame:
     return frame.on_batches(StructType([*frame.schema.fields, SCHEMA[ANCHORS]]), change)
 
 
-@for_local_frames(frames.label)
-def _label(frame: LocalFrame, component: str, columns: Mapping[str, str], kept: Sequence[str]) -> LocalFrame:
+@for_local_frames(frames.add_component)
+def _add_component(frame: LocalFrame, name: str) -> LocalFrame:
+    schema = StructType([*frame.schema.fields, StructField(COMPONENT, StringType())])
+    return frame.on_batches(
+        schema, lambda batch: {**_columns(batch), COMPONENT: pa.repeat(name, batch.num_rows)}
+    )
+
+
+@for_local_frames(frames.select_as)
+def _select_as(frame: LocalFrame, columns: Mapping[str, str]) -> LocalFrame:
+    schema = StructType([StructField(new, frame.schema[name].dataType) for name, new in columns.items()])
+    return frame.on_batches(schema, lambda batch: {new: batch.column(name) for name, new in columns.items()})
+
+
+@for_local_frames(frames.rows_of_stream)
+def _rows_of_stream(frame: LocalFrame, number: int) -> LocalFrame:
     def change(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        given = _columns(batch)
-        fields = {name: given[field] for field, name in columns.items()}
-        return {
-            **fields,
-            **{name: given[name] for name in kept},
-            COMPONENT: pa.repeat(component, batch.num_rows),
+        return _columns(batch.filter(pc.equal(batch.column(STREAM), number)))
+
+    return frame.on_batches(frame.schema, change)
+
+
+@for_local_frames(frames.add_hashes)
+def _add_hashes(
+    frame: LocalFrame, columns: Mapping[str, int | None], keys: Sequence[str], tasks: int
+) -> LocalFrame:
+    def change(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        made = {
+            name: partitions_of(batch, keys, tasks, salt) if keys else [0] * batch.num_rows
+            for name, salt in columns.items()
         }
+        return {**_columns(batch), **{name: pa.array(numbers, pa.int32()) for name, numbers in made.items()}}
 
-    fields = [StructField(name, frame.schema[field].dataType) for field, name in columns.items()]
-    schema = [*fields, *(frame.schema[name] for name in kept), StructField(COMPONENT, StringType())]
-    return frame.on_batches(StructType(schema), change)
+    added = [StructField(name, IntegerType(), nullable=False) for name in columns]
+    return frame.on_batches(StructType([*frame.schema.fields, *added]), change)
 
 
-@for_local_frames(frames.address)
-def _address(frame: LocalFrame, grouping: Grouping, tasks: int) -> LocalFrame:
-    names = frames.grouped_columns(grouping, frame.schema)
+@for_local_frames(frames.deal_out)
+def _deal_out(frame: LocalFrame, tasks: int) -> LocalFrame:
+    return frame.repartition(tasks).with_partition_id(_TASK)
 
-    def change(batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        numbers = partitions_of(batch, names, tasks) if names else [0] * batch.num_rows
-        return {**_columns(batch), TASK: pa.array(numbers, pa.int32())}
 
-    return frame.on_batches(StructType([*frame.schema.fields, _TASK]), change)
+@for_local_frames(frames.add_tick_rows)
+def _add_tick_rows(frame: LocalFrame, tasks: int, *, tracked: bool) -> LocalFrame:
+    fields = [_TASK, StructField(COMPONENT, StringType())]
+    columns: dict[str, list[Any]] = {TASK: list(range(tasks)), COMPONENT: [SYSTEM] * tasks}
+    if tracked:
+        fields.append(SCHEMA[ANCHORS])
+        columns[ANCHORS] = [[]] * tasks
+    schema = StructType(fields)
+    rows = frame.sparkSession.createDataFrame(pa.table(columns, arrow(schema)), schema)
+    return frame.unionByName(rows, allowMissingColumns=True)
 
 
 @for_local_frames(frames.copy_to_all)

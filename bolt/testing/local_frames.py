@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from kinesis_trident.bolt.testing.hashing import partitions_of
 from kinesis_trident.bolt.tracking.place import Place, placed
@@ -157,6 +157,31 @@ class LocalFrame:
         """Return these columns."""
         schema = StructType([self.schema[name] for name in names])
         return self.on_batches(schema, lambda batch: {name: batch.column(name) for name in names})
+
+    def withColumnRenamed(self, name: str, new: str) -> LocalFrame:
+        """Return the same columns, one of them under another name."""
+        schema = StructType(
+            [
+                StructField(new if one.name == name else one.name, one.dataType, one.nullable)
+                for one in self.schema.fields
+            ]
+        )
+        return self.on_batches(schema, lambda batch: dict(zip(schema.names, batch.columns, strict=True)))
+
+    def with_partition_id(self, added: StructField) -> LocalFrame:
+        """Add the number of each row's partition."""
+        schema = StructType([*self.schema.fields, added])
+
+        def made() -> list[Partition]:
+            return [
+                [
+                    batch.append_column(added.name, pa.repeat(pa.scalar(number, pa.int32()), batch.num_rows))
+                    for batch in part
+                ]
+                for number, part in enumerate(self.partitions())
+            ]
+
+        return self._made(schema, self._count, made)
 
     def drop(self, *names: str) -> LocalFrame:
         """Return the other columns."""

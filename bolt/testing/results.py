@@ -29,6 +29,7 @@ class TopologyResult:
 
     Attributes:
         emitted: the tuples that each component emitted, by its name: rows, which are tuples of the values with names.
+            Those of a named stream are under (component, stream).
             A spout's are the given tuples, again for each delivery. An operation of Trident is named as in messages,
             `each(Split)`, with `#2` for the second of its name; its tuples are without the columns of the source.
         acked: the given tuples that are done, by the name of their spout, in the order in which they were.
@@ -38,7 +39,7 @@ class TopologyResult:
             group's values. The key of an aggregation of all tuples is empty.
     """
 
-    emitted: Mapping[str, list[Any]] = field(default_factory=dict)
+    emitted: Mapping[str | tuple[str, str], list[Any]] = field(default_factory=dict)
     acked: Mapping[str, list[Any]] = field(default_factory=dict)
     failed: list[FailedTuple] = field(default_factory=list)
     states: Mapping[str, dict[tuple[Any, ...], Any]] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
-from kinesis_trident.bolt.storm.api import BasicBolt, BasicOutputCollector, Tuple
+from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, BasicBolt, BasicOutputCollector, Tuple
 from kinesis_trident.bolt.storm.components import (
     LOCAL,
     BoltPart,
@@ -19,8 +19,11 @@ from kinesis_trident.bolt.storm.components import (
     Input,
     Part,
     SpoutPart,
+    StreamId,
     TransformPart,
 )
+from kinesis_trident.bolt.storm.streams import Declared
+from kinesis_trident.bolt.storm.ticks import Ticks
 from kinesis_trident.bolt.storm.topology import TopologyBuilder
 from kinesis_trident.bolt.testing import local_columns
 from kinesis_trident.bolt.testing.by_reference import LocalCarrier, Recorder
@@ -59,16 +62,16 @@ def run_bolts(
     stream = LocalStream(name, part.scheme, fields, options, clock, attempts, failed, life_of(builder, name))
     stream.feed(tuples.get(name, ()))
     recorder = Recorder()
-    emitted: dict[str, list[Any]] = {one: [] for one in run.parts}
+    recorded = replace(run, parts=_recorded(run.parts, recorder), ticks=Ticks(clock))
+    emitted: dict[str | StreamId, list[Any]] = {_key(*source): [] for source in _emitting(run.parts)}
     emitted[name] = stream.delivered
-    recorded = replace(run, parts=_recorded(run.parts, recorder))
     handler = BatchHandler(options, recorded, batch_retries, LocalCarrier(recorder))
 
     def process(_stream: LocalStream, rows: LocalFrame, batch: CurrentBatch) -> None:
         recorder.clear()
         handler.process(cast(DataFrame, rows), batch)
-        for component in run.parts:
-            emitted[component] += recorder.rows(component)
+        for source in _emitting(run.parts):
+            emitted[_key(*source)] += recorder.rows(str(source))
 
     run_streams(LocalSession(), [stream], clock, process)
     return TopologyResult(emitted, {name: stream.acked}, failed)
@@ -102,25 +105,47 @@ def check_spouts(known: Sequence[str], tuples: Mapping[str, object]) -> None:
 
 
 class _Recording(BasicBolt):
-    """Takes all that a component emits."""
+    """Takes all that a component emits to a stream."""
 
-    def __init__(self, recorder: Recorder, component: str) -> None:
+    def __init__(self, recorder: Recorder, name: str) -> None:
         self._recorder = recorder
-        self._component = component
+        self._name = name
 
     def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None:
         """Keep it."""
-        self._recorder.note(self._component, tup.fields, tup.values)
+        self._recorder.note(self._name, tup.fields, tup.values)
+
+
+def _emitting(parts: Mapping[str, Part]) -> list[StreamId]:
+    """Return the streams of bolts and transforms."""
+    return [
+        (name, stream)
+        for name, part in parts.items()
+        if not isinstance(part, SpoutPart)
+        for stream in part.streams
+    ]
+
+
+def _key(component: str, stream: str) -> str | StreamId:
+    """Return the name of a stream in the result."""
+    return component if stream == DEFAULT_STREAM else (component, stream)
 
 
 def _recorded(parts: Mapping[str, Part], recorder: Recorder) -> dict[str, Part]:
-    """Add a bolt to each component that takes its tuples; transforms run on their Spark session."""
-    made: dict[str, Part] = {}
-    for name, part in parts.items():
-        made[name] = (
-            replace(part, function=run_in_spark(part.function)) if isinstance(part, TransformPart) else part
-        )
-        if part.fields.fields and not isinstance(part, SpoutPart):
-            taken = Input(Grouping(name, LOCAL), part.fields.fieldNames())
-            made[f"what {name} emits"] = BoltPart(_Recording(recorder, name), None, (taken,), StructType())
+    """Add a bolt to each stream that takes its tuples; transforms run on their Spark session.
+
+    These bolts come last: the first that takes a direct stream is the one that its tuples are for.
+    """
+    made: dict[str, Part] = {
+        name: replace(part, function=run_in_spark(part.function)) if isinstance(part, TransformPart) else part
+        for name, part in parts.items()
+    }
+    for name, stream in _emitting(parts):
+        fields = parts[name].streams[stream].fields.fieldNames()
+        if fields:
+            taken = Input(Grouping(name, LOCAL, stream=stream), fields, name=name)
+            bolt = _Recording(recorder, str((name, stream)))
+            made[f"what {name} emits to {stream}"] = BoltPart(
+                bolt, None, (taken,), {DEFAULT_STREAM: Declared(StructType())}
+            )
     return made

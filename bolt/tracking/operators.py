@@ -71,10 +71,11 @@ class Tag:
         return OperatorLedger(self.operator, self.txid, Spans.parse(asked) if asked else None)
 
 
-def send(tag: Tag, ledger: OperatorLedger) -> None:
-    """Send the reports of the current task; call it only at the end of the input."""
+def send(tag: Tag, *ledgers: OperatorLedger) -> None:
+    """Send the reports of the current task, of one operator or more; call it only at the end of the input."""
     place = current_place()
-    tag.sender.add(ledger.reports(place.stage, place.partition))
+    reports = (ledger.reports(place.stage, place.partition) for ledger in ledgers)
+    tag.sender.add({key: runs for one in reports for key, runs in one.items()})
 
 
 @dataclass(frozen=True, slots=True)

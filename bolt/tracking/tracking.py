@@ -161,17 +161,21 @@ class Tracking:
         Raises:
             OperatorError: an operator of this name is there already.
         """
-        if not name or name in self._wiring:
-            msg = (
-                f"operator {name!r}: the name is empty or used already. Give each operator its own name; there "
-                f"are {', '.join(self._wiring) or 'none'}"
-            )
-            raise OperatorError(msg)
         fields: list[StructField] = [*schema.fields, *([_ANCHORS] if anchored else [])]
         made = tuples.through(operator, StructType(fields), (name,))
-        self._wiring[name] = tuples.producers
-        self._frames[name] = made.frame
+        self._add(name, tuples.producers, made.frame)
         return made
+
+    def stream(self, name: str, of: str, tuples: Tracked, frame: DataFrame) -> Tracked:
+        """Return those of an operator's output `tuples` that it reports under another name: the rows of `frame`.
+
+        Raises:
+            OperatorError: an operator of this name is there already.
+        """
+        if name == of:
+            return tuples.on(frame)
+        self._add(name, self._wiring[of], frame)
+        return Tracked(frame, (name,))
 
     def not_done(
         self, refused: Mapping[str, str] | None = None, *, ran: bool = False
@@ -240,6 +244,16 @@ class Tracking:
         """Free the cached tuples."""
         while self._kept:
             self._kept.pop().unpersist()
+
+    def _add(self, name: str, inputs: tuple[str, ...], frame: DataFrame) -> None:
+        if not name or name in self._wiring:
+            msg = (
+                f"operator {name!r}: the name is empty or used already. Give each operator its own name; there "
+                f"are {', '.join(self._wiring) or 'none'}"
+            )
+            raise OperatorError(msg)
+        self._wiring[name] = inputs
+        self._frames[name] = frame
 
     def _lost(self, missing: list[tuple[str, str]], pins: Mapping[str, Pin]) -> dict[int, list[FailedRun]]:
         """Return the records whose trees do not sum to zero, by shard index, from a run with separate sums."""

@@ -10,7 +10,17 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kinesis_trident import BasicBolt, KinesisSpout, TopologyBuilder, TopologyError, Tuple, string_scheme
+from kinesis_trident import (
+    ArrowBolt,
+    BasicBolt,
+    KinesisSpout,
+    OutputFieldsDeclarer,
+    TopologyBuilder,
+    TopologyError,
+    Tuple,
+    string_scheme,
+)
+from kinesis_trident.bolt.storm.groupings import BoltDeclarer
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 
 Build = Callable[[TopologyBuilder], object]
@@ -99,6 +109,81 @@ def other_type(builder: TopologyBuilder) -> None:
     builder.set_bolt("join", Silent()).fields_grouping("counts", "n").fields_grouping("numbers", "n")
 
 
+class Streams(Silent):
+    """Declares streams."""
+
+    def __init__(self, *streams: Any, **kinds: Any) -> None:
+        self.streams, self.kinds = streams, kinds
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        for stream in self.streams:
+            declarer.declare_stream(*stream, **self.kinds)
+
+
+def streams(*declared: Any, **kinds: Any) -> Build:
+    return lambda b: b.set_bolt("parse", Streams(*declared, **kinds)).shuffle_grouping("lines")
+
+
+def taking(take: Callable[[BoltDeclarer], object], *declared: Any, **kinds: Any) -> Build:
+    """A bolt "end" that takes tuples of "parse"."""
+
+    def build(builder: TopologyBuilder) -> None:
+        streams(*declared, **kinds)(builder)
+        take(builder.set_bolt("end", Silent()))
+
+    return build
+
+
+class Chooses:
+    def prepare(self, context: Any, component: str, stream: str, tasks: Any) -> None:
+        pass
+
+    def choose_tasks(self, task: int, values: Any) -> list[int]:
+        return [0]
+
+
+class Unprepared:
+    def choose_tasks(self, task: int, values: Any) -> list[int]:
+        return [0]
+
+
+class Alone(Chooses):
+    def choose_tasks(self, values: Any) -> list[int]:  # type: ignore[override]
+        return [0]
+
+
+class LockedChoice(Chooses):
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+def custom(grouping: Any) -> Build:
+    return lambda b: b.set_bolt("end", Silent()).custom_grouping("lines", grouping)
+
+
+class Whole(ArrowBolt):
+    def execute(self, batch: Any) -> Any:
+        return batch
+
+
+def configured(name: Any, value: object, bolt: object | None = None) -> Build:
+    return lambda b: (
+        b.set_bolt("end", bolt or Silent()).shuffle_grouping("lines").add_configuration(name, value)
+    )
+
+
+def two_take_a_direct_stream(builder: TopologyBuilder) -> None:
+    streams(("to", "word string"), direct=True)(builder)
+    builder.set_bolt("one", Silent()).direct_grouping("parse", "to")
+    builder.set_bolt("two", Silent()).direct_grouping("parse", "to")
+
+
+def transforming_streams(builder: TopologyBuilder) -> None:
+    streams(("errors", "line string"))(builder)
+    builder.transform("long", "parse", lambda rows: rows)
+    builder.set_bolt("end", Silent()).shuffle_grouping("long")
+
+
 def missing_column(builder: TopologyBuilder) -> None:
     builder.set_bolt("split", Split()).shuffle_grouping("lines")
     builder.transform("long", "split", lambda rows: rows.where("length > 3"))
@@ -168,6 +253,93 @@ WRONG: dict[str, tuple[Build, str]] = {
         lambda b: b.set_bolt("split", Split()).fields_grouping("lines"),
         "needs at least one field",
     ),
+    "a class": (
+        lambda b: b.set_bolt("split", Split),
+        r"'split': type is not a Bolt, .*: Split is a class\. Give an instance, Split\(\)",
+    ),
+    "a class of another kind": (lambda b: b.set_bolt("split", dict), "dict is a class. Derive it from one"),
+    "a stream twice": (streams(("a", "x int"), ("a", "y int")), "'parse' declares the stream 'a' twice"),
+    "our stream": (streams(("__a", "x int")), "'parse' declares the stream '__a': the name is not valid"),
+    "a stream without a name": (streams((5, "x int")), "declares the stream 5: the name is not valid"),
+    "fields of a stream": (
+        streams(("a", "x strange")),
+        "the fields 'x strange' of its stream 'a' cannot be parsed",
+    ),
+    "a field of a stream twice": (
+        streams(("a", "x int, X int")),
+        "the fields 'x int, X int' of its stream 'a' name 'x' more than once",
+    ),
+    "unknown stream": (
+        taking(lambda d: d.shuffle_grouping("parse", "errs"), ("errors", "x int")),
+        "'end' takes the stream 'errs' of 'parse', which that component does not declare; its streams are errors",
+    ),
+    "no default stream": (
+        taking(lambda d: d.shuffle_grouping("parse"), ("errors", "x int")),
+        "'end' takes the default stream of 'parse', which .*; its streams are errors. Name one",
+    ),
+    "a field of a stream": (
+        taking(lambda d: d.fields_grouping("parse", "y", stream="errors"), ("errors", "x int")),
+        r"'end' groups 'parse' \('errors'\) by 'y', which that component does not emit; it emits x",
+    ),
+    "a map as the key": (
+        taking(lambda d: d.fields_grouping("parse", "m", stream="a"), ("a", "m map<string, int>")),
+        r"'end' groups 'parse' \('a'\) by 'm', map<string,int>: maps have no order.*as sorted text",
+    ),
+    "a map inside the key": (
+        taking(lambda d: d.partial_key_grouping("parse", "m", stream="a"), ("a", "m array<map<int, int>>")),
+        "by 'm', array<map<int,int>>: maps have no order",
+    ),
+    "direct, but declared so": (
+        taking(lambda d: d.direct_grouping("parse", "a"), ("a", "x int")),
+        r"'end' takes 'parse' \('a'\), whose stream is not direct\. Declare it with direct=True",
+    ),
+    "a direct stream otherwise": (
+        taking(lambda d: d.shuffle_grouping("parse", "a"), ("a", "x int"), direct=True),
+        r"whose stream is direct\. Take it with direct_grouping\(\)",
+    ),
+    "a direct stream for two": (
+        two_take_a_direct_stream,
+        "'two' takes the direct stream 'to' of 'parse', which 'one' takes too",
+    ),
+    "a transform of a named stream": (transforming_streams, "'long': 'parse' has no default stream"),
+    "a class as custom grouping": (
+        custom(Chooses),
+        r"custom_grouping for 'lines' is the class Chooses\. Give an instance, Chooses\(\)",
+    ),
+    "a custom grouping without a method": (
+        custom(Unprepared()),
+        r"has no prepare\(\)\. Define prepare\(context, component, stream, tasks\) in Unprepared",
+    ),
+    "a custom grouping with other arguments": (
+        custom(Alone()),
+        r"'end': the custom_grouping for 'lines': Alone.choose_tasks\(\) is called with \(task, values\)",
+    ),
+    "a custom grouping with a lock": (custom(LockedChoice()), "'lines' cannot be pickled to its tasks"),
+    "partial key without fields": (
+        lambda b: b.set_bolt("end", Silent()).partial_key_grouping("lines"),
+        r"partial_key_grouping\('lines'\) needs at least one field",
+    ),
+    "a tick without a unit": (
+        configured("tickInterval", "10"),
+        "'end': tickInterval is '10'. Give a duration",
+    ),
+    "a tick as a number": (configured("tickInterval", 10), "'end': tickInterval is 10. Give a duration"),
+    "ticks for Arrow": (configured("tickInterval", "1s", Whole()), "'end': an ArrowBolt gets no tick tuples"),
+    "Storm's ticks": (
+        configured("topology.tick.tuple.freq.secs", 10),
+        "'end': the setting 'topology.tick.tuple.freq.secs' has no effect on Spark. Set tickInterval",
+    ),
+    "a number as configuration": (configured(5, 10), "'end': 5 is not the name of a configuration entry"),
+    "a lock as configuration": (configured("a", threading.Lock()), "its configuration cannot be pickled"),
+    "set_num_tasks": (
+        lambda b: b.set_bolt("end", Silent()).set_num_tasks(4),
+        r"no set_num_tasks\(\) on Spark.*set_bolt\(name, bolt, parallelism\)",
+    ),
+    "setMemoryLoad": (
+        lambda b: b.set_bolt("end", Silent()).setMemoryLoad(512),
+        r"no setMemoryLoad\(\) on Spark.*spark.executor.memory",
+    ),
+    "set_state_spout": (lambda b: b.set_state_spout("s", 1), r"no set_state_spout\(\) on Spark"),
 }
 
 
@@ -189,6 +361,14 @@ def test_a_wrong_topology_is_refused_by_name(spark: SparkSession, what: str) -> 
 def test_ackers_are_a_number(spark: SparkSession, ackers: Any) -> None:
     with pytest.raises(TopologyError, match=rf"ackers={ackers!r}\. Give 0"):
         TopologyBuilder(spark, ackers=ackers)
+
+
+def test_the_configuration_of_a_topology_is_checked(spark: SparkSession) -> None:
+    with pytest.raises(TopologyError, match=r"the topology: the setting 'topology\.workers' has no effect"):
+        TopologyBuilder(spark, configuration={"topology.workers": 2})
+    builder = TopologyBuilder(spark)
+    with pytest.raises(AttributeError, match="no attribute 'set_spouts'"):
+        builder.set_spouts("a", spout())  # type: ignore[operator]
 
 
 def test_a_spout_takes_options_as_python_has_them() -> None:

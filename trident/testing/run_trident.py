@@ -51,7 +51,7 @@ def run_trident(
     check_spouts([spout.name for spout in parts], tuples)
     session, recorder = LocalSession(), Recorder()
     names = _names(itertools.chain(*parts.values()))
-    emitted: dict[str, list[Any]] = {name: [] for name in names.values()}
+    emitted: dict[str | tuple[str, str], list[Any]] = {name: [] for name in names.values()}
     failed: list[FailedTuple] = []
     handlers: dict[str, BatchHandler] = {}
     streams = []

@@ -24,6 +24,7 @@ from kinesis_trident.bolt.storm.components import (
 )
 from kinesis_trident.bolt.storm.groupings import BoltDeclarer
 from kinesis_trident.bolt.storm.inputs import inputs_of
+from kinesis_trident.bolt.storm.streams import declared_streams
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
@@ -75,8 +76,8 @@ class Check(BasicBolt):
 def part(bolt: AnyBolt, *groupings: Grouping, fields: Mapping[str, str]) -> BoltPart:
     declared = BoltDeclarer("bolt", bolt, 2)
     declared.groupings.extend(groupings)
-    inputs = inputs_of(declared, {one.component: ddl(fields[one.component]) for one in groupings})
-    return BoltPart(bolt, 2, inputs, ddl(bolt.fields) if bolt.fields else StructType())
+    inputs = inputs_of(declared, {one.source: ddl(fields[one.component]) for one in groupings})
+    return BoltPart(bolt, 2, inputs, declared_streams("bolt", bolt))
 
 
 def ddl(text: str) -> StructType:

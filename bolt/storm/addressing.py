@@ -1,0 +1,208 @@
+"""Addresses tuples: adds the number of the bolt's task to which each goes, as its grouping has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from kinesis_trident.bolt.errors import OperatorError
+from kinesis_trident.bolt.steps.columns import Columns
+from kinesis_trident.bolt.steps.functions import Judged, Step, failures, reason_of
+from kinesis_trident.bolt.storm.api import CustomGrouping, TopologyContext
+from kinesis_trident.bolt.storm.bolt_task import TASK, Setting, task_of
+from kinesis_trident.bolt.storm.collector import named
+from kinesis_trident.bolt.storm.components import (
+    ALL,
+    CUSTOM,
+    DIRECT,
+    FIELDS,
+    GLOBAL,
+    PARTIAL_KEY,
+    SHUFFLE,
+    Input,
+)
+from kinesis_trident.bolt.storm.frames import add_hashes, copy_to_all, deal_out
+from kinesis_trident.bolt.storm.streams import TARGET
+from kinesis_trident.bolt.tracking.tracking import Tracked, Tracking
+from kinesis_trident.spout.reader.rows import ANCHORS
+
+__all__ = ["Taker", "Untracked", "addressed"]
+
+_FIRST, _SECOND = "__first", "__second"
+_SECOND_HASH = 0x9E3779B9
+"""Makes the second hash of a key differ from the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """The bolt to which tuples go."""
+
+    name: str
+    txid: int
+    tasks: int
+    setting: Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Untracked:
+    """A step whose failures are ignored."""
+
+    step: Step
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that succeeded."""
+        return (self.step(batch).rows for batch in batches if batch.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicate:
+    """A step that repeats each row for each of a bolt's tasks."""
+
+    tasks: int
+    schema: pa.Schema
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Repeat the rows of a batch: nothing fails."""
+        source = np.repeat(np.arange(batch.num_rows), self.tasks)
+        return _sent(batch, source, np.tile(np.arange(self.tasks, dtype=np.int32), batch.num_rows), {})
+
+
+@dataclass(frozen=True, slots=True)
+class ChooseLessLoaded:
+    """A step that sends each row to that of its two tasks which got fewer rows so far."""
+
+    schema: pa.Schema
+    loads: list[int]
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Choose the tasks of a batch: nothing fails."""
+        loads, chosen = self.loads, []
+        for first, second in zip(
+            batch.column(_FIRST).to_pylist(), batch.column(_SECOND).to_pylist(), strict=True
+        ):
+            task = first if loads[first] <= loads[second] else second
+            loads[task] += 1
+            chosen.append(task)
+        return _sent(batch, np.arange(batch.num_rows), np.array(chosen, dtype=np.int32), {})
+
+
+@dataclass(slots=True)
+class Choose:
+    """A step that sends each row to the tasks that a custom grouping chooses.
+
+    `source`: the component and the stream of the rows. `columns`: the columns of the values that it gets.
+    """
+
+    to: Taker
+    grouping: CustomGrouping
+    source: tuple[str, str]
+    columns: list[str]
+    schema: pa.Schema
+    _prepared: bool = field(default=False, init=False)
+
+    def __call__(self, batch: pa.RecordBatch) -> Judged:
+        """Choose the tasks of a batch; an exception fails its row.
+
+        Raises:
+            OperatorError: the grouping's `prepare` raised an error.
+        """
+        task = task_of(None)
+        if not self._prepared:
+            self._prepare(self.to.setting.context(self.to.name, task, self.to.txid))
+        lists = [Columns(batch).values(name) for name in self.columns]
+        source: list[int] = []
+        tasks: list[int] = []
+        failed: dict[int, str] = {}
+        for row in range(batch.num_rows):
+            try:
+                chosen = [
+                    self._checked(one) for one in self.grouping.choose_tasks(task, [c[row] for c in lists])
+                ]
+            except failures() as error:
+                failed[row] = named(f"custom_grouping: {reason_of(error)}", self.to.name)
+            else:
+                source += [row] * len(chosen)
+                tasks += chosen
+        return _sent(batch, np.array(source, dtype=np.int64), np.array(tasks, dtype=np.int32), failed)
+
+    def _prepare(self, context: TopologyContext) -> None:
+        try:
+            self.grouping.prepare(context, *self.source, range(self.to.tasks))
+        except failures() as error:
+            msg = (
+                f"bolt {self.to.name!r}: prepare() of its custom_grouping for {self.source[0]!r} raised "
+                f"{reason_of(error)}. Fix it and start the query again, which reads the batch again"
+            )
+            raise OperatorError(msg) from error
+        self._prepared = True
+
+    def _checked(self, task: int) -> int:
+        if not isinstance(task, int | np.integer) or not 0 <= task < self.to.tasks:
+            msg = f"choose_tasks() returned {task!r}; the tasks are 0 to {self.to.tasks - 1}"
+            raise ValueError(msg)
+        return int(task)
+
+
+def addressed(one: Input, tuples: Tracked, to: Taker, tracking: Tracking | None, *, loose: bool) -> Tracked:
+    """Add the number of each tuple's task, in `__task`. It is the same when a stage is computed again.
+
+    `loose`: some tuples may be in no tree, so that several can be equal in all columns.
+    """
+    grouping, frame = one.grouping, tuples.frame
+    if grouping.kind == DIRECT:
+        return tuples.on(frame.withColumnRenamed(TARGET, TASK))
+    if grouping.kind == ALL and tracking is None:
+        return tuples.on(copy_to_all(frame, to.tasks))
+    if grouping.kind in {ALL, PARTIAL_KEY, CUSTOM}:
+        fields = [field for field in frame.schema.fields if field.name != ANCHORS]
+        schema = StructType([*fields, StructField(TASK, IntegerType(), nullable=False)])
+        step = _step(one, to, to_arrow_schema(schema, timezone="UTC"))
+        if grouping.kind == PARTIAL_KEY:
+            keys = [one.renamed.get(name, name) for name in grouping.fields]
+            frame = add_hashes(frame, {_FIRST: None, _SECOND: _SECOND_HASH}, keys, to.tasks)
+        if tracking is None:
+            return tuples.on(frame).through(Untracked(step), schema, ())
+        name = (
+            f"{grouping.component} {grouping.stream}" if grouping.stream != "default" else grouping.component
+        )
+        how = "to all of" if grouping.kind == ALL else f"by {grouping.kind} to"
+        made = tuples if frame is tuples.frame else tuples.on(frame)
+        return tracking.steps(f"{name} {how} {to.name}", made, (step,), schema)
+    if grouping.kind == SHUFFLE and loose:
+        # Equal rows have equal hashes, and would all go to one task.
+        return tuples.on(deal_out(frame, to.tasks))
+    return tuples.on(add_hashes(frame, {TASK: None}, _keys(one, frame.schema), to.tasks))
+
+
+def _step(one: Input, to: Taker, schema: pa.Schema) -> Step:
+    grouping = one.grouping
+    if grouping.kind == ALL:
+        return Replicate(to.tasks, schema)
+    if grouping.custom is None:
+        return ChooseLessLoaded(schema, [0] * to.tasks)
+    columns = [one.renamed.get(name, name) for name in one.fields]
+    return Choose(to, grouping.custom, grouping.source, columns, schema)
+
+
+def _keys(one: Input, schema: StructType) -> list[str]:
+    """Return the columns that decide about a row's task, which depends on the row only."""
+    if one.grouping.kind == GLOBAL:
+        return []
+    if one.grouping.kind == FIELDS:
+        return [one.renamed.get(name, name) for name in one.grouping.fields]
+    return [field.name for field in schema.fields if "map<" not in field.dataType.simpleString()]
+
+
+def _sent(batch: pa.RecordBatch, source: np.ndarray, tasks: np.ndarray, failed: Mapping[int, str]) -> Judged:
+    """Return rows of a batch with their tasks."""
+    ours = {ANCHORS, _FIRST, _SECOND}
+    columns = {name: batch.column(name) for name in batch.schema.names if name not in ours}
+    if len(source) != batch.num_rows or (source != np.arange(batch.num_rows)).any():
+        rows = pa.array(source)
+        columns = {name: column.take(rows) for name, column in columns.items()}
+    return Judged(pa.RecordBatch.from_pydict(columns | {TASK: pa.array(tasks)}), source, failed)

@@ -1,0 +1,221 @@
+"""Checks of a topology's bolts and groupings when it is built."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql.types import StructType
+
+from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.steps.functions import reason_of
+from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt
+from kinesis_trident.bolt.storm.components import CUSTOM, DIRECT, FIELDS, AnyBolt, Grouping, Part
+from kinesis_trident.bolt.storm.groupings import BoltDeclarer
+from kinesis_trident.bolt.storm.unsupported import check_configuration
+from kinesis_trident.spout.options.parsers import duration
+
+__all__ = ["TICK_INTERVAL", "checked_bolt", "check_groupings", "configuration_of"]
+
+TICK_INTERVAL = "tickInterval"
+"""The configuration entry with the interval of tick tuples."""
+
+_KINDS = (Bolt, BasicBolt, ArrowBolt)
+
+
+def checked_bolt(name: str, bolt: object, parallelism: object) -> AnyBolt:
+    """Return a bolt that can run.
+
+    Raises:
+        TopologyError: it is not a bolt, has no `execute` or cannot be pickled, or `parallelism` is below 1.
+    """
+    if isinstance(bolt, type):
+        made = (
+            f"Give an instance, {bolt.__name__}()"
+            if issubclass(bolt, _KINDS)
+            else "Derive it from one of them"
+        )
+        msg = f"bolt {name!r}: type is not a Bolt, a BasicBolt or an ArrowBolt: {bolt.__name__} is a class. {made}"
+        raise TopologyError(msg)
+    if not isinstance(bolt, _KINDS):
+        what = type(bolt).__name__
+        msg = f"bolt {name!r}: {what} is not a Bolt, a BasicBolt or an ArrowBolt. Derive it from one of them"
+        raise TopologyError(msg)
+    if any(type(bolt).execute is kind.execute for kind in _KINDS):
+        msg = f"bolt {name!r}: {type(bolt).__name__} has no execute(). Define the method"
+        raise TopologyError(msg)
+    _check_arguments(name, bolt)
+    _check_pickled(f"bolt {name!r}: {type(bolt).__name__}", bolt)
+    if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
+        msg = f"bolt {name!r}: its parallelism is {parallelism!r}. Give a whole number of 1 or more"
+        raise TopologyError(msg)
+    return bolt
+
+
+def configuration_of(
+    declared: BoltDeclarer, common: Mapping[str, Any]
+) -> tuple[dict[str, Any], float | None]:
+    """Return a bolt's configuration, and the seconds between its tick tuples.
+
+    Raises:
+        TopologyError: an entry has no effect, cannot be pickled, or is no duration where one is expected; or an
+            `ArrowBolt` is to get tick tuples.
+    """
+    what = f"bolt {declared.name!r}"
+    check_configuration(what, declared.configuration)
+    merged = {**common, **declared.configuration}
+    _check_pickled(f"{what}: its configuration", merged)
+    given = merged.get(TICK_INTERVAL)
+    if isinstance(declared.bolt, ArrowBolt):
+        if TICK_INTERVAL in declared.configuration:
+            msg = f"{what}: an ArrowBolt gets no tick tuples. Use a Bolt, or remove {TICK_INTERVAL}"
+            raise TopologyError(msg)
+        given = None
+    if given is None:
+        return merged, None
+    try:
+        return merged, duration(given)
+    except (AttributeError, ValueError) as error:
+        msg = f"{what}: {TICK_INTERVAL} is {given!r}. Give a duration with its unit, such as '10s' or '0s'"
+        raise TopologyError(msg) from error
+
+
+def check_groupings(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:
+    """Check that a bolt's groupings fit the streams that it takes.
+
+    Raises:
+        TopologyError: one does not.
+    """
+    name = declared.name
+    for grouping in declared.groupings:
+        streams = parts[grouping.component].streams
+        stream = streams.get(grouping.stream)
+        if stream is None:
+            if grouping.stream == DEFAULT_STREAM:
+                what = f"the default stream of {grouping.component!r}"
+            else:
+                what = f"the stream {grouping.stream!r} of {grouping.component!r}"
+            msg = (
+                f"bolt {name!r} takes {what}, which that component does not declare; its streams are "
+                f"{', '.join(streams)}. Name one of them as the stream of the grouping"
+            )
+            raise TopologyError(msg)
+        if not stream.fields.fields:
+            msg = (
+                f"bolt {name!r} takes tuples of {grouping.title}, which emits no fields. Declare fields there, or "
+                "take another component"
+            )
+            raise TopologyError(msg)
+        if stream.direct != (grouping.kind == DIRECT):
+            one, other = (
+                ("is", "Take it with direct_grouping()")
+                if stream.direct
+                else ("is not", "Declare it with direct=True, or take it with another grouping")
+            )
+            msg = f"bolt {name!r} takes {grouping.title}, whose stream {one} direct. {other}"
+            raise TopologyError(msg)
+        if stream.direct:
+            _check_alone(name, grouping, parts)
+        _check_fields(name, grouping, stream.fields)
+        if grouping.kind == CUSTOM:
+            _check_custom(name, grouping)
+    _check_types(declared, parts)
+
+
+def _check_alone(name: str, grouping: Grouping, parts: Mapping[str, Part]) -> None:
+    other = next((one for one, part in parts.items() if grouping.source in part.sources), None)
+    if other is not None:
+        msg = (
+            f"bolt {name!r} takes the direct stream {grouping.stream!r} of {grouping.component!r}, which "
+            f"{other!r} takes too: task numbers are those of one bolt. Declare a second stream for {name!r}"
+        )
+        raise TopologyError(msg)
+
+
+def _check_fields(name: str, grouping: Grouping, known: StructType) -> None:
+    for field in grouping.fields:
+        if field not in known.fieldNames():
+            msg = (
+                f"bolt {name!r} groups {grouping.title} by {field!r}, which that component does not emit; it emits "
+                f"{', '.join(known.fieldNames())}"
+            )
+            raise TopologyError(msg)
+        kind = known[field].dataType.simpleString()
+        if "map<" in kind:
+            msg = (
+                f"bolt {name!r} groups {grouping.title} by {field!r}, {kind}: maps have no order, so Spark cannot "
+                "group by them. Emit a field beside it, such as the map's items as sorted text, and group by that"
+            )
+            raise TopologyError(msg)
+
+
+def _check_custom(name: str, grouping: Grouping) -> None:
+    custom: Any = grouping.custom
+    what = f"bolt {name!r}: the custom_grouping for {grouping.title}"
+    if isinstance(custom, type):
+        msg = f"{what} is the class {custom.__name__}. Give an instance, {custom.__name__}()"
+        raise TopologyError(msg)
+    for method, given in (
+        ("prepare", ("context", "component", "stream", "tasks")),
+        ("choose_tasks", ("task", "values")),
+    ):
+        function = getattr(custom, method, None)
+        if not callable(function):
+            msg = f"{what} has no {method}(). Define {method}({', '.join(given)}) in {type(custom).__name__}"
+            raise TopologyError(msg)
+        _check_call(f"{what}: {type(custom).__name__}.{method}()", function, given)
+    _check_pickled(what, custom)
+
+
+def _check_arguments(name: str, bolt: AnyBolt) -> None:
+    """Check that a bolt's methods accept their arguments."""
+    collected = isinstance(bolt, Bolt)
+    for method, given in (
+        (bolt.prepare, ("context", "collector") if collected else ("context",)),
+        (bolt.execute, ("tup", "collector") if isinstance(bolt, BasicBolt) else ("tup",)),
+    ):
+        _check_call(f"bolt {name!r}: {type(bolt).__name__}.{method.__name__}()", method, given)
+
+
+def _check_call(what: str, method: Any, given: tuple[str, ...]) -> None:
+    try:
+        inspect.signature(method).bind(*given)
+    except TypeError as error:
+        msg = f"{what} is called with ({', '.join(given)}): {error}"
+        raise TopologyError(msg) from error
+
+
+def _check_pickled(what: str, given: object) -> None:
+    try:
+        cloudpickle.dumps(given)  # type: ignore[no-untyped-call]
+    except Exception as error:
+        msg = (
+            f"{what} cannot be pickled to its tasks ({reason_of(error)}). Make connections, locks and open files "
+            "in prepare(), not in __init__()"
+        )
+        raise TopologyError(msg) from error
+
+
+def _check_types(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:
+    """Check that the fields by which several components' tuples are grouped have the same types.
+
+    Spark hashes an int differently from a bigint, so equal values would not meet in one task.
+    """
+    known: dict[int, tuple[str, str, str]] = {}
+    for grouping in declared.groupings:
+        if grouping.kind != FIELDS:
+            continue
+        fields = parts[grouping.component].streams[grouping.stream].fields
+        types = {one.name: one.dataType.simpleString() for one in fields}
+        for place, name in enumerate(grouping.fields):
+            here = grouping.title, name, types[name]
+            first = known.setdefault(place, here)
+            if first[2] != here[2]:
+                msg = (
+                    f"bolt {declared.name!r} groups {first[0]} by {first[1]!r}, {first[2]}, and {here[0]} by "
+                    f"{here[1]!r}, {here[2]}: equal values meet in one task only if both have the same type. "
+                    "Change the type of one"
+                )
+                raise TopologyError(msg)

@@ -1,0 +1,169 @@
+"""The streams that a bolt declares: parsed and checked, and laid side by side in the columns of one DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.steps.schemas import parse_schema
+from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt
+
+__all__ = [
+    "STREAM",
+    "TARGET",
+    "Declared",
+    "StreamOutput",
+    "columns_of",
+    "declared_streams",
+    "operator_of",
+    "places_of",
+    "schema_of",
+]
+
+STREAM = "__stream"
+"""The column with the number of a row's stream, where a bolt's task emits several."""
+
+TARGET = "__target"
+"""The column with the task to which a row was emitted directly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A declared stream."""
+
+    fields: StructType
+    direct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOutput:
+    """A stream as a bolt's task emits to it.
+
+    `taken` False: no component takes its tuples, which are only checked. `tasks`: those of the bolt that takes a
+    direct stream, if one does.
+    """
+
+    schema: pa.Schema
+    taken: bool = True
+    direct: bool = False
+    tasks: int | None = None
+
+    @classmethod
+    def of(cls, declared: Declared, *, taken: bool, tasks: int | None = None) -> StreamOutput:
+        """Return the stream as a task emits to it."""
+        schema = to_arrow_schema(declared.fields, timezone="UTC")
+        return cls(schema, taken, declared.direct, tasks)
+
+
+class _Declarer:
+    """Collects what `declare_output_fields` declares."""
+
+    def __init__(self, bolt: str) -> None:
+        self._bolt = bolt
+        self.streams: dict[str, Declared] = {}
+
+    def declare(self, fields: str) -> None:
+        """Declare the default stream."""
+        self.declare_stream(DEFAULT_STREAM, fields)
+
+    def declare_stream(self, stream: str, fields: str, *, direct: bool = False) -> None:
+        """Declare a named stream."""
+        if not isinstance(stream, str) or not stream or stream.startswith("__"):
+            msg = (
+                f"bolt {self._bolt!r} declares the stream {stream!r}: the name is not valid. Give a text that does "
+                "not begin with '__'"
+            )
+            raise TopologyError(msg)
+        if stream in self.streams:
+            msg = f"bolt {self._bolt!r} declares the stream {stream!r} twice. Declare it once, with all its fields"
+            raise TopologyError(msg)
+        self.streams[stream] = Declared(_parsed(self._bolt, stream, fields), direct)
+
+
+def declared_streams(name: str, bolt: Bolt | BasicBolt | ArrowBolt) -> Mapping[str, Declared]:
+    """Return the streams of a bolt; the default stream is among them, without fields if the bolt declares none.
+
+    Raises:
+        TopologyError: a name or the fields of a stream cannot be used.
+    """
+    declarer = _Declarer(name)
+    if isinstance(bolt, ArrowBolt):
+        if bolt.fields:
+            declarer.declare(bolt.fields)
+    else:
+        bolt.declare_output_fields(declarer)
+    if not declarer.streams:
+        return {DEFAULT_STREAM: Declared(StructType())}
+    return declarer.streams
+
+
+def _parsed(bolt: str, stream: str, given: str) -> StructType:
+    what = f"its fields {given!r}"
+    if stream != DEFAULT_STREAM:
+        what = f"the fields {given!r} of its stream {stream!r}"
+    try:
+        fields = parse_schema(given) if given else StructType()
+    except Exception as error:
+        msg = f"bolt {bolt!r}: {what} cannot be parsed. Write them as 'word string, count long'"
+        raise TopologyError(msg) from error
+    names = [name.lower() for name in fields.fieldNames()]
+    twice = [name for name in fields.fieldNames() if names.count(name.lower()) > 1]
+    if twice:
+        msg = f"bolt {bolt!r}: {what} name {twice[0]!r} more than once. Rename one"
+        raise TopologyError(msg)
+    ours = [name for name in fields.fieldNames() if name.startswith("__")]
+    if ours:
+        msg = f"bolt {bolt!r}: its field {ours[0]!r} begins with '__', which is reserved. Rename it"
+        raise TopologyError(msg)
+    return fields
+
+
+def operator_of(component: str, stream: str, taken: Sequence[str]) -> str:
+    """Return the name under which a bolt reports a stream; the first that is taken has the bolt's own."""
+    return component if stream in taken[:1] else f"{component} (stream {stream})"
+
+
+def schema_of(streams: Mapping[str, Declared]) -> StructType:
+    """Return the columns of a bolt's task that emits these streams, which other components take."""
+    target = [StructField(TARGET, IntegerType())] if any(one.direct for one in streams.values()) else []
+    if len(streams) == 1:
+        return StructType([*next(iter(streams.values())).fields.fields, *target])
+    wide = [
+        StructField(_column(number, one.name), one.dataType)
+        for number, declared in enumerate(streams.values())
+        for one in declared.fields
+    ]
+    return StructType([*wide, *target, StructField(STREAM, IntegerType())])
+
+
+def columns_of(
+    rows: pa.RecordBatch, outputs: Mapping[str, StreamOutput], stream: str, tasks: Sequence[int | None]
+) -> dict[str, pa.Array]:
+    """Return the columns of tuples of one stream, as `schema_of` has them; `outputs` are taken."""
+    count = rows.num_rows
+    columns: dict[str, pa.Array] = {}
+    for number, (name, output) in enumerate(outputs.items()):
+        for one in output.schema:
+            here = _column(number, one.name) if len(outputs) > 1 else one.name
+            columns[here] = rows.column(one.name) if name == stream else pa.nulls(count, one.type)
+    if any(output.direct for output in outputs.values()):
+        columns[TARGET] = pa.array(tasks if tasks else [None] * count, pa.int32())
+    if len(outputs) > 1:
+        columns[STREAM] = pa.repeat(pa.scalar([*outputs].index(stream), pa.int32()), count)
+    return columns
+
+
+def places_of(streams: Mapping[str, Declared], stream: str) -> tuple[int, dict[str, str]]:
+    """Return the number of a stream in the column `__stream`, and the name of each of its columns."""
+    number, declared = [*streams].index(stream), streams[stream]
+    columns = {_column(number, one): one for one in declared.fields.fieldNames()}
+    return number, columns | ({TARGET: TARGET} if declared.direct else {})
+
+
+def _column(number: int, field: str) -> str:
+    return f"__{number}_{field}"

@@ -1,0 +1,42 @@
+"""Tick tuples in the driver: the micro-batches that bring them to a bolt, and the tasks to which they go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import DataFrame
+
+from kinesis_trident.bolt.storm.components import Input
+from kinesis_trident.bolt.storm.frames import add_component, add_tick_rows
+
+__all__ = ["Ticks", "with_ticks"]
+
+
+class Ticks:
+    """The last ticks of each bolt of one query."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last: dict[str, tuple[int, float]] = {}
+
+    def is_due(self, bolt: str, interval: float | None, txid: int) -> bool:
+        """Return True if a bolt gets tick tuples in this batch: a further attempt at a batch decides as the first.
+
+        `interval`: the seconds between two ticks; None means that there are none.
+        """
+        if interval is None:
+            return False
+        now = self._clock()
+        last = self._last.get(bolt)
+        if last is not None and last[0] != txid and now - last[1] < interval:
+            return False
+        if last is None or last[0] != txid:
+            self._last[bolt] = txid, now
+        return True
+
+
+def with_ticks(frame: DataFrame, inputs: Sequence[Input], tasks: int, *, tracked: bool) -> DataFrame:
+    """Add a row for each of a bolt's tasks, which is no tuple."""
+    named = add_component(frame, inputs[0].name) if len(inputs) == 1 else frame
+    return add_tick_rows(named, tasks, tracked=tracked)
