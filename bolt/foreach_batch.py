@@ -60,17 +60,24 @@ class BatchHandler:
         batch_retries: the number of further attempts at a batch that fails as a whole.
         isolate: finds the records that end the worker that processes them, if a batch ended workers twice; these
             fail with the reason WORKER_DIED. None: no functions are run record by record.
+        carrier: brings reports to this process; None for that of Spark's session.
     """
 
     def __init__(
-        self, options: SourceOptions, attempt: Attempt, batch_retries: int, isolate: Isolate | None = None
+        self,
+        options: SourceOptions,
+        attempt: Attempt,
+        batch_retries: int,
+        *,
+        isolate: Isolate | None = None,
+        carrier: Carrier | None = None,
     ) -> None:
         self._options = options
         self._attempt = attempt
         self._batch_retries = batch_retries
         self._isolate = isolate
         self._opened: SourceStore | None = None
-        self._carrier: Carrier | None = None
+        self._carrier = carrier
         self._epoch: int | None = None
 
     @property
@@ -91,13 +98,16 @@ class BatchHandler:
     def __call__(self, rows: DataFrame, _batch_id: int) -> None:
         """Process the batch of these rows of the source."""
         batch = self._batch_of(rows)
-        if batch is None:
-            return
+        if batch is not None:
+            self.process(rows, batch)
+
+    def process(self, rows: DataFrame, batch: CurrentBatch) -> None:
+        """Attempt a batch until it succeeds as a whole."""
         batch.say_judging()
         failed = died = 0
         while True:
             # The driver may have been paused since it read the batch: a run that was replaced writes nothing.
-            self._store.epochs.check_epoch(batch.epoch)
+            batch.check_epoch()
             try:
                 not_done = self._attempt(rows, batch, self)
                 if batch.verdict is None:

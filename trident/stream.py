@@ -204,9 +204,8 @@ class Stream(TupleOperations, Groupings, _Aggregations):
             msg = "df: these tuples come batch by batch. Use .transform(fn), which gets each batch as a DataFrame"
             raise TopologyError(msg)
         spark = SparkSession.builder.getOrCreate()
-        rows = {spout: spout.rows for spout in self.node.spouts}
         facts = BatchFacts(None, {}, int(spark.sparkContext.defaultParallelism))
-        return Attempt(rows, facts).frame(self.node).select(*self.fields)
+        return Attempt({}, facts).frame(self.node).select(*self.fields)
 
     def state_query(
         self, state: TridentState, fields: Names, query: QueryFunction[Any, Any], new: Fields = ()
@@ -301,6 +300,12 @@ class Stream(TupleOperations, Groupings, _Aggregations):
             TopologyError: it raises an error, or does not return a DataFrame with fields.
         """
         name = self._called(f"transform({name_of(function)})")
+        if any(spout.rows is None for spout in self.node.spouts):
+            msg = (
+                f"{name} is DataFrame code, which needs Spark. Build the topology with a Spark session, as in "
+                "TridentTopology(spark): then kinesis_trident.testing.run_topology runs it there, too"
+            )
+            raise TopologyError(msg)
         try:
             result = function(SparkSession.builder.getOrCreate().createDataFrame([], self.schema))
             schema = result.schema

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt
 
 __all__ = [
@@ -22,7 +21,7 @@ __all__ = [
     "columns_of",
     "declared_streams",
     "operator_of",
-    "rows_of",
+    "places_of",
     "schema_of",
 ]
 
@@ -108,10 +107,7 @@ def _parsed(bolt: str, stream: str, given: str) -> StructType:
     if stream != DEFAULT_STREAM:
         what = f"the fields {given!r} of its stream {stream!r}"
     try:
-        parsed: object = StructType.fromDDL(given) if given else StructType()
-        if not isinstance(parsed, StructType):
-            raise TypeError(type(parsed).__name__)
-        fields = parsed
+        fields = parse_schema(given) if given else StructType()
     except Exception as error:
         msg = f"bolt {bolt!r}: {what} cannot be parsed. Write them as 'word string, count long'"
         raise TopologyError(msg) from error
@@ -162,13 +158,11 @@ def columns_of(
     return columns
 
 
-def rows_of(frame: DataFrame, streams: Mapping[str, Declared], stream: str, more: Sequence[str]) -> DataFrame:
-    """Return the rows of one stream from those of all, with its own columns, and `more` columns."""
-    number = [*streams].index(stream)
-    declared = streams[stream]
-    columns = [F.col(f"`{_column(number, one)}`").alias(one) for one in declared.fields.fieldNames()]
-    target = [TARGET] if declared.direct else []
-    return frame.where(F.col(STREAM) == number).select(*columns, *target, *more)
+def places_of(streams: Mapping[str, Declared], stream: str) -> tuple[int, dict[str, str]]:
+    """Return the number of a stream in the column `__stream`, and the name of each of its columns."""
+    number, declared = [*streams].index(stream), streams[stream]
+    columns = {_column(number, one): one for one in declared.fields.fieldNames()}
+    return number, columns | ({TARGET: TARGET} if declared.direct else {})
 
 
 def _column(number: int, field: str) -> str:

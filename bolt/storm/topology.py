@@ -43,6 +43,8 @@ class TopologyBuilder:
     `ackers=0` turns tracking off, as in Storm: a record is done when its batch ran, whatever the bolts ack or fail.
     Any other number changes nothing: there are no acker tasks here. `configuration`: what every bolt finds in the
     `configuration` of its context, as Storm's `Config`; `BoltDeclarer.add_configuration` overrides it for one bolt.
+    Without `spark` a topology is built and checked as with it, for `kinesis_trident.testing.run_topology`, and cannot
+    be started.
 
     Raises:
         TopologyError: `ackers` is not a number, or below 0; an entry of `configuration` has no effect.
@@ -50,7 +52,7 @@ class TopologyBuilder:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | None = None,
         ackers: int | None = None,
         configuration: Mapping[str, Any] | None = None,
     ) -> None:
@@ -133,7 +135,9 @@ class TopologyBuilder:
                 component lacks a field of a grouping; fields cannot be parsed.
         """
         run, stream = self.build()
-        process = BatchHandler(options_of(stream), run, batch_retries, run.isolate if run.tracked else None)
+        process = BatchHandler(
+            options_of(stream), run, batch_retries, isolate=run.isolate if run.tracked else None
+        )
         return start_query(
             stream, process, checkpointLocation=checkpointLocation, queryName=queryName, trigger=trigger
         )
@@ -144,13 +148,37 @@ class TopologyBuilder:
         Raises:
             TopologyError: as `start`.
         """
+        if self._spark is None:
+            msg = (
+                "the topology was built without a Spark session, so it cannot be started. Build it with "
+                "TopologyBuilder(spark), or run it with kinesis_trident.testing.run_topology"
+            )
+            raise TopologyError(msg)
+        run = self.check(_parallelism(self._spark))
+        return run, self.spout[1].load(self._spark)
+
+    @property
+    def spout(self) -> tuple[str, KinesisSpout]:
+        """The spout, with its name.
+
+        Raises:
+            TopologyError: there is none.
+        """
         if not self._spouts:
             msg = "the topology has no spout. Call set_spout(name, KinesisSpout(...))"
             raise TopologyError(msg)
+        return next(iter(self._spouts.items()))
+
+    def check(self, parallelism: int) -> TopologyRun:
+        """Check the topology; return the handler of its batches, with that many tasks a bolt by default.
+
+        Raises:
+            TopologyError: as `start`.
+        """
+        spout_name, spout = self.spout
         if not self._bolts:
             msg = "the topology has no bolt. Call set_bolt(name, bolt).shuffle_grouping(...)"
             raise TopologyError(msg)
-        spout_name, spout = next(iter(self._spouts.items()))
         tracked = spout.tracking and self._ackers != 0
         parts: dict[str, Part] = {spout_name: SpoutPart(spout.scheme, self._spout_fields(spout_name, spout))}
         for name in self._ordered():
@@ -158,13 +186,7 @@ class TopologyBuilder:
                 parts[name] = self._transform_part(name, parts, tracked)
             elif name in self._bolts:
                 parts[name] = self._bolt_part(self._bolts[name], parts)
-        return TopologyRun(parts, tracked, self._parallelism()), spout.load(self._spark)
-
-    def _parallelism(self) -> int:
-        if is_remote():
-            # A Spark Connect client does not know the cluster.
-            return int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
-        return self._spark.sparkContext.defaultParallelism
+        return TopologyRun(parts, tracked, parallelism)
 
     def _free(self, name: str) -> None:
         if not isinstance(name, str) or not name or name.startswith("__"):
@@ -212,6 +234,12 @@ class TopologyBuilder:
 
     def _transform_part(self, name: str, parts: Mapping[str, Part], tracked: bool) -> TransformPart:
         component, function = self._transforms[name]
+        if self._spark is None:
+            msg = (
+                f"transform {name!r} is DataFrame code, which needs Spark. Build the topology with a Spark session, as "
+                "in TopologyBuilder(spark): then kinesis_trident.testing.run_topology runs it there, too"
+            )
+            raise TopologyError(msg)
         stream = parts[component].streams.get(DEFAULT_STREAM)
         if stream is None or stream.direct:
             msg = (
@@ -237,3 +265,10 @@ class TopologyBuilder:
             warnings.warn(msg, stacklevel=4)
         rest = StructType([one for one in out.fields if one.name != ANCHORS])
         return TransformPart(component, function, rest, kept)
+
+
+def _parallelism(spark: SparkSession) -> int:
+    if is_remote():
+        # A Spark Connect client does not know the cluster.
+        return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    return spark.sparkContext.defaultParallelism

@@ -216,6 +216,14 @@ class CurrentBatch:
         """
         self._store.judging.say(self._batch.epoch)
 
+    def check_epoch(self) -> None:
+        """Make sure that no newer run has taken over.
+
+        Raises:
+            FencedError: one has.
+        """
+        self._store.epochs.check_epoch(self._batch.epoch)
+
     def publish(self, not_done: Mapping[str, Sequence[NotDone]]) -> None:
         """Store the outcome, before Spark counts the batch as finished.
 

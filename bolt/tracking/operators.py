@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.steps.functions import Judged, Step, chain
 from kinesis_trident.bolt.tracking.anchors import anchors_of, groups_of, salt_of
 from kinesis_trident.bolt.tracking.carriers import Sender
+from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.reports import FailedRun, OperatorLedger
-from kinesis_trident.bolt.tracking.spans import PROPERTY, Spans
+from kinesis_trident.bolt.tracking.spans import Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, MESSAGE_ID
@@ -67,16 +67,15 @@ class Tag:
 
     def ledger(self) -> OperatorLedger:
         """Return a new ledger for the current task."""
-        context = TaskContext.get()
-        asked = context.getLocalProperty(PROPERTY) if context is not None else None
+        asked = current_place().spans
         return OperatorLedger(self.operator, self.txid, Spans.parse(asked) if asked else None)
 
 
 def send(tag: Tag, *ledgers: OperatorLedger) -> None:
     """Send the reports of the current task, of one operator or more; call it only at the end of the input."""
-    context = TaskContext.get()
-    where = (context.stageId(), context.partitionId()) if context is not None else (0, 0)
-    tag.sender.add({key: runs for ledger in ledgers for key, runs in ledger.reports(*where).items()})
+    place = current_place()
+    reports = (ledger.reports(place.stage, place.partition) for ledger in ledgers)
+    tag.sender.add({key: runs for one in reports for key, runs in one.items()})
 
 
 @dataclass(frozen=True, slots=True)

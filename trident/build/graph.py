@@ -86,11 +86,12 @@ class Node:
 class SpoutNode(Node):
     """The source of a stream: the `kinesis-trident` DataFrame with its options, or a batch DataFrame without.
 
+    `rows` is None in a topology without Spark.
     `scheme` adds fields to the columns of the source. Without `tracking` a failure fails the batch, not a record.
     """
 
     name: str
-    rows: DataFrame
+    rows: DataFrame | None
     options: SourceOptions | None
     scheme: Mapping[str, str] = field(default_factory=dict)
     tracking: bool = True

@@ -111,7 +111,9 @@ class Attempt:
     def frame(self, node: Node) -> DataFrame:
         """Return the tuples of a node that is not tracked; those for several consumers are computed once."""
         if isinstance(node, SpoutNode):
-            return self.rows.get(node, node.rows)
+            rows = self.rows.get(node, node.rows)
+            assert rows is not None
+            return rows
         if isinstance(node, UpdateNode):
             return self._updated[node]
         if node in self._shared:
@@ -130,9 +132,12 @@ class Attempt:
             return self._input(node.parents[0], node.inputs)
         inputs = [self._input(parent, parent.schema.names) for parent in node.parents]
         if isinstance(node, MergeNode):
-            return reduce(DataFrame.unionAll, [frame.select(*node.schema.names) for frame in inputs])
+            return reduce(
+                lambda one, other: one.unionAll(other), [frame.select(*node.schema.names) for frame in inputs]
+            )
         if isinstance(node, JoinNode):
-            return join_frames(node, *inputs)
+            left, right = inputs
+            return join_frames(left, right, node)
         return inputs[0]
 
     def _partial(self, node: AggregateNode | PersistentAggregateNode) -> DataFrame:
@@ -203,7 +208,7 @@ class Attempt:
         if isinstance(node, RowNode):
             return self._operated(node, frame.select(*node.parents[0].schema.names))
         if isinstance(node, RepartitionNode):
-            return repartition(node, frame, self.facts.partitions)
+            return repartition(frame, node, self.facts.partitions)
         if isinstance(node, AggregateNode):
             return self._aggregate(node, frame)
         return frame

@@ -9,10 +9,10 @@ from itertools import islice
 from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 
 from kinesis_trident.bolt.steps.columns import batch_of
+from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.trident.aggregators import CombinerAggregator, ReducerAggregator
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.maps import SnapshottableMap
@@ -150,8 +150,7 @@ class StateUpdate:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run in a task; yield the new values stream."""
-        context = TaskContext.get()
-        yield from self.run(batches, context.partitionId() if context is not None else 0)
+        yield from self.run(batches, current_place().partition)
 
     def run(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
         """Update one partition; yield the new values stream.

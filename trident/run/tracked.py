@@ -87,7 +87,7 @@ class Sections:
 
     def _ended(self, node: Node, section: Tracked) -> DataFrame:
         broadcast = _broadcast(node)
-        return section.frame if broadcast is None else repartition(broadcast, section.frame, self.partitions)
+        return section.frame if broadcast is None else repartition(section.frame, broadcast, self.partitions)
 
     def _section(
         self,
@@ -157,7 +157,7 @@ class Sections:
         if isinstance(node, RepartitionNode):
             needed = {*wanted, *node.fields}
             below = self._section(node.parents[0], needed, anchored=anchored, raw=not fields)
-            return below.on(repartition(node, below.frame, self.partitions))
+            return below.on(repartition(below.frame, node, self.partitions))
         if isinstance(node, MergeNode):
             parts = [self._section(parent, wanted, anchored=anchored) for parent in node.parents]
             return reduce(Tracked.union, parts)
@@ -166,8 +166,7 @@ class Sections:
             source = self.tracking.source
             if len(node.children) > 1:
                 # Its rows are pinned: if cached ones are lost, the same are read again.
-                needed = source.on(source.frame.select(*self._columns(_read_of(node))))
-                source = self.tracking.shared(needed)
+                source = self.tracking.shared(source.on(source.frame.select(*self._columns(_read_of(node)))))
             self._source = source
         source = self._source
         if not fields:
