@@ -74,10 +74,11 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class SpoutPart:
-    """The spout: the columns of the source and those of its scheme."""
+    """A spout: the columns of its rows and those of its scheme. `spouts`: all spouts, if there are several."""
 
     scheme: Mapping[str, str]
     fields: StructType
+    spouts: Mapping[str, Declared] = field(default_factory=dict)
 
     @property
     def streams(self) -> Mapping[str, Declared]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -24,6 +25,7 @@ __all__ = [
     "operator_of",
     "rows_of",
     "schema_of",
+    "united",
 ]
 
 STREAM = "__stream"
@@ -169,6 +171,18 @@ def rows_of(frame: DataFrame, streams: Mapping[str, Declared], stream: str, more
     columns = [F.col(f"`{_column(number, one)}`").alias(one) for one in declared.fields.fieldNames()]
     target = [TARGET] if declared.direct else []
     return frame.where(F.col(STREAM) == number).select(*columns, *target, *more)
+
+
+def united(frames: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the rows of several frames as `rows_of` takes them apart."""
+    made = [
+        frame.select(
+            *(F.col(f"`{name}`").alias(_column(number, name)) for name in frame.columns),
+            F.lit(number).alias(STREAM),
+        )
+        for number, frame in enumerate(frames.values())
+    ]
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), made)
 
 
 def _column(number: int, field: str) -> str:

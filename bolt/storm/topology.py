@@ -25,9 +25,16 @@ from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM
 from kinesis_trident.bolt.storm.checks import check_groupings, checked_bolt, configuration_of
 from kinesis_trident.bolt.storm.components import BoltPart, Part, SpoutPart, TransformPart
+from kinesis_trident.bolt.storm.frame_run import (
+    AnySpout,
+    FrameHandler,
+    check_spouts,
+    frame_parts,
+    rows_of_spouts,
+)
 from kinesis_trident.bolt.storm.groupings import BoltDeclarer
 from kinesis_trident.bolt.storm.inputs import inputs_of
-from kinesis_trident.bolt.storm.spout import KinesisSpout
+from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout
 from kinesis_trident.bolt.storm.streams import declared_streams
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
 from kinesis_trident.bolt.storm.unsupported import BUILDER, check_configuration, refuse
@@ -61,31 +68,29 @@ class TopologyBuilder:
         check_configuration("the topology", self._configuration)
         self._spark = spark
         self._ackers = ackers
-        self._spouts: dict[str, KinesisSpout] = {}
+        self._spouts: dict[str, AnySpout] = {}
         self._bolts: dict[str, BoltDeclarer] = {}
         self._transforms: dict[str, tuple[str, Callable[[DataFrame], DataFrame]]] = {}
 
     def set_spout(self, name: str, spout: object) -> None:
-        """Set the source, under a name.
+        """Add a spout: the source, or any DataFrame.
+
+        A `KinesisSpout`, or a `DataFrameSpout` with a `message_id`, is the only one. Several others can be in one
+        topology, if all their DataFrames are streaming, or none.
 
         Raises:
-            TopologyError: the name is used already, `spout` is not a spout, or there is one already: a query has
-                one source.
+            TopologyError: the name is used already, `spout` is not a spout, or cannot be beside the others.
         """
         self._free(name)
-        if not isinstance(spout, KinesisSpout):
+        if not isinstance(spout, AnySpout):
             msg = (
-                f"spout {name!r}: {type(spout).__name__} is not a KinesisSpout. Give KinesisSpout(streamName=..., "
-                "...)"
+                f"spout {name!r}: {type(spout).__name__} is not a KinesisSpout or a DataFrameSpout. Give "
+                "KinesisSpout(streamName=..., ...), or DataFrameSpout(rows)"
             )
             raise TopologyError(msg)
-        if self._spouts:
-            msg = (
-                f"spout {name!r}: the topology already has the spout {next(iter(self._spouts))!r}. Build another "
-                "topology for another spout"
-            )
-            raise TopologyError(msg)
-        self._spouts[name] = spout
+        spouts = {**self._spouts, name: spout}
+        check_spouts(spouts)
+        self._spouts = spouts
 
     def __getattr__(self, name: str) -> Any:
         refuse("the topology", name, BUILDER)
@@ -133,10 +138,31 @@ class TopologyBuilder:
                 component lacks a field of a grouping; fields cannot be parsed.
         """
         run, stream = self.build()
-        process = BatchHandler(options_of(stream), run, batch_retries)
+        process: Callable[[DataFrame, int], None]
+        spout = next(iter(self._spouts.values()))
+        if isinstance(spout, DataFrameSpout):
+            if not spout.frame.isStreaming:
+                msg = "the DataFrames of the spouts are not streaming. Call run_batch() in place of start()"
+                raise TopologyError(msg)
+            process = FrameHandler(run, spout)
+        else:
+            process = BatchHandler(options_of(stream), run, batch_retries)
         return start_query(
             stream, process, checkpointLocation=checkpointLocation, queryName=queryName, trigger=trigger
         )
+
+    def run_batch(self, txid: int = 0) -> None:
+        """Run the topology once over the DataFrames of its spouts, which are not streaming.
+
+        Raises:
+            TopologyError: as `start`; or a spout is streaming.
+        """
+        run, rows = self.build()
+        spout = next(iter(self._spouts.values()))
+        if not isinstance(spout, DataFrameSpout) or rows.isStreaming:
+            msg = "a spout of the topology is streaming. Call start(checkpointLocation=...) in place of run_batch()"
+            raise TopologyError(msg)
+        FrameHandler(run, spout)(rows, txid)
 
     def build(self) -> tuple[TopologyRun, DataFrame]:
         """Check the topology; return the handler of its batches, and the stream.
@@ -150,15 +176,19 @@ class TopologyBuilder:
         if not self._bolts:
             msg = "the topology has no bolt. Call set_bolt(name, bolt).shuffle_grouping(...)"
             raise TopologyError(msg)
-        spout_name, spout = next(iter(self._spouts.items()))
+        name, spout = next(iter(self._spouts.items()))
         tracked = spout.tracking and self._ackers != 0
-        parts: dict[str, Part] = {spout_name: SpoutPart(spout.scheme, self._spout_fields(spout_name, spout))}
+        frames = {name: one for name, one in self._spouts.items() if isinstance(one, DataFrameSpout)}
+        parts: dict[str, Part] = {**frame_parts(frames)}
+        if isinstance(spout, KinesisSpout):
+            parts[name] = SpoutPart(spout.scheme, self._spout_fields(name, spout))
         for name in self._ordered():
             if name in self._transforms:
                 parts[name] = self._transform_part(name, parts, tracked)
             elif name in self._bolts:
                 parts[name] = self._bolt_part(self._bolts[name], parts)
-        return TopologyRun(parts, tracked, self._parallelism()), spout.load(self._spark)
+        rows = spout.load(self._spark) if isinstance(spout, KinesisSpout) else rows_of_spouts(frames)
+        return TopologyRun(parts, tracked, self._parallelism()), rows
 
     def _parallelism(self) -> int:
         if is_remote():

@@ -34,8 +34,8 @@ from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.functions import Step
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.coverage import OPEN, SOURCE, intervals, lost, spans_of, whole
-from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.fusion import Fused, Operator
+from kinesis_trident.bolt.tracking.judged_batch import JudgedBatch
 from kinesis_trident.bolt.tracking.operators import Finder, StepOperator, Tag, Verdict
 from kinesis_trident.bolt.tracking.reports import FailedRun, Reports
 from kinesis_trident.bolt.tracking.spans import PROPERTY, WHOLE, Range, Spans
@@ -101,7 +101,7 @@ class Tracking:
     """
 
     def __init__(
-        self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier, verdict: Verdict | None = None
+        self, rows: DataFrame, batch: JudgedBatch, carrier: Carrier, verdict: Verdict | None = None
     ) -> None:
         carrier.clear()
         self._batch = batch
