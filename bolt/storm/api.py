@@ -229,6 +229,10 @@ class OutputCollector(Protocol):
         """Do nothing: a tuple has time until its bolt's task ends. It exists for bolts that call it."""
         ...
 
+    def report_error(self, error: object) -> None:
+        """Log an error, or a text, with the bolt's name in the executor's log. Nothing fails by it."""
+        ...
+
 
 class BasicOutputCollector:
     """Emits for a `BasicBolt`, anchored to the current tuple."""
@@ -254,6 +258,10 @@ class BasicOutputCollector:
             EmitError: as in `emit`; or the bolt has no such task. The current tuple fails.
         """
         self._collector.emit_direct(task, values, () if self.tup is None else self.tup, stream)
+
+    def report_error(self, error: object) -> None:
+        """Log an error, or a text, with the bolt's name in the executor's log. Nothing fails by it."""
+        self._collector.report_error(error)
 
 
 class Bolt:

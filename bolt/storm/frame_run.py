@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from pyspark.sql import DataFrame
@@ -12,7 +12,7 @@ from pyspark.sql.utils import is_remote
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.storm.components import SpoutPart
 from kinesis_trident.bolt.storm.frame_batch import FrameBatch, numbered
-from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout
+from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout, Settle
 from kinesis_trident.bolt.storm.streams import Declared, united
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier
@@ -75,10 +75,14 @@ def rows_of_spouts(spouts: Mapping[str, DataFrameSpout]) -> DataFrame:
 
 @dataclass
 class FrameHandler:
-    """Runs a topology over the micro-batches of DataFrames, as a function for `foreachBatch`."""
+    """Runs a topology over the micro-batches of DataFrames, as a function for `foreachBatch`.
+
+    `message_id` and `settle`: those of the one spout whose rows are tracked.
+    """
 
     run: TopologyRun
-    spout: DataFrameSpout = field(repr=False)
+    message_id: str | None = None
+    settle: Settle | None = None
 
     @cached_property
     def _carrier(self) -> Carrier:
@@ -86,16 +90,16 @@ class FrameHandler:
 
     def __call__(self, rows: DataFrame, txid: int) -> None:
         """Process a batch; Spark's number of it is the txid."""
-        if self.spout.message_id is None or self.spout.settle is None:
+        if self.message_id is None or self.settle is None:
             self.run.run_untracked(rows, txid)
             return
         if not self.run.tracked:
             # Nothing is judged: all rows are done when the batch has run.
             self.run.run_untracked(rows, txid)
-            ids = rows.select(f"`{self.spout.message_id}`")
-            self.spout.settle(ids, ids.selectExpr("*", "'' AS reason").where("false"), txid)
+            ids = rows.select(f"`{self.message_id}`")
+            self.settle(ids, ids.selectExpr("*", "'' AS reason").where("false"), txid)
             return
         stored = numbered(rows, txid)
         batch = FrameBatch(stored, txid)
         not_done = self.run.run_tracked(stored, batch, self._carrier)
-        self.spout.settle(*batch.settled(not_done, self.spout.message_id), txid)
+        self.settle(*batch.settled(not_done, self.message_id), txid)

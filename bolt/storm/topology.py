@@ -23,8 +23,8 @@ from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM
-from kinesis_trident.bolt.storm.checks import check_groupings, checked_bolt, configuration_of
-from kinesis_trident.bolt.storm.components import BoltPart, Part, SpoutPart, TransformPart
+from kinesis_trident.bolt.storm.checks import check_groupings, checked_bolt, configuration_of, taken_stream
+from kinesis_trident.bolt.storm.components import BoltPart, Part, SpoutPart, StreamId, TransformPart, title_of
 from kinesis_trident.bolt.storm.frame_run import (
     AnySpout,
     FrameHandler,
@@ -70,18 +70,25 @@ class TopologyBuilder:
         self._ackers = ackers
         self._spouts: dict[str, AnySpout] = {}
         self._bolts: dict[str, BoltDeclarer] = {}
-        self._transforms: dict[str, tuple[str, Callable[[DataFrame], DataFrame]]] = {}
+        self._transforms: dict[str, tuple[StreamId, Callable[[DataFrame], DataFrame]]] = {}
 
-    def set_spout(self, name: str, spout: object) -> None:
+    def set_spout(self, name: str, spout: object, parallelism: object = None) -> None:
         """Add a spout: the source, or any DataFrame.
 
         A `KinesisSpout`, or a `DataFrameSpout` with a `message_id`, is the only one. Several others can be in one
         topology, if all their DataFrames are streaming, or none.
 
         Raises:
-            TopologyError: the name is used already, `spout` is not a spout, or cannot be beside the others.
+            TopologyError: the name is used already, `spout` is not a spout, or cannot be beside the others;
+                `parallelism` is given.
         """
         self._free(name)
+        if parallelism is not None:
+            msg = (
+                f"spout {name!r}: Spark reads its shards in as many tasks as it has cores for. Omit the number of "
+                "tasks; set it for bolts"
+            )
+            raise TopologyError(msg)
         if not isinstance(spout, AnySpout):
             msg = (
                 f"spout {name!r}: {type(spout).__name__} is not a KinesisSpout or a DataFrameSpout. Give "
@@ -110,8 +117,14 @@ class TopologyBuilder:
         self._bolts[name] = BoltDeclarer(name, checked_bolt(name, bolt, parallelism), parallelism)
         return self._bolts[name]
 
-    def transform(self, name: str, component: str, function: Callable[[DataFrame], DataFrame]) -> None:
-        """Apply plain DataFrame operations to a component's tuples; other bolts take the result under `name`.
+    def transform(
+        self,
+        name: str,
+        component: str,
+        function: Callable[[DataFrame], DataFrame],
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Apply plain DataFrame operations to the tuples of a stream; other bolts take the result under `name`.
 
         The component's tuples are acked at the input. The output is tracked again by the column `__anchors`: rows
         that the function drops are done, rows that it duplicates are two tuples. If it drops `__anchors` (an
@@ -121,7 +134,7 @@ class TopologyBuilder:
             TopologyError: the name is used already.
         """
         self._free(name)
-        self._transforms[name] = (component, function)
+        self._transforms[name] = (component, stream), function
 
     def start(
         self,
@@ -144,7 +157,7 @@ class TopologyBuilder:
             if not spout.frame.isStreaming:
                 msg = "the DataFrames of the spouts are not streaming. Call run_batch() in place of start()"
                 raise TopologyError(msg)
-            process = FrameHandler(run, spout)
+            process = FrameHandler(run, spout.message_id, spout.settle)
         else:
             process = BatchHandler(options_of(stream), run, batch_retries)
         return start_query(
@@ -162,7 +175,7 @@ class TopologyBuilder:
         if not isinstance(spout, DataFrameSpout) or rows.isStreaming:
             msg = "a spout of the topology is streaming. Call start(checkpointLocation=...) in place of run_batch()"
             raise TopologyError(msg)
-        FrameHandler(run, spout)(rows, txid)
+        FrameHandler(run, spout.message_id, spout.settle)(rows, txid)
 
     def build(self) -> tuple[TopologyRun, DataFrame]:
         """Check the topology; return the handler of its batches, and the stream.
@@ -207,7 +220,7 @@ class TopologyBuilder:
     def _ordered(self) -> list[str]:
         graph: dict[str, list[str]] = {name: [] for name in self._spouts}
         graph |= {name: [one.component for one in bolt.groupings] for name, bolt in self._bolts.items()}
-        graph |= {name: [component] for name, (component, _) in self._transforms.items()}
+        graph |= {name: [source[0]] for name, (source, _) in self._transforms.items()}
         for name, above in graph.items():
             if not above and name not in self._spouts:
                 msg = (
@@ -241,12 +254,12 @@ class TopologyBuilder:
         return BoltPart(declared.bolt, declared.parallelism, inputs, streams, configuration, tick)
 
     def _transform_part(self, name: str, parts: Mapping[str, Part], tracked: bool) -> TransformPart:
-        component, function = self._transforms[name]
-        stream = parts[component].streams.get(DEFAULT_STREAM)
-        if stream is None or stream.direct:
+        source, function = self._transforms[name]
+        stream = taken_stream(f"transform {name!r}", source, parts)
+        if stream.direct:
             msg = (
-                f"transform {name!r}: {component!r} has no default stream for it. Take a named stream with a bolt "
-                "that emits its tuples again"
+                f"transform {name!r} takes {title_of(source)}, whose stream is direct. Take it with a bolt, with "
+                "direct_grouping()"
             )
             raise TopologyError(msg)
         fields = [*stream.fields.fields, *([SCHEMA[ANCHORS]] if tracked else [])]
@@ -254,7 +267,7 @@ class TopologyBuilder:
             out = function(self._spark.createDataFrame([], StructType(fields))).schema
         except Exception as error:
             msg = (
-                f"transform {name!r}: its function failed on the rows of {component!r}, whose columns are "
+                f"transform {name!r}: its function failed on the rows of {title_of(source)}, whose columns are "
                 f"{', '.join(one.name for one in fields)}: {reason_of(error)}"
             )
             raise TopologyError(msg) from error
@@ -266,4 +279,4 @@ class TopologyBuilder:
             )
             warnings.warn(msg, stacklevel=4)
         rest = StructType([one for one in out.fields if one.name != ANCHORS])
-        return TransformPart(component, function, rest, kept)
+        return TransformPart(source, function, rest, kept)

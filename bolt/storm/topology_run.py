@@ -188,7 +188,7 @@ class _Frames:
         return tuples.on(self._kept[-1])
 
     def _transformed(self, part: TransformPart) -> Tracked:
-        tuples = self._made[part.component, DEFAULT_STREAM]
+        tuples = self._made[part.source]
         if self._tracking is not None:
             tuples = self._tracking.for_function(tuples)
         frame = part.function(tuples.frame)

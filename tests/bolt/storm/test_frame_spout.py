@@ -23,6 +23,7 @@ from kinesis_trident import (
     TopologyError,
     Tuple,
 )
+from kinesis_trident.bolt.storm.frame_run import FrameHandler
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -156,6 +157,12 @@ def test_several_streams_are_spouts_of_one_topology(spark: SparkSession, tmp_pat
     assert sorted(number for _, _, component, number in lines if component == "numbers") == [*range(10)]
     tasks = Counter(task for _, task, component, number in lines if component == "same" and number == 1)
     assert tasks == {0: 10, 1: 10}
+
+
+def test_a_handler_travels_without_its_frame(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark Connect sends it to the server."""
+    run, _ = topology(spark, DataFrameSpout(spark.range(1).toDF("number")), tmp_path).build()
+    assert cloudpickle.loads(cloudpickle.dumps(FrameHandler(run))).run.parts.keys() == run.parts.keys()
 
 
 def builder_with(spark: SparkSession, spout: Any) -> TopologyBuilder:
