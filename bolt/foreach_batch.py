@@ -241,7 +241,7 @@ def _mark_of(rows: DataFrame) -> tuple[int, int] | None:
 
 def start_query(
     stream: DataFrame,
-    process: BatchHandler,
+    process: Callable[[DataFrame, int], None],
     *,
     checkpointLocation: str,
     queryName: str | None,
@@ -250,7 +250,7 @@ def start_query(
     """Start the query that passes each batch of `stream` to `process`; None leaves the choice to Spark.
 
     Args:
-        stream: reads `kinesis-trident`.
+        stream: reads `kinesis-trident`, or anything else that `process` takes.
         process: processes each batch.
         checkpointLocation: the folder of Spark's checkpoint.
         queryName: a name, unique among the running queries of the session.
