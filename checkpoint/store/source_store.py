@@ -19,6 +19,7 @@ from kinesis_trident.checkpoint.store.judging import JudgingNote
 from kinesis_trident.checkpoint.store.leftovers import Leftovers
 from kinesis_trident.checkpoint.store.reports import ReportStore
 from kinesis_trident.checkpoint.store.shards import ShardStore
+from kinesis_trident.checkpoint.store.states import StatesNote
 from kinesis_trident.checkpoint.store.stop_requests import StopRequests
 from kinesis_trident.checkpoint.store.streams import StreamStore
 from kinesis_trident.checkpoint.zookeeper.client import session_timeout
@@ -50,6 +51,7 @@ class SourceStore:
         external: requests of other processes about single records.
         stop: the request to end, and its answer.
         judging: the note of a driver that judges its records.
+        states: the note of the batches that were applied to a topology's states.
         leftovers: what settled batches and crashes leave, removed.
     """
 
@@ -72,6 +74,7 @@ class SourceStore:
         self.external = ExternalStore(nodes)
         self.stop = StopRequests(nodes)
         self.judging = JudgingNote(nodes)
+        self.states = StatesNote(nodes)
         self.leftovers = Leftovers(nodes, writer)
 
     @property

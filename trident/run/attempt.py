@@ -37,6 +37,7 @@ from kinesis_trident.trident.run.arrow_aggregation import Partials, Together, pa
 from kinesis_trident.trident.run.frames import (
     aggregate_in_spark,
     check_fields,
+    collect,
     from_arrow,
     hold_rows,
     join_frames,
@@ -46,16 +47,14 @@ from kinesis_trident.trident.run.frames import (
     run,
 )
 from kinesis_trident.trident.run.python_aggregation import GroupAggregation
-from kinesis_trident.trident.run.state_updates import Combined, Persisted, Reduced, StateUpdate, Work
+from kinesis_trident.trident.run.state_updates import NOTHING, Combined, Persisted, Reduced, StateUpdate, Work
 from kinesis_trident.trident.run.tracked import Sections, operates, together_of
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.steps.tuple_steps import TridentStep
+from kinesis_trident.trident.stores.ownership import OWNER, Owner
 
 __all__ = ["Attempt", "BatchFacts"]
-
-_NOTHING = StructType().add("__nothing", "byte")
-"""Spark needs a column even for a step that yields no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +64,7 @@ class BatchFacts:
     txid: int | None
     conf: Mapping[str, Any]
     partitions: int
+    owners: Mapping[UpdateNode, Owner] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -74,6 +74,8 @@ class Attempt:
     rows: Mapping[SpoutNode, DataFrame]
     facts: BatchFacts
     sections: Sections | None = None
+    updated: set[UpdateNode] = field(default_factory=set, init=False)
+    """The updates that this attempt has applied tuples of the batch to."""
     _held: dict[Node, DataFrame] = field(default_factory=dict, init=False)
     _shared: dict[Node, DataFrame] = field(default_factory=dict, init=False)
     _updated: dict[Node, DataFrame] = field(default_factory=dict, init=False)
@@ -263,22 +265,25 @@ class Attempt:
             node.operation,
             node.factory,
             work,
-            self.facts.conf,
+            {**self.facts.conf, OWNER: self.facts.owners.get(node)},
             self.facts.txid,
             1 if driver_local else partitions,
             arrow(schema),
             self._partials(node),
         )
         if driver_local:
-            emitted = list(update.run(frame.toArrow().to_batches(), 0))
+            emitted = list(update(frame.toArrow().to_batches()))
             if node.children:
                 self._updated[node] = from_arrow(frame, emitted, node.schema)
-            return
-        result = frame.mapInArrow(update, schema if len(schema) else _NOTHING)
-        if node.children:
-            self._updated[node] = hold_rows(result)
+            changed = bool(emitted)
+        elif node.children:
+            result = self._updated[node] = hold_rows(frame.mapInArrow(update, schema))
+            changed = not result.isEmpty()
         else:
-            run(result, adaptive=not together_of(node.parents[0]))
+            result = frame.mapInArrow(update, NOTHING)
+            changed = bool(collect(result, adaptive=not together_of(node.parents[0])))
+        if changed:
+            self.updated.add(node)
 
 
 def _is_held(parent: Node) -> bool:

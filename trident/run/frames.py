@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -18,6 +18,7 @@ from kinesis_trident.trident.errors import OperationError
 __all__ = [
     "aggregate_in_spark",
     "check_fields",
+    "collect",
     "from_arrow",
     "hold_rows",
     "join_frames",
@@ -49,10 +50,15 @@ def lost_held_rows(error: Exception) -> bool:
     return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error)
 
 
-def run(frame: DataFrame, *, adaptive: bool = True) -> None:
-    """Run a frame for the effects of its tasks; its rows are dropped. `adaptive`: as of `hold_rows`."""
+def run(frame: DataFrame) -> None:
+    """Run a frame for the effects of its tasks; its rows are dropped."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def collect(frame: DataFrame, *, adaptive: bool = True) -> list[Row]:
+    """Run a frame for the effects of its tasks, and return its few rows. `adaptive`: as of `hold_rows`."""
     with nullcontext() if adaptive else _planned_once(frame):
-        frame.write.format("noop").mode("overwrite").save()
+        return frame.collect()
 
 
 def aggregate_in_spark(
