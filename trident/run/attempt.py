@@ -153,13 +153,11 @@ class Attempt:
         partials = self._partials(node)
         if partials is not None:
             assert self.sections is not None
-            together = tuple(together_of(parent).values())
-            if together:
-                groups = Together(together).of(self._groups_together(parent, Together(together)), partials)
+            if together_of(parent):
+                moved = self._groups_together(parent, node)
             else:
-                groups = self.sections.rows(parent, partials.wanted, partials)
-            # There are hardly more rows than groups: if moved first, they are moved only once.
-            moved = move_by_key(groups, keys, partitions)
+                # There are hardly more rows than groups: if moved first, they are moved only once.
+                moved = move_by_key(self.sections.rows(parent, partials.wanted, partials), keys, partitions)
             if isinstance(node, PersistentAggregateNode):
                 return moved
             return aggregate_in_spark(moved, keys, node.inputs, aggregator, node.added, partial=True)
@@ -168,12 +166,18 @@ class Attempt:
         groups = aggregate_in_spark(frame, keys, node.inputs, aggregator, node.added)
         return move_by_key(groups, keys, partitions) if isinstance(node, PersistentAggregateNode) else groups
 
-    def _groups_together(self, parent: Node, together: Together) -> DataFrame:
-        """Return the partial results of all consumers of a node, which are computed once, and held."""
+    def _groups_together(self, parent: Node, consumer: Node) -> DataFrame:
+        """Return the partial results of one consumer of a node: those of all are computed and moved once, and held."""
         assert self.sections is not None
+        found = together_of(parent)
+        together = Together(tuple(found.values()))
         if parent not in self._shared:
-            self._shared[parent] = hold_rows(self.sections.rows_together(parent, together), adaptive=False)
-        return self._shared[parent]
+            counts = [
+                self._partitions(node) for node in found if isinstance(node, AggregateNode | UpdateNode)
+            ]
+            moved = together.moved(self.sections.rows_together(parent, together), counts)
+            self._shared[parent] = hold_rows(moved, adaptive=False)
+        return together.of(self._shared[parent], list(found).index(consumer))
 
     def _partials(self, node: Node) -> Partials | None:
         """Return what aggregates the tuples of groups in place; None if Spark gets them first."""
