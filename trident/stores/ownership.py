@@ -46,8 +46,8 @@ class Owner:
 class Mark(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     """`[application, stream, update, base]`: the owner, as a store keeps it.
 
-    `base` is added to each txid in the store: an owner that took the place of another application begins above the
-    txids of that one.
+    `base` is added to each txid in the store: the batches of an owner that took the place of another application come
+    after those of that one.
     """
 
     application: str
@@ -82,26 +82,33 @@ class Place:
     others: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        start = self.prefix + self.global_key if self.owner.is_global else self.prefix
         own = [mark_key(self.prefix)]
         if self.owner.is_global:
             own.append(mark_key(self.prefix, self.global_key))
-        prefixes = (start[:size] for size in range(len(start)))
+        prefixes = (self._start[:size] for size in range(len(self._start)))
         object.__setattr__(self, "own", tuple(own))
         object.__setattr__(self, "others", tuple(mark_key(p) for p in prefixes if p != self.prefix))
 
-    def claim(self, raws: Sequence[bytes | None], fence: int) -> list[Mark]:
-        """Return the marks that stand under `own` from now on, by those that stand there, and the txid of the fence.
+    def claim(self, raws: Sequence[bytes | None], fence: int | None, txid: int) -> list[Mark]:
+        """Return the marks that stand under `own` from now on.
+
+        Args:
+            raws: the bytes that stand there.
+            fence: the txid of the fence.
+            txid: of the batch that begins.
 
         Raises:
             StateOwnedError: another owner has the place.
             ForeignValueError: another program's value stands there.
         """
+        # The next batch comes after those in the store, however they are numbered.
+        base = 0 if fence is None else fence - txid + 1
         names = [GLOBALS, self.owner.update] if self.owner.is_global else [self.owner.update]
+        found = [*zip(names, self.own, raws, strict=True)]
+        # From the end: a refusal names a single update first.
         return [
-            self._claimed(update, key, self._decoded(key, raw), fence)
-            for update, key, raw in zip(names, self.own, raws, strict=True)
-        ]
+            self._claimed(update, key, self._decoded(key, raw), base) for update, key, raw in found[::-1]
+        ][::-1]
 
     def check_others(self, raws: Sequence[bytes | None]) -> None:
         """Check that no other state's keys contain those of this one.
@@ -116,10 +123,10 @@ class Place:
                 continue
             if not self._is_accepted(found):
                 msg = (
-                    f"{self.where}: the keys of {self._mine} begin with {self.own[0]!r} without its mark, and so can "
-                    f"those of {found} (mark {key!r}): they would mix up their values. Give one of them a keyPrefix "
-                    f"that does not begin with the other's. If no key of the other can be one of these, or it is no "
-                    f"longer updated, set the option acceptOwner={str(found)!r} of this state"
+                    f"{self.where}: the keys of {self._mine} begin with {self._start!r}, and so can those of {found} "
+                    f"(mark {key!r}): they would mix up their values. Nothing was written. Give one of them a "
+                    "keyPrefix that does not begin with the other's. If no key of the other can be one of these, or "
+                    f"it is no longer updated, set the option acceptOwner={str(found)!r} of this state"
                 )
                 raise StateOwnedError(msg)
 
@@ -146,11 +153,15 @@ class Place:
         raise StateBehindError(msg)
 
     @property
+    def _start(self) -> str:
+        return self.prefix + self.global_key if self.owner.is_global else self.prefix
+
+    @property
     def _mine(self) -> Mark:
         owner = self.owner
         return Mark(owner.application, owner.stream, owner.update)
 
-    def _claimed(self, update: str, key: str, found: Mark | None, fence: int) -> Mark:
+    def _claimed(self, update: str, key: str, found: Mark | None, base: int) -> Mark:
         owner = self.owner
         mine = Mark(owner.application, owner.stream, update)
         if found is None:
@@ -160,7 +171,7 @@ class Place:
         if same_batches and (found.update == update or self._is_left_over(found) or self._is_accepted(found)):
             return msgspec.structs.replace(mine, base=found.base)
         if self._is_accepted(found):
-            return msgspec.structs.replace(mine, base=fence)
+            return msgspec.structs.replace(mine, base=base)
         msg = (
             f"{self.where}: the keys of {mine} belong to {found} (mark {key!r}): each would count on the "
             "other's values. Nothing was written. Give this state another keyPrefix, table, hash or folder. If it "

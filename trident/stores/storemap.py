@@ -103,7 +103,7 @@ class StoreMap(VersionedBackingMap[Any]):
             fence = self._fence(raws[0])
             marks: list[bytes] = []
             if place is not None:
-                claimed = place.claim(raws[1:], fence[0] if fence else 0)
+                claimed = place.claim(raws[1:], fence[0] if fence else None, txid)
                 marks = list(map(msgspec.json.encode, claimed))
                 self._base = claimed[0].base
                 warning = place.check_applied(fence[0] - self._base if fence else None)
