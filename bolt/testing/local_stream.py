@@ -6,11 +6,13 @@ The rows, the pins and the outcomes are those of the source; the tracker decides
 from __future__ import annotations
 
 import datetime as dt
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
@@ -25,12 +27,14 @@ from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, Pin, Pla
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.settlement import settle_shard
 from kinesis_trident.spout.positions import TRIM_HORIZON, After
 from kinesis_trident.spout.reader.rows import SCHEMA, Segment, TurnRows
 from kinesis_trident.spout.testing.clock import FakeTime
 from kinesis_trident.tracker.ids import tag
-from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
-from kinesis_trident.tracker.records import RecordPosition
+from kinesis_trident.tracker.reasons import is_held, timed_out
+from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
 
 __all__ = ["LocalStream"]
@@ -46,6 +50,7 @@ class _Store:
 
     layout: Layout
     pin: Pin
+    applied: dict[str, int]
     outcome: BatchOutcome | None = None
 
     @property
@@ -53,7 +58,15 @@ class _Store:
         """The batches."""
         return self
 
-    judging = epochs = batches
+    judging = epochs = states = batches
+
+    def get(self) -> dict[str, int]:
+        """Return the newest batch that was applied to each state."""
+        return dict(self.applied)
+
+    def put(self, applied: Mapping[str, int], _epoch: int) -> None:
+        """Note the newest batch that was applied to each state."""
+        self.applied.update(applied)
 
     def get_pins(self, _txid: int, _shards: Sequence[str], *, fresh: bool) -> dict[str, Pin]:
         """Return the pins."""
@@ -108,10 +121,16 @@ class LocalStream:
         self._added = arrow(StructType(list(fields)))
         self._options = options
         self._clock = clock
-        self._attempts = attempts
         self._failed = failed
-        policy = RetryPolicy(options.retry_limit, Backoff.parse(options.retry_backoff))
-        self._tracker = InflightRecordTracker(policy)
+        self._policy = RetryPolicy(
+            options.retry_limit,
+            Backoff.parse(options.retry_backoff),
+            dead_letter=False,
+            hold_ms=round(options.message_timeout * 1000),
+        )
+        self._attempts = math.inf if attempts is None else attempts
+        self._shard = ShardState(TRIM_HORIZON)
+        self._applied: dict[str, int] = {}
         self._rng = random.Random(0)
         self._waiting: list[list[_Given]] = []
         self._given: list[_Given] = []
@@ -129,19 +148,26 @@ class LocalStream:
 
     @property
     def due(self) -> int | None:
-        """When the next batch is due, in epoch milliseconds; None if nothing is to be delivered any more."""
+        """When the next batch is due, in epoch milliseconds; None if nothing is to be delivered any more.
+
+        Tuples that a bolt holds come with a batch of others; if there are no others, when their time is over.
+        """
         if self._waiting:
             return self._clock.milliseconds()
-        return min((run.due for run in self._tracker.waiting), default=None)
+        dues = [
+            run.failures[-1].time + self._policy.hold_ms if _holds(run) else run.due
+            for run in self._shard.waiting
+        ]
+        return min(dues, default=None)
 
     def run(self, session: LocalSession, process: Callable[[LocalFrame, CurrentBatch], None]) -> None:
         """Deliver what is due as one batch, and settle it when `process` has judged it."""
         now = self._clock.milliseconds()
-        due = tuple(run for run in self._tracker.waiting if run.due <= now)
+        due = tuple(run for run in self._shard.waiting if run.due <= now or _holds(run))
         read = len(self._given)
         self._given += self._waiting.pop(0) if self._waiting else []
         fresh = range(read, len(self._given))
-        again = [(run.last_position.sequence - 1, run.attempt + 1) for run in due]
+        again = [(number, run.attempt + 1) for run in due for number in _numbers(run)]
         deliveries = [*again, *((number, 1) for number in fresh)]
         self.delivered += [self._given[number][0] for number, _ in deliveries]
         self._life.txid += 1
@@ -154,7 +180,7 @@ class LocalStream:
             read=(_SHARD,),
             retries={_SHARD: due} if due else {},
         )
-        segments = [Segment([self._records([number])], attempt) for number, attempt in again]
+        segments = [Segment([self._records(_numbers(run))], run.attempt + 1) for run in due]
         segments += [Segment([self._records(fresh)], 1)] if fresh else []
         rows = TurnRows(self._stream, _SHARD, 0, txid, tag(epoch, plan.plan), segments)
         pin = Pin(
@@ -168,14 +194,16 @@ class LocalStream:
             fresh=len(fresh),
             digest=rows.digest(),
             xor=rows.xor(),
-            served=(1,) * len(due),
+            served=tuple(run.count for run in due),
             through=due[-1].last if due else None,
         )
-        store = _Store(Layout("/local", self._options.application_name or "local", self._stream, 1), pin)
+        store = _Store(
+            Layout("/local", self._options.application_name or "local", self._stream, 1), pin, self._applied
+        )
         frame = session.frame(self._schema, [[self._with_scheme(rows, [number for number, _ in deliveries])]])
         # A batch asks no more of its store than this one has.
         process(frame, CurrentBatch(cast(SourceStore, store), Batch(epoch=epoch, plan=plan)))
-        self._settle(store, deliveries, now)
+        self._settle(store, plan, deliveries, now)
 
     @property
     def _stream(self) -> str:
@@ -211,25 +239,51 @@ class LocalStream:
                 raise TopologyError(msg) from error
         return pa.RecordBatch.from_pydict(columns)
 
-    def _settle(self, store: _Store, deliveries: Sequence[tuple[int, int]], now: int) -> None:
-        """Tell the tracker what became of the records."""
-        runs = store.outcome.not_done.get(_SHARD, ()) if store.outcome is not None else ()
-        reasons = {number: run.reason for run in runs for number in range(int(run.first) - 1, int(run.last))}
-        tracker = self._tracker
+    def _settle(self, store: _Store, plan: Plan, deliveries: Sequence[tuple[int, int]], now: int) -> None:
+        """Settle the batch as the source does, and note what became of the tuples."""
+        not_done = store.outcome.not_done.get(_SHARD, ()) if store.outcome is not None else ()
+        settled = settle_shard(
+            self._shard,
+            plan,
+            self._stream,
+            _SHARD,
+            store.pin,
+            not_done,
+            self._policy,
+            max_retrying=self._options.max_retrying_records,
+            now=now,
+            rng=self._rng,
+        )
+        inflight = settled.inflight
+        waits = {number: run for run in inflight.waiting for number in _numbers(run)}
+        again = tuple(run for run in inflight.waiting if run.attempt < self._attempts)
+        inflight = msgspec.structs.replace(inflight, waiting=again)
+        self._shard = ShardState(TRIM_HORIZON, settled.checkpoint, inflight)
+        reasons = {
+            number: run.reason for run in not_done for number in range(int(run.first) - 1, int(run.last))
+        }
         for number, attempt in deliveries:
-            given, position = self._given[number][0], RecordPosition(number + 1)
-            tracker.emit(position, retry=attempt > 1)
-            reason = reasons.get(number)
+            given, reason, run = self._given[number][0], reasons.get(number), waits.get(number)
             if reason is None:
-                tracker.ack(position)
                 self.acked.append(given)
-                continue
-            again = tracker.fail(position, now, reason, self._rng)
-            (due,) = (run.due for run in (*tracker.waiting, *tracker.dead) if run.last == str(position))
-            self._failed.append(FailedTuple(self.name, given, attempt, reason, due / 1000 if again else None))
-            if not again or attempt == self._attempts:
-                # It is not delivered any more.
-                tracker.ack(position)
+            elif run is None:
+                reason = timed_out(reason) if is_held(reason) else reason
+                self._failed.append(FailedTuple(self.name, given, attempt, reason, None))
+            elif not _holds(run):
+                self._failed.append(
+                    FailedTuple(self.name, given, attempt, run.failures[-1].reason, run.due / 1000)
+                )
+
+
+def _holds(run: Run) -> bool:
+    """Return True if a bolt holds the tuples."""
+    return bool(run.failures) and is_held(run.failures[-1].reason)
+
+
+def _numbers(run: Run) -> range:
+    """Return the numbers of the tuples in a run, from 0."""
+    last = run.last_position.sequence
+    return range(last - run.count, last)
 
 
 def _after(records: int) -> str:

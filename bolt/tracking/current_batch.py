@@ -224,6 +224,23 @@ class CurrentBatch:
         """
         self._store.epochs.check_epoch(self._batch.epoch)
 
+    @property
+    def home(self) -> str:
+        """The name of the stream's state in ZooKeeper, which numbers the batches."""
+        return self._store.layout.base.rpartition("/")[2]
+
+    def applied_to_states(self) -> dict[str, int]:
+        """Return the newest batch that was applied to each of a topology's states, by their names."""
+        return self._store.states.get()
+
+    def note_applied(self, applied: Mapping[str, int]) -> None:
+        """Store the newest batch that was applied to each of a topology's states.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        self._store.states.put(applied, self._batch.epoch)
+
     def publish(self, not_done: Mapping[str, Sequence[NotDone]]) -> None:
         """Store the outcome, before Spark counts the batch as finished.
 

@@ -209,6 +209,11 @@ class Layout:
         return f"{self.base}/judging"
 
     @property
+    def states(self) -> str:
+        """The node of the newest batch that was applied to each state of a topology."""
+        return f"{self.base}/states"
+
+    @property
     def stop(self) -> str:
         """The node of the request that the running query ends after the current batch."""
         return f"{self.base}/stop"

@@ -7,7 +7,7 @@ the rows of all workers; for other aggregations Spark does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -205,10 +205,23 @@ class Together:
         for i, one in enumerate(groups):
             yield from (_tagged(batch, i, schema) for batch in one.end())
 
-    def of(self, frame: DataFrame, consumer: Partials) -> DataFrame:
+    def moved(self, frame: DataFrame, partitions: Sequence[int]) -> DataFrame:
+        """Bring each group of a consumer to one of its partitions, all consumers at once.
+
+        Args:
+            frame: the rows of all consumers.
+            partitions: the number of partitions of each.
+        """
+        place = F.lit(0)
+        for i, (one, count) in enumerate(zip(self.consumers, partitions, strict=True)):
+            if one.keys:
+                by_key = F.pmod(F.hash(*(F.col(f"_{i}")[key] for key in one.keys)), F.lit(count))
+                place = F.when(F.col(_OF) == i, by_key).otherwise(place)
+        return frame.repartitionById(max(partitions), place)
+
+    def of(self, frame: DataFrame, consumer: int) -> DataFrame:
         """Return the groups of one consumer."""
-        i = self.consumers.index(consumer)
-        return frame.where(F.col(_OF) == i).select(f"_{i}.*")
+        return frame.where(F.col(_OF) == consumer).select(f"_{consumer}.*")
 
 
 def _tagged(groups: pa.RecordBatch, consumer: int, schema: pa.Schema) -> pa.RecordBatch:

@@ -48,6 +48,7 @@ class Together(Bolt):
     def cleanup(self) -> None:
         for word, tuples in self.held.items():
             self.collector.emit([word, self.task], tuples)
+        self.held.clear()
 
 
 class Refuse(BasicBolt):
