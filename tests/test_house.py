@@ -18,7 +18,7 @@ FLOORS = {
     "tracker": ["errors", "records", "ids packing position_keys reasons retry", "acker inflight"],
     "checkpoint": ["errors", "embedded model zookeeper", "store", "storm_migration"],
     "spout": [
-        "errors positions unsupported",
+        "errors log_lines positions unsupported",
         "options",
         "kinesis spark_plan",
         "acks data_loss failed_records partition testing",
@@ -31,8 +31,8 @@ FLOORS = {
         "errors",
         "state tuples",
         "aggregators guarantees maps operations queries",
-        "steps stores",
-        "build",
+        "steps stores windowing",
+        "build sketches",
         "run",
         "stream",
         "topology",
@@ -41,8 +41,10 @@ FLOORS = {
     "console": [
         "target text",
         "snapshot",
-        "dead_letter_replay storm_migration views",
-        "render",
+        "changes dead_letter_replay lag storm_migration",
+        "examination findings views",
+        "render status",
+        "commands notebook",
         "cli",
     ],
 }

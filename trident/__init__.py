@@ -54,6 +54,12 @@ if TYPE_CHECKING:
         Negate,
     )
     from kinesis_trident.trident.queries import MapGet, SnapshotGet, TupleCollectionGet
+    from kinesis_trident.trident.sketches import (
+        ApproxDistinct,
+        ApproxQuantiles,
+        DistinctEstimate,
+        QuantileEstimates,
+    )
     from kinesis_trident.trident.state import (
         ATTEMPT,
         MapState,
@@ -76,10 +82,18 @@ if TYPE_CHECKING:
     from kinesis_trident.trident.stream import GroupedStream, Stream, TridentState
     from kinesis_trident.trident.topology import RunningTopology, TridentTopology
     from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
+    from kinesis_trident.trident.windowing.config import (
+        SlidingCountWindow,
+        SlidingDurationWindow,
+        TumblingCountWindow,
+        TumblingDurationWindow,
+    )
 
 __all__ = [
     "ATTEMPT",
     "Aggregator",
+    "ApproxDistinct",
+    "ApproxQuantiles",
     "ArrowFunction",
     "BaseFilter",
     "BaseFunction",
@@ -88,6 +102,7 @@ __all__ = [
     "ConflictError",
     "Count",
     "Debug",
+    "DistinctEstimate",
     "DynamoDBState",
     "Equals",
     "FailedException",
@@ -113,12 +128,15 @@ __all__ = [
     "MsgpackSerializer",
     "Negate",
     "OperationError",
+    "QuantileEstimates",
     "QueryFunction",
     "RedisState",
     "ReducerAggregator",
     "RunningTopology",
     "SerializationError",
     "Serializer",
+    "SlidingCountWindow",
+    "SlidingDurationWindow",
     "SnapshotGet",
     "Snapshottable",
     "SqlState",
@@ -140,6 +158,8 @@ __all__ = [
     "TridentState",
     "TridentTopology",
     "TridentTuple",
+    "TumblingCountWindow",
+    "TumblingDurationWindow",
     "TupleCollectionGet",
     "ValueTooLargeError",
     "ValueUpdater",
@@ -149,6 +169,8 @@ __all__ = [
 _HOMES = {
     "ATTEMPT": "kinesis_trident.trident.state",
     "Aggregator": "kinesis_trident.trident.aggregators",
+    "ApproxDistinct": "kinesis_trident.trident.sketches",
+    "ApproxQuantiles": "kinesis_trident.trident.sketches",
     "ArrowFunction": "kinesis_trident.trident.operations",
     "BaseFilter": "kinesis_trident.trident.operations",
     "BaseFunction": "kinesis_trident.trident.operations",
@@ -157,6 +179,7 @@ _HOMES = {
     "ConflictError": "kinesis_trident.trident.errors",
     "Count": "kinesis_trident.trident.aggregators",
     "Debug": "kinesis_trident.trident.operations",
+    "DistinctEstimate": "kinesis_trident.trident.sketches",
     "DynamoDBState": "kinesis_trident.trident.stores.dynamodb",
     "Equals": "kinesis_trident.trident.operations",
     "FailedException": "kinesis_trident.bolt.errors",
@@ -182,12 +205,15 @@ _HOMES = {
     "MsgpackSerializer": "kinesis_trident.trident.stores.serializers",
     "Negate": "kinesis_trident.trident.operations",
     "OperationError": "kinesis_trident.trident.errors",
+    "QuantileEstimates": "kinesis_trident.trident.sketches",
     "QueryFunction": "kinesis_trident.trident.state",
     "RedisState": "kinesis_trident.trident.stores.redis",
     "ReducerAggregator": "kinesis_trident.trident.aggregators",
     "RunningTopology": "kinesis_trident.trident.topology",
     "SerializationError": "kinesis_trident.trident.errors",
     "Serializer": "kinesis_trident.trident.stores.serializers",
+    "SlidingCountWindow": "kinesis_trident.trident.windowing.config",
+    "SlidingDurationWindow": "kinesis_trident.trident.windowing.config",
     "SnapshotGet": "kinesis_trident.trident.queries",
     "Snapshottable": "kinesis_trident.trident.state",
     "SqlState": "kinesis_trident.trident.stores.sql",
@@ -209,6 +235,8 @@ _HOMES = {
     "TridentState": "kinesis_trident.trident.stream",
     "TridentTopology": "kinesis_trident.trident.topology",
     "TridentTuple": "kinesis_trident.trident.tuples",
+    "TumblingCountWindow": "kinesis_trident.trident.windowing.config",
+    "TumblingDurationWindow": "kinesis_trident.trident.windowing.config",
     "TupleCollectionGet": "kinesis_trident.trident.queries",
     "ValueTooLargeError": "kinesis_trident.trident.errors",
     "ValueUpdater": "kinesis_trident.trident.state",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +40,7 @@ from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.build.merge_and_join import join_node, merge_node
 from kinesis_trident.trident.build.repartitioning import Groupings
 from kinesis_trident.trident.build.tuple_operations import TupleOperations
+from kinesis_trident.trident.build.windows import Groups, WindowOperations
 from kinesis_trident.trident.queries import MapGet, SnapshotGet
 from kinesis_trident.trident.run.attempt import Attempt, BatchFacts
 from kinesis_trident.trident.state import QueryFunction, StateFactory, StateUpdater
@@ -84,7 +85,7 @@ class TridentState:
         return self
 
 
-class _Aggregations(ABC):
+class _Aggregations(WindowOperations["Stream"]):
     """The aggregations of all tuples, or of those of each group."""
 
     __slots__ = ()
@@ -105,8 +106,8 @@ class _Aggregations(ABC):
 
     def chained_agg(self) -> ChainedAggregation[Stream]:
         """Begin several aggregations of the same groups in one pass: `.aggregate(...)` each, then `.chain_end()`."""
-        stream, keys = self._grouped()
-        return ChainedAggregation(stream.node, keys, stream._of, stream._called)
+        groups = self._groups()
+        return ChainedAggregation(groups.node, groups.keys, groups.made, groups.called)
 
     def min_by(self, field: str, comparator: Comparator | None = None) -> Stream:
         """Keep the whole tuple with the least value in a field, of all tuples of a batch or of each group.
@@ -146,6 +147,10 @@ class _Aggregations(ABC):
         what = stream._called("persistent_aggregate")
         node = persistent_node(stream.node, keys, state, aggregator, new, inputs, what)
         return TridentState(state, node, stream.label)
+
+    def _groups(self) -> Groups[Stream]:
+        stream, keys = self._grouped()
+        return Groups(stream.node, keys, stream._of, stream._called)
 
     def _extreme(
         self, what: str, field: str | None, comparator: Comparator | None, *, reverse: bool

@@ -142,9 +142,10 @@ class TridentTopology:
                 assert spout.options is not None
                 assert spout.rows is not None
                 attempts = TopologyAttempts(spout, nodes, int(self._spark.sparkContext.defaultParallelism))
+                isolate = attempts.isolate if spout.tracking else None
                 queries[spout.name] = start_query(
                     spout.rows,
-                    BatchHandler(spout.options, attempts, batch_retries),
+                    BatchHandler(spout.options, attempts, batch_retries, isolate),
                     checkpointLocation=checkpointLocation if one else f"{checkpointLocation}/{spout.name}",
                     queryName=queryName if one or queryName is None else f"{queryName}-{spout.name}",
                     trigger=trigger,

@@ -114,17 +114,23 @@ class BoltOperator:
         context = self.setting.context(self.component, task, self.txid)
         execute = _prepared(self.bolt, context, collector)
         for batch in batches:
-            for tup in self._tuples(batch, collector):
-                collector.attempt(tup, execute)
-                if collector.is_full:
-                    yield from collector.flush()
-            collector.end_batch()
+            yield from self._executed(batch, collector, execute)
         tick = None
         if self.tick is not None:
             tick = partial(collector.call, execute, tick_tuple(self.tick))
         collector.clean_up(self.bolt, tick)
         yield from collector.flush()
         collector.log_untracked_failures()
+
+    def _executed(
+        self, batch: pa.RecordBatch, collector: Collector, execute: Callable[[Tuple], object]
+    ) -> Iterator[pa.RecordBatch]:
+        # By its end the last tuple is let go: who still keeps one then is the bolt.
+        for tup in self._tuples(batch, collector):
+            collector.attempt(tup, execute)
+            if collector.is_full:
+                yield from collector.flush()
+        collector.end_batch()
 
     def _tuples(self, batch: pa.RecordBatch, collector: Collector) -> Iterator[HeldTuple]:
         given = Given(batch, self.tag is not None)

@@ -135,7 +135,7 @@ class TopologyBuilder:
                 component lacks a field of a grouping; fields cannot be parsed.
         """
         run, stream = self.build()
-        process = BatchHandler(options_of(stream), run, batch_retries)
+        process = BatchHandler(options_of(stream), run, batch_retries, run.isolate if run.tracked else None)
         return start_query(
             stream, process, checkpointLocation=checkpointLocation, queryName=queryName, trigger=trigger
         )

@@ -39,6 +39,7 @@ from kinesis_trident.bolt.storm.frames import (
 )
 from kinesis_trident.bolt.storm.streams import TARGET, StreamOutput, operator_of, places_of, schema_of
 from kinesis_trident.bolt.storm.ticks import Ticks, with_ticks
+from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.operators import StepOperator
 from kinesis_trident.bolt.tracking.tracking import Operator, Tracked, Tracking
@@ -110,6 +111,15 @@ class TopologyRun:
             return tracking.not_done(ran=True)
         finally:
             tracking.release()
+
+    def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
+        """Run the bolts to find the records that end their worker."""
+        tracking = Tracking(rows, batch, carrier, isolating=True)
+        try:
+            _Frames(self, batch, tracking, tracking.source).run()
+        finally:
+            tracking.release()
+        return tracking
 
     @property
     def takers(self) -> Counter[StreamId]:

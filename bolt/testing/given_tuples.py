@@ -12,7 +12,7 @@ from kinesis_trident.spout.reader.rows import SCHEMA
 __all__ = ["Batches", "batches_of", "record_of"]
 
 _TEXT = "cast(data as string)"
-_GIVABLE = ("data", "partitionKey", "approximateArrivalTimestamp")
+_GIVABLE = ("data", "partitionKey", "stream", "approximateArrivalTimestamp")
 
 
 class Batches:
@@ -31,7 +31,7 @@ def record_of(name: str, spout: KinesisSpout | Mapping[str, str], given: object)
     """Return the columns that a given tuple tells: those of its record, and those of the spout's scheme.
 
     A text or bytes are the record's data. A list or a tuple has a value for each field of the scheme, in order. A dict
-    has values by name: of the scheme's fields, and `data`, `partitionKey` and `approximateArrivalTimestamp`.
+    has values by name: of the scheme's fields, and `data`, `partitionKey`, `stream` and `approximateArrivalTimestamp`.
 
     Raises:
         TopologyError: it is of another form, names another field, or does not tell a field of the scheme.

@@ -64,7 +64,7 @@ def run_bolts(
     recorded = replace(run, parts=_recorded(run.parts, recorder), ticks=Ticks(clock))
     emitted: dict[str | StreamId, list[Any]] = {_key(*source): [] for source in _emitting(run.parts)}
     emitted[name] = stream.delivered
-    handler = BatchHandler(options, recorded, batch_retries, LocalCarrier(recorder))
+    handler = BatchHandler(options, recorded, batch_retries, carrier=LocalCarrier(recorder))
 
     def process(_stream: LocalStream, rows: LocalFrame, batch: CurrentBatch) -> None:
         recorder.clear()
@@ -73,7 +73,7 @@ def run_bolts(
             emitted[_key(*source)] += recorder.rows(str(source))
 
     run_streams(LocalSession(), [stream], clock, process)
-    return TopologyResult(emitted, {name: stream.acked}, failed)
+    return TopologyResult(emitted, {name: stream.acked}, {name: stream.held}, failed)
 
 
 def run_streams(

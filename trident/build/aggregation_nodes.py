@@ -37,6 +37,7 @@ __all__ = [
     "function_node",
     "persistent_node",
     "read_and_added",
+    "values_node",
 ]
 
 
@@ -155,9 +156,21 @@ def combined_node(
     name: str,
 ) -> AggregateNode:
     """Make the node of a combiner that Spark does not have, with one new field of any name."""
-    kept = StructType([parent.schema[key] for key in keys])
-    values = function_node(parent, name, _Init(aggregator), read, added, kept)
+    values = values_node(parent, keys, aggregator, read, added, name)
     return AggregateNode(name, values.schema, (values,), keys, tuple(added.names), aggregator, added)
+
+
+def values_node(
+    parent: Node,
+    kept: tuple[str, ...],
+    aggregator: CombinerAggregator,
+    read: tuple[str, ...],
+    added: StructType,
+    name: str,
+) -> RowNode:
+    """Make the node of a combiner's `init`: the value of each tuple, beside the fields that are kept."""
+    fields = StructType([parent.schema[key] for key in kept])
+    return function_node(parent, name, _Init(aggregator), read, added, fields)
 
 
 def _prepared(
@@ -177,9 +190,7 @@ def _prepared(
     # Spark cannot compute a value for each partition.
     if not isinstance(aggregator, CombinerAggregator) or (aggregator.in_spark and keys is not None):
         return parent, read, added
-    kept = StructType([parent.schema[key] for key in keys or ()])
-    values = function_node(parent, name, _Init(aggregator), read, added, kept)
-    return values, tuple(added.names), added
+    return values_node(parent, keys or (), aggregator, read, added, name), tuple(added.names), added
 
 
 def read_and_added(

@@ -25,7 +25,7 @@ from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.operations import ArrowFunction
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
-__all__ = ["ChainedAggregation", "Link", "Together"]
+__all__ = ["ChainedAggregation", "Link", "Together", "as_aggregator", "combine_of"]
 
 S = TypeVar("S")
 
@@ -130,7 +130,7 @@ class Together(CombinerAggregator):
     def __init__(self, links: Sequence[Link]) -> None:
         self._links = tuple(links)
         self._names = [link.added.names[0] for link in links]
-        self._combines = [_combine_of(link.aggregator) for link in links]
+        self._combines = [combine_of(link.aggregator) for link in links]
 
     def init(self, tup: TridentTuple) -> dict[str, Any]:
         """Return the value of each combiner."""
@@ -169,7 +169,7 @@ class InTurn(Aggregator):
 
     def __init__(self, operation: str, links: Sequence[Link]) -> None:
         self._operation = operation
-        self._links = [Link(_as_aggregator(link.aggregator), link.read, link.added) for link in links]
+        self._links = [Link(as_aggregator(link.aggregator), link.read, link.added) for link in links]
 
     def init(self, batch_id: int | None, collector: TridentCollector) -> list[tuple[TridentCollector, Any]]:
         """Return each aggregator's own collector and its initial value."""
@@ -209,7 +209,7 @@ class _OfOneValue(Aggregator):
         if isinstance(aggregator, ReducerAggregator):
             return [aggregator.reduce(value[0], tup)]
         first = aggregator.init(tup)
-        return [_combine_of(aggregator)(value[0], first)] if value else [first]
+        return [combine_of(aggregator)(value[0], first)] if value else [first]
 
     def complete(self, value: list[Any], collector: TridentCollector) -> None:
         collector.emit(value)
@@ -225,7 +225,7 @@ def _together(parent: Node, keys: tuple[str, ...], links: Sequence[Link], name: 
     return function_node(combined, name, _Apart(), (_CHAIN,), _fields(links), kept)
 
 
-def _combine_of(aggregator: AnyAggregator) -> Callable[[Any, Any], Any]:
+def combine_of(aggregator: AnyAggregator) -> Callable[[Any, Any], Any]:
     """Return the function that combines two values; those that Spark also has ignore nulls, as there."""
     assert isinstance(aggregator, CombinerAggregator)
     combine = aggregator.combine
@@ -234,7 +234,8 @@ def _combine_of(aggregator: AnyAggregator) -> Callable[[Any, Any], Any]:
     return lambda left, right: right if left is None else left if right is None else combine(left, right)
 
 
-def _as_aggregator(aggregator: AnyAggregator) -> Aggregator:
+def as_aggregator(aggregator: AnyAggregator) -> Aggregator:
+    """Return the aggregator, or one that emits the single value of a combiner or reducer."""
     return aggregator if isinstance(aggregator, Aggregator) else _OfOneValue(aggregator)
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.storm.frames import add_scheme
+from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.operators import Verdict
 from kinesis_trident.bolt.tracking.tracking import Tracking
@@ -68,6 +69,20 @@ class TopologyAttempts:
                 )
                 raise BatchFailedError(msg) from error
             raise
+
+    def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
+        """Run the tracked part to find the records that end their worker."""
+        rows = add_scheme(rows, self.spout.scheme)
+        tracking = Tracking(rows, batch, carrier, isolating=True)
+        facts = self._facts(batch)
+        sections = Sections(tracking, facts.conf, facts.partitions)
+        attempt = Attempt({self.spout: rows}, facts, sections)
+        try:
+            attempt.judge(self.nodes)
+        finally:
+            sections.release()
+            attempt.release()
+        return tracking
 
     def _judged(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> Attempt:
         """Run the tracked part until nothing more fails, and publish the verdict, or adopt the published one.

@@ -83,10 +83,13 @@ def run_trident(
                 stack.enter_context(_recorded(node, names[node], recorder)) for node in nodes if node in names
             ]
             run = TopologyAttempts(spout, [*nodes, *recording], parallelism)
-            handlers[spout.name] = BatchHandler(spout.options, run, batch_retries, LocalCarrier(recorder))
+            handlers[spout.name] = BatchHandler(
+                spout.options, run, batch_retries, carrier=LocalCarrier(recorder)
+            )
         run_streams(session, streams, clock, process)
         states = {name: factory.stored(_conf(spout)) for name, (factory, spout) in noted.items()}
-    return TopologyResult(emitted, {stream.name: stream.acked for stream in streams}, failed, states)
+    acked = {stream.name: stream.acked for stream in streams}
+    return TopologyResult(emitted, acked, {stream.name: stream.held for stream in streams}, failed, states)
 
 
 def _conf(spout: SpoutNode) -> dict[str, Any]:

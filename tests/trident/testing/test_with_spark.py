@@ -32,7 +32,7 @@ class Split(BasicBolt):
 
 
 class Together(Bolt):
-    """Emits a tuple for each word, anchored to all tuples with it; it acks all but one."""
+    """Emits a tuple for each word, anchored to all tuples with it; it forgets one."""
 
     fields = "word string, task int"
 
@@ -41,8 +41,8 @@ class Together(Bolt):
         self.held: dict[str, list[Any]] = {}
 
     def execute(self, tup: Any) -> None:
-        self.held.setdefault(tup["word"], []).append(tup)
         if tup["word"] != "az":
+            self.held.setdefault(tup["word"], []).append(tup)
             self.collector.ack(tup)
 
     def cleanup(self) -> None:
@@ -82,7 +82,7 @@ def judged(topology: TopologyBuilder, carrier: Any, convert: Callable[[Any], Any
         "lines", {"line": "CAST(data AS STRING)"}, fields, options, FakeTime(), 1, failed, Life(1)
     )
     stream.feed([f"{a}{b} {b}{a} {a}" for a in "abcde" for b in "vwxyz"])
-    handler = BatchHandler(options, run, 0, carrier)
+    handler = BatchHandler(options, run, 0, carrier=carrier)
     stream.run(LocalSession(), lambda rows, batch: handler.process(convert(rows), batch))
     return failed
 
