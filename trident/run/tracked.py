@@ -166,8 +166,7 @@ class Sections:
             source = self.tracking.source
             if len(node.children) > 1:
                 # Its rows are pinned: if cached ones are lost, the same are read again.
-                needed = source.on(source.frame.select(*self._columns(_read_of(node))))
-                source = self.tracking.shared(needed)
+                source = self.tracking.shared(source.on(source.frame.select(*self._columns(_read_of(node)))))
             self._source = source
         source = self._source
         if not fields:
