@@ -127,7 +127,7 @@ class ReliableSink:
         """Return the function that `start` passes to `foreachBatch`, for a query that you start yourself."""
         retries = batch_retries if self.batch_retries is None else self.batch_retries
         mapped = _Mapped(self.writer, self.source.steps)
-        return BatchHandler(self.source.options, mapped, retries, mapped.isolate)
+        return BatchHandler(self.source.options, mapped, retries, isolate=mapped.isolate)
 
     def start(
         self,

@@ -145,7 +145,7 @@ class TridentTopology:
                 isolate = attempts.isolate if spout.tracking else None
                 queries[spout.name] = start_query(
                     spout.rows,
-                    BatchHandler(spout.options, attempts, batch_retries, isolate),
+                    BatchHandler(spout.options, attempts, batch_retries, isolate=isolate),
                     checkpointLocation=checkpointLocation if one else f"{checkpointLocation}/{spout.name}",
                     queryName=queryName if one or queryName is None else f"{queryName}-{spout.name}",
                     trigger=trigger,

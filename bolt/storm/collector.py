@@ -160,6 +160,10 @@ class Collector:
         """Let the time for which the tuple may be held begin again."""
         self._tuple(tup, "that of which it reset the timeout").is_renewed = True
 
+    def report_error(self, error: object) -> None:
+        """Log an error with the bolt's name."""
+        log.error("bolt %r, batch %d: %s", self._component, self._ledger.txid, reason_of(error))
+
     def attempt(self, tup: HeldTuple, execute: Any) -> None:
         """Execute one tuple; an exception fails it."""
         self._pending[id(tup)] = tup
@@ -351,8 +355,10 @@ class Collector:
 
     def _refuse_emitted(self, error: EmitError, parents: Parents) -> NoReturn:
         """Fail the anchors of a tuple that cannot be emitted; the current tuple fails by the error, or after it."""
+        # Of another thread, the current tuple may be the next one before the error is noticed.
+        elsewhere = get_ident() != self._thread
         for parent in (parents,) if isinstance(parents, HeldTuple) else parents:
-            if parent is not self._current:
+            if elsewhere or parent is not self._current:
                 self._fail(parent, error)
         self._unfit.append(error)
         raise error

@@ -22,6 +22,7 @@ from kinesis_trident.bolt.storm.components import (
     StreamId,
     TransformPart,
 )
+from kinesis_trident.bolt.storm.spout import KinesisSpout
 from kinesis_trident.bolt.storm.streams import Declared
 from kinesis_trident.bolt.storm.ticks import Ticks
 from kinesis_trident.bolt.storm.topology import TopologyBuilder
@@ -50,8 +51,14 @@ def run_bolts(
     clock: FakeTime,
 ) -> TopologyResult:
     """Run a topology of bolts; see `run_topology`."""
-    run = builder.check(parallelism)
     name, spout = builder.spout
+    if not isinstance(spout, KinesisSpout):
+        msg = (
+            f"run_topology: spout {name!r} is a DataFrame, which needs Spark. Run the topology with run_batch() on a "
+            "Spark session, or give it a KinesisSpout, in whose place the test's tuples come"
+        )
+        raise TopologyError(msg)
+    run = builder.check(parallelism)
     check_spouts([name], tuples)
     part = run.parts[name]
     assert isinstance(part, SpoutPart)

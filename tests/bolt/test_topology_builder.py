@@ -184,6 +184,12 @@ def transforming_streams(builder: TopologyBuilder) -> None:
     builder.set_bolt("end", Silent()).shuffle_grouping("long")
 
 
+def transforming_a_direct_stream(builder: TopologyBuilder) -> None:
+    streams(("to", "line string"), direct=True)(builder)
+    builder.transform("long", "parse", lambda rows: rows, "to")
+    builder.set_bolt("end", Silent()).shuffle_grouping("long")
+
+
 def missing_column(builder: TopologyBuilder) -> None:
     builder.set_bolt("split", Split()).shuffle_grouping("lines")
     builder.transform("long", "split", lambda rows: rows.where("length > 3"))
@@ -301,7 +307,15 @@ WRONG: dict[str, tuple[Build, str]] = {
         two_take_a_direct_stream,
         "'two' takes the direct stream 'to' of 'parse', which 'one' takes too",
     ),
-    "a transform of a named stream": (transforming_streams, "'long': 'parse' has no default stream"),
+    "a transform of no stream": (
+        transforming_streams,
+        "transform 'long' takes the default stream of 'parse', .*; its streams are errors",
+    ),
+    "a transform of a direct stream": (
+        transforming_a_direct_stream,
+        r"transform 'long' takes 'parse' \('to'\), whose stream is direct\. Take it with a bolt",
+    ),
+    "tasks of a spout": (lambda b: b.set_spout("more", spout(), 4), r"'more': .*Omit the number of tasks"),
     "a class as custom grouping": (
         custom(Chooses),
         r"custom_grouping for 'lines' is the class Chooses\. Give an instance, Chooses\(\)",

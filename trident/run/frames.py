@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from kinesis_trident.bolt.tracking.tracking import run_frame
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import Grouping, JoinNode, RepartitionNode, TransformNode
@@ -57,7 +58,7 @@ def lost_held_rows(error: Exception) -> bool:
 def run(frame: DataFrame, *, adaptive: bool = True) -> None:
     """Run a frame for the effects of its tasks; its rows are dropped. `adaptive`: as of `hold_rows`."""
     with nullcontext() if adaptive else _planned_once(frame):
-        frame.write.format("noop").mode("overwrite").save()
+        run_frame(frame)
 
 
 @singledispatch

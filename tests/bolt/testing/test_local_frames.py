@@ -73,6 +73,8 @@ def test_an_operator_runs_in_each_partition_anew_for_each_action() -> None:
     mapped.unpersist()
     held = mapped.localCheckpoint()
     assert rows(held) == rows(held)
+    assert held.collect() == [(1, "a1"), (2, "b1"), (3, "c1")]
+    assert (held.isEmpty(), frame([]).isEmpty()) == (False, True)
     assert len(calls.places) == 8
     assert current_place() == (0, 0, None)
 
@@ -107,12 +109,13 @@ def test_nothing_else_of_topologies_computes_columns() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module == "pyspark.sql":
                 found += [str(path.relative_to(ROOT)) for one in node.names if one.name == "functions"]
-    # The first three handle whole batches in the driver, or are of `reliable`. The aggregation in Arrow splits what one
+    # The first four handle whole batches in the driver, or spouts that are DataFrames. The aggregation in Arrow splits what one
     # pass made for several consumers: where tuples are recorded, there is no such pass.
     assert sorted(found) == [
         "bolt/foreach_batch.py",
         "bolt/outcomes.py",
         "bolt/reliable.py",
+        "bolt/storm/frame_batch.py",
         "bolt/storm/frames.py",
         "trident/run/arrow_aggregation.py",
         "trident/run/frames.py",
