@@ -109,8 +109,8 @@ def test_nothing_else_of_topologies_computes_columns() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module == "pyspark.sql":
                 found += [str(path.relative_to(ROOT)) for one in node.names if one.name == "functions"]
-    # The first four handle whole batches in the driver, or spouts that are DataFrames. The aggregation in Arrow splits what one
-    # pass made for several consumers: where tuples are recorded, there is no such pass.
+    # The first four handle whole batches in the driver, or spouts that are DataFrames. The aggregation in Arrow splits
+    # what one pass made for several consumers: where tuples are recorded, there is no such pass.
     assert sorted(found) == [
         "bolt/foreach_batch.py",
         "bolt/outcomes.py",
