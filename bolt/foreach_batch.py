@@ -60,7 +60,7 @@ class BatchHandler:
         batch_retries: the number of further attempts at a batch that fails as a whole.
         isolate: finds the records that end the worker that processes them, if a batch ended workers twice; these
             fail with the reason WORKER_DIED. None: no functions are run record by record.
-        carrier: brings reports to this process; None for that of Spark's session.
+        carrier: brings reports to this process; None for that of Spark's session, or of ZooKeeper under Spark Connect.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, cast
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -119,6 +119,15 @@ class LocalFrame:
     def localCheckpoint(self, eager: bool = True) -> LocalFrame:
         """Compute the rows now, and return a frame of them."""
         return self.sparkSession.frame(self.schema, self.partitions())
+
+    def collect(self) -> list[Row]:
+        """Compute the rows."""
+        make = Row(*self.columns)
+        return [make(*row.values()) for row in self.toArrow().to_pylist()]
+
+    def isEmpty(self) -> bool:
+        """Compute the rows; return True if there are none."""
+        return not any(self.partitions())
 
     def toArrow(self) -> pa.Table:
         """Compute the rows."""

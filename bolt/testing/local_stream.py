@@ -6,13 +6,11 @@ The rows, the pins and the outcomes are those of the source; the tracker decides
 from __future__ import annotations
 
 import datetime as dt
-import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
@@ -23,7 +21,7 @@ from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, 
 from kinesis_trident.bolt.testing.results import FailedTuple
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, Pin, Plan
+from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, InflightNode, Pin, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.source import SourceOptions
@@ -33,9 +31,9 @@ from kinesis_trident.spout.positions import TRIM_HORIZON, After
 from kinesis_trident.spout.reader.rows import SCHEMA, Segment, TurnRows
 from kinesis_trident.spout.testing.clock import FakeTime
 from kinesis_trident.tracker.ids import tag
-from kinesis_trident.tracker.reasons import is_held, timed_out
+from kinesis_trident.tracker.reasons import is_held
 from kinesis_trident.tracker.records import RecordPosition, Run
-from kinesis_trident.tracker.retry import Backoff, RetryPolicy
+from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
 
 __all__ = ["LocalStream"]
 
@@ -121,17 +119,18 @@ class LocalStream:
         self._added = arrow(StructType(list(fields)))
         self._options = options
         self._clock = clock
+        self._attempts = attempts
         self._failed = failed
         self._policy = RetryPolicy(
             options.retry_limit,
             Backoff.parse(options.retry_backoff),
-            dead_letter=False,
             hold_ms=round(options.message_timeout * 1000),
         )
-        self._attempts = math.inf if attempts is None else attempts
-        self._shard = ShardState(TRIM_HORIZON)
-        self._applied: dict[str, int] = {}
+        self._state = ShardState(TRIM_HORIZON)
         self._rng = random.Random(0)
+        self._applied: dict[str, int] = {}
+        # When something happened last but that tuples were held.
+        self._changed = 0
         self._waiting: list[list[_Given]] = []
         self._given: list[_Given] = []
         self._life = life
@@ -144,29 +143,24 @@ class LocalStream:
         """
         for batch in batches_of(tuples):
             if batch:
-                self._waiting.append([(one, record_of(self.name, self._scheme, one)) for one in batch])
+                self._waiting.append([(one, self._record(one)) for one in batch])
 
     @property
     def due(self) -> int | None:
-        """When the next batch is due, in epoch milliseconds; None if nothing is to be delivered any more.
-
-        Tuples that a bolt holds come with a batch of others; if there are no others, when their time is over.
-        """
+        """When the next batch is due, in epoch milliseconds; None if nothing is to be delivered any more."""
         if self._waiting:
             return self._clock.milliseconds()
-        dues = [
-            run.failures[-1].time + self._policy.hold_ms if _holds(run) else run.due
-            for run in self._shard.waiting
-        ]
-        return min(dues, default=None)
+        return min((run.due for run in self._again), default=None)
 
     def run(self, session: LocalSession, process: Callable[[LocalFrame, CurrentBatch], None]) -> None:
         """Deliver what is due as one batch, and settle it when `process` has judged it."""
         now = self._clock.milliseconds()
-        due = tuple(run for run in self._shard.waiting if run.due <= now or _holds(run))
+        due = tuple(run for run in self._again if run.due <= now)
         read = len(self._given)
         self._given += self._waiting.pop(0) if self._waiting else []
         fresh = range(read, len(self._given))
+        if fresh:
+            self._changed = now
         again = [(number, run.attempt + 1) for run in due for number in _numbers(run)]
         deliveries = [*again, *((number, 1) for number in fresh)]
         self.delivered += [self._given[number][0] for number, _ in deliveries]
@@ -203,7 +197,38 @@ class LocalStream:
         frame = session.frame(self._schema, [[self._with_scheme(rows, [number for number, _ in deliveries])]])
         # A batch asks no more of its store than this one has.
         process(frame, CurrentBatch(cast(SourceStore, store), Batch(epoch=epoch, plan=plan)))
-        self._settle(store, plan, deliveries, now)
+        self._settle(plan, store, deliveries, now)
+
+    @property
+    def _again(self) -> list[Run]:
+        """The records that failed, or that a bolt holds, and that are delivered again.
+
+        A bolt that resets the timeout of what it holds could wait for ever: it does not, if nothing else happens.
+        """
+        most = self._attempts
+        idle = self._clock.milliseconds() - self._changed > self._policy.hold_ms + DUE_GRAIN_MS
+        return [
+            run
+            for run in self._state.waiting
+            if (most is None or run.attempt < most) and not (idle and _is_held(run))
+        ]
+
+    @property
+    def held(self) -> list[Any]:
+        """The tuples that bolts hold now."""
+        return [
+            self._given[number][0] for run in self._state.waiting if _is_held(run) for number in _numbers(run)
+        ]
+
+    def _record(self, given: object) -> dict[str, Any]:
+        record = {"stream": self._stream, **record_of(self.name, self._scheme, given)}
+        if record["stream"] not in self._options.streams:
+            msg = (
+                f"spout {self.name!r}: {given!r} is of the stream {record['stream']!r}, which the spout does not read. "
+                f"It reads {', '.join(self._options.streams)}"
+            )
+            raise TopologyError(msg)
+        return record
 
     @property
     def _stream(self) -> str:
@@ -227,6 +252,7 @@ class LocalStream:
         """Return the rows of the source with the fields of the scheme."""
         (whole,) = pa.Table.from_batches(rows.record_batches()).combine_chunks().to_batches()
         columns = dict(zip(whole.schema.names, whole.columns, strict=True))
+        columns["stream"] = pa.array([self._given[number][1]["stream"] for number in numbers])
         for kind in self._added:
             values = [self._given[number][1][kind.name] for number in numbers]
             try:
@@ -239,51 +265,54 @@ class LocalStream:
                 raise TopologyError(msg) from error
         return pa.RecordBatch.from_pydict(columns)
 
-    def _settle(self, store: _Store, plan: Plan, deliveries: Sequence[tuple[int, int]], now: int) -> None:
-        """Settle the batch as the source does, and note what became of the tuples."""
+    def _settle(self, plan: Plan, store: _Store, deliveries: Sequence[tuple[int, int]], now: int) -> None:
+        """Settle the batch as the source does, and note what became of its records."""
         not_done = store.outcome.not_done.get(_SHARD, ()) if store.outcome is not None else ()
         settled = settle_shard(
-            self._shard,
+            self._state,
             plan,
-            self._stream,
+            f"{self._stream}/{_SHARD}",
             _SHARD,
             store.pin,
             not_done,
             self._policy,
-            max_retrying=self._options.max_retrying_records,
+            max_retrying=len(self._given) + 1,
             now=now,
             rng=self._rng,
         )
-        inflight = settled.inflight
-        waits = {number: run for run in inflight.waiting for number in _numbers(run)}
-        again = tuple(run for run in inflight.waiting if run.attempt < self._attempts)
-        inflight = msgspec.structs.replace(inflight, waiting=again)
-        self._shard = ShardState(TRIM_HORIZON, settled.checkpoint, inflight)
+        waiting, dead = settled.inflight.waiting, settled.inflight.dead
+        # What is exhausted is told at once: nobody writes dead letters here.
+        self._state = ShardState(
+            TRIM_HORIZON, settled.checkpoint, InflightNode(txid=plan.txid, waiting=waiting)
+        )
+        after = {number: run for run in (*waiting, *dead) for number in _numbers(run)}
         reasons = {
-            number: run.reason for run in not_done for number in range(int(run.first) - 1, int(run.last))
+            number: piece.reason
+            for piece in not_done
+            for number in range(int(piece.first) - 1, int(piece.last))
         }
         for number, attempt in deliveries:
-            given, reason, run = self._given[number][0], reasons.get(number), waits.get(number)
+            given, reason = self._given[number][0], reasons.get(number)
             if reason is None:
+                self._changed = now
                 self.acked.append(given)
-            elif run is None:
-                reason = timed_out(reason) if is_held(reason) else reason
-                self._failed.append(FailedTuple(self.name, given, attempt, reason, None))
-            elif not _holds(run):
-                self._failed.append(
-                    FailedTuple(self.name, given, attempt, run.failures[-1].reason, run.due / 1000)
-                )
+                continue
+            run = after[number]
+            if is_held(reason):
+                reason = run.failures[-1].reason
+            if not is_held(reason):
+                self._changed = now
+                due = run.due / 1000 if run in waiting else None
+                self._failed.append(FailedTuple(self.name, given, attempt, reason, due))
 
 
-def _holds(run: Run) -> bool:
-    """Return True if a bolt holds the tuples."""
+def _is_held(run: Run) -> bool:
     return bool(run.failures) and is_held(run.failures[-1].reason)
 
 
 def _numbers(run: Run) -> range:
-    """Return the numbers of the tuples in a run, from 0."""
-    last = run.last_position.sequence
-    return range(last - run.count, last)
+    """Return the records of a run: their indexes among all that were given."""
+    return range(run.last_position.sequence - run.count, run.last_position.sequence)
 
 
 def _after(records: int) -> str:

@@ -26,7 +26,9 @@ from kinesis_trident.bolt.storm.spout import KinesisSpout
 from kinesis_trident.bolt.storm.streams import Declared
 from kinesis_trident.bolt.storm.ticks import Ticks
 from kinesis_trident.bolt.storm.topology import TopologyBuilder
-from kinesis_trident.bolt.testing import local_columns
+
+# Registers what frames of this process do.
+from kinesis_trident.bolt.testing import local_columns  # noqa: F401
 from kinesis_trident.bolt.testing.by_reference import LocalCarrier, Recorder
 from kinesis_trident.bolt.testing.lives import life_of
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, run_in_spark
@@ -37,9 +39,6 @@ from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.testing.clock import FakeTime
 
 __all__ = ["check_spouts", "run_bolts", "run_streams"]
-
-_ = local_columns
-"""Registers what frames in this process do."""
 
 
 def run_bolts(
@@ -81,7 +80,7 @@ def run_bolts(
             emitted[_key(*source)] += recorder.rows(str(source))
 
     run_streams(LocalSession(), [stream], clock, process)
-    return TopologyResult(emitted, {name: stream.acked}, failed)
+    return TopologyResult(emitted, {name: stream.acked}, {name: stream.held}, failed)
 
 
 def run_streams(
