@@ -16,7 +16,8 @@ from kinesis_trident.tracker.records import Run
 __all__ = ["Finding", "Level", "Limits", "find", "phase", "worst"]
 
 _MINUTE = 60_000
-_SILENT_MS = _MINUTE
+_ASKED_MS = _MINUTE
+_SILENT_MS = 5 * _MINUTE
 _STUCK_MS = 10 * _MINUTE
 _REFUSED_MS = 15_000
 _REFUSED_LONG_MS = 5 * _MINUTE
@@ -93,7 +94,7 @@ def phase(snapshot: Snapshot, now: int) -> tuple[str, int | None]:
         status = snapshot.status
         if snapshot.owner is None or status is None or status.epoch < snapshot.epoch:
             return "no batch in hand", None
-        if now - status.time > _SILENT_MS:
+        if now - status.time > _ASKED_MS:
             return "no batch in hand; Spark asks for none", status.time
         return "no batch in hand; waits for records", None
     if snapshot.finished:

@@ -172,10 +172,12 @@ def owner(
 ) -> None:
     """Show the connected run, the runs that had to stop for it, and what people have changed."""
     with open_stores(target_of(context.obj, zookeeper, root, application, stream)) as stores:
+        problems: list[str] = []
         for store in stores:
-            snapshot = take_snapshot(store, stream)
-            view = _owner_view(snapshot)
-            notes = store.changes.notes()
+            view = _owner_view(take_snapshot(store, stream))
+            unreadable: list[str] = []
+            notes = store.looking(lambda error, found=unreadable: found.append(str(error))).changes.notes()
+            problems += [*view.problems, *unreadable]
             rows = [
                 {"time_at": one.time, "who": f"{one.user}@{one.host}", "what": one.what, "backup": one.backup}
                 for one in notes
@@ -186,7 +188,12 @@ def owner(
             if as_json:
                 print(json_line({"title": view.title, **view.facts, "runs": view.rows, "changes": rows}))
             else:
-                screen().print(to_table(view), to_table(changes) if rows else "")
+                screen().print(to_table(view))
+                if rows:
+                    screen().print(to_table(changes))
+        if problems:
+            msg = "some nodes cannot be read, and are missing above:\n" + "\n".join(problems)
+            raise ConsoleError(msg)
 
 
 def _owner_view(snapshot: Snapshot) -> View:

@@ -103,7 +103,7 @@ def test_a_query_that_waits_is_well_until_it_is_killed(
     assert (seen["lag_ms"], seen["connected"]) == (None, True)
     assert isinstance(seen["seen_at"], int)
     assert command("check", app, "--max-lag", "5m")[0] == 3
-    clock.ahead += 120
+    clock.ahead += 320
     assert "Spark has asked the run" in command("check", app)[1]
     # And then it is gone.
     query.end()
