@@ -113,7 +113,7 @@ def carry_out(store: SourceStore, change: Change, *, yes: bool, force: bool) -> 
         CheckpointError: ZooKeeper does not answer, or a run has started meanwhile.
     """
     if not force:
-        refuse_running(store)
+        refuse_running(store, "Stop its query and its Spark application first, or give --force to take over")
     _refuse_unsettled(store)
     confirm(change.what, yes=yes)
     epoch = store.epochs.raise_epoch(socket.gethostname(), os.getpid(), _now())
@@ -129,7 +129,9 @@ def note_request(store: SourceStore, what: str) -> None:
     store.changes.note(_audit(what))
 
 
-def refuse_running(store: SourceStore) -> None:
+def refuse_running(
+    store: SourceStore, remedy: str = "Stop its query and its Spark application first"
+) -> None:
     """Refuse to change anything under a connected run.
 
     Raises:
@@ -139,7 +141,7 @@ def refuse_running(store: SourceStore) -> None:
     if owner is not None:
         msg = (
             f"application {store.layout.application!r} is running ({owner.host} pid {owner.pid}, "
-            f"{store.layout.owner}). Stop its query and its Spark application first, or give --force to take over"
+            f"{store.layout.owner}). {remedy}"
         )
         raise ConsoleError(msg)
 

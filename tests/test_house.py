@@ -40,7 +40,8 @@ FLOORS = {
     "console": [
         "target text",
         "snapshot",
-        "changes dead_letter_replay lag storm_migration",
+        "changes",
+        "dead_letter_replay lag storm_migration",
         "examination findings views",
         "render status",
         "commands notebook",

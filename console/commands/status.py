@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.store.source_store import find_applications
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.checkpoint.zookeeper.session import Session
@@ -175,9 +176,9 @@ def owner(
         problems: list[str] = []
         for store in stores:
             view = _owner_view(take_snapshot(store, stream))
-            unreadable: list[str] = []
-            notes = store.looking(lambda error, found=unreadable: found.append(str(error))).changes.notes()
-            problems += [*view.problems, *unreadable]
+            unreadable: list[CorruptNodeError] = []
+            notes = store.looking(unreadable.append).changes.notes()
+            problems += [*view.problems, *map(str, unreadable)]
             rows = [
                 {"time_at": one.time, "who": f"{one.user}@{one.host}", "what": one.what, "backup": one.backup}
                 for one in notes
