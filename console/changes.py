@@ -119,7 +119,13 @@ def carry_out(store: SourceStore, change: Change, *, yes: bool, force: bool) -> 
     epoch = store.epochs.raise_epoch(socket.gethostname(), os.getpid(), _now())
     # A run that was connected may have begun a batch until now.
     _refuse_unsettled(store)
-    backup = store.changes.overwrite(copy_of(store), change.checkpoints, change.inflight, epoch)
+    whole = copy_of(store)
+    before = msgspec.structs.replace(
+        whole,
+        checkpoints={shard: node for shard, node in whole.checkpoints.items() if shard in change.checkpoints},
+        inflight={shard: node for shard, node in whole.inflight.items() if shard in change.checkpoints},
+    )
+    backup = store.changes.overwrite(before, change.checkpoints, change.inflight, epoch)
     store.changes.note(_audit(change.what, backup, epoch))
     return backup
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
-from kinesis_trident.checkpoint.store.source_store import find_applications
+from kinesis_trident.checkpoint.store.source_store import find_applications, find_layouts
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.console.findings import Level, Limits
@@ -54,7 +54,9 @@ def apps(
     everything = target_of(context.obj, zookeeper, root, "", None)
     client = connect(everything.zookeeper)
     try:
-        names = find_applications(Session(client, everything.zookeeper.session_timeout), root)
+        session = Session(client, everything.zookeeper.session_timeout)
+        # Other programs may have nodes there.
+        names = [name for name in find_applications(session, root) if find_layouts(session, root, name)]
     finally:
         client.stop()
         client.close()

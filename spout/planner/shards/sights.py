@@ -116,16 +116,18 @@ class StatusNotes:
 
     def note(self, looks: Mapping[str, Look]) -> None:
         """Write a note if one is due. `looks`: the last look at each shard."""
+        now = self._steady()
+        if self._period is None or (now < self._due and not self._store.status.learn()):
+            return
+        self._due = now + self._period
+        at = self._now()
+        self._store.status.tell(status_of(self._state, looks, at, self._epoch))
         refused = {
             shard: look
             for shard, look in looks.items()
             if look.refused is not None and self._is_there(shard, look)
         }
-        self._state.life.refused(refused, self._now())
-        now = self._steady()
-        if self._period is not None and (now >= self._due or self._store.status.learn()):
-            self._due = now + self._period
-            self._store.status.tell(status_of(self._state, looks, self._now(), self._epoch))
+        self._state.life.refused(refused, at)
 
     def _is_there(self, shard: str, look: Look) -> bool:
         state = self._state.shards.get(shard)
