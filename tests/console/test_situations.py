@@ -295,6 +295,26 @@ def test_a_shard_is_set_back_backed_up_noted_and_restored(
     assert changed["backup"] in command("checkpoints", app, "backups")[1]
 
 
+def test_a_shard_that_skips_ahead_still_retries_what_failed(lives: Lives, app: str, command: Command) -> None:
+    kinesis = filled(4)
+    query = lives.begin(kinesis)
+    query.batch(failing=[1])
+    assert query.plan() is None
+    query.end()
+    kinesis.put(A, b"4")
+    skip = json.loads(command("checkpoints", app, "set", "LATEST", "--shard", A, "--yes", "--json")[1])
+    assert "no longer" not in skip["what"]
+    assert command("retries", app, "now", "--all")[0] == 0
+    kinesis.put(A, b"5")
+    again = lives.begin(kinesis, query.checkpoint)
+    came = again.batch()
+    while numbers(came) != [1, 5]:
+        came += again.batch()
+    assert again.plan() is None
+    (row,) = json.loads(command("checkpoints", app, "--json")[1])["rows"]
+    assert (row["inflight"], row["checkpoint"]) == (0, row["position"].split()[1])
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
