@@ -14,7 +14,7 @@ from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.store.source_store import find_applications, find_layouts
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.checkpoint.zookeeper.session import Session
-from kinesis_trident.console.findings import Level, Limits
+from kinesis_trident.console.finding import Level, Limits
 from kinesis_trident.console.render import json_line, of_shard, repeat, screen, to_json, to_table
 from kinesis_trident.console.snapshot import Snapshot, take_snapshot
 from kinesis_trident.console.status import Document, lines_of, status_of, summary_of

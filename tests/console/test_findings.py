@@ -15,8 +15,10 @@ from samples_console import CHILD, NEW, NOW, PARENT, SNAPSHOT, WAITING, pin
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, FencedNode, InflightNode
 from kinesis_trident.checkpoint.model.run_status import Lag, Sight, StatusNode
-from kinesis_trident.console.findings import Finding, Level, Limits, find, phase, worst
+from kinesis_trident.console.finding import Finding, Level, Limits
+from kinesis_trident.console.findings import find, worst
 from kinesis_trident.console.lag import shard_lags, totals
+from kinesis_trident.console.run_findings import phase
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import lines_of, status_of, summary_of
 
