@@ -194,6 +194,7 @@ def _beginnings(kinesis: Kinesis, stream: str, start: str, only: str | None) -> 
     from kinesis_trident.spout.positions import AtTimestamp
 
     spec = PositionSpec.parse(start)
+    # The server says its time in whole seconds: what came in this one is shown too.
     now = str(AtTimestamp(kinesis.describe(stream).server_time))
     texts = spec.texts_of(stream)
     listed = {shard.id: shard for shard in kinesis.list_shards(stream)}
