@@ -11,7 +11,7 @@ from pyspark.sql.utils import is_remote
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.storm.components import SpoutPart
-from kinesis_trident.bolt.storm.frame_batch import FrameBatch, numbered
+from kinesis_trident.bolt.storm.frames.batch import FrameBatch, numbered
 from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout, Settle
 from kinesis_trident.bolt.storm.streams import Declared, united
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
