@@ -133,7 +133,9 @@ class Life:
             # All that has failed so far is due after that, and there is no more to wait for.
             self.clock.ahead += A_BATCH
             return None
-        self.planning = max(self.planning, perf_counter() - began)
+        if self.before.plan:
+            # The first one also connects, and lists the shards.
+            self.planning = max(self.planning, perf_counter() - began)
         report, texts = self.run.report(), [json.dumps(offset_from_plan(at)) for at in (self.before, plan)]
         self.offset = max(self.offset, len(texts[1]))
         self.event = max(self.event, len(json.dumps(report)) + sum(map(len, texts)))

@@ -15,6 +15,7 @@ __all__ = [
     "OperatorError",
     "StaleBatchError",
     "TopologyError",
+    "WorkerDiedError",
 ]
 
 
@@ -59,3 +60,7 @@ class NotOfThisBatchError(BoltError):
 
 class TopologyError(BoltError):
     """A topology of bolts or of Trident cannot be built as described."""
+
+
+class WorkerDiedError(BoltError):
+    """Python workers end again and again while they process a batch, but no single record is the cause."""

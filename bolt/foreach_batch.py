@@ -13,9 +13,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
-from kinesis_trident.bolt.errors import BatchFailedError, StaleBatchError
+from kinesis_trident.bolt.errors import BatchFailedError, StaleBatchError, WorkerDiedError
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier, NodeCarrier
+from kinesis_trident.bolt.tracking.coverage import intervals
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch, open_store
+from kinesis_trident.bolt.tracking.isolation import WORKER_DIED, has_worker_died
+from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.options.source import SourceOptions
@@ -24,12 +27,18 @@ from kinesis_trident.spout.reader.rows import ANCHORS
 from kinesis_trident.spout.spark_plan import first_tasks_of, reveals_tasks
 from kinesis_trident.tracker.ids import tag, tag_of
 
-__all__ = ["Attempt", "BatchHandler", "start_query"]
+__all__ = ["Attempt", "BatchHandler", "Isolate", "start_query"]
 
 log = logging.getLogger(__name__)
 
 Attempt = Callable[["DataFrame", CurrentBatch, "BatchHandler"], Mapping[str, tuple[NotDone, ...]] | None]
 """Processes a batch once; returns the records that are not done, by shard, or None if nothing is to be published."""
+
+Isolate = Callable[["DataFrame", CurrentBatch, Carrier], Tracking]
+"""Runs the operators of a batch with `isolating`, without sinks and states; returns what tracked them."""
+
+_MOST_ISOLATIONS = 3
+"""Records that end a worker can hide others: those of a later operator, or of the same task."""
 
 
 class BatchHandler:
@@ -43,14 +52,32 @@ class BatchHandler:
         StaleBatchError: the current rows are of another run than the batch that ZooKeeper holds.
         FencedError: a newer run has taken over; nothing was written.
         BatchFailedError: the batch failed as a whole, `batch_retries` + 1 times.
+        WorkerDiedError: Python workers ended again and again, and no record ends one when it is alone.
+
+    Args:
+        options: of the source.
+        attempt: processes a batch.
+        batch_retries: the number of further attempts at a batch that fails as a whole.
+        isolate: finds the records that end the worker that processes them, if a batch ended workers twice; these
+            fail with the reason WORKER_DIED. None: no functions are run record by record.
+        carrier: brings reports to this process; None for that of Spark's session.
     """
 
-    def __init__(self, options: SourceOptions, attempt: Attempt, batch_retries: int) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        attempt: Attempt,
+        batch_retries: int,
+        *,
+        isolate: Isolate | None = None,
+        carrier: Carrier | None = None,
+    ) -> None:
         self._options = options
         self._attempt = attempt
         self._batch_retries = batch_retries
+        self._isolate = isolate
         self._opened: SourceStore | None = None
-        self._carrier: Carrier | None = None
+        self._carrier = carrier
         self._epoch: int | None = None
 
     @property
@@ -71,27 +98,68 @@ class BatchHandler:
     def __call__(self, rows: DataFrame, _batch_id: int) -> None:
         """Process the batch of these rows of the source."""
         batch = self._batch_of(rows)
-        if batch is None:
-            return
+        if batch is not None:
+            self.process(rows, batch)
+
+    def process(self, rows: DataFrame, batch: CurrentBatch) -> None:
+        """Attempt a batch until it succeeds as a whole."""
         batch.say_judging()
-        for left in range(self._batch_retries, -1, -1):
+        failed = died = 0
+        while True:
             # The driver may have been paused since it read the batch: a run that was replaced writes nothing.
-            self._store.epochs.check_epoch(batch.epoch)
+            batch.check_epoch()
             try:
                 not_done = self._attempt(rows, batch, self)
                 if batch.verdict is None:
                     self.publish(batch, not_done or {})
-            except (BatchFailedError, PythonException) as error:
-                # An operator's error arrives as Spark's error, with the name of our class in it.
-                if not left or not (
-                    isinstance(error, BatchFailedError) or BatchFailedError.__name__ in str(error)
-                ):
+            except Exception as error:
+                if self._isolate is not None and has_worker_died(error):
+                    died += 1
+                    self._isolate_deadly(rows, batch, died, error)
+                elif failed < self._batch_retries and _has_batch_failed(error):
+                    failed += 1
+                    log.warning(
+                        "batch %d failed and is tried again (%d more attempts): %s",
+                        batch.txid,
+                        self._batch_retries - failed,
+                        error,
+                    )
+                else:
                     raise
-                log.warning(
-                    "batch %d failed and is tried again (%d more attempts): %s", batch.txid, left, error
-                )
             else:
                 return
+
+    def _isolate_deadly(self, rows: DataFrame, batch: CurrentBatch, died: int, error: Exception) -> None:
+        """Find out which records end their worker; the first time it may have been anything, such as memory.
+
+        Raises:
+            WorkerDiedError: none does.
+        """
+        assert self._isolate is not None
+        if died == 1:
+            log.warning("batch %d ended a Python worker and is tried again", batch.txid)
+            return
+        log.warning(
+            "batch %d ended a Python worker again: looking for the record, in child processes", batch.txid
+        )
+        tracking = self._isolate(rows, batch, self.carrier)
+        found = tracking.deadly()
+        if not found or died > _MOST_ISOLATIONS + 1:
+            msg = (
+                f"batch {batch.txid}: Python workers ended {died} times, and no single record ends one by itself. "
+                "They may run out of memory: lower maxFetchRecordsPerShard or raise the executors' memory, and "
+                "start the query again, which reads the batch again. None of its records is acked"
+            )
+            raise WorkerDiedError(msg) from error
+        several = {shard: intervals([*found.get(shard, ()), *runs]) for shard, runs in batch.deadly.items()}
+        batch.deadly = found | several
+        count = sum(run.last_ordinal - run.first_ordinal + 1 for runs in found.values() for run in runs)
+        log.warning(
+            "batch %d: %d records end the Python worker that processes them; they fail with %s",
+            batch.txid,
+            count,
+            WORKER_DIED,
+        )
 
     def _batch_of(self, rows: DataFrame) -> CurrentBatch | None:
         """Return the batch of these rows; None for a batch of Spark without any work for us.
@@ -150,6 +218,13 @@ class BatchHandler:
             )
             raise BatchFailedError(msg)
         batch.publish(not_done)
+
+
+def _has_batch_failed(error: Exception) -> bool:
+    # An operator's error arrives as Spark's error, with the name of our class in it.
+    return isinstance(error, BatchFailedError) or (
+        isinstance(error, PythonException) and BatchFailedError.__name__ in str(error)
+    )
 
 
 def _mark_of(rows: DataFrame) -> tuple[int, int] | None:

@@ -18,8 +18,9 @@ from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.outcomes import Outcomes
 from kinesis_trident.bolt.steps.functions import Step
 from kinesis_trident.bolt.steps.kinds import step_for
+from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
-from kinesis_trident.bolt.tracking.tracking import Tracking
+from kinesis_trident.bolt.tracking.tracking import Tracking, run_frame
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
@@ -125,7 +126,8 @@ class ReliableSink:
     def process(self, batch_retries: int = 3) -> BatchHandler:
         """Return the function that `start` passes to `foreachBatch`, for a query that you start yourself."""
         retries = batch_retries if self.batch_retries is None else self.batch_retries
-        return BatchHandler(self.source.options, _Mapped(self.writer, self.source.steps), retries)
+        mapped = _Mapped(self.writer, self.source.steps)
+        return BatchHandler(self.source.options, mapped, retries, isolate=mapped.isolate)
 
     def start(
         self,
@@ -167,15 +169,24 @@ class _Mapped:
 
     def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> NotDoneByShard | None:
         outcomes = Outcomes(batch.epoch)
-        carry = (MESSAGE_ID,) if self.writer.with_outcomes else ()
         tracking = Tracking(rows, batch, process.carrier)
-        schema = _spark_schema(self.steps, carry)
-        judged = tracking.steps("map", tracking.source, self.steps, schema, carry=carry, anchored=False)
-        self.writer(judged.frame, batch.txid, outcomes)
+        self.writer(self._judged(tracking), batch.txid, outcomes)
         if batch.verdict is not None:
             _none_refused(batch, outcomes, self.writer)
             return None
         return tracking.not_done(outcomes.message_ids)
+
+    def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
+        """Run the steps to find the records that end their worker."""
+        tracking = Tracking(rows, batch, carrier, isolating=True)
+        run_frame(self._judged(tracking))
+        return tracking
+
+    def _judged(self, tracking: Tracking) -> DataFrame:
+        """Return the rows that succeed."""
+        carry = (MESSAGE_ID,) if self.writer.with_outcomes else ()
+        schema = _spark_schema(self.steps, carry)
+        return tracking.steps("map", tracking.source, self.steps, schema, carry=carry, anchored=False).frame
 
 
 @dataclass(frozen=True, slots=True)

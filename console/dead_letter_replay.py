@@ -12,7 +12,15 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_o
 from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = ["MessageId", "ask_for_replay", "folder_ids", "listed_ids", "requests"]
+__all__ = [
+    "MessageId",
+    "ask_for_replay",
+    "exhausted_ids",
+    "folder_ids",
+    "listed_ids",
+    "requests",
+    "waiting_ids",
+]
 
 # A node of this many positions is about 30 KB.
 _RECORDS_A_NODE = 500
@@ -94,6 +102,25 @@ def folder_ids(folder: str, application: str, streams: Container[str]) -> tuple[
     return ids, expired
 
 
+def exhausted_ids(store: SourceStore) -> list[str]:
+    """Return a message id for each run of records that has failed too often and is not dead-lettered yet."""
+    return [
+        f"{store.layout.key_of(shard).source}:{run.last}"
+        for shard, node in sorted(store.shards.inflight().items())
+        for run in node.dead
+    ]
+
+
+def waiting_ids(store: SourceStore, reason: str | None = None) -> list[str]:
+    """Return a message id for each run of records that waits for a retry; with `reason`, if it has that in its own."""
+    return [
+        f"{store.layout.key_of(shard).source}:{run.last}"
+        for shard, node in sorted(store.shards.inflight().items())
+        for run in node.waiting
+        if reason is None or (run.failures and reason in run.failures[-1].reason)
+    ]
+
+
 def requests(ids: Iterable[MessageId]) -> dict[str, list[ExternalNode]]:
     """Return the requests for each shard: every record once, in order, a bounded number in a node."""
     shards: dict[str, set[RecordPosition]] = {}
@@ -109,16 +136,17 @@ def requests(ids: Iterable[MessageId]) -> dict[str, list[ExternalNode]]:
     return asked
 
 
-def ask_for_replay(stores: Sequence[SourceStore], ids: Sequence[MessageId]) -> int:
+def ask_for_replay(stores: Sequence[SourceStore], ids: Sequence[MessageId], *, found: bool = False) -> int:
     """Write the requests; the next settled batch of the query includes them.
 
-    If one of them cannot be written, none is.
+    If one of them cannot be written, none is. `found`: the records are known to be dead letters.
 
     Returns:
         The number of requested records.
 
     Raises:
-        ConsoleError: a message id is of a stream or shard that the application does not know.
+        ConsoleError: a message id is of a stream or shard that the application does not know, or of a record that
+            is neither a dead letter nor waits.
         CheckpointError: ZooKeeper does not answer.
     """
     homes = {stream: (store, created) for store in stores for stream, created in streams_of(store).items()}
@@ -140,7 +168,56 @@ def ask_for_replay(stores: Sequence[SourceStore], ids: Sequence[MessageId]) -> i
             there = ", ".join(key.shard for key in keys if key.stream == stream)
             msg = f"stream {stream!r} has no shard {', '.join(unknown)}; it has {there}"
             raise ConsoleError(msg)
+        if not found:
+            _refuse_strangers(store, [one for one in ids if one.stream == stream], created)
         asked += [(store, shard, node) for shard, some in nodes.items() for node in some]
     for store, shard, node in asked:
         store.external.add(shard, node)
     return sum(len(node.records) for _, _, node in asked)
+
+
+def _refuse_strangers(store: SourceStore, ids: Sequence[MessageId], created: int) -> None:
+    """Refuse records that did not fail: a typing error would deliver a record again that is done.
+
+    Raises:
+        ConsoleError: there are some; it names them.
+    """
+    layout = store.layout
+    letters, inflight = store.shards.dead_letters(), store.shards.inflight()
+    strangers = []
+    for one in ids:
+        shard = layout.name_of(ShardKey(one.stream, created, one.shard))
+        node, held = letters.get(shard), inflight.get(shard)
+        listed = [record.message_id.partition(f"{one.shard}:")[2] for record in node.last] if node else []
+        if any(_covers(text, one.position) for text in listed):
+            continue
+        runs = (*held.waiting, *held.dead) if held else ()
+        if any(_covers(f"{run.first or f'after {run.prev}'}..{run.last}", one.position) for run in runs):
+            continue
+        if node is not None and sum(record.count for record in node.last) < node.count:
+            where = node.target if "/" in node.target else "FOLDER"
+            msg = (
+                f"{one.stream}/{one.shard}:{one.position} is not among the last dead letters, which are all that "
+                f"ZooKeeper lists. Take it from the dead-letter folder with --from {where}"
+            )
+            raise ConsoleError(msg)
+        strangers.append(f"{one.stream}/{one.shard}:{one.position}")
+    if strangers:
+        msg = (
+            f"{', '.join(strangers)}: no such dead letter, and no such record waits. kinesis-trident dead-letters "
+            f"{layout.application} lists them"
+        )
+        raise ConsoleError(msg)
+
+
+def _covers(text: str, position: RecordPosition) -> bool:
+    """Tell whether a record is in a run, as the end of a message id names it: `5`, `5..9` or `after 4..9`."""
+    first, dots, last = text.partition("..")
+    after = first.startswith("after ")
+    try:
+        begin = RecordPosition.parse(first.removeprefix("after "))
+        end = RecordPosition.parse(last) if dots else begin
+    except ValueError:
+        # A run whose beginning nobody knows.
+        return dots != "" and position <= RecordPosition.parse(last)
+    return (begin < position if after else begin <= position) and position <= end

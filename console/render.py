@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import msgspec
-from rich.console import Console, Group
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -20,42 +24,101 @@ from kinesis_trident.console.text import duration, iso_time, short
 from kinesis_trident.console.views import View
 from kinesis_trident.tracker.reasons import make_visible
 
-__all__ = ["show", "to_json", "to_table"]
+__all__ = ["json_line", "of_shard", "repeat", "screen", "show", "to_json", "to_table"]
 
 _CONTROLS = re.compile("[\x7f-\x9f]")
-_NUMBERS = {"attempts", "count", "inflight", "lag_ms", "retrying", "sub", "txid"}
+_NUMBERS = {"attempts", "count", "dead_lettered", "inflight", "lag_ms", "retrying", "sub", "txid"}
 # Values that are copied into another command are never shortened.
 _WHOLE = {"message_id"}
-_NAMES = {"inflight": "in flight", "message_id": "message id", "sub": "sub-sequence"}
+_NAMES = {"inflight": "in flight", "sub": "sub-sequence"}
 
 
 def to_table(view: View) -> Group:
-    """Return a view as a rich table with the note below it; markup in the data has no effect."""
-    table = Table(title=Text(make_visible(view.title)), title_justify="left")
-    for column in view.columns:
-        name = column.removesuffix("_ms").removesuffix("_at").replace("due_in", "due in")
-        table.add_column(
-            _NAMES.get(name, name),
-            justify="right" if column in _NUMBERS else "left",
-            overflow="fold",
-            no_wrap=column in {"shard", "state"},
-        )
-    for row in view.rows:
-        table.add_row(*(Text(make_visible(_cell(column, row[column]))) for column in view.columns))
-    # Separate from the table: a caption would be wrapped to the width of the table.
+    """Return a view with its title above and the note below; markup in the data has no effect.
+
+    It is a table where its columns fit, and a block for each row in a narrower terminal.
+    """
     return Group(
-        table,
+        Text(make_visible(view.title), style="italic"),
+        _Fitting(view),
         Text(make_visible(view.note)),
         *(Text(make_visible(f"cannot be read: {problem}")) for problem in view.problems),
     )
 
 
+class _Fitting:
+    """The rows of a view, in the form that fits."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        view = self._view
+        if not view.rows:
+            yield Text("none")
+            return
+        cells = [[make_visible(_cell(column, row[column])) for column in view.columns] for row in view.rows]
+        widths = [
+            max([cell_len(_name(column)), *(cell_len(row[at]) for row in cells)])
+            for at, column in enumerate(view.columns)
+        ]
+        foldable = [
+            min(width, _FOLDED) if view.columns[at] in _FOLDS else width for at, width in enumerate(widths)
+        ]
+        if sum(foldable) + 3 * len(foldable) + 1 <= options.max_width:
+            yield self._table(cells)
+            return
+        for row in cells:
+            yield self._block(row)
+
+    def _table(self, cells: list[list[str]]) -> Table:
+        table = Table()
+        for column in self._view.columns:
+            folds = column in _FOLDS
+            table.add_column(
+                _name(column),
+                justify="right" if column in _NUMBERS else "left",
+                overflow="fold",
+                no_wrap=not folds,
+            )
+        for row in cells:
+            table.add_row(*map(Text, row))
+        return table
+
+    def _block(self, row: list[str]) -> Table:
+        first, *rest = zip(self._view.columns, row, strict=True)
+        block = Table.grid(padding=(0, 1))
+        block.add_column(no_wrap=True, style="dim")
+        block.add_column(overflow="fold")
+        block.add_row(Text(_name(first[0])), Text(first[1], style="bold"))
+        for column, value in rest:
+            if value not in ("", "-"):
+                block.add_row(Text(_name(column)), Text(value))
+        block.add_row()
+        return block
+
+
+_FOLDS = {"blocked", "parents", "reason", "streams", "wrong"}
+_FOLDED = 16
+"""The width down to which a column of sentences is folded in a table."""
+
+
+def _name(column: str) -> str:
+    name = column.removesuffix("_ms").removesuffix("_at").replace("due_in", "due in")
+    return _NAMES.get(name, name.replace("_", " "))
+
+
 def to_json(view: View) -> str:
     """Return a view as one JSON object on one line, with all values in full; `problems` only if there are any."""
-    document: dict[str, Any] = {"title": view.title, "note": view.note, "rows": view.rows}
+    document: dict[str, Any] = {"title": view.title, "note": view.note, **view.facts, "rows": view.rows}
     if view.problems:
         document["problems"] = view.problems
-    # JSON leaves these as they are, and a terminal obeys them.
+    return json_line(document)
+
+
+def json_line(document: Any) -> str:
+    """Return JSON values on one line, without characters that a terminal obeys."""
+    # JSON leaves these as they are.
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", msgspec.json.encode(document).decode())
 
 
@@ -80,12 +143,23 @@ def _cell(column: str, value: Any) -> str:
 _UNBOUND_WIDTH = 250
 
 
-def show(view: Callable[[Snapshot, int], View], target: Target, as_json: bool, watch: float) -> None:
+def screen() -> Console:
+    """Return the console of the standard output, as wide as the terminal."""
+    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _UNBOUND_WIDTH)
+
+
+def show(
+    view: Callable[[Snapshot, int], View],
+    target: Target,
+    as_json: bool,
+    watch: float,
+    shard: str | None = None,
+    limit: int = 0,
+) -> None:
     """Print a view of each stream; with `watch`, repeat it after that many seconds until Ctrl-C.
 
     Raises:
-        ConsoleError: there is no such application or stream; or, once all else is shown, nodes cannot be
-            read.
+        ConsoleError: there is no such application, stream or shard; or, once all else is shown, nodes cannot be read.
         CheckpointError: ZooKeeper does not answer.
     """
     with open_stores(target) as stores:
@@ -93,40 +167,74 @@ def show(view: Callable[[Snapshot, int], View], target: Target, as_json: bool, w
 
         def look() -> list[View]:
             now = int(time.time() * 1000)
-            views = [view(take_snapshot(store, target.stream), now) for store in stores]
+            snapshots = of_shard([take_snapshot(store, target.stream) for store in stores], shard)
+            views = [_cut(view(snapshot, now), limit) for snapshot in snapshots]
             problems[:] = [problem for one in views for problem in one.problems]
             return views
 
-        try:
-            if as_json:
-                _print_json(look, watch)
-            else:
-                _print_tables(look, watch)
-        except KeyboardInterrupt:
-            return
+        repeat(
+            look,
+            lambda views: [to_json(one) for one in views],
+            lambda views: Group(*map(to_table, views)),
+            as_json,
+            watch,
+        )
         if problems:
             msg = "some nodes cannot be read, and are missing above:\n" + "\n".join(problems)
             raise ConsoleError(msg)
 
 
-def _print_json(look: Callable[[], list[View]], watch: float) -> None:
-    while True:
-        for one in look():
-            print(to_json(one), flush=True)
+def of_shard(snapshots: list[Snapshot], shard: str | None) -> list[Snapshot]:
+    """Return the snapshots, of one shard if one is named, without those that do not have it.
+
+    Raises:
+        ConsoleError: none has such a shard.
+    """
+    if shard is None:
+        return snapshots
+    found = []
+    for one in snapshots:
+        with suppress(KeyError):
+            found.append(one.only(shard))
+    if not found:
+        known = ", ".join(one.label_of(name) for one in snapshots for name in one.shard_ids)
+        msg = f"there is no shard {shard}; there are {known or 'none yet'}"
+        raise ConsoleError(msg)
+    return found
+
+
+def _cut(view: View, limit: int) -> View:
+    if not limit or len(view.rows) <= limit:
+        return view
+    more = len(view.rows) - limit
+    note = f"{more} more (--limit 0 shows all)" + (f"; {view.note}" if view.note else "")
+    return replace(view, rows=view.rows[:limit], note=note)
+
+
+T = TypeVar("T")
+
+
+def repeat(
+    look: Callable[[], T],
+    lines: Callable[[T], list[str]],
+    draw: Callable[[T], RenderableType],
+    as_json: bool,
+    watch: float,
+) -> None:
+    """Look once, or every `watch` seconds until Ctrl-C, and print `lines` of JSON, or what `draw` makes."""
+    with suppress(KeyboardInterrupt):
+        if as_json:
+            while True:
+                for line in lines(look()):
+                    print(line, flush=True)
+                if not watch:
+                    return
+                time.sleep(watch)
+        console = screen()
         if not watch:
+            console.print(draw(look()))
             return
-        time.sleep(watch)
-
-
-def _print_tables(look: Callable[[], list[View]], watch: float) -> None:
-    def draw() -> Group:
-        return Group(*map(to_table, look()))
-
-    console = Console(width=None if sys.stdout.isatty() else _UNBOUND_WIDTH)
-    if not watch:
-        console.print(draw())
-        return
-    with Live(draw(), console=console, auto_refresh=False) as live:
-        while True:
-            time.sleep(watch)
-            live.update(draw(), refresh=True)
+        with Live(draw(look()), console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(watch)
+                live.update(draw(look()), refresh=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from kinesis_trident.checkpoint.model.layout import Layout
@@ -12,12 +12,14 @@ from kinesis_trident.checkpoint.model.nodes import (
     CheckpointNode,
     DeadLettersNode,
     EpochNode,
+    FencedNode,
     InflightNode,
     OwnerNode,
     Pin,
     SettledNode,
     ShardLineage,
 )
+from kinesis_trident.checkpoint.model.run_status import StatusNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 
 __all__ = ["Snapshot", "take_snapshot"]
@@ -41,6 +43,12 @@ class Snapshot:
         finished: True if the outcome of `batch` is published.
         shards: the lineage.
         checkpoints, inflight, dead_letters: by shard; a shard may be missing in each.
+        active: the streams that the newest run reads, of `streams`.
+        status: what the newest run that said anything sees; None if none has.
+        planned_at, read_at, finished_at: when `batch` was planned, last pinned and published, in epoch milliseconds by
+            ZooKeeper's clock; None if it was not.
+        takeovers: when runs had to stop for a newer one, and which, the newest last.
+        rejected: the requests of other processes that no run could read.
         problems: the errors of the nodes that cannot be read; these are missing in the other attributes.
     """
 
@@ -57,6 +65,13 @@ class Snapshot:
     checkpoints: Mapping[str, CheckpointNode] = field(default_factory=dict)
     inflight: Mapping[str, InflightNode] = field(default_factory=dict)
     dead_letters: Mapping[str, DeadLettersNode] = field(default_factory=dict)
+    active: tuple[str, ...] = ()
+    status: StatusNode | None = None
+    planned_at: int | None = None
+    read_at: int | None = None
+    finished_at: int | None = None
+    takeovers: tuple[tuple[int, FencedNode], ...] = ()
+    rejected: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
     def label_of(self, shard: str) -> str:
@@ -67,6 +82,34 @@ class Snapshot:
             # A parent that was removed before its stream was read together with others.
             return shard
         return key.source if self.layout.several else key.shard
+
+    def only(self, shard: str) -> Snapshot:
+        """Return the same for one shard, named by its id or as `label_of` does; of several streams those of that id.
+
+        Raises:
+            KeyError: there is no such shard.
+        """
+        wanted = {name for name in self.shard_ids if shard in (self.label_of(name), self._id_of(name))}
+        if not wanted:
+            raise KeyError(shard)
+
+        def of(nodes: Mapping[str, NodeT]) -> dict[str, NodeT]:
+            return {name: node for name, node in nodes.items() if name in wanted}
+
+        return replace(
+            self,
+            pins=of(self.pins),
+            shards=of(self.shards),
+            checkpoints=of(self.checkpoints),
+            inflight=of(self.inflight),
+            dead_letters=of(self.dead_letters),
+        )
+
+    def _id_of(self, shard: str) -> str:
+        try:
+            return self.layout.key_of(shard).shard
+        except ValueError:
+            return shard
 
     @property
     def shard_ids(self) -> list[str]:
@@ -114,13 +157,21 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
         batch = None
     pins: dict[str, Pin] = {}
     acks = None
+    planned_at = read_at = finished_at = None
     if batch is not None:
         plan = batch.plan
         acks = store.batches.get_outcome(plan.txid)
         found = store.batches.get_pins(plan.txid, plan.shards)
         # Those of an earlier plan under this txid do not count.
         pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
+        layout = store.layout
+        paths = (layout.pin_of(plan.txid, shard) for shard in pins)
+        planned_at, finished_at, *pinned = store.written_at(
+            layout.batch_of(plan.txid), layout.acks_of(plan.txid), *paths
+        )
+        read_at = max((at for at in pinned if at is not None), default=None)
     known = tuple(sorted(streams_of(store)))
+    together = store.streams.get() if store.layout.several else None
 
     def looked_at(nodes: Mapping[str, NodeT]) -> dict[str, NodeT]:
         return {
@@ -143,5 +194,16 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
         checkpoints=looked_at(store.shards.checkpoints()),
         inflight=looked_at(store.shards.inflight()),
         dead_letters=looked_at(store.shards.dead_letters()),
+        active=tuple(
+            name
+            for name in (known if together is None else together.active)
+            if stream is None or name == stream
+        ),
+        status=store.status.get(),
+        planned_at=planned_at,
+        read_at=read_at,
+        finished_at=finished_at if acks is not None else None,
+        takeovers=tuple(store.epochs.takeovers()),
+        rejected=tuple(store.external.rejected()),
         problems=tuple(dict.fromkeys(problems)),
     )

@@ -23,15 +23,19 @@ from kinesis_trident.tracker.errors import KinesisTridentError
 __all__ = [
     "Application",
     "AsJson",
+    "Force",
     "ConsoleError",
+    "Limit",
     "Login",
     "Prefix",
     "Root",
+    "Shard",
     "Stream",
     "Style",
     "Target",
     "Topology",
     "Watch",
+    "Yes",
     "ZooKeeper",
     "open_stores",
     "target_of",
@@ -106,6 +110,10 @@ Watch = Annotated[
     float,
     typer.Option("--watch", min=0, metavar="SECONDS", help="Repeat after this many seconds, until Ctrl-C."),
 ]
+Shard = Annotated[str | None, typer.Option("--shard", help="One of the shards; all by default.")]
+Limit = Annotated[int, typer.Option("--limit", min=0, help="At most so many rows; 0 for all.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Change it without asking.")]
+Force = Annotated[bool, typer.Option("--force", help="Stop a run that is connected, by taking over from it.")]
 
 Style = Annotated[StormStyle, typer.Option("--storm", help="The Storm spout.")]
 Prefix = Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-__all__ = ["duration", "iso_time", "short"]
+__all__ = ["counted", "duration", "iso_time", "short"]
 
 _LONG_NUMBER = re.compile(r"\d{21,}")
 
@@ -38,3 +38,8 @@ def duration(milliseconds: int) -> str:
 def short(text: str) -> str:
     """Shorten a sequence number (56 digits) in the middle: its ends identify it."""
     return _LONG_NUMBER.sub(lambda number: f"{number[0][:4]}…{number[0][-12:]}", text)
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    """Return a number with its noun: `1 record`, `1,204 records`."""
+    return f"{number:,} {one if number == 1 else several or one + 's'}"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from operator import itemgetter
 from typing import Any
 
 from kinesis_trident.checkpoint.model.nodes import InflightNode
+from kinesis_trident.checkpoint.model.run_status import Lag
+from kinesis_trident.console.lag import retention_left, shard_lags, totals
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import iso_time
 from kinesis_trident.tracker.records import PendingRun, Run
 
-__all__ = ["VIEWS", "View", "checkpoints", "dead_letters", "inflight", "retries", "shards"]
+__all__ = ["VIEWS", "View", "checkpoints", "dead_letters", "inflight", "retries", "retry_reasons", "shards"]
 
 Row = dict[str, Any]
 
@@ -38,7 +40,7 @@ _IF_ANY = {"sub", "blocked"}
 class View:
     """A table before it is drawn: rows of JSON values with the same keys, a title and a note.
 
-    `problems` names the nodes that cannot be read, and so are in no row.
+    `problems` names the nodes that cannot be read, and so are in no row; `facts` are of the application, for JSON.
 
     A key that ends in `_ms` holds milliseconds, `_at` holds epoch milliseconds.
     """
@@ -48,15 +50,18 @@ class View:
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     problems: tuple[str, ...] = ()
+    facts: Row = field(default_factory=dict)
 
 
-def checkpoints(snapshot: Snapshot, _now: int) -> View:
+def checkpoints(snapshot: Snapshot, now: int) -> View:
     """Show per shard how far all records are done, where reading continues, and the records between."""
     owner = _owner(snapshot)
+    lags = shard_lags(snapshot, now)
     rows = []
     for shard in snapshot.shard_ids:
         node, held = snapshot.checkpoints.get(shard), snapshot.inflight.get(shard)
         pin, lineage = snapshot.pins.get(shard), snapshot.shards.get(shard)
+        letters = snapshot.dead_letters.get(shard)
         waiting, dead = _count(held.waiting if held else ()), _count(held.dead if held else ())
         rows.append(
             {
@@ -66,15 +71,20 @@ def checkpoints(snapshot: Snapshot, _now: int) -> View:
                 "sub": node.sub if node and node.sub >= 0 else None,
                 "position": node.position if node else lineage.start if lineage else None,
                 "txid": node.txid if node else None,
-                "lag_ms": node.behind_ms if node else None,
+                **_lag(snapshot, shard, lags),
                 "inflight": waiting + dead + _unacked(held) + (pin.fresh if pin else 0),
                 "retrying": waiting,
+                "dead_lettered": letters.count if letters else 0,
+                "connected": owner is not None,
                 "owner": owner,
                 "blocked": held.blocked if held else "",
             }
         )
     columns = tuple(name for name in _CHECKPOINTS if name not in _IF_ANY or any(map(itemgetter(name), rows)))
-    return View(_title("checkpoints", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems)
+    facts = asdict(totals(snapshot, now, lags))
+    return View(
+        _title("checkpoints", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems, facts
+    )
 
 
 def inflight(snapshot: Snapshot, _now: int) -> View:
@@ -115,6 +125,37 @@ def inflight(snapshot: Snapshot, _now: int) -> View:
             )
     columns = ("shard", "state", "first", "last", "count", "attempts", "due_at", "reason")
     return View(_title("in flight", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems)
+
+
+def _lag(snapshot: Snapshot, shard: str, lags: Mapping[str, Lag]) -> Row:
+    lag = lags.get(shard, Lag(None))
+    left = retention_left(snapshot, shard, lag)
+    return {"lag_ms": lag.ms, "seen_at": lag.seen_at, "retention_left_ms": left}
+
+
+def retry_reasons(snapshot: Snapshot, now: int) -> View:
+    """Show the reasons for which failed records come back, the most frequent first."""
+    groups: dict[str, list[tuple[str, Run]]] = {}
+    for shard, held in snapshot.inflight.items():
+        for run in held.waiting:
+            groups.setdefault(_reason(run), []).append((shard, run))
+    rows: list[Row] = []
+    for reason, found in groups.items():
+        shard, first = min(found, key=lambda pair: (pair[1].due, pair[0], pair[1].last_position))
+        rows.append(
+            {
+                "reason": reason,
+                "count": sum(run.count for _, run in found),
+                "shards": len({shard for shard, _ in found}),
+                "attempts": max(run.attempt for _, run in found),
+                "due_at": first.due,
+                "due_in_ms": max(first.due - now, 0),
+                "message_id": _message_id(snapshot, shard, first),
+            }
+        )
+    rows.sort(key=lambda row: (-row["count"], row["reason"]))
+    columns = ("count", "attempts", "due_in_ms", "message_id", "reason")
+    return View(_title("retries", snapshot), _progress(snapshot), columns, tuple(rows), snapshot.problems)
 
 
 def retries(snapshot: Snapshot, now: int) -> View:
@@ -162,8 +203,9 @@ def dead_letters(snapshot: Snapshot, _now: int) -> View:
     return View(_title("dead letters", snapshot), note, columns, tuple(rows), snapshot.problems)
 
 
-def shards(snapshot: Snapshot, _now: int) -> View:
+def shards(snapshot: Snapshot, now: int) -> View:
     """Show the lineage: the parents of each shard, and how far it is read."""
+    lags = shard_lags(snapshot, now)
     rows = []
     for shard, lineage in sorted(snapshot.shards.items()):
         node = snapshot.checkpoints.get(shard)
@@ -174,7 +216,7 @@ def shards(snapshot: Snapshot, _now: int) -> View:
                 "parents": list(map(snapshot.label_of, lineage.parents)),
                 "start": lineage.start,
                 "position": node.position if node else None,
-                "lag_ms": node.behind_ms if node else None,
+                **_lag(snapshot, shard, lags),
             }
         )
     columns = ("shard", "state", "parents", "start", "position", "lag_ms")
@@ -186,6 +228,7 @@ VIEWS: dict[str, Callable[[Snapshot, int], View]] = {
     "dead-letters": dead_letters,
     "inflight": inflight,
     "retries": retries,
+    "retry-reasons": retry_reasons,
     "shards": shards,
 }
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout, string_scheme
     from kinesis_trident.bolt.storm.topology import TopologyBuilder
     from kinesis_trident.checkpoint.embedded.java import ensure_java
+    from kinesis_trident.console.notebook import ApplicationStatus, status
     from kinesis_trident.spout.acks import Acks
     from kinesis_trident.spout.errors import OptionsError, StopTimeoutError
     from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, read_dead_letters
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Acker",
     "Acks",
+    "ApplicationStatus",
     "ArrowBolt",
     "BasicBolt",
     "BasicOutputCollector",
@@ -78,6 +80,7 @@ __all__ = [
     "foreach_batch",
     "read_dead_letters",
     "reliable",
+    "status",
     "stop",
     "string_scheme",
 ]
@@ -85,6 +88,7 @@ __all__ = [
 _HOMES = {
     "Acker": "kinesis_trident.tracker.acker.acker",
     "Acks": "kinesis_trident.spout.acks",
+    "ApplicationStatus": "kinesis_trident.console.notebook",
     "ArrowBolt": "kinesis_trident.bolt.storm.api",
     "BasicBolt": "kinesis_trident.bolt.storm.api",
     "BasicOutputCollector": "kinesis_trident.bolt.storm.api",
@@ -112,6 +116,7 @@ _HOMES = {
     "foreach_batch": "kinesis_trident.bolt.reliable",
     "read_dead_letters": "kinesis_trident.spout.failed_records.dead_letters",
     "reliable": "kinesis_trident.bolt.reliable",
+    "status": "kinesis_trident.console.notebook",
     "stop": "kinesis_trident.spout.graceful_stop",
     "string_scheme": "kinesis_trident.bolt.storm.spout",
 }

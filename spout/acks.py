@@ -22,9 +22,7 @@ from kinesis_trident.checkpoint.store.source_store import (
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.spout.errors import AckError
-from kinesis_trident.spout.options.source import TABLE
-from kinesis_trident.spout.options.table import by_field, by_name, options_of, read_options
-from kinesis_trident.spout.options.zookeeper import ZooKeeperOptions
+from kinesis_trident.spout.options.source import zookeeper_options
 from kinesis_trident.tracker.position_keys import Keys, joined, keys_of, pack_in_parts
 from kinesis_trident.tracker.reasons import make_reason
 
@@ -55,13 +53,10 @@ class Acks:
     """
 
     def __init__(self, application: str, options: Mapping[str, str]) -> None:
-        found = read_options(by_name(TABLE), {**options, "applicationName": application})
-        known = {line.key for line in options_of(ZooKeeperOptions).values()}
-        mine = {key: value for key, value in found.items() if key in known}
-        if "zookeeper.hosts" not in mine:
+        self._options = zookeeper_options(application, options)
+        if not self._options.zookeeper_hosts:
             msg = "Acks needs the option zookeeper.hosts. Set it as in the query"
             raise AckError(msg)
-        self._options = ZooKeeperOptions(**by_field(ZooKeeperOptions, mine))
         self._client = connect(self._options.zookeeper)
         self._homes: dict[str, _Home] = {}
         try:

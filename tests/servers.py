@@ -1,4 +1,4 @@
-"""Redis, memcached, PostgreSQL, kinesis-local and kinesalite as embedded servers: nothing on disk outlives them."""
+"""Redis, memcached, PostgreSQL, MariaDB, kinesis-local and kinesalite, embedded: nothing on disk outlives them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,28 @@ LOOPBACK = "127.0.0.1"
 
 
 class RedisServer(EmbeddedServer):
-    """`url` is `redis://127.0.0.1:port`. It holds everything in memory."""
+    """`url` is `redis://127.0.0.1:port`. It holds everything in memory. `settings` are more of its own."""
 
     name = "redis"
 
-    def __init__(self, program: Path) -> None:
+    def __init__(self, program: Path, **settings: object) -> None:
         super().__init__(None, 0)
         self._program = program
+        self._settings = settings
 
     @property
     def url(self) -> str:
         return f"redis://{LOOPBACK}:{self.port}"
 
     def _command(self) -> list[str]:
-        settings = {"bind": LOOPBACK, "port": str(self.port), "save": "", "appendonly": "no"}
+        settings = {"bind": LOOPBACK, "port": self.port, "save": "", "appendonly": "no", **self._settings}
         return [
             str(self._program),
-            *(word for key, value in settings.items() for word in (f"--{key}", value)),
+            *(
+                word
+                for key, value in settings.items()
+                for word in (f"--{key.replace('_', '-')}", *str(value).split(" "))
+            ),
         ]
 
     def _answers(self) -> bool:
@@ -109,6 +114,56 @@ class PostgresServer(EmbeddedServer):
         # The port answers before the database does.
         ready = [str(self.program.with_name("pg_isready")), "-q", "-h", LOOPBACK, "-p", str(self.port)]
         return subprocess.run(ready, check=False).returncode == 0
+
+
+class MariaDBServer(EmbeddedServer):
+    """`url` is `mysql://root@127.0.0.1:port/test`: everybody is a superuser without a password, on this host only."""
+
+    name = "mariadb"
+
+    def __init__(self, program: Path) -> None:
+        super().__init__(None, 0)
+        self._program = program
+
+    @property
+    def url(self) -> str:
+        return f"mysql://root@{LOOPBACK}:{self.port}/test"
+
+    def _command(self) -> list[str]:
+        data = self._folder / "data"
+        as_user: list[str] = []
+        # A folder is a database. Without grant tables no other one is needed.
+        (data / "test").mkdir(parents=True, exist_ok=True)
+        if os.geteuid() == 0:
+            # It refuses to run as root.
+            user = _unprivileged().pw_name
+            as_user = [f"--user={user}"]
+            for folder in (self._folder, data, data / "test"):
+                shutil.chown(folder, user)
+        settings = {
+            "datadir": data,
+            "bind-address": LOOPBACK,
+            "port": self.port,
+            "socket": self._folder / "socket",
+            "character-set-server": "utf8mb4",
+            "innodb-flush-log-at-trx-commit": 0,
+            "max-allowed-packet": "64M",
+            "innodb-stats-persistent": "OFF",
+        }
+        chosen = [f"--{key}={value}" for key, value in settings.items()]
+        return [
+            str(self._program),
+            "--no-defaults",
+            "--skip-grant-tables",
+            "--skip-networking=0",
+            *as_user,
+            *chosen,
+        ]
+
+    def _answers(self) -> bool:
+        # It greets who connects, with its version.
+        with socket.create_connection((LOOPBACK, self.port), timeout=1) as connection:
+            return b"MariaDB" in connection.recv(100)
 
 
 class _NodeKinesis(EmbeddedServer):

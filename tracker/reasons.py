@@ -12,13 +12,37 @@ import msgspec
 
 from kinesis_trident.tracker.records import Failure, Run
 
-__all__ = ["MAX_REASONS", "REASON_LENGTH", "FewReasons", "make_reason", "make_visible"]
+__all__ = [
+    "HELD",
+    "HELD_ANEW",
+    "MAX_REASONS",
+    "REASON_LENGTH",
+    "TIMEOUT",
+    "FewReasons",
+    "is_held",
+    "is_worse",
+    "make_reason",
+    "make_visible",
+    "timed_out",
+]
 
 REASON_LENGTH = 256
 """Characters kept of a reason."""
 
 MAX_REASONS = 64
 """Distinct reasons kept in one place."""
+
+
+TIMEOUT = "TIMEOUT"
+"""The reason of records that nobody has acked in time."""
+
+HELD = "HELD"
+"""The reason of records that did not fail: a bolt holds them until others come. What follows it names the bolt."""
+
+HELD_ANEW = "HELD_ANEW"
+"""The same, and the time until their timeout begins again."""
+
+_HOLDER = " (bolt "
 
 
 # Control characters of ASCII and Latin 1, ends of lines, and what changes the direction of the text around it.
@@ -34,6 +58,22 @@ def make_reason(text: str) -> str:
     """Return a text as a reason: valid UTF-8, control characters made visible, at most 256 characters."""
     # ZooKeeper's JSON is UTF-8, which cannot contain half a surrogate pair.
     return make_visible(text[:REASON_LENGTH].encode("utf-8", "replace").decode())[:REASON_LENGTH]
+
+
+def is_held(reason: str) -> bool:
+    """Return True for the reason of a record that a bolt holds."""
+    return reason.partition(_HOLDER)[0] in (HELD, HELD_ANEW)
+
+
+def is_worse(reason: str, than: str | None) -> bool:
+    """Return True if a reason replaces another one of the same record: the first failure counts, a hold never does."""
+    return than is None or (is_held(than) and not is_held(reason))
+
+
+def timed_out(held: str) -> str:
+    """Return the reason of a record that was held for too long."""
+    _, *holder = held.partition(_HOLDER)
+    return TIMEOUT + "".join(holder)
 
 
 class FewReasons:

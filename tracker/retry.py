@@ -92,7 +92,8 @@ class RetryPolicy:
 
     `limit` counts retries: 3 means four deliveries, 0 means none (a failed record is exhausted at once and
     the checkpoint still moves). `dead_letter`: exhausted records are kept as dead until they are
-    dead-lettered; without it they count as done at once, as in the original spout.
+    dead-lettered; without it they count as done at once, as in the original spout. `hold_ms`: how long a bolt may
+    hold a record, from batch to batch.
 
     Raises:
         BackoffError: `limit` is negative.
@@ -101,6 +102,7 @@ class RetryPolicy:
     limit: int = 3
     backoff: Backoff = field(default_factory=Backoff)
     dead_letter: bool = True
+    hold_ms: int = 30_000
 
     def __post_init__(self) -> None:
         if self.limit < 0:
@@ -119,6 +121,13 @@ class RetryPolicy:
         """
         delay = math.ceil(rng.random() * self.backoff.bound(attempt))
         return -(-(now_ms + delay) // DUE_GRAIN_MS) * DUE_GRAIN_MS
+
+    def held_until(self, since_ms: int, now_ms: int) -> int | None:
+        """Return when a record that is held since some time comes again; None if that was long enough.
+
+        With the next second: those that wait for each other come together.
+        """
+        return (now_ms // DUE_GRAIN_MS + 1) * DUE_GRAIN_MS if now_ms - since_ms < self.hold_ms else None
 
 
 class RetryHandler(Protocol):

@@ -41,16 +41,25 @@ if TYPE_CHECKING:
         ValueTooLargeError,
     )
     from kinesis_trident.trident.guarantees import GuaranteeWarning
+    from kinesis_trident.trident.maps.metering import StateMetrics
     from kinesis_trident.trident.operations import (
         ArrowFunction,
         BaseFilter,
         BaseFunction,
         Debug,
+        Equals,
         Filter,
         FilterNull,
         Function,
+        Negate,
     )
-    from kinesis_trident.trident.queries import MapGet, SnapshotGet
+    from kinesis_trident.trident.queries import MapGet, SnapshotGet, TupleCollectionGet
+    from kinesis_trident.trident.sketches import (
+        ApproxDistinct,
+        ApproxQuantiles,
+        DistinctEstimate,
+        QuantileEstimates,
+    )
     from kinesis_trident.trident.state import (
         ATTEMPT,
         MapState,
@@ -73,10 +82,18 @@ if TYPE_CHECKING:
     from kinesis_trident.trident.stream import GroupedStream, Stream, TridentState
     from kinesis_trident.trident.topology import RunningTopology, TridentTopology
     from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
+    from kinesis_trident.trident.windowing.config import (
+        SlidingCountWindow,
+        SlidingDurationWindow,
+        TumblingCountWindow,
+        TumblingDurationWindow,
+    )
 
 __all__ = [
     "ATTEMPT",
     "Aggregator",
+    "ApproxDistinct",
+    "ApproxQuantiles",
     "ArrowFunction",
     "BaseFilter",
     "BaseFunction",
@@ -85,7 +102,9 @@ __all__ = [
     "ConflictError",
     "Count",
     "Debug",
+    "DistinctEstimate",
     "DynamoDBState",
+    "Equals",
     "FailedException",
     "FencedError",
     "FileState",
@@ -107,13 +126,17 @@ __all__ = [
     "Min",
     "MissingExtraError",
     "MsgpackSerializer",
+    "Negate",
     "OperationError",
+    "QuantileEstimates",
     "QueryFunction",
     "RedisState",
     "ReducerAggregator",
     "RunningTopology",
     "SerializationError",
     "Serializer",
+    "SlidingCountWindow",
+    "SlidingDurationWindow",
     "SnapshotGet",
     "Snapshottable",
     "SqlState",
@@ -121,6 +144,7 @@ __all__ = [
     "State",
     "StateError",
     "StateFactory",
+    "StateMetrics",
     "StateOptionsError",
     "StateType",
     "StateUpdater",
@@ -134,6 +158,9 @@ __all__ = [
     "TridentState",
     "TridentTopology",
     "TridentTuple",
+    "TumblingCountWindow",
+    "TumblingDurationWindow",
+    "TupleCollectionGet",
     "ValueTooLargeError",
     "ValueUpdater",
     "string_scheme",
@@ -142,6 +169,8 @@ __all__ = [
 _HOMES = {
     "ATTEMPT": "kinesis_trident.trident.state",
     "Aggregator": "kinesis_trident.trident.aggregators",
+    "ApproxDistinct": "kinesis_trident.trident.sketches",
+    "ApproxQuantiles": "kinesis_trident.trident.sketches",
     "ArrowFunction": "kinesis_trident.trident.operations",
     "BaseFilter": "kinesis_trident.trident.operations",
     "BaseFunction": "kinesis_trident.trident.operations",
@@ -150,7 +179,9 @@ _HOMES = {
     "ConflictError": "kinesis_trident.trident.errors",
     "Count": "kinesis_trident.trident.aggregators",
     "Debug": "kinesis_trident.trident.operations",
+    "DistinctEstimate": "kinesis_trident.trident.sketches",
     "DynamoDBState": "kinesis_trident.trident.stores.dynamodb",
+    "Equals": "kinesis_trident.trident.operations",
     "FailedException": "kinesis_trident.bolt.errors",
     "FencedError": "kinesis_trident.trident.errors",
     "FileState": "kinesis_trident.trident.stores.files",
@@ -172,13 +203,17 @@ _HOMES = {
     "Min": "kinesis_trident.trident.aggregators",
     "MissingExtraError": "kinesis_trident.trident.errors",
     "MsgpackSerializer": "kinesis_trident.trident.stores.serializers",
+    "Negate": "kinesis_trident.trident.operations",
     "OperationError": "kinesis_trident.trident.errors",
+    "QuantileEstimates": "kinesis_trident.trident.sketches",
     "QueryFunction": "kinesis_trident.trident.state",
     "RedisState": "kinesis_trident.trident.stores.redis",
     "ReducerAggregator": "kinesis_trident.trident.aggregators",
     "RunningTopology": "kinesis_trident.trident.topology",
     "SerializationError": "kinesis_trident.trident.errors",
     "Serializer": "kinesis_trident.trident.stores.serializers",
+    "SlidingCountWindow": "kinesis_trident.trident.windowing.config",
+    "SlidingDurationWindow": "kinesis_trident.trident.windowing.config",
     "SnapshotGet": "kinesis_trident.trident.queries",
     "Snapshottable": "kinesis_trident.trident.state",
     "SqlState": "kinesis_trident.trident.stores.sql",
@@ -186,6 +221,7 @@ _HOMES = {
     "State": "kinesis_trident.trident.state",
     "StateError": "kinesis_trident.trident.errors",
     "StateFactory": "kinesis_trident.trident.state",
+    "StateMetrics": "kinesis_trident.trident.maps.metering",
     "StateOptionsError": "kinesis_trident.trident.errors",
     "StateType": "kinesis_trident.trident.state",
     "StateUpdater": "kinesis_trident.trident.state",
@@ -199,6 +235,9 @@ _HOMES = {
     "TridentState": "kinesis_trident.trident.stream",
     "TridentTopology": "kinesis_trident.trident.topology",
     "TridentTuple": "kinesis_trident.trident.tuples",
+    "TumblingCountWindow": "kinesis_trident.trident.windowing.config",
+    "TumblingDurationWindow": "kinesis_trident.trident.windowing.config",
+    "TupleCollectionGet": "kinesis_trident.trident.queries",
     "ValueTooLargeError": "kinesis_trident.trident.errors",
     "ValueUpdater": "kinesis_trident.trident.state",
     "string_scheme": "kinesis_trident.bolt.storm.spout",

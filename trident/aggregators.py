@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
+from functools import cmp_to_key
+from operator import itemgetter
 from typing import Any, ClassVar
 
 from pyspark.sql.types import (
@@ -20,9 +23,25 @@ from pyspark.sql.types import (
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
-__all__ = ["Aggregator", "CombinerAggregator", "Count", "FirstN", "Max", "Min", "ReducerAggregator", "Sum"]
+__all__ = [
+    "Aggregator",
+    "CombinerAggregator",
+    "Comparator",
+    "Count",
+    "FirstN",
+    "Max",
+    "Min",
+    "ReducerAggregator",
+    "Sum",
+]
+
+Comparator = Callable[[Any, Any], int]
+"""Compares two values: below 0 if the first comes first, above 0 if it comes last."""
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
+
+_DECIMALS = Context(prec=100)
+"""Decimals are added exactly: Spark's have up to 38 digits, Python's own context rounds to 28."""
 
 
 class CombinerAggregator:
@@ -110,8 +129,8 @@ class Sum(CombinerAggregator):
         return tup[0]
 
     def combine(self, left: Any, right: Any) -> Any:
-        """The sum."""
-        return left + right
+        """The sum; exact for decimals."""
+        return _DECIMALS.add(left, right) if isinstance(left, Decimal) else left + right
 
     def zero(self) -> int:
         """Return 0."""
@@ -171,12 +190,27 @@ class Max(_Extreme):
 
 
 class FirstN(Aggregator):
-    """Emits the first `n` tuples of a group, sorted by `field` if one is given; nulls and NaN come last."""
+    """Emits the first `n` tuples of a group, sorted by `field` if one is given; nulls and NaN come last.
 
-    def __init__(self, n: int, field: str | None = None, *, reverse: bool = False) -> None:
+    Args:
+        n: the number of tuples.
+        field: the field to sort by.
+        reverse: sort descending.
+        comparator: compares two values of the field, or, without a field, two tuples.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        field: str | None = None,
+        *,
+        reverse: bool = False,
+        comparator: Comparator | None = None,
+    ) -> None:
         self._n = n
         self._field = field
         self._reverse = reverse
+        self._comparator = comparator
 
     def check(self, read: Sequence[str], added: StructType, operation: str) -> None:
         """Check the fields when the topology is built.
@@ -206,7 +240,7 @@ class FirstN(Aggregator):
         self, value: list[TridentTuple], tup: TridentTuple, collector: TridentCollector
     ) -> list[TridentTuple]:
         """Keep the tuple if it is among the first."""
-        if self._field is not None:
+        if self._is_sorted:
             value.append(tup)
             if len(value) > 2 * self._n + 1000:
                 return self._first(value)
@@ -219,13 +253,32 @@ class FirstN(Aggregator):
         for tup in self._first(value):
             collector.emit(list(tup))
 
+    @property
+    def _is_sorted(self) -> bool:
+        return self._field is not None or self._comparator is not None
+
     def _first(self, value: list[TridentTuple]) -> list[TridentTuple]:
-        if self._field is None:
+        if not self._is_sorted:
             return value
-        field = self._field
-        known = [tup for tup in value if not _is_unknown(tup[field])]
-        known.sort(key=lambda tup: tup[field], reverse=self._reverse)
-        return [*known, *(tup for tup in value if _is_unknown(tup[field]))][: self._n]
+        unknown: list[TridentTuple] = []
+        known = value
+        key: Callable[[TridentTuple], Any] = _whole
+        if self._field is not None:
+            key = itemgetter(self._field)
+            unknown = [tup for tup in value if _is_unknown(key(tup))]
+            known = [tup for tup in value if not _is_unknown(key(tup))]
+        known = sorted(known, key=self._order(key), reverse=self._reverse)
+        return [*known, *unknown][: self._n]
+
+    def _order(self, key: Callable[[TridentTuple], Any]) -> Callable[[TridentTuple], Any]:
+        if self._comparator is None:
+            return key
+        compared = cmp_to_key(self._comparator)
+        return lambda tup: compared(key(tup))
+
+
+def _whole(tup: TridentTuple) -> TridentTuple:
+    return tup
 
 
 def _is_unknown(value: Any) -> bool:

@@ -15,9 +15,11 @@ __all__ = [
     "BaseFilter",
     "BaseFunction",
     "Debug",
+    "Equals",
     "Filter",
     "FilterNull",
     "Function",
+    "Negate",
     "Operation",
 ]
 
@@ -72,6 +74,33 @@ class FilterNull(Filter):
     def is_keep(self, tup: TridentTuple) -> bool:
         """Return True if no value is null."""
         return all(value is not None for value in tup)
+
+
+class Equals(Filter):
+    """Keeps tuples whose values are all equal."""
+
+    def is_keep(self, tup: TridentTuple) -> bool:
+        """Return True if each value equals the first one."""
+        return all(value == tup[0] for value in tup)
+
+
+class Negate(Filter):
+    """Keeps the tuples that another filter drops."""
+
+    def __init__(self, filter: Filter) -> None:
+        self._filter = filter
+
+    def prepare(self, conf: Mapping[str, Any]) -> None:
+        """Prepare the filter."""
+        self._filter.prepare(conf)
+
+    def cleanup(self) -> None:
+        """Let the filter clean up."""
+        self._filter.cleanup()
+
+    def is_keep(self, tup: TridentTuple) -> bool:
+        """Return True if the filter does not keep the tuple."""
+        return not self._filter.is_keep(tup)
 
 
 class Debug(Filter):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.trident.aggregators import CombinerAggregator, FirstN, ReducerAggregator
+from kinesis_trident.trident.aggregators import CombinerAggregator, Comparator, FirstN, ReducerAggregator
 from kinesis_trident.trident.build.aggregation_nodes import (
     aggregate_node,
     check_update,
-    function_node,
     persistent_node,
 )
+from kinesis_trident.trident.build.chained_aggregation import ChainedAggregation
 from kinesis_trident.trident.build.checks import check_given
 from kinesis_trident.trident.build.fields import (
     Fields,
@@ -33,20 +33,18 @@ from kinesis_trident.trident.build.graph import (
     Node,
     PersistentAggregateNode,
     PersistNode,
-    RowNode,
     TransformNode,
     UpdateNode,
 )
-from kinesis_trident.trident.build.lambdas import Keep, Many, One, name_of
+from kinesis_trident.trident.build.lambdas import name_of
 from kinesis_trident.trident.build.merge_and_join import join_node, merge_node
 from kinesis_trident.trident.build.repartitioning import Groupings
-from kinesis_trident.trident.operations import ArrowFunction, Filter, Function, Operation
-from kinesis_trident.trident.queries import MapGet
+from kinesis_trident.trident.build.tuple_operations import TupleOperations
+from kinesis_trident.trident.build.windows import Groups, WindowOperations
+from kinesis_trident.trident.queries import MapGet, SnapshotGet
 from kinesis_trident.trident.run.attempt import Attempt, BatchFacts
 from kinesis_trident.trident.state import QueryFunction, StateFactory, StateUpdater
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
-from kinesis_trident.trident.steps.tuple_steps import FilterStep, ProjectStep
-from kinesis_trident.trident.tuples import TridentTuple
 
 __all__ = ["GroupedStream", "Stream", "TridentState"]
 
@@ -57,6 +55,7 @@ class TridentState:
 
     factory: StateFactory
     node: UpdateNode | None = None
+    label: str = ""
 
     def new_values_stream(self) -> Stream:
         """Return the stream that the updates emit: for `persistent_aggregate` the group fields and the new value.
@@ -72,7 +71,7 @@ class TridentState:
                 "it instead"
             )
             raise TopologyError(msg)
-        return Stream(self.node)
+        return Stream(self.node, self.label)
 
     def parallelism_hint(self, partitions: int) -> TridentState:
         """Update the state in that many partitions; by default in as many as Spark runs in parallel."""
@@ -86,14 +85,14 @@ class TridentState:
         return self
 
 
-class _Aggregations(ABC):
+class _Aggregations(WindowOperations["Stream"]):
     """The aggregations of all tuples, or of those of each group."""
 
     __slots__ = ()
 
     @abstractmethod
-    def _grouped(self) -> tuple[Node, tuple[str, ...]]:
-        """Return the tuples and their group fields."""
+    def _grouped(self) -> tuple[Stream, tuple[str, ...]]:
+        """Return the stream of the tuples, and their group fields."""
 
     def aggregate(self, aggregator: AnyAggregator, new: Fields, inputs: Names | None = None) -> Stream:
         """Aggregate all tuples of a batch, or those of each group, to one value (or what an `Aggregator` emits).
@@ -101,15 +100,36 @@ class _Aggregations(ABC):
         Raises:
             TopologyError: a field is unknown, or the number of new ones differs from the aggregator's.
         """
-        return Stream(aggregate_node(*self._grouped(), aggregator, new, inputs, "aggregate"))
+        stream, keys = self._grouped()
+        what = stream._called("aggregate")
+        return stream._of(aggregate_node(stream.node, keys, aggregator, new, inputs, what))
 
-    def min_by(self, field: str) -> Stream:
-        """Keep the whole tuple with the least value in a field, of all tuples of a batch or of each group."""
-        return self._extreme("min_by", field, reverse=False)
+    def chained_agg(self) -> ChainedAggregation[Stream]:
+        """Begin several aggregations of the same groups in one pass: `.aggregate(...)` each, then `.chain_end()`."""
+        groups = self._groups()
+        return ChainedAggregation(groups.node, groups.keys, groups.made, groups.called)
 
-    def max_by(self, field: str) -> Stream:
-        """Keep the whole tuple with the greatest value in a field, of all tuples of a batch or of each group."""
-        return self._extreme("max_by", field, reverse=True)
+    def min_by(self, field: str, comparator: Comparator | None = None) -> Stream:
+        """Keep the whole tuple with the least value in a field, of all tuples of a batch or of each group.
+
+        `comparator(a, b)` returns a number below, at or above 0 for two values of the field.
+        """
+        return self._extreme("min_by", field, comparator, reverse=False)
+
+    def max_by(self, field: str, comparator: Comparator | None = None) -> Stream:
+        """Keep the whole tuple with the greatest value in a field; see `min_by`."""
+        return self._extreme("max_by", field, comparator, reverse=True)
+
+    def min(self, comparator: Comparator) -> Stream:
+        """Keep the least tuple, of all tuples of a batch or of each group, where a function compares two tuples.
+
+        The tuples that it gets are without the group fields.
+        """
+        return self._extreme("min", None, comparator, reverse=False)
+
+    def max(self, comparator: Comparator) -> Stream:
+        """Keep the greatest tuple; see `min`."""
+        return self._extreme("max", None, comparator, reverse=True)
 
     def persistent_aggregate(
         self,
@@ -123,26 +143,41 @@ class _Aggregations(ABC):
         Raises:
             TopologyError: a field is unknown, or there is not exactly one new one.
         """
-        return TridentState(state, persistent_node(*self._grouped(), state, aggregator, new, inputs))
+        stream, keys = self._grouped()
+        what = stream._called("persistent_aggregate")
+        node = persistent_node(stream.node, keys, state, aggregator, new, inputs, what)
+        return TridentState(state, node, stream.label)
 
-    def _extreme(self, name: str, field: str, *, reverse: bool) -> Stream:
-        node, keys = self._grouped()
-        if len(choose_fields([field], node.schema, name)) != 1 or field in keys:
+    def _groups(self) -> Groups[Stream]:
+        stream, keys = self._grouped()
+        return Groups(stream.node, keys, stream._of, stream._called)
+
+    def _extreme(
+        self, what: str, field: str | None, comparator: Comparator | None, *, reverse: bool
+    ) -> Stream:
+        stream, keys = self._grouped()
+        name, schema = stream._called(what), stream.schema
+        if field is not None and (len(choose_fields([field], schema, name)) != 1 or field in keys):
             msg = (
                 f"{name}: the tuples are grouped by {field!r}, which is the same in all of a group. Choose "
                 "another field"
             )
             raise TopologyError(msg)
-        others = StructType([one for one in node.schema if one.name not in keys])
-        first = FirstN(1, field, reverse=reverse)
-        return Stream(aggregate_node(node, keys, first, others, others.names, name))
+        given: object = comparator
+        if given is not None and not callable(given):
+            msg = f"{name}: the comparator is {comparator!r}. Give a function of two values that returns a number"
+            raise TopologyError(msg)
+        others = StructType([one for one in schema if one.name not in keys])
+        first = FirstN(1, field, reverse=reverse, comparator=comparator)
+        return stream._of(aggregate_node(stream.node, keys, first, others, others.names, name))
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(Groupings, _Aggregations):
+class Stream(TupleOperations, Groupings, _Aggregations):
     """Tuples with named fields. No call changes a stream: each returns a new one, so a stream can have branches."""
 
     node: Node
+    label: str = ""
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -153,6 +188,10 @@ class Stream(Groupings, _Aggregations):
     def schema(self) -> StructType:
         """The fields with their types."""
         return self.node.schema
+
+    def name(self, label: str) -> Stream:
+        """Name the operations after this call: the label stands before them in messages and in metrics."""
+        return Stream(self.node, label)
 
     @property
     def df(self) -> DataFrame:
@@ -165,61 +204,8 @@ class Stream(Groupings, _Aggregations):
             msg = "df: these tuples come batch by batch. Use .transform(fn), which gets each batch as a DataFrame"
             raise TopologyError(msg)
         spark = SparkSession.builder.getOrCreate()
-        rows = {spout: spout.rows for spout in self.node.spouts}
         facts = BatchFacts(None, {}, int(spark.sparkContext.defaultParallelism))
-        return Attempt(rows, facts).frame(self.node).select(*self.fields)
-
-    def each(self, fields: Names, operation: Function | ArrowFunction | Filter, new: Fields = ()) -> Stream:
-        """Run a function, which adds its `new` fields, or a filter, which adds none, on these fields of each tuple.
-
-        An exception for a tuple fails its record: it is in no state of this batch, and comes back in a later one.
-
-        Raises:
-            TopologyError: a field is unknown, or a new one exists already.
-        """
-        name = f"each({name_of(operation)})"
-        inputs = choose_fields(fields, self.schema, name)
-        if isinstance(operation, Filter):
-            if len(new):
-                msg = f"{name}: a filter adds no fields. Omit {new!r}, or make it a Function"
-                raise TopologyError(msg)
-            return self._row(name, FilterStep(name, operation, inputs, arrow(self.schema)), self.schema)
-        added = new_fields(new, name)
-        return Stream(function_node(self.node, name, operation, inputs, added, self.schema))
-
-    def filter(
-        self, condition: Filter | Callable[[TridentTuple], Any], fields: Names | None = None
-    ) -> Stream:
-        """Keep the tuples for which the condition is true; it gets these fields, or all."""
-        if isinstance(condition, type) and issubclass(condition, Operation):
-            check_given(condition, Filter, "filter")
-        keep = condition if isinstance(condition, Filter) else Keep(condition)
-        return self.each(self.fields if fields is None else fields, keep)
-
-    def map(self, function: Callable[[TridentTuple], Sequence[Any]], fields: Fields) -> Stream:
-        """Replace each tuple by one new tuple, a list of values; only the new fields remain."""
-        name = f"map({name_of(function)})"
-        return Stream(
-            function_node(self.node, name, One(function), self.fields, new_fields(fields, name), StructType())
-        )
-
-    def flat_map(self, function: Callable[[TridentTuple], Sequence[Sequence[Any]]], fields: Fields) -> Stream:
-        """Replace each tuple by any number of new ones, a list of lists of values; only the new fields remain."""
-        name = f"flat_map({name_of(function)})"
-        return Stream(
-            function_node(
-                self.node, name, Many(function), self.fields, new_fields(fields, name), StructType()
-            )
-        )
-
-    def project(self, fields: Names) -> Stream:
-        """Keep only these fields, in this order."""
-        names = choose_fields(fields, self.schema, "project")
-        if not names:
-            msg = "project: there are no fields. Name at least one"
-            raise TopologyError(msg)
-        schema = StructType([self.schema[name] for name in names])
-        return self._row("project", ProjectStep(arrow(schema)), schema)
+        return Attempt({}, facts).frame(self.node).select(*self.fields)
 
     def state_query(
         self, state: TridentState, fields: Names, query: QueryFunction[Any, Any], new: Fields = ()
@@ -234,7 +220,7 @@ class Stream(Groupings, _Aggregations):
             TopologyError: a field is unknown, their number does not fit the query, or the answer decides about
                 records and would differ in a replay.
         """
-        name = f"state_query({name_of(query)})"
+        name = self._called(f"state_query({name_of(query)})")
         check_given(query, QueryFunction, name)
         check_given(state, TridentState, name, "make one with new_static_state(factory)")
         inputs = choose_fields(fields, self.schema, name)
@@ -252,7 +238,8 @@ class Stream(Groupings, _Aggregations):
                 "it after an aggregation or .transform(), or keep it in a store that executors reach"
             )
             raise TopologyError(msg)
-        added = new_fields(new, name)
+        values = updated.added if isinstance(updated, PersistentAggregateNode) else StructType()
+        added = new_fields(new, name, values.fields if isinstance(query, MapGet | SnapshotGet) else ())
         if query.gives is not None and len(added) != query.gives:
             msg = (
                 f"{name}: the query returns {query.gives} values, but there are {len(added)} new fields. Give one "
@@ -284,7 +271,8 @@ class Stream(Groupings, _Aggregations):
         self, aggregator: AnyAggregator, new: Fields, inputs: Names | None = None
     ) -> Stream:
         """Aggregate as `aggregate` does, but each partition of a batch separately."""
-        return Stream(aggregate_node(self.node, None, aggregator, new, inputs, "partition_aggregate"))
+        what = self._called("partition_aggregate")
+        return self._of(aggregate_node(self.node, None, aggregator, new, inputs, what))
 
     def partition_persist(
         self, state: StateFactory, fields: Names, updater: StateUpdater[Any], new: Fields = ()
@@ -294,13 +282,12 @@ class Stream(Groupings, _Aggregations):
         Raises:
             TopologyError: a field is unknown, or the arguments are not a factory of states and an updater.
         """
-        name = f"partition_persist({name_of(updater)})"
+        name = self._called(f"partition_persist({name_of(updater)})")
         check_given(updater, StateUpdater, name)
         check_update(self.node, state, name)
         inputs = choose_fields(fields, self.schema, name)
-        return TridentState(
-            state, PersistNode(name, new_fields(new, name), (self.node,), state, inputs, updater)
-        )
+        node = PersistNode(name, new_fields(new, name), (self.node,), state, inputs, updater)
+        return TridentState(state, node, self.label)
 
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
         """Apply plain DataFrame code: any function from DataFrame to DataFrame.
@@ -312,14 +299,20 @@ class Stream(Groupings, _Aggregations):
         Raises:
             TopologyError: it raises an error, or does not return a DataFrame with fields.
         """
-        name = f"transform({name_of(function)})"
+        name = self._called(f"transform({name_of(function)})")
+        if any(spout.rows is None for spout in self.node.spouts):
+            msg = (
+                f"{name} is DataFrame code, which needs Spark. Build the topology with a Spark session, as in "
+                "TridentTopology(spark): then kinesis_trident.testing.run_topology runs it there, too"
+            )
+            raise TopologyError(msg)
         try:
             result = function(SparkSession.builder.getOrCreate().createDataFrame([], self.schema))
             schema = result.schema
         except Exception as error:
             msg = f"{name}: the function failed for a DataFrame with the fields {', '.join(self.fields)}: {error}"
             raise TopologyError(msg) from error
-        return Stream(TransformNode(name, schema, (self.node,), function))
+        return self._of(TransformNode(name, schema, (self.node,), function))
 
     def merge(self, *others: Stream) -> Stream:
         """Merge all tuples of several streams with the same fields and types.
@@ -327,7 +320,7 @@ class Stream(Groupings, _Aggregations):
         Raises:
             TopologyError: the fields differ, or the streams come from different spouts.
         """
-        return Stream(merge_node([self.node, *(other.node for other in others)]))
+        return self._of(merge_node([self.node, *(other.node for other in others)]))
 
     def join(
         self, fields: Names, other: Stream, other_fields: Names, new: Names | None = None, how: str = "inner"
@@ -340,16 +333,16 @@ class Stream(Groupings, _Aggregations):
         Raises:
             TopologyError: the fields do not match, or the streams come from different spouts.
         """
-        return Stream(join_node(self.node, fields, other.node, other_fields, new, how))
+        return self._of(join_node(self.node, fields, other.node, other_fields, new, how))
 
     def _of(self, node: Node) -> Stream:
-        return Stream(node)
+        return Stream(node, self.label)
 
-    def _grouped(self) -> tuple[Node, tuple[str, ...]]:
-        return self.node, ()
+    def _called(self, operation: str) -> str:
+        return f"{self.label}: {operation}" if self.label else operation
 
-    def _row(self, name: str, step: Any, schema: StructType) -> Stream:
-        return Stream(RowNode(name, schema, (self.node,), step))
+    def _grouped(self) -> tuple[Stream, tuple[str, ...]]:
+        return self, ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,5 +352,5 @@ class GroupedStream(_Aggregations):
     stream: Stream
     keys: tuple[str, ...]
 
-    def _grouped(self) -> tuple[Node, tuple[str, ...]]:
-        return self.stream.node, self.keys
+    def _grouped(self) -> tuple[Stream, tuple[str, ...]]:
+        return self.stream, self.keys

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,12 +16,15 @@ from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.storm.spout import KinesisSpout
 from kinesis_trident.spout.graceful_stop import stop
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
 from kinesis_trident.spout.spark_plan import is_bare, options_of
 from kinesis_trident.trident.build.checks import check_factory, check_places
 from kinesis_trident.trident.build.graph import Node, SpoutNode, UpdateNode
 from kinesis_trident.trident.guarantees import GuaranteeWarning, weakness
+from kinesis_trident.trident.maps.metering import StateMetrics
 from kinesis_trident.trident.run.batches import TopologyAttempts
+from kinesis_trident.trident.run.state_metrics import count_updates, read_metrics
 from kinesis_trident.trident.state import StateFactory
 from kinesis_trident.trident.stream import Stream, TridentState
 
@@ -41,10 +44,11 @@ class TridentTopology:
             .persistent_aggregate(RedisState.opaque("redis://..."), Count(), ["count"]))
         topology.start(checkpointLocation=...)
 
-    Every Kinesis stream runs as a separate query, with its own batches and txids.
+    Every Kinesis stream runs as a separate query, with its own batches and txids. Without `spark` a topology is built
+    and checked as with it, for `kinesis_trident.testing.run_topology`, and cannot be started.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession | None = None) -> None:
         self._spark = spark
         self._spouts: dict[str, SpoutNode] = {}
 
@@ -67,31 +71,26 @@ class TridentTopology:
             raise TopologyError(msg)
         scheme: Mapping[str, str] = {}
         tracking, added = True, []
+        rows: DataFrame | None = None
+        options: SourceOptions | None = None
         if isinstance(spout, KinesisSpout):
             scheme, tracking = spout.scheme, spout.tracking
             added = _scheme_fields(name, spout, self._spark)
-            rows = spout.load(self._spark)
+            if self._spark is None:
+                options = SourceOptions.parse(spout.options)
+            else:
+                rows = spout.load(self._spark)
         else:
             rows = _frame(name, spout)
-        if rows.isStreaming:
-            if not is_bare(rows):
-                msg = (
-                    f"new_stream({name!r}) needs the DataFrame as load() returned it: rows that were filtered or "
-                    "changed before cannot be distinguished from lost rows. Use each, filter or transform"
-                )
-                raise TopologyError(msg)
-            options = options_of(rows)
-            if options.ack_mode == "explicit":
-                msg = (
-                    f"new_stream({name!r}): ackMode=explicit is for sinks that confirm later, but a topology "
-                    "decides about the records of each batch before it updates a state. Omit ackMode, or use "
-                    "reliable() (docs/acks.md)"
-                )
-                raise TopologyError(msg)
+        if rows is not None and rows.isStreaming:
+            options = _stream_options(name, rows)
+        if options is None:
+            assert rows is not None
+            node = SpoutNode(f"new_stream({name})", rows.schema, (), name, rows, None)
+        else:
+            _check_ack_mode(name, options)
             schema = StructType([*added, *(field for field in SCHEMA.fields if field.name != ANCHORS)])
             node = SpoutNode(f"new_stream({name})", schema, (), name, rows, options, scheme, tracking)
-        else:
-            node = SpoutNode(f"new_stream({name})", rows.schema, (), name, rows, None)
         self._spouts[name] = node
         return Stream(node)
 
@@ -127,6 +126,43 @@ class TridentTopology:
             TopologyError: there is no Kinesis stream, a stream is not used, two updates go to one state, or
                 `strict` refuses a state.
         """
+        if self._spark is None:
+            msg = (
+                "start: the topology was built without a Spark session. Build it with TridentTopology(spark), or run "
+                "it with kinesis_trident.testing.run_topology"
+            )
+            raise TopologyError(msg)
+        parts = self.check(strict=strict)
+        queries: dict[str, StreamingQuery] = {}
+        one = len(parts) == 1
+        for nodes in parts.values():
+            count_updates(nodes)
+        try:
+            for spout, nodes in parts.items():
+                assert spout.options is not None
+                assert spout.rows is not None
+                attempts = TopologyAttempts(spout, nodes, int(self._spark.sparkContext.defaultParallelism))
+                isolate = attempts.isolate if spout.tracking else None
+                queries[spout.name] = start_query(
+                    spout.rows,
+                    BatchHandler(spout.options, attempts, batch_retries, isolate=isolate),
+                    checkpointLocation=checkpointLocation if one else f"{checkpointLocation}/{spout.name}",
+                    queryName=queryName if one or queryName is None else f"{queryName}-{spout.name}",
+                    trigger=trigger,
+                )
+        except BaseException:
+            # Nothing else could stop the queries that run.
+            for query in queries.values():
+                query.stop()
+            raise
+        return RunningTopology(queries, {spout.name: nodes for spout, nodes in parts.items()})
+
+    def check(self, *, strict: bool = False) -> dict[SpoutNode, list[Node]]:
+        """Check the topology; return its Kinesis streams, each with all nodes below it in the order of declaration.
+
+        Raises:
+            TopologyError: as `start`.
+        """
         spouts = [spout for spout in self._spouts.values() if spout.options is not None]
         if not spouts:
             msg = (
@@ -141,28 +177,7 @@ class TridentTopology:
                 raise TopologyError(msg)
             _check_guarantees(spout, nodes, strict=strict)
         check_places(parts)
-        queries: dict[str, StreamingQuery] = {}
-        one = len(spouts) == 1
-        try:
-            for spout, nodes in parts.items():
-                assert spout.options is not None
-                attempts = TopologyAttempts(spout, nodes, self._partitions())
-                queries[spout.name] = start_query(
-                    spout.rows,
-                    BatchHandler(spout.options, attempts, batch_retries),
-                    checkpointLocation=checkpointLocation if one else f"{checkpointLocation}/{spout.name}",
-                    queryName=queryName if one or queryName is None else f"{queryName}-{spout.name}",
-                    trigger=trigger,
-                )
-        except BaseException:
-            # Nothing else could stop the queries that run.
-            for query in queries.values():
-                query.stop()
-            raise
-        return RunningTopology(queries)
-
-    def _partitions(self) -> int:
-        return int(self._spark.sparkContext.defaultParallelism)
+        return parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +185,15 @@ class RunningTopology:
     """A running topology: `queries` are Spark's queries, by the names of the streams."""
 
     queries: Mapping[str, StreamingQuery]
+    _nodes: Mapping[str, Sequence[Node]] = field(default_factory=dict, repr=False)
+
+    def state_metrics(self) -> dict[str, StateMetrics]:
+        """Return what the updates of each state have asked of its store since `start`.
+
+        The keys are the names of the operations; `name(label)` puts a label before them. With several streams the
+        stream comes first, and of equal names the second has the suffix `#2`.
+        """
+        return read_metrics(self._nodes)
 
     @property
     def is_active(self) -> bool:
@@ -231,17 +255,46 @@ def _frame(name: str, spout: object) -> DataFrame:
     return spout
 
 
-def _scheme_fields(name: str, spout: KinesisSpout, spark: SparkSession) -> list[StructField]:
+def _stream_options(name: str, rows: DataFrame) -> SourceOptions:
+    """Return the options of a stream that is the source itself.
+
+    Raises:
+        TopologyError: it is not.
+    """
+    if not is_bare(rows):
+        msg = (
+            f"new_stream({name!r}) needs the DataFrame as load() returned it: rows that were filtered or changed "
+            "before cannot be distinguished from lost rows. Use each, filter or transform"
+        )
+        raise TopologyError(msg)
+    return options_of(rows)
+
+
+def _check_ack_mode(name: str, options: SourceOptions) -> None:
+    """Check that a topology decides about the records of a stream.
+
+    Raises:
+        TopologyError: it does not.
+    """
+    if options.ack_mode == "explicit":
+        msg = (
+            f"new_stream({name!r}): ackMode=explicit is for sinks that confirm later, but a topology decides about "
+            "the records of each batch before it updates a state. Omit ackMode, or use reliable() (docs/acks.md)"
+        )
+        raise TopologyError(msg)
+
+
+def _scheme_fields(name: str, spout: KinesisSpout, spark: SparkSession | None) -> list[StructField]:
     """Return the fields that a spout's scheme adds.
 
     Raises:
         TopologyError: a field has the name of a column of the source, or Spark cannot read an expression.
     """
-    columns = {field.name.casefold() for field in SCHEMA.fields}
-    for field in spout.scheme:
-        if field.casefold() in columns or field.startswith("__"):
+    columns = {column.name.casefold() for column in SCHEMA.fields}
+    for added in spout.scheme:
+        if added.casefold() in columns or added.startswith("__"):
             msg = (
-                f"new_stream({name!r}): its scheme names a field {field!r}, which is a column of the source. Give "
+                f"new_stream({name!r}): its scheme names a field {added!r}, which is a column of the source. Give "
                 "it another name"
             )
             raise TopologyError(msg)
@@ -269,4 +322,4 @@ def _check_guarantees(spout: SpoutNode, nodes: list[Node], *, strict: bool) -> N
                 msg = f"{node.operation} on {type(node.factory).__name__} is not exactly once: {why}"
                 if strict:
                     raise TopologyError(msg)
-                warnings.warn(msg, GuaranteeWarning, stacklevel=3)
+                warnings.warn(msg, GuaranteeWarning, stacklevel=4)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from reprlib import repr as short_repr
 from typing import Any
 
 from kinesis_trident.trident.errors import OperationError
 
 __all__ = ["TridentCollector", "TridentTuple", "tuples_of"]
+
+_NO_LIST = -1
 
 
 class TridentTuple:
@@ -52,14 +55,19 @@ class TridentTuple:
 
 
 class TridentCollector:
-    """Receives the values that an operation emits: each time one for each of its new fields."""
+    """Receives the values that an operation emits: each time one for each of its new fields.
 
-    __slots__ = ("_operation", "_width", "rows")
+    `refused` is the error about the last values that were not; of an operation on single tuples it fails the record,
+    even if the operation has caught it.
+    """
+
+    __slots__ = ("_operation", "_width", "refused", "rows")
 
     def __init__(self, operation: str, width: int) -> None:
         self._operation = operation
         self._width = width
         self.rows: list[tuple[Any, ...]] = []
+        self.refused: OperationError | None = None
 
     def emit(self, values: Sequence[Any]) -> None:
         """Emit one tuple.
@@ -67,13 +75,18 @@ class TridentCollector:
         Raises:
             OperationError: the number of values differs from that of the fields.
         """
-        if isinstance(values, str | bytes) or len(values) != self._width:
-            count = "a single text" if isinstance(values, str | bytes) else f"{len(values)} values"
+        try:
+            width = _NO_LIST if isinstance(values, str | bytes) else len(values)
+        except TypeError:
+            width = _NO_LIST
+        if width != self._width:
+            count = "no list" if width == _NO_LIST else f"{width} values"
             msg = (
-                f"{self._operation}: emitted {count}, {values!r}, but declares {self._width} new fields. Emit one "
-                "value for each"
+                f"{self._operation}: emitted {count}, {short_repr(values)}, but declares {self._width} new fields. "
+                "Emit a list with one value for each"
             )
-            raise OperationError(msg)
+            self.refused = OperationError(msg)
+            raise self.refused
         self.rows.append(tuple(values))
 
 

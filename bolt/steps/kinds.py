@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.functions import ArrowStep, PandasStep, RowStep, Step
+from kinesis_trident.bolt.steps.schemas import parse_schema
 
 __all__ = ["step_for"]
 
@@ -33,7 +34,7 @@ def step_for(function: Callable[..., Any], schema: StructType | str) -> Step:
     """
     name = getattr(function, "__name__", type(function).__name__)
     try:
-        parsed: object = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+        parsed: object = parse_schema(schema) if isinstance(schema, str) else schema
     except Exception as error:
         raise OperatorError(_unreadable(name, schema, error)) from error
     if not isinstance(parsed, StructType):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -28,6 +26,7 @@ from kinesis_trident.bolt.storm.components import (
     SHUFFLE,
     Input,
 )
+from kinesis_trident.bolt.storm.frames import add_hashes, copy_to_all, deal_out
 from kinesis_trident.bolt.storm.streams import TARGET
 from kinesis_trident.bolt.tracking.tracking import Tracked, Tracking
 from kinesis_trident.spout.reader.rows import ANCHORS
@@ -158,17 +157,14 @@ def addressed(one: Input, tuples: Tracked, to: Taker, tracking: Tracking | None,
     if grouping.kind == DIRECT:
         return tuples.on(frame.withColumnRenamed(TARGET, TASK))
     if grouping.kind == ALL and tracking is None:
-        every = F.explode(F.sequence(F.lit(0), F.lit(to.tasks - 1)))
-        return tuples.on(frame.withColumn(TASK, every))
+        return tuples.on(copy_to_all(frame, to.tasks))
     if grouping.kind in {ALL, PARTIAL_KEY, CUSTOM}:
         fields = [field for field in frame.schema.fields if field.name != ANCHORS]
         schema = StructType([*fields, StructField(TASK, IntegerType(), nullable=False)])
         step = _step(one, to, to_arrow_schema(schema, timezone="UTC"))
         if grouping.kind == PARTIAL_KEY:
             keys = [one.renamed.get(name, name) for name in grouping.fields]
-            frame = frame.withColumns(
-                {_FIRST: _hash(keys, to.tasks), _SECOND: _hash([F.lit(_SECOND_HASH), *keys], to.tasks)}
-            )
+            frame = add_hashes(frame, {_FIRST: None, _SECOND: _SECOND_HASH}, keys, to.tasks)
         if tracking is None:
             return tuples.on(frame).through(Untracked(step), schema, ())
         name = (
@@ -179,9 +175,8 @@ def addressed(one: Input, tuples: Tracked, to: Taker, tracking: Tracking | None,
         return tracking.steps(f"{name} {how} {to.name}", made, (step,), schema)
     if grouping.kind == SHUFFLE and loose:
         # Equal rows have equal hashes, and would all go to one task.
-        spread = frame.repartition(to.tasks)
-        return tuples.on(spread.withColumn(TASK, F.spark_partition_id()))
-    return tuples.on(frame.withColumn(TASK, _task(one, frame, to.tasks)))
+        return tuples.on(deal_out(frame, to.tasks))
+    return tuples.on(add_hashes(frame, {TASK: None}, _keys(one, frame.schema), to.tasks))
 
 
 def _step(one: Input, to: Taker, schema: pa.Schema) -> Step:
@@ -194,19 +189,13 @@ def _step(one: Input, to: Taker, schema: pa.Schema) -> Step:
     return Choose(to, grouping.custom, grouping.source, columns, schema)
 
 
-def _task(one: Input, frame: DataFrame, tasks: int) -> Column:
-    """Return the task of a row, which depends on the row only."""
+def _keys(one: Input, schema: StructType) -> list[str]:
+    """Return the columns that decide about a row's task, which depends on the row only."""
     if one.grouping.kind == GLOBAL:
-        return F.lit(0)
+        return []
     if one.grouping.kind == FIELDS:
-        return _hash([one.renamed.get(name, name) for name in one.grouping.fields], tasks)
-    return _hash(
-        [field.name for field in frame.schema.fields if "map<" not in field.dataType.simpleString()], tasks
-    )
-
-
-def _hash(columns: Sequence[Column | str], tasks: int) -> Column:
-    return F.pmod(F.xxhash64(*columns), F.lit(tasks)).cast("int")
+        return [one.renamed.get(name, name) for name in one.grouping.fields]
+    return [field.name for field in schema.fields if "map<" not in field.dataType.simpleString()]
 
 
 def _sent(batch: pa.RecordBatch, source: np.ndarray, tasks: np.ndarray, failed: Mapping[int, str]) -> Judged:

@@ -178,7 +178,7 @@ class OutputFieldsDeclarer(Protocol):
 
 
 class OutputCollector(Protocol):
-    """Emits, acks and fails for a `Bolt`. The bolt must ack or fail each of its tuples before the batch ends.
+    """Emits, acks and fails for a `Bolt`. The bolt must ack, fail or hold each of its tuples before the batch ends.
 
     Its methods may be called from several threads, which must end before `cleanup` returns.
     """
@@ -225,8 +225,17 @@ class OutputCollector(Protocol):
         """
         ...
 
+    def hold(self, tup: Tuple) -> None:
+        """Hold the tuple: its records are not done, have not failed, and come again with the next batch.
+
+        That is for tuples which wait for others, as in a join. It goes on until the tuple is acked or failed, or for
+        the option `messageTimeout`; then its records fail with the reason TIMEOUT. No retry is used up meanwhile. A
+        tuple that the bolt still keeps when its task ends, and has neither acked nor failed, is held too.
+        """
+        ...
+
     def reset_timeout(self, tup: Tuple) -> None:
-        """Do nothing: a tuple has time until its bolt's task ends. It exists for bolts that call it."""
+        """Let the `messageTimeout` of a tuple that is held in this batch begin again."""
         ...
 
     def report_error(self, error: object) -> None:
@@ -270,8 +279,9 @@ class Bolt:
     `fields` are the names and types of the fields that it emits, such as "word string, count long"; empty if it
     emits nothing. An exception from `execute` fails the current tuple, even if it is acked already; one from
     `cleanup` fails all tuples that are neither acked nor failed. A bolt may keep tuples and ack them later in the
-    batch, at the latest in `cleanup`; the remaining tuples then fail with the reason NOT_ACKED. It is pickled to
-    its tasks: make connections in `prepare`.
+    batch, or keep them (`OutputCollector.hold`): their records come again with the next batch, to another instance. A
+    tuple that is neither acked, failed nor kept fails with the reason NOT_ACKED. The bolt is pickled to its tasks: make
+    connections in `prepare`.
     """
 
     fields: ClassVar[str] = ""

@@ -9,7 +9,6 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import Columns
@@ -27,6 +26,7 @@ from kinesis_trident.bolt.storm.collector import Collector
 from kinesis_trident.bolt.storm.received import Given, HeldTuple, tick_tuple
 from kinesis_trident.bolt.storm.streams import StreamOutput, operator_of
 from kinesis_trident.bolt.tracking.operators import Tag, send
+from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
 
 __all__ = ["COMPONENT", "TASK", "BoltOperator", "Setting", "prepare", "task_of"]
@@ -114,17 +114,23 @@ class BoltOperator:
         context = self.setting.context(self.component, task, self.txid)
         execute = _prepared(self.bolt, context, collector)
         for batch in batches:
-            for tup in self._tuples(batch, collector):
-                collector.attempt(tup, execute)
-                if collector.is_full:
-                    yield from collector.flush()
-            collector.end_batch()
+            yield from self._executed(batch, collector, execute)
         tick = None
         if self.tick is not None:
             tick = partial(collector.call, execute, tick_tuple(self.tick))
         collector.clean_up(self.bolt, tick)
         yield from collector.flush()
         collector.log_untracked_failures()
+
+    def _executed(
+        self, batch: pa.RecordBatch, collector: Collector, execute: Callable[[Tuple], object]
+    ) -> Iterator[pa.RecordBatch]:
+        # By its end the last tuple is let go: who still keeps one then is the bolt.
+        for tup in self._tuples(batch, collector):
+            collector.attempt(tup, execute)
+            if collector.is_full:
+                yield from collector.flush()
+        collector.end_batch()
 
     def _tuples(self, batch: pa.RecordBatch, collector: Collector) -> Iterator[HeldTuple]:
         given = Given(batch, self.tag is not None)
@@ -185,8 +191,7 @@ def prepare(context: TopologyContext, function: Callable[..., None], *more: obje
 
 
 def task_of(batch: pa.RecordBatch | None) -> int:
-    """Return the number of this task: that to which rows were sent, else that of Spark's partition."""
+    """Return the number of this task: that to which rows were sent, else that of its partition."""
     if batch is not None and TASK in batch.schema.names:
         return int(batch.column(TASK)[0].as_py())
-    context = TaskContext.get()
-    return int(context.partitionId()) if context is not None else 0
+    return current_place().partition

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from reprlib import repr as short_repr
 from threading import RLock, get_ident
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
+from weakref import ref
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from kinesis_trident.bolt.storm.streams import StreamOutput, columns_of
 from kinesis_trident.bolt.tracking.anchors import salt_of
 from kinesis_trident.bolt.tracking.reports import OperatorLedger
 from kinesis_trident.spout.reader.rows import ANCHORS
-from kinesis_trident.tracker.reasons import REASON_LENGTH
+from kinesis_trident.tracker.reasons import HELD, HELD_ANEW, REASON_LENGTH
 
 __all__ = ["NOT_ACKED", "Collector", "named"]
 
@@ -29,6 +30,28 @@ NOT_ACKED = "NOT_ACKED"
 _NAME_LENGTH = 100
 
 log = logging.getLogger(__name__)
+
+
+class _Left(NamedTuple):
+    """A tuple that is neither acked nor failed at the end."""
+
+    tup: ref[HeldTuple]
+    given: Given
+    row: int
+    is_held: bool
+    is_renewed: bool
+
+    @classmethod
+    def of(cls, tup: HeldTuple) -> _Left:
+        """Return what is left of a tuple without itself."""
+        return cls(ref(tup), tup.given, tup.row, tup.is_held, tup.is_renewed)
+
+    @property
+    def fate(self) -> str:
+        """The reason with which it is not done."""
+        if self.is_held or self.tup() is not None:
+            return HELD_ANEW if self.is_renewed else HELD
+        return NOT_ACKED
 
 
 class Collector:
@@ -129,8 +152,13 @@ class Collector:
             if not held.answered:
                 self._fail(held, "FAILED" if reason is None else reason)
 
+    def hold(self, tup: Tuple) -> None:
+        """Hold the tuple: its records come again with the next batch. A later ack or fail counts instead."""
+        self._tuple(tup, "what it held").is_held = True
+
     def reset_timeout(self, tup: Tuple) -> None:
-        """Do nothing: a tuple has time until its task ends."""
+        """Let the time for which the tuple may be held begin again."""
+        self._tuple(tup, "that of which it reset the timeout").is_renewed = True
 
     def report_error(self, error: object) -> None:
         """Log an error with the bolt's name."""
@@ -180,9 +208,10 @@ class Collector:
     def clean_up(self, bolt: Bolt | BasicBolt, tick: Callable[[], None] | None = None) -> None:
         """Clean up at the end of the input; `tick` executes a tick tuple before.
 
-        Tuples that are neither acked nor failed after the bolt's `cleanup` fail.
+        Tuples that the bolt has neither acked nor failed after its `cleanup` are held if it holds or keeps them: nobody
+        could ack one later that it no longer has. All others fail.
         """
-        reason = NOT_ACKED
+        reason = ""
         for what, call in (("execute() of a tick tuple", tick), ("cleanup()", bolt.cleanup)):
             if call is None:
                 continue
@@ -198,11 +227,17 @@ class Collector:
                         "batch again"
                     )
                     raise OperatorError(msg) from error
-                reason = reason_of(error) if reason == NOT_ACKED else reason
+                reason = reason or reason_of(error)
         with self._lock:
             self._ended = True
-            for tup in list(self._pending.values()):
-                self._fail(tup, reason)
+            # Now only the bolt's own references keep tuples alive.
+            self._unfit.clear()
+            for output in self._outputs.values():
+                output.pack()
+            left = [_Left.of(tup) for tup in self._pending.values()]
+            self._pending.clear()
+            for one in left:
+                self._fail_row(one.given, one.row, named(reason or one.fate, self._component))
         self._settle()
 
     def call(self, execute: Any, tup: HeldTuple) -> None:
@@ -250,7 +285,7 @@ class Collector:
         # The text first: a reason that cannot be converted must not leave the tuple acked.
         text = named(reason, self._component)
         self._answer(tup)
-        self._record(partial(self._fail_tuple, tup, text))
+        self._record(partial(self._fail_row, tup.given, tup.row, text))
 
     def _record(self, failure: Callable[[], None]) -> None:
         """Record a failure in the task's own thread: other operators of the task share the ledgers."""
@@ -259,11 +294,11 @@ class Collector:
         else:
             self._late.append(failure)
 
-    def _fail_tuple(self, tup: HeldTuple, text: str) -> None:
-        if self._tracked and self._of_source and tup.given is self._batch:
-            tup.given.failed.setdefault(tup.row, text)
+    def _fail_row(self, given: Given, row: int, text: str) -> None:
+        if self._tracked and self._of_source and given is self._batch:
+            given.failed.setdefault(row, text)
         else:
-            self._fail_roots(tup.given.roots_at(tup.row), text)
+            self._fail_roots(given.roots_at(row), text)
 
     def _fail_roots(self, roots: Collection[int], text: str) -> None:
         if roots:

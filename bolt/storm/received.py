@@ -40,7 +40,7 @@ class Given:
 class HeldTuple(Tuple):
     """A tuple with its row in its batch."""
 
-    __slots__ = ("answered", "given")
+    __slots__ = ("__weakref__", "answered", "given", "is_held", "is_renewed")
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class HeldTuple(Tuple):
     ) -> None:
         super().__init__(columns, row, fields, component, stream)
         self.given = given
-        self.answered = False
+        self.answered = self.is_held = self.is_renewed = False
 
     @property
     def row(self) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructField
+from pyspark.sql.types import DataType, StructField
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.steps.schemas import parse_type
 from kinesis_trident.spout.reader.rows import MESSAGE_ID, SCHEMA
 from kinesis_trident.spout.spark_plan import check_names
 
@@ -15,6 +18,8 @@ __all__ = ["DataFrameSpout", "KinesisSpout", "Settle", "string_scheme"]
 
 Settle = Callable[[DataFrame, DataFrame, int], None]
 """Gets the ids of the rows that are done, those of failed ones with a column `reason`, and the batch's txid."""
+
+_CAST = re.compile(r"CAST\s*(\(.*\bAS\s+([^()]+(?:\([^()]*\))?)\s*\))", re.IGNORECASE | re.DOTALL)
 
 
 def string_scheme(field_name: str = "str") -> dict[str, str]:
@@ -54,14 +59,17 @@ class KinesisSpout:
         """Return the source as a streaming DataFrame, without the fields of `scheme`."""
         return spark.readStream.format("kinesis-trident").options(**self.options).load()
 
-    def scheme_fields(self, spark: SparkSession, name: str) -> list[StructField]:
+    def scheme_fields(self, spark: SparkSession | None, name: str) -> list[StructField]:
         """Return the fields of `scheme` with their types; `name` is the spout's name in messages.
 
         Raises:
-            TopologyError: Spark cannot read an expression.
+            TopologyError: Spark cannot read an expression; or there is no Spark, and the expression does not tell its
+                type.
         """
         if not self.scheme:
             return []
+        if spark is None:
+            return [StructField(field, _told_type(name, field, sql)) for field, sql in self.scheme.items()]
         empty = spark.createDataFrame([], SCHEMA)
         try:
             return empty.selectExpr(*(f"{sql} AS `{one}`" for one, sql in self.scheme.items())).schema.fields
@@ -70,6 +78,31 @@ class KinesisSpout:
                 f"spout {name!r}: Spark cannot use its scheme {self.scheme}. Correct the expressions: {error}"
             )
             raise TopologyError(msg) from error
+
+
+def _told_type(name: str, field: str, sql: str) -> DataType:
+    """Return the type of an expression that is a cast, or a column of the source.
+
+    Raises:
+        TopologyError: it is another expression: only Spark knows its type.
+    """
+    if sql in SCHEMA.names:
+        return SCHEMA[sql].dataType
+    cast = _CAST.fullmatch(sql.strip())
+    try:
+        return parse_type(cast.group(2) if cast is not None and _is_one_bracket(cast.group(1)) else "")
+    except ValueError:
+        msg = (
+            f"spout {name!r}: without Spark the type of {sql!r}, the field {field!r} of its scheme, is not known. "
+            "Write it as CAST(... AS type), or build the topology with a Spark session"
+        )
+        raise TopologyError(msg) from None
+
+
+def _is_one_bracket(text: str) -> bool:
+    """Return True if the bracket that opens a text is the one that ends it."""
+    depths = accumulate((char == "(") - (char == ")") for char in text)
+    return all(depth > 0 for depth in list(depths)[:-1])
 
 
 class DataFrameSpout:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.steps.functions import reason_of
+from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt
 
 __all__ = [
@@ -21,12 +19,12 @@ __all__ = [
     "TARGET",
     "Declared",
     "StreamOutput",
+    "column_of",
     "columns_of",
     "declared_streams",
     "operator_of",
-    "rows_of",
+    "places_of",
     "schema_of",
-    "united",
 ]
 
 STREAM = "__stream"
@@ -120,10 +118,7 @@ def _parsed(bolt: str, stream: str, given: str) -> StructType:
     if stream != DEFAULT_STREAM:
         what = f"the fields {given!r} of its stream {stream!r}"
     try:
-        parsed: object = StructType.fromDDL(given) if given else StructType()
-        if not isinstance(parsed, StructType):
-            raise TypeError(type(parsed).__name__)
-        fields = parsed
+        fields = parse_schema(given) if given else StructType()
     except Exception as error:
         msg = f"bolt {bolt!r}: {what} cannot be parsed. Write them as 'word string, count long'"
         raise TopologyError(msg) from error
@@ -150,7 +145,7 @@ def schema_of(streams: Mapping[str, Declared]) -> StructType:
     if len(streams) == 1:
         return StructType([*next(iter(streams.values())).fields.fields, *target])
     wide = [
-        StructField(_column(number, one.name), one.dataType)
+        StructField(column_of(number, one.name), one.dataType)
         for number, declared in enumerate(streams.values())
         for one in declared.fields
     ]
@@ -165,7 +160,7 @@ def columns_of(
     columns: dict[str, pa.Array] = {}
     for number, (name, output) in enumerate(outputs.items()):
         for one in output.schema:
-            here = _column(number, one.name) if len(outputs) > 1 else one.name
+            here = column_of(number, one.name) if len(outputs) > 1 else one.name
             columns[here] = rows.column(one.name) if name == stream else pa.nulls(count, one.type)
     if any(output.direct for output in outputs.values()):
         columns[TARGET] = pa.array(tasks if tasks else [None] * count, pa.int32())
@@ -174,26 +169,13 @@ def columns_of(
     return columns
 
 
-def rows_of(frame: DataFrame, streams: Mapping[str, Declared], stream: str, more: Sequence[str]) -> DataFrame:
-    """Return the rows of one stream from those of all, with its own columns, and `more` columns."""
-    number = [*streams].index(stream)
-    declared = streams[stream]
-    columns = [F.col(f"`{_column(number, one)}`").alias(one) for one in declared.fields.fieldNames()]
-    target = [TARGET] if declared.direct else []
-    return frame.where(F.col(STREAM) == number).select(*columns, *target, *more)
+def places_of(streams: Mapping[str, Declared], stream: str) -> tuple[int, dict[str, str]]:
+    """Return the number of a stream in the column `__stream`, and the name of each of its columns."""
+    number, declared = [*streams].index(stream), streams[stream]
+    columns = {column_of(number, one): one for one in declared.fields.fieldNames()}
+    return number, columns | ({TARGET: TARGET} if declared.direct else {})
 
 
-def united(frames: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the rows of several frames as `rows_of` takes them apart."""
-    made = [
-        frame.select(
-            *(F.col(f"`{name}`").alias(_column(number, name)) for name in frame.columns),
-            F.lit(number).alias(STREAM),
-        )
-        for number, frame in enumerate(frames.values())
-    ]
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), made)
-
-
-def _column(number: int, field: str) -> str:
+def column_of(number: int, field: str) -> str:
+    """Return the column of a field among those of several streams."""
     return f"__{number}_{field}"

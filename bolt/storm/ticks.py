@@ -6,12 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from kinesis_trident.bolt.storm.api import SYSTEM
-from kinesis_trident.bolt.storm.bolt_task import COMPONENT, TASK
 from kinesis_trident.bolt.storm.components import Input
-from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
+from kinesis_trident.bolt.storm.frames import add_component, add_tick_rows
 
 __all__ = ["Ticks", "with_ticks"]
 
@@ -40,11 +37,6 @@ class Ticks:
 
 
 def with_ticks(frame: DataFrame, inputs: Sequence[Input], tasks: int, *, tracked: bool) -> DataFrame:
-    """Add a row for each of a bolt's tasks: a task without rows would not know its number, or not run at all."""
-    if len(inputs) == 1:
-        frame = frame.withColumn(COMPONENT, F.lit(inputs[0].name))
-    ours = {TASK: F.col("id").cast("int"), COMPONENT: F.lit(SYSTEM)}
-    if tracked:
-        ours[ANCHORS] = F.array().cast(SCHEMA[ANCHORS].dataType)
-    rows = frame.sparkSession.range(0, tasks, 1, 1).select(*(one.alias(name) for name, one in ours.items()))
-    return frame.unionByName(rows, allowMissingColumns=True)
+    """Add a row for each of a bolt's tasks, which is no tuple."""
+    named = add_component(frame, inputs[0].name) if len(inputs) == 1 else frame
+    return add_tick_rows(named, tasks, tracked=tracked)

@@ -25,15 +25,15 @@ from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM
 from kinesis_trident.bolt.storm.checks import check_groupings, checked_bolt, configuration_of, taken_stream
 from kinesis_trident.bolt.storm.components import BoltPart, Part, SpoutPart, StreamId, TransformPart, title_of
-from kinesis_trident.bolt.storm.frames.run import (
+from kinesis_trident.bolt.storm.groupings import BoltDeclarer
+from kinesis_trident.bolt.storm.inputs import inputs_of
+from kinesis_trident.bolt.storm.other_spouts.run import (
     AnySpout,
     FrameHandler,
     check_spouts,
     frame_parts,
     rows_of_spouts,
 )
-from kinesis_trident.bolt.storm.groupings import BoltDeclarer
-from kinesis_trident.bolt.storm.inputs import inputs_of
 from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout
 from kinesis_trident.bolt.storm.streams import declared_streams
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
@@ -50,6 +50,8 @@ class TopologyBuilder:
     `ackers=0` turns tracking off, as in Storm: a record is done when its batch ran, whatever the bolts ack or fail.
     Any other number changes nothing: there are no acker tasks here. `configuration`: what every bolt finds in the
     `configuration` of its context, as Storm's `Config`; `BoltDeclarer.add_configuration` overrides it for one bolt.
+    Without `spark` a topology is built and checked as with it, for `kinesis_trident.testing.run_topology`, and cannot
+    be started.
 
     Raises:
         TopologyError: `ackers` is not a number, or below 0; an entry of `configuration` has no effect.
@@ -57,7 +59,7 @@ class TopologyBuilder:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | None = None,
         ackers: int | None = None,
         configuration: Mapping[str, Any] | None = None,
     ) -> None:
@@ -154,14 +156,16 @@ class TopologyBuilder:
         """
         run, stream = self.build()
         process: Callable[[DataFrame, int], None]
-        spout = next(iter(self._spouts.values()))
+        spout = self.spout[1]
         if isinstance(spout, DataFrameSpout):
             if not spout.frame.isStreaming:
                 msg = "the DataFrames of the spouts are not streaming. Call run_batch() in place of start()"
                 raise TopologyError(msg)
             process = FrameHandler(run, spout.message_id, spout.settle)
         else:
-            process = BatchHandler(options_of(stream), run, batch_retries)
+            process = BatchHandler(
+                options_of(stream), run, batch_retries, isolate=run.isolate if run.tracked else None
+            )
         return start_query(
             stream, process, checkpointLocation=checkpointLocation, queryName=queryName, trigger=trigger
         )
@@ -173,7 +177,7 @@ class TopologyBuilder:
             TopologyError: as `start`; or a spout is streaming.
         """
         run, rows = self.build()
-        spout = next(iter(self._spouts.values()))
+        spout = self.spout[1]
         if not isinstance(spout, DataFrameSpout) or rows.isStreaming:
             msg = "a spout of the topology is streaming. Call start(checkpointLocation=...) in place of run_batch()"
             raise TopologyError(msg)
@@ -185,16 +189,46 @@ class TopologyBuilder:
         Raises:
             TopologyError: as `start`.
         """
+        if self._spark is None:
+            msg = (
+                "the topology was built without a Spark session, so it cannot be started. Build it with "
+                "TopologyBuilder(spark), or run it with kinesis_trident.testing.run_topology"
+            )
+            raise TopologyError(msg)
+        run = self.check(_parallelism(self._spark))
+        spout = self.spout[1]
+        return run, spout.load(self._spark) if isinstance(spout, KinesisSpout) else rows_of_spouts(
+            self._frames
+        )
+
+    @property
+    def _frames(self) -> dict[str, DataFrameSpout]:
+        return {name: one for name, one in self._spouts.items() if isinstance(one, DataFrameSpout)}
+
+    @property
+    def spout(self) -> tuple[str, KinesisSpout | DataFrameSpout]:
+        """The first spout, with its name: the only one, unless they are DataFrames.
+
+        Raises:
+            TopologyError: there is none.
+        """
         if not self._spouts:
             msg = "the topology has no spout. Call set_spout(name, KinesisSpout(...))"
             raise TopologyError(msg)
+        return next(iter(self._spouts.items()))
+
+    def check(self, parallelism: int) -> TopologyRun:
+        """Check the topology; return the handler of its batches, with that many tasks a bolt by default.
+
+        Raises:
+            TopologyError: as `start`.
+        """
         if not self._bolts:
             msg = "the topology has no bolt. Call set_bolt(name, bolt).shuffle_grouping(...)"
             raise TopologyError(msg)
-        name, spout = next(iter(self._spouts.items()))
+        name, spout = self.spout
         tracked = spout.tracking and self._ackers != 0
-        frames = {name: one for name, one in self._spouts.items() if isinstance(one, DataFrameSpout)}
-        parts: dict[str, Part] = {**frame_parts(frames)}
+        parts: dict[str, Part] = {**frame_parts(self._frames)}
         if isinstance(spout, KinesisSpout):
             parts[name] = SpoutPart(spout.scheme, self._spout_fields(name, spout))
         for name in self._ordered():
@@ -202,14 +236,7 @@ class TopologyBuilder:
                 parts[name] = self._transform_part(name, parts, tracked)
             elif name in self._bolts:
                 parts[name] = self._bolt_part(self._bolts[name], parts)
-        rows = spout.load(self._spark) if isinstance(spout, KinesisSpout) else rows_of_spouts(frames)
-        return TopologyRun(parts, tracked, self._parallelism()), rows
-
-    def _parallelism(self) -> int:
-        if is_remote():
-            # A Spark Connect client does not know the cluster.
-            return int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1)
-        return self._spark.sparkContext.defaultParallelism
+        return TopologyRun(parts, tracked, parallelism)
 
     def _free(self, name: str) -> None:
         if not isinstance(name, str) or not name or name.startswith("__"):
@@ -257,6 +284,12 @@ class TopologyBuilder:
 
     def _transform_part(self, name: str, parts: Mapping[str, Part], tracked: bool) -> TransformPart:
         source, function = self._transforms[name]
+        if self._spark is None:
+            msg = (
+                f"transform {name!r} is DataFrame code, which needs Spark. Build the topology with a Spark session, as "
+                "in TopologyBuilder(spark): then kinesis_trident.testing.run_topology runs it there, too"
+            )
+            raise TopologyError(msg)
         stream = taken_stream(f"transform {name!r}", source, parts)
         if stream.direct:
             msg = (
@@ -282,3 +315,10 @@ class TopologyBuilder:
             warnings.warn(msg, stacklevel=4)
         rest = StructType([one for one in out.fields if one.name != ANCHORS])
         return TransformPart(source, function, rest, kept)
+
+
+def _parallelism(spark: SparkSession) -> int:
+    if is_remote():
+        # A Spark Connect client does not know the cluster.
+        return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    return spark.sparkContext.defaultParallelism

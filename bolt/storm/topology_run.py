@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.errors import OperatorError
@@ -17,7 +16,7 @@ from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.steps.functions import ArrowStep, Judged
 from kinesis_trident.bolt.storm.addressing import Taker, Untracked, addressed
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, Bolt
-from kinesis_trident.bolt.storm.bolt_task import COMPONENT, TASK, BoltOperator, Setting, prepare, task_of
+from kinesis_trident.bolt.storm.bolt_task import TASK, BoltOperator, Setting, prepare, task_of
 from kinesis_trident.bolt.storm.collector import named
 from kinesis_trident.bolt.storm.components import (
     DIRECT,
@@ -29,7 +28,16 @@ from kinesis_trident.bolt.storm.components import (
     StreamId,
     TransformPart,
 )
-from kinesis_trident.bolt.storm.streams import TARGET, StreamOutput, operator_of, rows_of, schema_of
+from kinesis_trident.bolt.storm.frames import (
+    add_component,
+    add_no_anchors,
+    add_scheme,
+    deal_out,
+    rows_of_stream,
+    run_together,
+    select_as,
+)
+from kinesis_trident.bolt.storm.streams import TARGET, StreamOutput, operator_of, places_of, schema_of
 from kinesis_trident.bolt.storm.ticks import Ticks, with_ticks
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
@@ -37,7 +45,7 @@ from kinesis_trident.bolt.tracking.judged_batch import JudgedBatch
 from kinesis_trident.bolt.tracking.operators import StepOperator
 from kinesis_trident.bolt.tracking.tracking import Operator, Tracked, Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
-from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
+from kinesis_trident.spout.reader.rows import ANCHORS
 
 __all__ = ["TopologyRun", "Untracked"]
 
@@ -115,6 +123,15 @@ class TopologyRun:
         finally:
             tracking.release()
 
+    def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
+        """Run the bolts to find the records that end their worker."""
+        tracking = Tracking(rows, batch, carrier, isolating=True)
+        try:
+            _Frames(self, batch.txid, tracking, tracking.source).run()
+        finally:
+            tracking.release()
+        return tracking
+
     @property
     def takers(self) -> Counter[StreamId]:
         """The number of inputs that take tuples of each stream."""
@@ -167,9 +184,8 @@ class _Frames:
 
     def run(self) -> None:
         """Run all components: one job over those whose tuples no other takes."""
-        ends = [frame.select(F.lit(0).alias("end")) for frame in self._ends]
         try:
-            reduce(DataFrame.union, ends).write.format("noop").mode("overwrite").save()
+            run_together(self._ends)
         finally:
             while self._kept:
                 self._kept.pop().unpersist()
@@ -193,7 +209,7 @@ class _Frames:
             tuples = self._tracking.for_function(tuples)
         frame = part.function(tuples.frame)
         if self._tracking is not None and not part.anchored:
-            frame = frame.withColumn(ANCHORS, F.array().cast(SCHEMA[ANCHORS].dataType))
+            frame = add_no_anchors(frame)
         return tuples.changed(frame)
 
     def _bolt(self, name: str, part: BoltPart) -> None:
@@ -213,9 +229,10 @@ class _Frames:
             self._keep(name, made, *taken)
             return
         made = self._shared(made)
-        ours = [ANCHORS] if tracking is not None else []
+        ours = {ANCHORS: ANCHORS} if tracking is not None else {}
         for stream in taken:
-            frame = rows_of(made.frame, taken, stream, ours)
+            number, columns = places_of(taken, stream)
+            frame = select_as(rows_of_stream(made.frame, number), columns | ours)
             kept = made.on(frame)
             if tracking is not None:
                 kept = tracking.stream(operator_of(name, stream, [*taken]), name, made, frame)
@@ -274,7 +291,7 @@ class _Frames:
         for one in part.inputs:
             tuples = self._made[one.grouping.source]
             if len(part.inputs) > 1:
-                tuples = tuples.on(tuples.frame.select(*self._columns(one)))
+                tuples = tuples.on(add_component(select_as(tuples.frame, self._columns(one)), one.name))
             if not part.stays and not spread:
                 loose = one.grouping.component in self._loose
                 tuples = addressed(one, tuples, to, self._tracking, loose=loose)
@@ -287,21 +304,15 @@ class _Frames:
                 with_ticks(tuples.frame, part.inputs, to.tasks, tracked=self._tracking is not None)
             )
         if spread:
-            return tuples.on(
-                tuples.frame.repartition(to.tasks).withColumn(TASK, F.spark_partition_id())
-            ), True
+            return tuples.on(deal_out(tuples.frame, to.tasks)), True
         return tuples.on(tuples.frame.repartitionById(to.tasks, TASK)), True
 
-    def _columns(self, one: Input) -> list[Column | str]:
-        """Return the columns of an input among several."""
-        fields: list[Column | str] = [
-            F.col(name).alias(one.renamed[name]) if name in one.renamed else name for name in one.fields
-        ]
-        if one.grouping.kind == DIRECT:
-            fields.append(TARGET)
+    def _columns(self, one: Input) -> dict[str, str]:
+        """Return the columns of an input among several, with their names there."""
+        ours = [TARGET] if one.grouping.kind == DIRECT else []
         if self._tracking is not None:
-            fields.append(ANCHORS)
-        return [*fields, F.lit(one.name).alias(COMPONENT)]
+            ours.append(ANCHORS)
+        return {name: one.renamed.get(name, name) for name in [*one.fields, *ours]}
 
 
 _NOTHING = StructType([StructField("nothing", IntegerType())])
@@ -315,5 +326,6 @@ def _is_spread(one: Input, loose: set[str]) -> bool:
 def _spout_rows(name: str, part: SpoutPart, rows: DataFrame) -> DataFrame:
     """Return the tuples of a spout, from the rows of a batch."""
     if part.spouts:
-        return rows_of(rows, part.spouts, name, [])
-    return rows.withColumns({one: F.expr(sql) for one, sql in part.scheme.items()})
+        number, columns = places_of(part.spouts, name)
+        return select_as(rows_of_stream(rows, number), columns)
+    return add_scheme(rows, part.scheme)

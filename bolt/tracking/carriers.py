@@ -18,7 +18,7 @@ from kinesis_trident.checkpoint.model.nodes import ReportNode, TaskReport
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, shared_client
 
-__all__ = ["AccumulatorCarrier", "Carrier", "NodeCarrier", "NodeSender", "Sender"]
+__all__ = ["AccumulatorCarrier", "Carrier", "NodeCarrier", "NodeSender", "Sender", "Unheard"]
 
 _RUNS_A_NODE = 500
 """The limit of a node: runs of failed records, or reports without any; with their reasons some 200 KB."""
@@ -110,6 +110,13 @@ class Sender(Protocol):
     def add(self, reports: Reports) -> None:
         """Send a task's reports at the end of its input."""
         ...
+
+
+class Unheard:
+    """The sending end of operators to which nobody listens."""
+
+    def add(self, reports: Reports) -> None:
+        """Do nothing."""
 
 
 class Carrier(Protocol):

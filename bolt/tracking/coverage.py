@@ -15,8 +15,10 @@ from itertools import product
 
 from kinesis_trident.bolt.tracking.reports import FailedRun, ReportKey, Reports, merged
 from kinesis_trident.bolt.tracking.spans import WHOLE
+from kinesis_trident.tracker.reasons import is_held
 
 __all__ = [
+    "are_placed",
     "OPEN",
     "SOURCE",
     "Total",
@@ -126,8 +128,35 @@ def failures(wiring: Wiring, reports: Reports, turns: Mapping[int, Total]) -> di
 
 
 def intervals(runs: Iterable[FailedRun]) -> list[FailedRun]:
-    """Return runs without their positions: disjoint intervals of ordinals with a reason each."""
-    return list(merged(run._replace(first="", last="", prev=None) for run in runs))
+    """Return runs without their positions: disjoint intervals of ordinals with a reason each, sorted.
+
+    A record that is held by one operator and failed in another has failed.
+    """
+    plain = [run._replace(first="", last="", prev=None) for run in runs]
+    failed = list(merged(run for run in plain if not is_held(run.reason)))
+    found = list(failed)
+    for run in merged(run for run in plain if is_held(run.reason)):
+        at = run.first_ordinal
+        for gap in failed:
+            if gap.last_ordinal < at or gap.first_ordinal > run.last_ordinal:
+                continue
+            if at < gap.first_ordinal:
+                found.append(run._replace(first_ordinal=at, last_ordinal=gap.first_ordinal - 1))
+            at = gap.last_ordinal + 1
+        if at <= run.last_ordinal:
+            found.append(run._replace(first_ordinal=at))
+    return sorted(found)
+
+
+def are_placed(runs: Iterable[FailedRun]) -> bool:
+    """Return True if the runs can be joined as they are: all have positions, and no record is held and failed too."""
+    ends = {True: -1, False: -1}
+    for run in sorted(runs, key=lambda run: run.first_ordinal):
+        held = is_held(run.reason)
+        if not run.first or run.first_ordinal <= ends[not held]:
+            return False
+        ends[held] = max(ends[held], run.last_ordinal)
+    return True
 
 
 def _runs(reports: Reports) -> Mapping[tuple[str, Part], set[tuple[Total, Total]]]:

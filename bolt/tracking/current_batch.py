@@ -45,6 +45,7 @@ class CurrentBatch:
 
     Attributes:
         spool: the spool of failed records, if there is one.
+        deadly: the records known to end the worker that processes them: intervals of ordinals, by shard index.
     """
 
     def __init__(self, store: SourceStore, batch: Batch, options: SourceOptions | None = None) -> None:
@@ -52,6 +53,7 @@ class CurrentBatch:
         self._batch = batch
         self._plan = batch.plan
         self.spool = spool_of(options, store.layout, batch.plan.streams) if options else None
+        self.deadly: Mapping[int, list[FailedRun]] = {}
         self._tag = tag(batch.epoch, batch.plan.plan)
         found = store.batches.get_outcome(self._plan.txid)
         self._published = found if found is not None and found.plan == self._plan.plan else None
@@ -213,6 +215,14 @@ class CurrentBatch:
             FencedError: a newer run has taken over.
         """
         self._store.judging.say(self._batch.epoch)
+
+    def check_epoch(self) -> None:
+        """Make sure that no newer run has taken over.
+
+        Raises:
+            FencedError: one has.
+        """
+        self._store.epochs.check_epoch(self._batch.epoch)
 
     def publish(self, not_done: Mapping[str, Sequence[NotDone]]) -> None:
         """Store the outcome, before Spark counts the batch as finished.

@@ -24,6 +24,11 @@ class JudgedBatch(Protocol):
         ...
 
     @property
+    def deadly(self) -> Mapping[int, list[FailedRun]]:
+        """The records known to end the worker that processes them."""
+        ...
+
+    @property
     def txid(self) -> int:
         """The transaction id."""
         ...

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.steps.functions import Judged, Step, chain
 from kinesis_trident.bolt.tracking.anchors import anchors_of, groups_of, salt_of
 from kinesis_trident.bolt.tracking.carriers import Sender
+from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.reports import FailedRun, OperatorLedger
-from kinesis_trident.bolt.tracking.spans import PROPERTY, Spans
+from kinesis_trident.bolt.tracking.spans import Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, MESSAGE_ID
 from kinesis_trident.tracker.ids import ordinal_of
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = ["Finder", "StepOperator", "Tag", "Verdict", "failed_in_replay", "send"]
+__all__ = ["Finder", "StepOperator", "Tag", "Verdict", "failed_in_replay", "rows_of", "send"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +67,22 @@ class Tag:
 
     def ledger(self) -> OperatorLedger:
         """Return a new ledger for the current task."""
-        context = TaskContext.get()
-        asked = context.getLocalProperty(PROPERTY) if context is not None else None
+        asked = current_place().spans
         return OperatorLedger(self.operator, self.txid, Spans.parse(asked) if asked else None)
 
 
 def send(tag: Tag, *ledgers: OperatorLedger) -> None:
     """Send the reports of the current task, of one operator or more; call it only at the end of the input."""
-    context = TaskContext.get()
-    where = (context.stageId(), context.partitionId()) if context is not None else (0, 0)
-    tag.sender.add({key: runs for ledger in ledgers for key, runs in ledger.reports(*where).items()})
+    place = current_place()
+    reports = (ledger.reports(place.stage, place.partition) for ledger in ledgers)
+    tag.sender.add({key: runs for one in reports for key, runs in one.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class StepOperator:
     """Runs steps over tuples; failed ones are dropped and reported. Without steps all tuples pass.
 
-    `of_source`: the tuples are the source's rows, so failures are reported with their positions, and and those that
+    `of_source`: the tuples are the source's rows, so failures are reported with their positions, and those that
     `verdict` excludes are dropped. `final`: the outcome is published and not judged again, so a failure fails the
     batch. `carry` names columns of the input that the output keeps beside the steps' schema; with `anchored`, each
     tuple that comes out has new ids in the trees of the tuple that it came from, and is to be judged downstream. An
@@ -178,21 +177,27 @@ class Finder:
         for batch in batches:
             if batch.num_rows:
                 anchors = anchors_of(batch)
-                ledger.consume_records(anchors, batch.column(MESSAGE_ID), self._found(anchors.roots))
+                found = rows_of(self.wanted, anchors.roots)
+                ledger.consume_records(anchors, batch.column(MESSAGE_ID), found)
         send(self.tag, ledger)
         yield pa.RecordBatch.from_arrays([pa.array([], ARROW_SCHEMA.field(MESSAGE_ID).type)], [MESSAGE_ID])
 
-    def _found(self, roots: np.ndarray) -> dict[int, str]:
-        found: dict[int, str] = {}
-        for (_, shard), places in groups_of(roots):
-            runs = self.wanted.get(shard)
-            if not runs:
-                continue
-            ordinals = ordinal_of(roots[places])
-            at = np.searchsorted([run.last_ordinal for run in runs], ordinals)
-            firsts = np.array([*(run.first_ordinal for run in runs), np.iinfo(np.int64).max])
-            inside = firsts[at] <= ordinals
-            found.update(
-                (int(row), runs[run].reason) for row, run in zip(places[inside], at[inside], strict=True)
-            )
-        return found
+
+def rows_of(records: Mapping[int, list[FailedRun]], roots: np.ndarray) -> dict[int, str]:
+    """Return the rows of the source that are among some records, with their reasons.
+
+    `records`: disjoint intervals of ordinals, sorted, by shard index. `roots`: those of the rows.
+    """
+    found: dict[int, str] = {}
+    for (_, shard), places in groups_of(roots):
+        runs = records.get(shard)
+        if not runs:
+            continue
+        ordinals = ordinal_of(roots[places])
+        at = np.searchsorted([run.last_ordinal for run in runs], ordinals)
+        firsts = np.array([*(run.first_ordinal for run in runs), np.iinfo(np.int64).max])
+        inside = firsts[at] <= ordinals
+        found.update(
+            (int(row), runs[run].reason) for row, run in zip(places[inside], at[inside], strict=True)
+        )
+    return found

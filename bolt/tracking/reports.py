@@ -20,6 +20,7 @@ from kinesis_trident.bolt.tracking.spans import WHOLE, Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.tracker.acker.arrays import sums_of
 from kinesis_trident.tracker.ids import of_turn, ordinal_of, turn_of
+from kinesis_trident.tracker.reasons import is_worse
 
 __all__ = ["FailedRun", "OperatorLedger", "ReportKey", "ReportParam", "Reports", "merged"]
 
@@ -131,8 +132,8 @@ class _Records:
             row = self._rows.get(root)
             if row is None:
                 others.append(root)
-            else:
-                self.failed.setdefault(row, reason)
+            elif is_worse(reason, self.failed.get(row)):
+                self.failed[row] = reason
         return others
 
 
@@ -165,11 +166,12 @@ class OperatorLedger:
             turn.produced ^= xor
 
     def fail(self, roots: Iterable[int], reason: str) -> None:
-        """Fail the trees of these roots; the first reason of each counts."""
+        """Fail the trees of these roots; the first reason of each counts, and that they are held only without one."""
         if self._task is not None and self._task.source is not None:
             roots = self._task.source.fail_in_hand(roots, reason)
         for root in roots:
-            self._failed.setdefault(root, reason)
+            if is_worse(reason, self._failed.get(root)):
+                self._failed[root] = reason
 
     def consume_records(self, taken: Anchors, message_ids: pa.Array, failed: Mapping[int, str]) -> None:
         """Count input rows of the source, with one anchor each; `failed` maps rows to reasons.

@@ -19,6 +19,9 @@ once more to a noop sink. If the sums disagree even then, everything runs once m
 the others are. There is no further Spark job if everything ran and nothing failed except in operators that run in
 one worker with those on the source's rows (`bolt.tracking.fusion`); for other failures, one job over the source's
 rows finds the positions of those records.
+
+With `isolating`, operators run in child processes of their workers (`bolt.tracking.isolation`), and `deadly` names the
+records that ended one. An attempt at a batch that knows such records fails them before any operator gets them.
 """
 
 from __future__ import annotations
@@ -28,13 +31,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.functions import Step
-from kinesis_trident.bolt.tracking.carriers import Carrier
-from kinesis_trident.bolt.tracking.coverage import OPEN, SOURCE, intervals, lost, spans_of, whole
+from kinesis_trident.bolt.tracking.carriers import Carrier, Unheard
+from kinesis_trident.bolt.tracking.coverage import OPEN, SOURCE, are_placed, intervals, lost, spans_of, whole
 from kinesis_trident.bolt.tracking.fusion import Fused, Operator
+from kinesis_trident.bolt.tracking.isolation import Excluded, Isolated
 from kinesis_trident.bolt.tracking.judged_batch import JudgedBatch
 from kinesis_trident.bolt.tracking.operators import Finder, StepOperator, Tag, Verdict
 from kinesis_trident.bolt.tracking.reports import FailedRun, Reports
@@ -43,7 +48,7 @@ from kinesis_trident.checkpoint.model.nodes import NotDone, Pin
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
 
-__all__ = ["LOST", "Operator", "Tracked", "Tracking"]
+__all__ = ["LOST", "Operator", "Tracked", "Tracking", "run_frame"]
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +59,7 @@ _FINDER = "__finder"
 _FINDING = {_FINDER: (SOURCE,)}
 _TAP = "__source"
 _TAPPING = {_TAP: (SOURCE,)}
+_SURVIVORS = "__survivors"
 _ANCHORS = SCHEMA[ANCHORS]
 
 
@@ -97,11 +103,17 @@ class Tracking:
     """One attempt at a batch; `rows` are the source's rows.
 
     `verdict` names records to exclude. A published outcome of the batch overrides it and is `final`: then a failure
-    fails the batch, never the record.
+    fails the batch, never the record. `isolating`: the operators are run for `deadly` alone.
     """
 
     def __init__(
-        self, rows: DataFrame, batch: JudgedBatch, carrier: Carrier, verdict: Verdict | None = None
+        self,
+        rows: DataFrame,
+        batch: JudgedBatch,
+        carrier: Carrier,
+        verdict: Verdict | None = None,
+        *,
+        isolating: bool = False,
     ) -> None:
         carrier.clear()
         self._batch = batch
@@ -111,16 +123,23 @@ class Tracking:
         self._kept: list[DataFrame] = []
         self.final = batch.verdict is not None
         self.verdict = batch.verdict if self.final else verdict
+        self._rows = rows
+        self._isolating = False
         self.source = Tracked(rows, (SOURCE,))
+        if batch.deadly and not self.final:
+            schema = StructType([field for field in rows.schema if field.name != ANCHORS])
+            step = Excluded(batch.deadly, to_arrow_schema(schema, timezone="UTC"))
+            self.source = self.steps(_SURVIVORS, self.source, (step,), schema)
+        self._isolating = isolating
 
     @property
     def spool(self) -> RetrySpool | None:
         """The spool of the source's failed rows, if there is one: with all columns of a record."""
-        return self._batch.spool
+        return None if self._isolating else self._batch.spool
 
     def tag(self, name: str) -> Tag:
         """Return what an operator of this name needs for its reports."""
-        return Tag(name, self._batch.txid, self._carrier.sender)
+        return Tag(name, self._batch.txid, Unheard() if self._isolating else self._carrier.sender)
 
     def steps(
         self,
@@ -161,6 +180,8 @@ class Tracking:
         Raises:
             OperatorError: an operator of this name is there already.
         """
+        if self._isolating:
+            operator = Isolated(Tag(name, self._batch.txid, self._carrier.sender), operator)
         fields: list[StructField] = [*schema.fields, *([_ANCHORS] if anchored else [])]
         made = tuples.through(operator, StructType(fields), (name,))
         self._add(name, tuples.producers, made.frame)
@@ -201,11 +222,11 @@ class Tracking:
             # A cached frame would not run its operator.
             self.release()
             for name in self._last(unheard):
-                _run(self._frames[name])
+                run_frame(self._frames[name])
             pins, reports = batch.pins(), self._heard()
         if batch.is_unread(pins):
             # Only functions take the source's rows, and Spark saw that they need none: these records are done.
-            _run(self.source.frame)
+            run_frame(self._rows)
             pins = batch.pins()
         failed = batch.failed(self._wiring, reports, pins)
         missing = batch.uncovered(self._wiring, reports, pins)
@@ -214,13 +235,21 @@ class Tracking:
             failed = batch.failed(self._wiring, self._heard(), pins)
             for shard, runs in lost.items():
                 failed.setdefault(shard, []).extend(runs)
-        if any(not run.first for runs in failed.values() for run in runs):
+        if not all(are_placed(runs) for runs in failed.values()):
             finder = Finder(self.tag(_FINDER), {shard: intervals(runs) for shard, runs in failed.items()})
-            _run(self.source.frame.mapInArrow(finder, StructType([SCHEMA[MESSAGE_ID]])))
+            run_frame(self._rows.mapInArrow(finder, StructType([SCHEMA[MESSAGE_ID]])))
             reports = self._heard()
             batch.require_covered(_FINDING, reports, pins)
             failed = batch.failed(_FINDING, reports, pins)
         return batch.outcome(failed, pins, refused or {})
+
+    def deadly(self) -> dict[int, list[FailedRun]]:
+        """Return the records that ended a worker in a run with `isolating`: intervals by shard index."""
+        found: dict[int, list[FailedRun]] = {}
+        for key, runs in self._heard().items():
+            if key.operator != _SURVIVORS and runs:
+                found.setdefault(key.shard, []).extend(runs)
+        return {shard: intervals(runs) for shard, runs in found.items()}
 
     def shared(self, tuples: Tracked) -> Tracked:
         """Return the same tuples, cached for several operators until `release`."""
@@ -237,7 +266,7 @@ class Tracking:
         if not self._is_below_function(tuples.producers):
             return tuples
         kept = self.shared(tuples)
-        _run(kept.frame)
+        run_frame(kept.frame)
         return kept
 
     def release(self) -> None:
@@ -259,7 +288,7 @@ class Tracking:
         """Return the records whose trees do not sum to zero, by shard index, from a run with separate sums."""
         batch = self._batch
         spans = batch.spans(missing, pins)
-        tap = self.source.frame.mapInArrow(Finder(self.tag(_TAP), {}), StructType([SCHEMA[MESSAGE_ID]]))
+        tap = self._rows.mapInArrow(Finder(self.tag(_TAP), {}), StructType([SCHEMA[MESSAGE_ID]]))
         while True:
             reports = self._summed(spans, [tap, *(self._frames[name] for name in self._last(self._wiring))])
             given = spans_of(reports, _TAP)
@@ -294,11 +323,11 @@ class Tracking:
     def _summed(self, spans: Spans, frames: Iterable[DataFrame]) -> Reports:
         """Run these frames and return the operators' reports of spans."""
         before = self._heard().keys()
-        settings = self.source.frame.sparkSession.conf
+        settings = self._rows.sparkSession.conf
         settings.set(PROPERTY, spans.text())
         try:
             for frame in frames:
-                _run(frame)
+                run_frame(frame)
         finally:
             settings.unset(PROPERTY)
         return {key: failed for key, failed in self._heard().items() if key not in before}
@@ -321,5 +350,6 @@ class Tracking:
         return [name for name in self._wiring if name in names and name not in above]
 
 
-def _run(frame: DataFrame) -> None:
+def run_frame(frame: DataFrame) -> None:
+    """Run a frame for the effects of its tasks; its rows are dropped."""
     frame.write.format("noop").mode("overwrite").save()

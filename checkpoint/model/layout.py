@@ -214,6 +214,11 @@ class Layout:
         return f"{self.base}/stop"
 
     @property
+    def status(self) -> str:
+        """The node in which the newest run says what it sees."""
+        return f"{self.base}/status"
+
+    @property
     def checkpoints(self) -> str:
         """The folder of safe checkpoints, one node a shard."""
         return f"{self.base}/checkpoints"
@@ -247,6 +252,16 @@ class Layout:
     def rejected(self) -> str:
         """The folder of other processes' unreadable requests, for inspection."""
         return f"{self.base}/rejected"
+
+    @property
+    def audit(self) -> str:
+        """The folder of notes of what people have changed or asked for."""
+        return f"{self.base}/audit"
+
+    @property
+    def backups(self) -> str:
+        """The folder of what stood where people have changed something."""
+        return f"{self.base}/backups"
 
     @property
     def deadletters(self) -> str:

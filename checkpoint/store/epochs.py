@@ -160,6 +160,21 @@ class Epochs:
         run = self._nodes.decoded(self._layout.epoch, found.data, EpochNode)
         return (found.stat.version, run) if run else None
 
+    def takeovers(self) -> list[tuple[int, FencedNode]]:
+        """Return the noted takeovers of the last starts: when, by ZooKeeper's clock, and who; the newest last."""
+        names = self._session.children([self._layout.fenced])[0] or []
+        paths = [f"{self._layout.fenced}/{name}" for name in names if name.isdigit()]
+        found = self._nodes.fetch_many(paths, FencedNode)
+        stats = self._session.stats(paths)
+        return sorted(
+            (
+                (int(stat.ctime), stored.node)
+                for stored, stat in zip(found, stats, strict=True)
+                if stored is not None and stat is not None
+            ),
+            key=lambda one: one[0],
+        )
+
     def _make_base(self) -> None:
         layout, session = self._layout, self._session
         # Applications with different logins may share the root; the nodes below it belong to one application.

@@ -113,6 +113,11 @@ class ExternalStore:
             return place if room else ""
         raise too_many_races(path)
 
+    def rejected(self) -> list[str]:
+        """Return the paths of the requests that nobody could read, sorted."""
+        names = self._session.children([self._layout.rejected])[0] or []
+        return [f"{self._layout.rejected}/{name}" for name in sorted(names)]
+
     def add(self, shard: str, node: ExternalNode) -> str:
         """Leave a request for the running query; any process may, so this is not fenced.
 

@@ -12,12 +12,14 @@ from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.layout import Layout, unescape
 from kinesis_trident.checkpoint.store.atomic_writes import UnitWriter
 from kinesis_trident.checkpoint.store.batches import BatchStore
+from kinesis_trident.checkpoint.store.changes import ChangeStore
 from kinesis_trident.checkpoint.store.epochs import Epochs
 from kinesis_trident.checkpoint.store.external_requests import ExternalStore
 from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
 from kinesis_trident.checkpoint.store.judging import JudgingNote
 from kinesis_trident.checkpoint.store.leftovers import Leftovers
 from kinesis_trident.checkpoint.store.reports import ReportStore
+from kinesis_trident.checkpoint.store.run_status import RunStatus
 from kinesis_trident.checkpoint.store.shards import ShardStore
 from kinesis_trident.checkpoint.store.stop_requests import StopRequests
 from kinesis_trident.checkpoint.store.streams import StreamStore
@@ -31,9 +33,9 @@ class SourceStore:
     """The state of one application and its home: that of one stream, or of several.
 
     Every operation is retried over lost connections and sessions until the session timeout has passed, then
-    raises `ZooKeeperUnavailableError`. Every write but `external.add`, `reports.add`, `stop.ask` and
-    `epochs.report_fenced` takes the epoch of its run and raises `FencedError` once a newer run has taken over. Any
-    read may raise `CorruptNodeError`.
+    raises `ZooKeeperUnavailableError`. Every write but `external.add`, `reports.add`, `stop.ask`,
+    `changes.note` and `epochs.report_fenced` takes the epoch of its run and raises `FencedError` once a newer run has
+    taken over. Any read may raise `CorruptNodeError`.
 
     Args:
         client: started.
@@ -49,6 +51,8 @@ class SourceStore:
         reports: of tasks to their driver.
         external: requests of other processes about single records.
         stop: the request to end, and its answer.
+        status: what the newest run sees.
+        changes: what people change, with backups and an audit trail.
         judging: the note of a driver that judges its records.
         leftovers: what settled batches and crashes leave, removed.
     """
@@ -71,6 +75,8 @@ class SourceStore:
         self.reports = ReportStore(nodes)
         self.external = ExternalStore(nodes)
         self.stop = StopRequests(nodes)
+        self.status = RunStatus(nodes)
+        self.changes = ChangeStore(nodes)
         self.judging = JudgingNote(nodes)
         self.leftovers = Leftovers(nodes, writer)
 
@@ -88,6 +94,10 @@ class SourceStore:
     def written(self) -> int:
         """The bytes written to ZooKeeper so far, the paths and headers of the writes included."""
         return self._session.written
+
+    def written_at(self, *paths: str) -> list[int | None]:
+        """Return when nodes were last written, in epoch milliseconds by ZooKeeper's clock; None for a missing one."""
+        return [stat.mtime if stat is not None else None for stat in self._session.stats(paths)]
 
     def looking(self, on_corrupt: Callable[[CorruptNodeError], object]) -> Self:
         """Return the same store for a reader such as the console: a bad node counts as absent and is reported."""

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError, KazooException
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import KeeperState
+from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, make_digest_acl
 
@@ -30,11 +31,11 @@ log = logging.getLogger(__name__)
 
 
 class _OneLine(logging.Filter):
-    """Lowers kazoo's warnings of lost connections, with their tracebacks, to INFO: our errors say it once."""
+    """Lowers kazoo's warnings of lost connections, with their tracebacks, to DEBUG: our own lines say it once."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.exc_info = record.exc_text = None
-        record.levelno = min(record.levelno, logging.INFO)
+        record.levelno = min(record.levelno, logging.DEBUG)
         record.levelname = logging.getLevelName(record.levelno)
         return log.isEnabledFor(record.levelno)
 
@@ -86,6 +87,7 @@ def connect(config: ZooKeeperConfig) -> KazooClient:
         ZooKeeperAccessError: the login was refused.
     """
     client = _client(config)
+    client.add_listener(_Connection(client, config.hosts))
     client.start_async().wait(config.session_timeout)
     try:
         if not client.connected:
@@ -116,6 +118,30 @@ def connect(config: ZooKeeperConfig) -> KazooClient:
             )
         raise ZooKeeperUnavailableError(msg) from None
     return client
+
+
+class _Connection:
+    """Says in the log when the connection is lost, and when it is back: kazoo's threads call it."""
+
+    def __init__(self, client: KazooClient, hosts: str) -> None:
+        self._client = client
+        self._hosts = hosts
+        self._lost_at: float | None = None
+
+    def __call__(self, state: str) -> None:
+        if self._client._stopped.is_set():
+            # Somebody has closed it.
+            return
+        if state == KazooState.CONNECTED:
+            if self._lost_at is not None:
+                seconds = time.monotonic() - self._lost_at
+                log.info("ZooKeeper at %s is back after %.1f s", self._hosts, seconds)
+            self._lost_at = None
+        elif state == KazooState.SUSPENDED and self._lost_at is None:
+            self._lost_at = time.monotonic()
+            log.warning("lost the connection to ZooKeeper at %s; connecting again", self._hosts)
+        elif state == KazooState.LOST and self._lost_at is not None:
+            log.warning("the session with ZooKeeper at %s has expired; opening another one", self._hosts)
 
 
 def session_timeout(client: KazooClient) -> float:

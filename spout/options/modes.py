@@ -8,6 +8,7 @@ __all__ = [
     "AckMode",
     "ConsumerLifecycle",
     "ConsumerMode",
+    "LogFormat",
     "OnCheckpointMismatch",
     "OnExhausted",
     "ShardOrdering",
@@ -21,3 +22,4 @@ ConsumerMode = Literal["polling", "efo"]
 ConsumerLifecycle = Literal["managed", "external"]
 ShardOrdering = Literal["parentFirst", "none"]
 OnCheckpointMismatch = Literal["stop", "continue"]
+LogFormat = Literal["text", "json"]

@@ -171,7 +171,7 @@ def _check_batch(found: Mapping[str, Any]) -> None:
         raise OptionsError(msg)
 
 
-_EXPLICIT_ONLY = ("messageTimeout", "maxInflightRecords")
+_EXPLICIT_ONLY = ("maxInflightRecords",)
 
 
 def warn_of_unused(found: Mapping[str, Any]) -> None:

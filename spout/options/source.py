@@ -15,6 +15,7 @@ from kinesis_trident.spout.options.modes import (
     AckMode,
     ConsumerLifecycle,
     ConsumerMode,
+    LogFormat,
     OnCheckpointMismatch,
     OnExhausted,
     ShardOrdering,
@@ -34,7 +35,7 @@ from kinesis_trident.spout.options.table import (
 from kinesis_trident.spout.options.zookeeper import ZooKeeperOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON
 
-__all__ = ["TABLE", "Option", "SourceOptions", "options_markdown"]
+__all__ = ["TABLE", "Option", "SourceOptions", "options_markdown", "zookeeper_options"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -90,7 +91,8 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "messageTimeout",
         parsers.timeout,
         "30s",
-        "With `ackMode=explicit`: how long after its batch a record waits for its ack before it fails.",
+        "How long a bolt may hold a record, from batch to batch, before it fails; with `ackMode=explicit`: how long "
+        "after its batch a record waits for its ack.",
     )
     max_inflight_records: int = option(
         "maxInflightRecords",
@@ -296,6 +298,12 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "stop",
         "What happens when Spark's checkpoint and ZooKeeper disagree.",
     )
+    log_format: LogFormat = option(
+        "logFormat",
+        parsers.choice(LogFormat),
+        "text",
+        "The form of the log where nobody has configured Python's logging: `text`, or `json`, one object a line.",
+    )
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
@@ -357,6 +365,20 @@ TABLE: tuple[Option, ...] = tuple(_table())
 """All options, in the order of the documentation."""
 
 _BY_NAME = by_name(TABLE)
+
+
+def zookeeper_options(application: str, given: Mapping[str, str]) -> ZooKeeperOptions:
+    """Return those of a query's options that locate its state, for whoever looks at it from outside.
+
+    `zookeeper_hosts` is None if it is missing.
+
+    Raises:
+        OptionsError: an unknown option, or an invalid value.
+    """
+    found = read_options(_BY_NAME, {**given, "applicationName": application})
+    known = {line.key for line in options_of(ZooKeeperOptions).values()}
+    mine = {key: value for key, value in found.items() if key in known}
+    return ZooKeeperOptions(**by_field(ZooKeeperOptions, mine))
 
 
 def options_markdown() -> str:

@@ -51,7 +51,8 @@ def refuse_exhausted(dead: Mapping[str, tuple[Run, ...]], layout: Layout, option
         msg = (
             f"stream {key.stream!r}, shard {key.shard}, record {run.first or run.last}: failed {run.attempt} times "
             f"(retryLimit {options.retry_limit}), last: {reason}. onExhausted=fail stops the query. Set "
-            "deadLetter, or onExhausted=skip, or fix the cause and put the record back with "
-            f"`kinesis-trident dead-letters {options.application_name} replay`"
+            "deadLetter, or onExhausted=skip, and start again. Or fix the cause, put the record back with "
+            f"`kinesis-trident dead-letters {options.application_name} replay {key.source}:{run.first or run.last}`, "
+            "and start again"
         )
         raise ExhaustedError(msg)

@@ -16,9 +16,9 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settlement import Explicit, inflight_of, tracker_of
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.inflight.explicit import TIMEOUT
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.position_keys import unpack
+from kinesis_trident.tracker.reasons import TIMEOUT
 from kinesis_trident.tracker.records import RecordPosition
 from kinesis_trident.tracker.retry import RetryPolicy
 

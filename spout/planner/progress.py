@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kinesis_trident.checkpoint.model.run_status import Lag, total_lag
 from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.shards.sights import lags_of, retention_ms
 from kinesis_trident.spout.planner.shards.tip_probe import Look
 from kinesis_trident.spout.planner.state import SourceState
 
@@ -30,16 +32,11 @@ def progress_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict
         key = state.key_of(shard)
         return key.source if several else key.shard
 
-    to_read = {shard for shard, node in state.lineage.items() if node.state != "drained"}
-    lags = {
-        shard: _lag(node, looks.get(shard), now) if shard in to_read else 0
-        for shard, node in state.active.items()
-    }
-    known = max((lag for lag in lags.values() if lag is not None), default=0)
+    lags = lags_of(state, looks, now)
     shards = {
         name_of(shard): {
             "checkpoint": node.checkpoint.checkpoint if node.checkpoint else None,
-            "behindMs": lags[shard],
+            **_sight_of(state, shard, lags[shard], looks.get(shard), now),
             "unacked": node.unacked,
             "retrying": sum(run.count for run in node.waiting),
             "dead": sum(run.count for run in node.dead),
@@ -51,7 +48,7 @@ def progress_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict
     retrying = sum(run.count for run in state.waiting)
     return {
         "txid": state.settled,
-        "behindMs": None if not known and None in lags.values() else known,
+        "behindMs": total_lag(lags),
         "inflight": sum(node.held for node in state.active.values()),
         "unacked": state.unacked,
         "retrying": retrying,
@@ -63,26 +60,22 @@ def progress_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict
     }
 
 
-def _foremost(
-    states: Mapping[str, ShardState], lags: Mapping[str, int | None]
-) -> list[tuple[str, ShardState]]:
+def _sight_of(state: SourceState, shard: str, lag: Lag, look: Look | None, now: int) -> dict[str, Any]:
+    """Return the lag of a shard, when its end was last looked at, and what is left until unread records expire."""
+    retention = retention_ms(state, shard)
+    left = None if retention is None or lag.ms is None else max(0, retention - lag.ms)
+    refused = look is not None and look.refused is not None
+    return {
+        "behindMs": lag.ms,
+        "seenAt": lag.seen_at,
+        "retentionLeftMs": left,
+        **({f"{look.why}Ms": max(0, now - (look.refused or now))} if refused and look else {}),
+    }
+
+
+def _foremost(states: Mapping[str, ShardState], lags: Mapping[str, Lag]) -> list[tuple[str, ShardState]]:
     """Return the shards to name, by name."""
     if len(states) <= _SHARDS:
         return sorted(states.items())
-    ranked = sorted(states, key=lambda shard: (-states[shard].held, -(lags[shard] or 0), shard))
+    ranked = sorted(states, key=lambda shard: (-states[shard].held, -(lags[shard].ms or 0), shard))
     return sorted((shard, states[shard]) for shard in ranked[:_SHARDS])
-
-
-def _lag(state: ShardState, look: Look | None, now: int) -> int | None:
-    """Return the age of the oldest unread record of a shard; after a turn, the lag that the turn reported.
-
-    None if unknown: the shard was not read or looked at yet, or the last turn was long ago.
-    """
-    if look is not None and look.position == state.position:
-        if look.arrival is not None:
-            return max(0, look.at - look.arrival) + max(0, now - look.noted)
-        if look.more is not None:
-            return 0
-    if state.checkpoint is None or not state.begun or state.blocked:
-        return None
-    return state.checkpoint.behind_ms

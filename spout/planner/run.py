@@ -6,6 +6,7 @@ rebuilt from Spark's offset and ZooKeeper.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import socket
@@ -29,6 +30,7 @@ from kinesis_trident.spout.failed_records.retry_spool import spool_of
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.kinesis.consumers import ready_consumers
+from kinesis_trident.spout.log_lines import configure_logging
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import TurnsPartition, tasks_of
 from kinesis_trident.spout.planner.cleanup import Purger
@@ -39,12 +41,15 @@ from kinesis_trident.spout.planner.plan import starting_plan
 from kinesis_trident.spout.planner.progress import progress_of
 from kinesis_trident.spout.planner.reconciler import Reconciler
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
+from kinesis_trident.spout.planner.shards.sights import StatusNotes
 from kinesis_trident.spout.planner.shards.tips import LOOK_PERIOD_MS
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.streams import Streams, describe_streams
 from kinesis_trident.spout.planner.takeover import TakeoverWatch, fenced_first
 
 __all__ = ["SourceRun"]
+
+log = logging.getLogger(__name__)
 
 
 class SourceRun:
@@ -64,6 +69,7 @@ class SourceRun:
         reconnect: gives another started KazooClient, for a note after this run's is closed; of the options if None.
         on_replaced: called, in another thread, when a newer run took over after a stop was asked for.
         consumers: the ARNs of the consumers that executors subscribe, by stream; none to poll.
+        status_period: seconds between two notes in ZooKeeper of what this run sees; None for none.
     """
 
     def __init__(
@@ -82,6 +88,7 @@ class SourceRun:
         reconnect: Callable[[], Any] | None = None,
         on_replaced: Callable[[], None] = lambda: None,
         consumers: Mapping[str, str] | None = None,
+        status_period: float | None = 5.0,
     ) -> None:
         self._options = options
         self._hold = hold
@@ -92,12 +99,14 @@ class SourceRun:
         self._steady = steady
         self._rng = rng or random.Random()
         self._wake = threading.Event()
+        self._closed = False
 
         infos = describe_streams(kinesis, options.streams)
         created = {name: info.created for name, info in infos.items()}
         self._store = self._open_store(created)
         self._layout = layout = self._store.layout
         me = (socket.gethostname(), os.getpid(), self._now())
+        before = self._store.looking(lambda _: None).epochs.owner()
         self._epoch = self._store.epochs.raise_epoch(*me)
         with fenced_first(self._store, self._epoch):
             known = (
@@ -121,6 +130,7 @@ class SourceRun:
             rng=self._rng,
             look_period=look_period,
         )
+        self._notes = StatusNotes(self._store, self._state, self._epoch, self._now, steady, status_period)
         self._purger = Purger(self._store, self._state, spool_of(options, layout), self._epoch, executor)
         self._recreated = RecreatedStreams(
             layout, streams, known, self._state.losses, fail=options.fail_on_data_loss
@@ -139,6 +149,20 @@ class SourceRun:
         )
         self._tenure.watch()
         self._store.external.watch(self._on_request)
+        count = len(self._state.active)
+        log.info(
+            "application %r starts on %s: %d shard%s, settled up to txid %d, epoch %d of %s",
+            options.application_name,
+            ", ".join(created),
+            count,
+            "s" if count != 1 else "",
+            self._state.settled,
+            self._epoch,
+            layout.base,
+        )
+        if before is not None:
+            where = (before.epoch, before.host, before.pid)
+            log.warning("it takes over from epoch %d on %s, pid %d, which is still connected", *where)
 
     @classmethod
     def open(cls, options: SourceOptions, *, on_replaced: Callable[[], None] = lambda: None) -> SourceRun:
@@ -147,6 +171,7 @@ class SourceRun:
         Raises:
             KinesisError, CheckpointError, SpoutError: naming what is missing or disagrees.
         """
+        configure_logging(options.log_format)
         kinesis = kinesis_client(options)
         consumers = ready_consumers(kinesis, options) if options.consumer_mode == "efo" else None
         client = connect(options.zookeeper)
@@ -215,6 +240,7 @@ class SourceRun:
                     self._rest_until(deadline)
                     return None
                 plan = self._planner.plan(max_records)
+                self._notes.note(self._planner.looks)
                 if plan is not None:
                     return self._reconciler.hand_over(plan)
                 planner = self._planner
@@ -277,6 +303,11 @@ class SourceRun:
 
     def close(self) -> None:
         """End the session with ZooKeeper; nothing can be written after this."""
+        if not self._closed:
+            self._closed = True
+            self._state.life.flush()
+            settled = self._state.settled
+            log.info("epoch %d of %s ends, settled up to txid %d", self._epoch, self._layout.base, settled)
         self._planner.close()
         self._purger.close()
         self._client.stop()

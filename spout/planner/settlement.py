@@ -145,9 +145,11 @@ def inflight_of(
     """Return the unfinished records as they are stored, and whether the shard may read on."""
     blocked = ""
     max_retrying = min(max_retrying, RUNS_A_SHARD)
-    if tracker.retrying >= max_retrying:
+    dead, waiting = tracker.dead, tracker.waiting
+    retrying = len(dead) + len(waiting)
+    if retrying >= max_retrying:
         blocked = (
-            f"{tracker.retrying} failed runs of records wait for a retry, and maxRetryingRecords is "
+            f"{retrying} failed runs of records wait for a retry, and maxRetryingRecords is "
             f"{max_retrying}: the shard reads nothing new until some are done"
         )
     elif explicit is not None and explicit.max_inflight is not None and tracker.held >= explicit.max_inflight:
@@ -157,11 +159,10 @@ def inflight_of(
         )
     # Exhausted runs are about to be written for people to read.
     few = FewReasons("shard")
-    dead, waiting = few.of(tracker.dead), few.of(tracker.waiting)
     return InflightNode(
         txid=txid,
-        waiting=waiting,
-        dead=dead,
+        dead=few.of(dead),
+        waiting=few.of(waiting),
         blocked=blocked,
         pending=tracker.explicit.pending,
         turns=tuple(sorted(tracker.explicit.turns_in_use)),

@@ -16,6 +16,7 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.data_loss import DataLossLog
+from kinesis_trident.spout.options.redaction import shown
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.exhausted import add_dead_letters
 from kinesis_trident.spout.planner.external_requests import Amender, Tally
@@ -24,6 +25,7 @@ from kinesis_trident.spout.planner.offset_recovery import adopted_nodes
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settlement import Explicit, SettledShard, settle_shard
 from kinesis_trident.spout.planner.shards.forgetting import Forgetting
+from kinesis_trident.spout.planner.shards.life_log import LifeLog
 from kinesis_trident.spout.planner.shards.lineage import Lineage, drained, readable
 from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
 from kinesis_trident.spout.planner.shards.loading import load_shards
@@ -50,6 +52,7 @@ class SourceState:
         settled: the newest settled txid, 0 for none; `settled_plan` is its plan's mark.
         shards: by name; nobody else changes them.
         untidy_upto: the newest batch that this run has settled without removing all that it left.
+        life: what is told of the shards in the log.
         ended: how many shards were read to their end so far; what comes after them is to be listed.
     """
 
@@ -67,7 +70,8 @@ class SourceState:
         self._store = store
         self._epoch = epoch
         self._rng = rng
-        self._policy = RetryPolicy(options.retry_limit, Backoff.parse(options.retry_backoff))
+        timeout = round(options.message_timeout * 1000)
+        self._policy = RetryPolicy(options.retry_limit, Backoff.parse(options.retry_backoff), hold_ms=timeout)
         self._layout = store.layout
         self._parked: frozenset[str] = frozenset()
         self.streams = streams
@@ -76,13 +80,15 @@ class SourceState:
         self.untidy_upto = 0
         self.ended = 0
         self.losses = DataLossLog(options.fail_on_data_loss)
+        what = f"written to {shown(options.dead_letter)}" if options.dead_letter else "skipped"
+        self.life = LifeLog(store.layout, what)
         self._forgetting = Forgetting(store, epoch)
         self._keeper = LineageKeeper(options, store, streams, epoch, self.losses)
         self.shards: dict[str, ShardState] = {}
         self.dead_letters: dict[str, DeadLettersNode] = {}
         self._tips = TipNotes(store, epoch)
         bound = options.max_inflight_records if options.ack_mode == "explicit" else None
-        self._explicit = Explicit(round(options.message_timeout * 1000), bound)
+        self._explicit = Explicit(timeout, bound)
         self._amender = Amender(store, epoch, self._policy, rng, self._explicit, options.max_retrying_records)
 
     def load(self) -> None:
@@ -131,7 +137,9 @@ class SourceState:
             self._keeper.list_all(self.shards)
         else:
             self._keeper.list_new()
-        for shard in sorted(self.lineage.keys() - self.shards.keys()):
+        new = sorted(self.lineage.keys() - self.shards.keys())
+        self.life.resharded({shard: self.lineage[shard] for shard in new})
+        for shard in new:
             self.shards[shard] = ShardState(parse_position(self.lineage[shard].start))
         if everything:
             for shard in sorted(self.shards.keys() - self.lineage.keys()):
@@ -174,6 +182,7 @@ class SourceState:
         Raises:
             OutcomeMissingError: its records were judged, but the outcome is missing; nothing was changed.
         """
+        begun = time.monotonic()
         finished = Finished.of(self._store, plan, self._epoch)
         pins, not_done = finished.pins, finished.not_done
         done: dict[str, SettledShard] = {}
@@ -224,6 +233,14 @@ class SourceState:
             start = self._of(plan, shard).start
             self.shards[shard] = ShardState(start, result.checkpoint, result.inflight, result.turns)
         self.settled, self.settled_plan = plan.txid, plan.plan
+        self.life.settled(
+            plan.txid,
+            not_done,
+            [letter for result in done.values() for letter in result.dead_lettered],
+            {shard: result.inflight.blocked for shard, result in done.items()},
+            ended,
+            time.monotonic() - begun,
+        )
         self.ended += len(ended)
         if not small:
             self.untidy_upto = plan.txid

@@ -70,6 +70,7 @@ class TakeoverWatch:
     ) -> None:
         self._store = store
         self._client = client
+        self._place = store.layout.base
         self._epoch = epoch
         self._wake = wake
         self._close = close
@@ -115,6 +116,10 @@ class TakeoverWatch:
             self._store.epochs.check_epoch(self._epoch)
 
     def _on_epoch_moved(self) -> None:
+        if not self.replaced:
+            log.warning(
+                "a newer run has taken over %s: this one, of epoch %d, ends", self._place, self._epoch
+            )
         self.replaced = True
         self._wake.set()
         self._leave()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
@@ -22,9 +23,14 @@ from kinesis_trident.spout.kinesis.aggregation import first_deaggregated
 from kinesis_trident.spout.kinesis.closing import Closing
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter
 from kinesis_trident.spout.kinesis.record_batches import beyond, payload_size, position_at, with_sub_sequence
+from kinesis_trident.spout.log_lines import Seldom
 from kinesis_trident.spout.positions import After, Position
 
 __all__ = ["Pager", "ShardPager"]
+
+log = logging.getLogger(__name__)
+
+_seldom = Seldom(60.0)
 
 _PART = 8 * 2**20
 """Bytes of user records, as rows, after which the other aggregates of a page wait until these are read."""
@@ -175,8 +181,10 @@ class Pager(ShardPager):
                 return None
             try:
                 return self._read(limit)
-            except (ThrottledError, Unavailable):
+            except (ThrottledError, Unavailable) as error:
                 self._limiter.refused()
+                if _seldom(f"{self._stream}/{self._shard}"):
+                    log.info("the turn goes on with what it has, or tries again: %s", error)
                 raise
             except IteratorExpiredError as error:
                 # Continue after the last returned record: the start position would return records again.

@@ -26,6 +26,7 @@ from kinesis_trident.spout.errors import (
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, Letter, reach
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError
 from kinesis_trident.spout.kinesis.client import kinesis_client
+from kinesis_trident.spout.log_lines import configure_logging
 from kinesis_trident.spout.partition import PROTOCOL, ShardTurn, TurnsPartition
 from kinesis_trident.spout.positions import parse_position
 from kinesis_trident.spout.reader.fan_out import Subscriber
@@ -61,6 +62,7 @@ def read_turns(partition: TurnsPartition, *, first_attempt: bool) -> Iterator[pa
         )
         raise ProtocolMismatchError(msg)
     options = partition.options
+    configure_logging(options.log_format)
     store = SourceStore(shared_client(options.zookeeper), partition.layout)
     kinesis = kinesis_client(options)
     reader = TurnReader(

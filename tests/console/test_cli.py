@@ -80,23 +80,6 @@ def written(store: SourceStore) -> SourceStore:
     return store
 
 
-@pytest.fixture
-def command(
-    zookeeper: EmbeddedZooKeeper, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Command:
-    """`command("checkpoints", app, ...) -> exit code, output, errors`, with ZooKeeper known from the environment."""
-    monkeypatch.setenv("KINESIS_TRIDENT_ZOOKEEPER", zookeeper.hosts)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        code = ended.value.code
-        return code if isinstance(code, int) else 0, *capsys.readouterr()
-
-    return run
-
-
 def test_checkpoints_are_read_from_zookeeper(command: Command, store: SourceStore, app: str) -> None:
     code, out, _ = command("checkpoints", app, "--json")
     assert code == 0
@@ -378,3 +361,10 @@ def test_streams_read_together_are_shown_together_or_one_by_one_and_replayed(
     assert command("dead-letters", app, "replay", f"payments/{CHILD}:1")[0] == 0
     assert {name: len(nodes) for name, nodes in store.external.read().asked.items()} == {names[1]: 1}
     assert "has no shard shardId-9" in command("dead-letters", app, "replay", "orders/shardId-9:1")[2]
+
+
+def test_the_demo_gets_its_arguments(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", "--help"])
+    assert ended.value.code == 0
+    assert "--orders" in capfd.readouterr().out

@@ -120,6 +120,8 @@ class Life:
             wait=self._wait,
             executor=InlineExecutor(),
             reconnect=lambda: Session(world.zookeeper, self._actor),
+            # Nothing that the model checks depends on it.
+            status_period=None,
         )
         session = Session(world.zookeeper, self._actor, self._dice[1])
         tasks = Tasks(world, self._actor, self._dice[2], rng, self._start)

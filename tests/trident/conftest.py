@@ -19,7 +19,7 @@ from kinesis_trident.trident.stores.sql import SqlState
 
 pytest.register_assert_rewrite("kinesis_trident.trident.testing.conformance")
 
-STORES = ["memory", "files", "redis", "memcached", "sqlite", "postgres", "dynamodb"]
+STORES = ["memory", "files", "redis", "memcached", "sqlite", "postgres", "mariadb", "dynamodb"]
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +61,9 @@ def every_store(request: pytest.FixtureRequest, tmp_path: Path) -> MapStateFacto
         "postgres": lambda: SqlState.opaque(
             given("postgres_server").url.replace("postgresql:", "postgresql+psycopg:"),
             tableName=f"state_{own}",
+        ),
+        "mariadb": lambda: SqlState.opaque(
+            given("mariadb_server").url.replace("mysql:", "mysql+pymysql:"), tableName=f"state_{own}"
         ),
         "dynamodb": lambda: DynamoDBState.opaque(
             given("dynamodb_table"), endpointUrl=given("dynamodb"), region="us-east-1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 
 import pytest
@@ -92,6 +92,7 @@ class Pickled(Serializer):
         raise NotImplementedError
 
 
+DAY = timedelta(days=1)
 STATE = InStore.opaque()
 STATE_MSGPACK = InStore.opaque(serializer="msgpack")
 
@@ -125,6 +126,63 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
     "filter": (
         lambda s: s.filter(FilterNull(), ["nothing"]),
         r"each\(FilterNull\): there is no field 'nothing'",
+    ),
+    "window, time": (
+        lambda s: s.tumbling_window(DAY, STATE, Count(), "n", time="txid"),
+        r"window\(Count\): the event time 'txid' is bigint, not a timestamp",
+    ),
+    "window, field": (
+        lambda s: s.sliding_window(DAY, DAY, STATE, Count(), "n", time="at"),
+        r"window\(Count\): there is no field 'at'",
+    ),
+    "window, none": (
+        lambda s: s.window(5, STATE, Count(), "n"),  # type: ignore[arg-type]
+        r"window\(Count\): 5 is not a window\. Give TumblingCountWindow",
+    ),
+    "window, lateness": (
+        lambda s: s.tumbling_window(DAY, STATE, Count(), "n", lateness=-DAY),
+        "buckets=1 and lateness=-1 day, 0:00:00 are not possible",
+    ),
+    "window, value": (
+        lambda s: s.tumbling_window(5, STATE, Max(), "n", inputs=["data"]),
+        r"window\(Max\): its values are binary, which serializer='json'",
+    ),
+    "window, content": (
+        lambda s: s.tumbling_window(5, STATE, FirstN(1), ["n binary"], inputs=["data"]),
+        r"window\(FirstN\): its values are binary, which serializer='json'",
+    ),
+    "window, key": (
+        lambda s: _with(s, DoubleType()).group_by("x").tumbling_window(5, STATE, Count(), "n"),
+        "the field 'x' is double, which cannot be a key of a window",
+    ),
+    "window, time key": (
+        lambda s: s.group_by("approximateArrivalTimestamp").tumbling_window(5, STATE, Count(), "n"),
+        "the field 'approximateArrivalTimestamp': its values are timestamp",
+    ),
+    "window, edges": (
+        lambda s: _with(s, LongType()).tumbling_window(5, STATE, Count(), "window_end"),
+        "the stream already has a field 'window_end'",
+    ),
+    "named": (
+        lambda s: s.name("orders").group_by("txid").min_by("dat"),
+        r"^orders: min_by: there is no field 'dat'",
+    ),
+    "comparator": (
+        lambda s: s.min_by("txid", "ascending"),  # type: ignore[arg-type]
+        r"min_by: the comparator is 'ascending'\. Give a function",
+    ),
+    "chain, empty": (lambda s: s.chained_agg().chain_end(), r"the chain is empty\. Call aggregate"),
+    "chain, field": (
+        lambda s: s.group_by("txid").chained_agg().aggregate(Count(), "n").aggregate(Count(), "N"),
+        r"chained_agg\(Count\): the stream already has a field 'N'",
+    ),
+    "chain, both": (
+        lambda s: s.chained_agg().aggregate(Count(), "n").partition_aggregate(Count(), "m"),
+        r"a chain has aggregate or partition_aggregate, not both",
+    ),
+    "chain, no aggregator": (
+        lambda s: s.chained_agg().aggregate(FilterNull(), "n"),  # type: ignore[arg-type]
+        r"chained_agg\(FilterNull\): this is not an aggregator",
     ),
     "filter, new": (
         lambda s: s.each(["data"], FilterNull(), ["x"]),
@@ -197,9 +255,9 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
         lambda s: s.group_by(["txid"]).persistent_aggregate(STATE, Count(), []),
         r"persistent_aggregate\(Count\): gives one value, so it needs one new field, not 0",
     ),
-    "persistent_aggregate, decimals": (
-        lambda s: _with(s, DecimalType(8, 2)).persistent_aggregate(STATE, Sum(), ["n"], inputs=["x"]),
-        r"persistent_aggregate\(Sum\): its values are decimal\(18,2\), which serializer='json' cannot store",
+    "persistent_aggregate, binaries": (
+        lambda s: s.persistent_aggregate(STATE, Max(), ["n"], inputs=["data"]),
+        r"persistent_aggregate\(Max\): its values are binary, which serializer='json' cannot store",
     ),
     "persistent_aggregate, times": (
         lambda s: s.persistent_aggregate(STATE_MSGPACK, Max(), ["n"], inputs=["approximateArrivalTimestamp"]),

@@ -7,7 +7,6 @@ import sqlite3
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,7 +43,7 @@ def count(factory: MapStateFactory, txid: int, number: int) -> list[Any]:
     return counts
 
 
-@pytest.fixture(params=["redis", "memcached", "postgres", "dynamodb"])
+@pytest.fixture(params=["redis", "memcached", "postgres", "mariadb", "dynamodb"])
 def behind(request: pytest.FixtureRequest) -> Iterator[tuple[MapStateFactory, Breakable]]:
     """A state in a server that is reached through a proxy, and the proxy."""
     own = uuid.uuid4().hex
@@ -67,8 +66,8 @@ def behind(request: pytest.FixtureRequest) -> Iterator[tuple[MapStateFactory, Br
         there = url.replace(f":{parts.port}", f":{broken.port}")
         if request.param == "redis":
             yield RedisState.opaque(there, keyPrefix=own, requestRetries=1), broken
-        elif request.param == "postgres":
-            there = there.replace("postgresql:", "postgresql+psycopg:")
+        elif request.param in ("postgres", "mariadb"):
+            there = there.replace("postgresql:", "postgresql+psycopg:").replace("mysql:", "mysql+pymysql:")
             yield SqlState.opaque(there, tableName=f"state_{own}", requestRetries=1), broken
         else:
             table = request.getfixturevalue("dynamodb_table")
@@ -137,7 +136,7 @@ def test_a_type_that_the_serializer_does_not_take(every_store: MapStateFactory) 
     with pytest.raises(
         SerializationError, match=r"key \('key-1',\) cannot be stored.*This key was not written"
     ):
-        state.multi_put(KEYS[:2], [1, Decimal("1.5")])
+        state.multi_put(KEYS[:2], [1, {1.5}])
     state.begin_commit(1)
     assert state.multi_get(KEYS[:2]) == [None, None]
 

@@ -78,11 +78,13 @@ def test_an_expired_key_counts_from_nothing(make: Callable[[Clock], ByteStore]) 
         state.commit(txid)
 
 
-@pytest.mark.parametrize("server", ["sqlite", "postgres"])
+@pytest.mark.parametrize("server", ["sqlite", "postgres", "mariadb"])
 def test_expired_rows_are_deleted(server: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/state.db"
     if server == "postgres":
         url = request.getfixturevalue("postgres_server").url.replace("postgresql:", "postgresql+psycopg:")
+    if server == "mariadb":
+        url = request.getfixturevalue("mariadb_server").url.replace("mysql:", "mysql+pymysql:")
     now, table = [1.0], f"t{uuid.uuid4().hex}"
     engine = sa.create_engine(url)
     store = SqlByteStore(engine, server, table, expire=1_000, clock=lambda: now[0])

@@ -7,7 +7,7 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
-from servers import MemcachedServer, PostgresServer, RedisServer
+from servers import MariaDBServer, MemcachedServer, PostgresServer, RedisServer
 
 from kinesis_trident.trident.maps import CachedMap, MicroBatchBackingMap
 from kinesis_trident.trident.stores import MapStateFactory, StateType, StoreMap
@@ -102,6 +102,13 @@ class TestPostgres(BackingMapConformance):
         url = postgres_server.url.replace("postgresql:", "postgresql+psycopg:")
         table = f"state_{uuid.uuid4().hex}"
         return connecting(SqlState, url, tableName=table, serializer=request.param, expireIntervalSec=1_000)
+
+
+class TestMariaDB(BackingMapConformance):
+    @pytest.fixture
+    def connect(self, mariadb_server: MariaDBServer) -> Connect:
+        url = mariadb_server.url.replace("mysql:", "mysql+pymysql:")
+        return connecting(SqlState, url, tableName=f"state_{uuid.uuid4().hex}", expireIntervalSec=1_000)
 
 
 class TestDynamoDB(BackingMapConformance):

@@ -22,12 +22,10 @@ from kinesis_trident.tracker.inflight.ledger import Ledger
 from kinesis_trident.tracker.inflight.pieces import part_of, runs_of
 from kinesis_trident.tracker.inflight.turns import is_unreached
 from kinesis_trident.tracker.position_keys import KeyPositions, Keys, above, find, joined, key_of
+from kinesis_trident.tracker.reasons import TIMEOUT, is_held
 from kinesis_trident.tracker.records import NotDone, PendingRun, RecordPosition, Run
 
-__all__ = ["TIMEOUT", "AckCounts", "ExplicitAcks"]
-
-TIMEOUT = "TIMEOUT"
-"""The reason of records that nobody acked in time."""
+__all__ = ["AckCounts", "ExplicitAcks"]
 
 
 class AckCounts(NamedTuple):
@@ -131,10 +129,15 @@ class ExplicitAcks:
             self._bulk.register(part)
 
     def fail_given(self, txid: int, pieces: Sequence[NotDone], now_ms: int, rng: random.Random) -> int:
-        """Records failed in the batch that delivered them; returns how many of them are gone from the stream since."""
+        """Records failed in the batch that delivered them; returns how many of them are gone from the stream since.
+
+        Those that a bolt holds wait for their acks like all others.
+        """
         turn = self._turns[txid]
         gone = 0
         for piece in pieces:
+            if is_held(piece.reason):
+                continue
             at, _ = find(turn.keys, key_of(RecordPosition.parse(piece.first)))
             if len(at):
                 first = turn.base + int(at[0])
@@ -201,6 +204,8 @@ class ExplicitAcks:
     @property
     def pending(self) -> tuple[PendingRun, ...]:
         """What nobody has acked or failed yet, as it is stored."""
+        if not self._turns:
+            return ()
         return pending_runs(self._ledger, self._ledger.entries.first, self._turns)
 
     def _know(self, txid: int, keys: Keys) -> DeliveredTurn:

@@ -107,6 +107,20 @@ class Ledger:
         assert entries is not None, "only what stands in the ledger is replaced"
         entries.replace(entry, parts)
 
+    def append(self, entry: Entry) -> None:
+        """Take in an entry with its outcome, as `settle`, after the last one."""
+        self.entries.append(entry)
+        if entry.state is State.PENDING:
+            self._fold(entry)
+        else:
+            self.waits(self.entries.merge(entry))
+
+    def append_done(self, last: RecordPosition) -> None:
+        """Take in that everything after the last entry and up to `last` is done."""
+        entry = Entry(last)
+        self.entries.append(entry)
+        self._fold(entry)
+
     def settle(self, part: Entry) -> None:
         """Take in an entry that has its outcome: a PENDING one is done, the others join their equal neighbours."""
         entries = self.list_of(part)
@@ -121,10 +135,7 @@ class Ledger:
         if self.beside.find(entry.last) is entry:
             self.beside.remove(entry)
             return
-        moved = self.entries.fold(entry)
-        if moved is not None:
-            self._move(moved)
-            self.advance()
+        self._fold(entry)
 
     def advance(self) -> None:
         """Move the checkpoint into the first entry as far as its records are done."""
@@ -163,18 +174,21 @@ class Ledger:
                 self.beside.append(entry)
                 continue
             if entry.prev is not None:
-                self._append_done(entry.prev)
+                self._done_until(entry.prev)
             self.entries.append(entry)
         if through is not None:
-            self._append_done(through)
+            self._done_until(through)
 
-    def _append_done(self, last: RecordPosition) -> None:
-        """Everything after the last entry and up to `last` is done."""
+    def _done_until(self, last: RecordPosition) -> None:
         high = self.high
         if high is None or last > high:
-            entry = Entry(last)
-            self.entries.append(entry)
-            self.done(entry)
+            self.append_done(last)
+
+    def _fold(self, entry: Entry) -> None:
+        moved = self.entries.fold(entry)
+        if moved is not None:
+            self._move(moved)
+            self.advance()
 
     def _move(self, checkpoint: RecordPosition) -> None:
         if self._checkpoint is not None and checkpoint < self._checkpoint:

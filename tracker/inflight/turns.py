@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,7 +13,9 @@ from kinesis_trident.tracker.inflight.bulk import BulkTracking
 from kinesis_trident.tracker.inflight.entries import Entry, EntryList, State
 from kinesis_trident.tracker.inflight.ledger import EXPIRED, Ledger, with_failure
 from kinesis_trident.tracker.inflight.pieces import Piece, cut, runs_of
+from kinesis_trident.tracker.reasons import HELD_ANEW, is_held, timed_out
 from kinesis_trident.tracker.records import Failure, NotDone, RecordPosition, Run
+from kinesis_trident.tracker.retry import RetryPolicy
 
 __all__ = ["TurnOutcomes", "is_unreached"]
 
@@ -51,12 +54,12 @@ class TurnOutcomes:
         if count < 1 or (high is not None and last <= high):
             msg = f"{count} new records up to {last}: expected some, after {high}"
             raise OrderError(msg)
-        due = self._due_after(1, now_ms, rng)
-        failures: dict[str, tuple[Failure, ...]] = {}
+        fates = self._fates_after(1, (), now_ms, rng)
         for piece in cut(failed, first=None, prev=high, last=last, count=count):
-            entry = self._part(piece, 1, due, (), now_ms, failures)
-            ledger.entries.append(entry)
-            ledger.settle(entry)
+            if piece.reason is None:
+                ledger.append_done(piece.last)
+            else:
+                ledger.append(fates.entry_of(piece))
 
     def redelivered(
         self,
@@ -84,9 +87,8 @@ class TurnOutcomes:
         last = entry.last if served == run.count or through is None else through
         attempt = entry.attempt + 1
         pieces = cut(failed, first=entry.first, prev=entry.prev, last=last, count=served)
-        due = self._due_after(attempt, now_ms, rng)
-        failures: dict[str, tuple[Failure, ...]] = {}
-        parts = [self._part(piece, attempt, due, entry.failures, now_ms, failures) for piece in pieces]
+        fates = self._fates_after(attempt, entry.failures, now_ms, rng)
+        parts = [fates.entry_of(piece) for piece in pieces]
         self._replace(entry, parts, _rest(entry, served, last))
 
     def dead_lettered(self, run: Run, served: int, through: RecordPosition | None) -> None:
@@ -161,35 +163,16 @@ class TurnOutcomes:
                 refused.append(position)
         return tuple(refused)
 
-    def _due_after(self, attempt: int, now_ms: int, rng: random.Random) -> int | None:
+    def _fates_after(
+        self, attempt: int, before: tuple[Failure, ...], now_ms: int, rng: random.Random
+    ) -> _Fates:
         # One draw for all that fails together: neighbours stay one run, one range of the shard serves many.
         policy = self._ledger.policy
-        return None if policy.exhausted(attempt) else policy.due(attempt, now_ms, rng)
-
-    def _part(
-        self,
-        piece: Piece,
-        attempt: int,
-        due: int | None,
-        before: tuple[Failure, ...],
-        now_ms: int,
-        shared: dict[str, tuple[Failure, ...]],
-    ) -> Entry:
-        """The entry for a piece of what was delivered; it stays PENDING, for `Ledger.settle`, where it is done.
-
-        `before`: its failures so far; `shared`: with this one, by its reason, for all that have the same ones.
-        """
-        if piece.reason is None:
-            return Entry(piece.last)
-        failures = shared.get(piece.reason)
-        if failures is None:
-            failures = shared[piece.reason] = with_failure(before, now_ms, piece.reason)
-        if due is None:
-            return self._dead(piece, attempt, failures)
-        return Entry(piece.last, piece.first, piece.count, piece.prev, State.WAITING, attempt, due, failures)
+        due = None if policy.exhausted(attempt) else policy.due(attempt, now_ms, rng)
+        return _Fates(policy, attempt, due, before, now_ms)
 
     def _dead(self, piece: Piece, attempt: int, failures: tuple[Failure, ...]) -> Entry:
-        state = State.DEAD if self._ledger.policy.dead_letter else State.PENDING
+        state = _exhausted(self._ledger.policy)
         return Entry(piece.last, piece.first, piece.count, piece.prev, state, attempt, 0, failures)
 
     def _replace(self, entry: Entry, parts: list[Entry], rest: Entry | None) -> None:
@@ -215,6 +198,59 @@ class TurnOutcomes:
             entries.insert(entry, at)
         self._ledger.waits(entries.merge(entry))
         return True
+
+
+@dataclass(slots=True)
+class _Fates:
+    """What becomes of the records of one delivery, number `attempt`: the same for all that have the same reason.
+
+    `due`: when the failed ones come again; None if they are exhausted. `before`: their failures so far.
+    """
+
+    policy: RetryPolicy
+    attempt: int
+    due: int | None
+    before: tuple[Failure, ...]
+    now_ms: int
+    _known: dict[str, tuple[State, int, int, tuple[Failure, ...]]] = field(default_factory=dict)
+
+    def entry_of(self, piece: Piece) -> Entry:
+        """Return the entry of a piece; where it is done it stays PENDING, for `Ledger.settle`."""
+        if piece.reason is None:
+            return Entry(piece.last)
+        fate = self._known.get(piece.reason)
+        if fate is None:
+            fate = self._known[piece.reason] = self._of(piece.reason)
+        return Entry(piece.last, piece.first, piece.count, piece.prev, *fate)
+
+    def _of(self, reason: str) -> tuple[State, int, int, tuple[Failure, ...]]:
+        failures = _failures_after(self.before, self.now_ms, reason, self.policy)
+        attempt, due = self.attempt, self.due
+        if is_held(failures[-1].reason):
+            # It has not failed: the next delivery has the same number.
+            attempt, due = attempt - 1, self.policy.held_until(failures[-1].time, self.now_ms)
+        if due is None:
+            return _exhausted(self.policy), attempt, 0, failures
+        return State.WAITING, attempt, due, failures
+
+
+def _exhausted(policy: RetryPolicy) -> State:
+    return State.DEAD if policy.dead_letter else State.PENDING
+
+
+def _failures_after(
+    before: tuple[Failure, ...], now_ms: int, reason: str, policy: RetryPolicy
+) -> tuple[Failure, ...]:
+    """Return the failures of a record after one more, or after it was held: then with the time since when."""
+    held = before[-1] if before and is_held(before[-1].reason) else None
+    if held is not None:
+        before = before[:-1]
+    if not is_held(reason):
+        return with_failure(before, now_ms, reason)
+    since = held.time if held is not None and not reason.startswith(HELD_ANEW) else now_ms
+    if policy.held_until(since, now_ms) is None:
+        return with_failure(before, now_ms, timed_out(reason))
+    return with_failure(before, since, reason)
 
 
 def is_unreached(run: Run, served: int, through: RecordPosition | None, failed: Sequence[NotDone]) -> bool:

@@ -29,7 +29,16 @@ from kinesis_trident.trident.state import StateFactory
 from kinesis_trident.trident.steps.emitting_steps import ArrowStep, FunctionStep
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
-__all__ = ["aggregate_node", "check_update", "function_node", "persistent_node"]
+__all__ = [
+    "aggregate_node",
+    "check_aggregator",
+    "check_update",
+    "combined_node",
+    "function_node",
+    "persistent_node",
+    "read_and_added",
+    "values_node",
+]
 
 
 def function_node(
@@ -69,17 +78,24 @@ def aggregate_node(
         TopologyError: a field is unknown, or the number of new ones differs from the aggregator's.
     """
     name = f"{what}({name_of(aggregator)})"
-    if not isinstance(aggregator, CombinerAggregator | ReducerAggregator | Aggregator):
-        msg = f"{name}: this is not an aggregator. Give a CombinerAggregator, ReducerAggregator or Aggregator"
-        raise TopologyError(msg)
+    check_aggregator(aggregator, name)
+    assert isinstance(aggregator, CombinerAggregator | ReducerAggregator | Aggregator)
     node, read, added = _prepared(parent, keys, aggregator, new, inputs, name, StringType())
-    if not isinstance(aggregator, Aggregator) and len(added) != 1:
-        msg = f"{name}: gives one value, so it needs one new field, not {len(added)}"
-        raise TopologyError(msg)
     if isinstance(aggregator, FirstN):
         aggregator.check(read, added, name)
     schema = append_fields(StructType([parent.schema[key] for key in keys or ()]), added, name)
     return AggregateNode(name, schema, (node,), keys, read, aggregator, added)
+
+
+def check_aggregator(aggregator: object, name: str) -> None:
+    """Check that an argument is an aggregator.
+
+    Raises:
+        TopologyError: it is not.
+    """
+    if not isinstance(aggregator, CombinerAggregator | ReducerAggregator | Aggregator):
+        msg = f"{name}: this is not an aggregator. Give a CombinerAggregator, ReducerAggregator or Aggregator"
+        raise TopologyError(msg)
 
 
 def persistent_node(
@@ -89,6 +105,7 @@ def persistent_node(
     aggregator: object,
     new: Fields,
     inputs: Names | None,
+    what: str = "persistent_aggregate",
 ) -> PersistentAggregateNode:
     """Make the node of an aggregation by group, or of all tuples, into a state.
 
@@ -96,7 +113,7 @@ def persistent_node(
         TopologyError: a field is unknown, there is not exactly one new one, nothing tells its type, or the state
             cannot store it.
     """
-    name = f"persistent_aggregate({name_of(aggregator)})"
+    name = f"{what}({name_of(aggregator)})"
     if not isinstance(aggregator, CombinerAggregator | ReducerAggregator):
         msg = (
             f"{name}: this is not a CombinerAggregator or ReducerAggregator. For other updates use "
@@ -106,9 +123,6 @@ def persistent_node(
     check_update(parent, state, name)
     check_first_value(name, state, aggregator)
     node, read, added = _prepared(parent, keys, aggregator, new, inputs, name, None)
-    if len(added) != 1:
-        msg = f"{name}: gives one value, so it needs one new field, not {len(added)}"
-        raise TopologyError(msg)
     if isinstance(aggregator, CombinerAggregator):
         kind = added.fields[0].dataType
         check_kind(name, state, kind)
@@ -133,6 +147,32 @@ def check_update(parent: Node, state: object, name: str) -> None:
         raise TopologyError(msg)
 
 
+def combined_node(
+    parent: Node,
+    keys: tuple[str, ...],
+    aggregator: CombinerAggregator,
+    read: tuple[str, ...],
+    added: StructType,
+    name: str,
+) -> AggregateNode:
+    """Make the node of a combiner that Spark does not have, with one new field of any name."""
+    values = values_node(parent, keys, aggregator, read, added, name)
+    return AggregateNode(name, values.schema, (values,), keys, tuple(added.names), aggregator, added)
+
+
+def values_node(
+    parent: Node,
+    kept: tuple[str, ...],
+    aggregator: CombinerAggregator,
+    read: tuple[str, ...],
+    added: StructType,
+    name: str,
+) -> RowNode:
+    """Make the node of a combiner's `init`: the value of each tuple, beside the fields that are kept."""
+    fields = StructType([parent.schema[key] for key in kept])
+    return function_node(parent, name, _Init(aggregator), read, added, fields)
+
+
 def _prepared(
     parent: Node,
     keys: tuple[str, ...] | None,
@@ -144,31 +184,50 @@ def _prepared(
 ) -> tuple[Node, tuple[str, ...], StructType]:
     """Return the input node of an aggregation, the fields that it reads, and the new ones.
 
-    A combiner that Spark does not have reads the results of its `init`: a separate operation. `otherwise` is the
-    type of a bare name if nothing tells it; None refuses it.
+    A combiner that Spark does not have reads the results of its `init`: a separate operation.
+    """
+    read, added = read_and_added(parent, aggregator, new, inputs, name, otherwise)
+    # Spark cannot compute a value for each partition.
+    if not isinstance(aggregator, CombinerAggregator) or (aggregator.in_spark and keys is not None):
+        return parent, read, added
+    return values_node(parent, keys or (), aggregator, read, added, name), tuple(added.names), added
+
+
+def read_and_added(
+    parent: Node,
+    aggregator: AnyAggregator,
+    new: Fields,
+    inputs: Names | None,
+    name: str,
+    otherwise: DataType | None,
+) -> tuple[tuple[str, ...], StructType]:
+    """Return the fields that an aggregator reads, and the new ones.
+
+    `otherwise` is the type of a bare name if nothing tells it; None refuses it.
+
+    Raises:
+        TopologyError: a field is unknown, or the number of new ones differs from the aggregator's.
     """
     read = choose_fields(parent.schema.names if inputs is None else inputs, parent.schema, name)
-    given = StructType([parent.schema[field] for field in read])
     if isinstance(aggregator, Aggregator):
-        return parent, read, new_fields(new, name)
+        return read, new_fields(new, name)
     if isinstance(aggregator, ReducerAggregator):
-        return parent, read, _typed_fields(aggregator, new, name, otherwise)
+        return read, _single(_typed_fields(aggregator, new, name, otherwise), name)
     if aggregator.in_spark not in (None, "count") and len(read) != 1:
         msg = f"{name}: the field to aggregate is not known. Name it with inputs=[...]"
         raise TopologyError(msg)
-    kind = aggregator.result(given)
+    kind = aggregator.result(StructType([parent.schema[field] for field in read]))
     if kind is None:
-        added = _typed_fields(aggregator, new, name, otherwise)
-    else:
-        added = new_fields(new, name)
-        if len(added) == 1:
-            added = StructType().add(added.names[0], kind)
-    # Spark cannot compute a value for each partition.
-    if (aggregator.in_spark is not None and keys is not None) or len(added) != 1:
-        return parent, read, added
-    kept = StructType([parent.schema[key] for key in keys or ()])
-    values = function_node(parent, name, _Init(aggregator), read, added, kept)
-    return values, tuple(added.names), added
+        return read, _single(_typed_fields(aggregator, new, name, otherwise), name)
+    added = _single(new_fields(new, name), name)
+    return read, StructType().add(added.names[0], kind)
+
+
+def _single(added: StructType, name: str) -> StructType:
+    if len(added) != 1:
+        msg = f"{name}: gives one value, so it needs one new field, not {len(added)}"
+        raise TopologyError(msg)
+    return added
 
 
 def _typed_fields(

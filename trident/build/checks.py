@@ -13,6 +13,7 @@ from pyspark.sql.types import (
     BooleanType,
     CharType,
     DataType,
+    DecimalType,
     DoubleType,
     FloatType,
     IntegralType,
@@ -34,7 +35,17 @@ from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSe
 
 __all__ = ["check_factory", "check_given", "check_kind", "check_places", "with_storable_values"]
 
-_KEPT = (StringType, CharType, VarcharType, BooleanType, IntegralType, FloatType, DoubleType, NullType)
+_KEPT = (
+    StringType,
+    CharType,
+    VarcharType,
+    BooleanType,
+    IntegralType,
+    FloatType,
+    DoubleType,
+    DecimalType,
+    NullType,
+)
 
 
 def check_kind(operation: str, factory: StateFactory, kind: DataType) -> None:
@@ -48,7 +59,7 @@ def check_kind(operation: str, factory: StateFactory, kind: DataType) -> None:
         name = "json" if isinstance(serializer, JsonSerializer) else "msgpack"
         msg = (
             f"{operation}: its values are {kind.simpleString()}, which serializer={name!r} cannot store. Cast the "
-            "field before (decimal to double or bigint, timestamp to bigint or string), or give the state a "
+            "field before (timestamp to bigint or string), or give the state a "
             "kinesis_trident.trident.Serializer that takes it"
         )
         raise TopologyError(msg)

@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, AtomicType, DataType, NullType, StringType, StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.steps.schemas import parse_schema
 
 __all__ = ["Fields", "Names", "append_fields", "arrow", "choose_fields", "key_fields", "new_fields"]
 
@@ -39,7 +40,7 @@ def new_fields(fields: Fields, operation: str, default: Sequence[StructField] = 
                 found.append(StructField(item, kind))
                 continue
             try:
-                found += _parsed(item).fields
+                found += parse_schema(item).fields
             except Exception as error:
                 msg = (
                     f"{operation}: the field {item!r} cannot be parsed. Write 'name' or 'name type', as in 'count "
@@ -122,13 +123,6 @@ def _alike(names: Sequence[str]) -> list[str]:
     """Return the names that equal another one, except for upper and lower case."""
     folded = [name.casefold() for name in names]
     return [name for name, fold in zip(names, folded, strict=True) if folded.count(fold) > 1]
-
-
-def _parsed(item: str) -> StructType:
-    parsed = StructType.fromDDL(item)
-    if not isinstance(parsed, StructType):
-        raise TypeError(item)
-    return parsed
 
 
 def _split(fields: str | Sequence[str]) -> list[str]:

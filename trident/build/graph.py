@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from kinesis_trident.trident.aggregators import Aggregator, CombinerAggregator, ReducerAggregator
+from kinesis_trident.trident.maps.metering import StateMetrics
 from kinesis_trident.trident.state import StateFactory, StateUpdater
 from kinesis_trident.trident.steps.tuple_steps import TridentStep
 
@@ -84,11 +86,12 @@ class Node:
 class SpoutNode(Node):
     """The source of a stream: the `kinesis-trident` DataFrame with its options, or a batch DataFrame without.
 
+    `rows` is None in a topology without Spark.
     `scheme` adds fields to the columns of the source. Without `tracking` a failure fails the batch, not a record.
     """
 
     name: str
-    rows: DataFrame
+    rows: DataFrame | None
     options: SourceOptions | None
     scheme: Mapping[str, str] = field(default_factory=dict)
     tracking: bool = True
@@ -172,10 +175,11 @@ class AggregateNode(Node):
 
 @dataclass(eq=False, slots=True)
 class UpdateNode(Node):
-    """An update of a state; its output is the new values stream."""
+    """An update of a state; its output is the new values stream. `metrics` are counted while it runs."""
 
     factory: StateFactory
     partitions: int | None = field(default=None, init=False)
+    metrics: Accumulator[StateMetrics] | None = field(default=None, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)

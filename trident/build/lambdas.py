@@ -8,7 +8,7 @@ from typing import Any
 from kinesis_trident.trident.operations import Filter, Function
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
 
-__all__ = ["Keep", "Many", "One", "name_of"]
+__all__ = ["Keep", "Look", "Many", "One", "name_of"]
 
 
 class Keep(Filter):
@@ -21,6 +21,19 @@ class Keep(Filter):
     def is_keep(self, tup: TridentTuple) -> bool:
         """Return True to keep the tuple."""
         return bool(self._condition(tup))
+
+
+class Look(Filter):
+    """Calls a function with a tuple, and keeps the tuple."""
+
+    def __init__(self, function: Callable[[TridentTuple], object]) -> None:
+        self._function = function
+        self.__name__ = name_of(function)
+
+    def is_keep(self, tup: TridentTuple) -> bool:
+        """Call the function."""
+        self._function(tup)
+        return True
 
 
 class One(Function):

@@ -23,6 +23,10 @@ class Groupings(ABC):
     def _of(self, node: Node) -> Self:
         """Return the stream of a node."""
 
+    @abstractmethod
+    def _called(self, operation: str) -> str:
+        """Return the name of an operation in messages."""
+
     def shuffle(self) -> Self:
         """Distribute the tuples evenly."""
         return self._repartition(Grouping.SHUFFLE)
@@ -38,6 +42,14 @@ class Groupings(ABC):
     def global_(self) -> Self:
         """Bring all tuples to one partition."""
         return self._repartition(Grouping.GLOBAL)
+
+    def batch_global(self) -> Self:
+        """Bring all tuples of a batch to one partition: Trident may choose another in each batch, Spark does not."""
+        return self._repartition(Grouping.GLOBAL, operation="batch_global")
+
+    def identity_partition(self) -> Self:
+        """Leave each tuple in its partition."""
+        return self._of(self.node)
 
     def broadcast(self) -> Self:
         """Bring every tuple to every partition: `parallelism_hint` of them, or as many as Spark runs in parallel."""
@@ -62,6 +74,8 @@ class Groupings(ABC):
         node.partitions = partitions
         return self
 
-    def _repartition(self, grouping: Grouping, fields: tuple[str, ...] = ()) -> Self:
-        schema = self.node.schema
-        return self._of(RepartitionNode(grouping.value, schema, (self.node,), grouping, fields))
+    def _repartition(
+        self, grouping: Grouping, fields: tuple[str, ...] = (), operation: str | None = None
+    ) -> Self:
+        name = self._called(operation or grouping.value)
+        return self._of(RepartitionNode(name, self.node.schema, (self.node,), grouping, fields))

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Generic, TypeVar
 
+from kinesis_trident.trident.errors import StateError
 from kinesis_trident.trident.state import Key
 
 __all__ = [
@@ -72,6 +73,15 @@ class BackingMap(ABC, Generic[V]):
         """Remove each key. Override it if the store can remove; None reads like a missing key."""
         self.multi_put(keys, [None] * len(keys))  # type: ignore[list-item]
 
+    def keys(self) -> list[Key]:
+        """Return all keys, for a store that can list them.
+
+        Raises:
+            StateError: it cannot.
+        """
+        msg = f"a {type(self).__name__} cannot list its keys. Only states in memory and in files can"
+        raise StateError(msg)
+
     def begin_batch(self, txid: int | None) -> None:
         """Begin the reads and writes of a batch, or of its replay."""
         return
@@ -114,6 +124,9 @@ class _Unversioned(VersionedBackingMap[V]):
 
     def __init__(self, backing: BackingMap[V]) -> None:
         self._backing = backing
+
+    def keys(self) -> list[Key]:
+        return self._backing.keys()
 
     def begin_batch(self, txid: int | None) -> None:
         self._backing.begin_batch(txid)

@@ -66,6 +66,10 @@ class CachedBatchReadsMap(Generic[V]):
         self._backing.end_batch(txid)
         self._forget()
 
+    def keys(self) -> list[Key]:
+        """Return all keys of the store, and those whose writes are held."""
+        return list(dict.fromkeys([*self._backing.keys(), *self._held]))
+
     def multi_get(self, keys: Sequence[Key]) -> Reads[V]:
         """Return the value of each key: its own writes from memory, the others from the store."""
         cached = self._cached(keys)

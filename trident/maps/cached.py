@@ -53,6 +53,10 @@ class CachedMap(VersionedBackingMap[V], Generic[V]):
         self._is_shared = shared is not None
         self._cache: Remembered[V] = OrderedDict() if shared is None else shared
 
+    def keys(self) -> list[Key]:
+        """See `BackingMap.keys`."""
+        return self._backing.keys()
+
     def begin_batch(self, txid: int | None) -> None:
         """Only the store hears of it."""
         self._backing.begin_batch(txid)

@@ -29,6 +29,10 @@ class MicroBatchBackingMap(VersionedBackingMap[V], Generic[V]):
         self._get_size = max_multi_get_batch_size
         self._put_size = max_multi_put_batch_size
 
+    def keys(self) -> list[Key]:
+        """See `BackingMap.keys`."""
+        return self._backing.keys()
+
     def begin_batch(self, txid: int | None) -> None:
         """Only the store hears of it."""
         self._backing.begin_batch(txid)

@@ -31,6 +31,13 @@ class NonTransactionalMap(RemovableMapState[T]):
         """See `ReadOnlyMapState.multi_get`."""
         return self._backing.multi_get(keys) if len(keys) else []
 
+    def tuples(self) -> list[tuple[Any, ...]]:
+        """Return the values of each key, and then its value; for a store that can list its keys."""
+        keys = self._backing.keys()
+        return [
+            (*key, value) for key, value in zip(keys, self.multi_get(keys), strict=True) if value is not None
+        ]
+
     def multi_update(self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[T]]) -> list[T | None]:
         """See `MapState.multi_update`."""
         if not len(keys):

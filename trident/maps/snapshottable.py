@@ -43,6 +43,10 @@ class SnapshottableMap(RemovableMapState[T], Snapshottable[T]):
         """See `ReadOnlyMapState.multi_get`."""
         return self._state.multi_get(keys)
 
+    def tuples(self) -> list[tuple[Any, ...]]:
+        """See `TransactionMap.tuples`."""
+        return self._state.tuples()
+
     def multi_update(self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[T]]) -> list[T | None]:
         """See `MapState.multi_update`."""
         return self._state.multi_update(keys, updaters)

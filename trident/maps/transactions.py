@@ -86,6 +86,13 @@ class TransactionMap(RemovableMapState[T]):
         self._check_whole()
         return self._visible(self._reads.multi_get(keys)) if len(keys) else []
 
+    def tuples(self) -> list[tuple[Any, ...]]:
+        """Return the values of each key, and then its value; for a store that can list its keys."""
+        keys = self._reads.keys()
+        return [
+            (*key, value) for key, value in zip(keys, self.multi_get(keys), strict=True) if value is not None
+        ]
+
     def multi_update(self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[T]]) -> list[T | None]:
         """See `MapState.multi_update`."""
         _check_one_each("multi_update", keys, updaters, "updaters")

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.build.fields import arrow
-from kinesis_trident.trident.build.graph import AggregateNode, PersistentAggregateNode
+from kinesis_trident.trident.build.graph import AggregateNode, Node, PersistentAggregateNode
 from kinesis_trident.trident.errors import OperationError
 
-__all__ = ["Partials", "partials_of"]
+__all__ = ["Partials", "Together", "partials_of"]
 
 _TUPLES = 16 << 20
 """The bytes of tuples that are aggregated at once."""
@@ -29,6 +31,9 @@ _GROUPS = 32 << 20
 
 _WORTH = 0.8
 """With more groups per tuple than this, aggregation costs more than it saves."""
+
+_OF = "__of"
+"""The column that tells whose groups a row holds."""
 
 _WIDE = pa.decimal128(38, 0)
 """A type for the sum of any possible number of whole numbers."""
@@ -67,23 +72,10 @@ class Partials:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the groups; one may occur several times."""
-        groups: list[pa.Table] = []
-        taken = given = 0
-        chunks = _chunks(batches)
-        for chunk in chunks:
-            groups += self._together([self._single(chunk)])
-            taken += chunk.num_rows
-            if sum(table.nbytes for table in groups) > _GROUPS:
-                groups = self._together(groups)
-                if sum(table.nbytes for table in groups) > _GROUPS // 2:
-                    given += sum(table.num_rows for table in groups)
-                    yield from _batches(groups)
-                    groups = []
-                    if given > _WORTH * taken:
-                        break
-        yield from _batches(groups if len(groups) < 2 else self._together(groups))
-        for chunk in chunks:
-            yield from _batches([self._single(chunk)])
+        groups = _Groups(self)
+        for chunk in _chunks(batches):
+            yield from groups.add(chunk)
+        yield from groups.end()
 
     def merged(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row a group from all its partial results; nothing for a group with only nulls.
@@ -98,11 +90,27 @@ class Partials:
             held += chunk.nbytes
             # Aggregate when they have doubled: each row is aggregated a few times, for any number of workers.
             if held > max(_GROUPS, 2 * least):
-                groups = self._together(groups)
+                groups = self.together(groups)
                 held = least = sum(table.nbytes for table in groups)
         if groups:
             whole = self._whole(groups)
             yield from _batches([whole.filter(pc.is_valid(whole.column(-1)))])
+
+    def single(self, tuples: pa.Table) -> pa.Table:
+        """Return each tuple as a partial result."""
+        columns = [tuples.column(key) for key in self.keys]
+        columns += [pa.repeat(1, tuples.num_rows) if self.reads is None else tuples.column(self.reads)]
+        return pa.table(
+            [column.cast(kind) for column, kind in zip(columns, self.schema.types, strict=True)],
+            schema=self.schema,
+        )
+
+    def together(self, tables: list[pa.Table]) -> list[pa.Table]:
+        """Combine the tables into one with one row a group; or return them unchanged if a sum might not fit."""
+        if not tables:
+            return []
+        table = pa.concat_tables(tables)
+        return [self._grouped(table)] if self._fits(table) else tables
 
     def _whole(self, tables: list[pa.Table]) -> pa.Table:
         """Return one row a group: exact even if a sum might not fit."""
@@ -120,22 +128,6 @@ class Partials:
             raise OperationError(msg) from error
         return groups.set_column(value, self.schema.field(value), sums)
 
-    def _single(self, tuples: pa.Table) -> pa.Table:
-        """Return each tuple as a partial result."""
-        columns = [tuples.column(key) for key in self.keys]
-        columns += [pa.repeat(1, tuples.num_rows) if self.reads is None else tuples.column(self.reads)]
-        return pa.table(
-            [column.cast(kind) for column, kind in zip(columns, self.schema.types, strict=True)],
-            schema=self.schema,
-        )
-
-    def _together(self, tables: list[pa.Table]) -> list[pa.Table]:
-        """Combine the tables into one with one row a group; or return them unchanged if a sum might not fit."""
-        if not tables:
-            return []
-        table = pa.concat_tables(tables)
-        return [self._grouped(table)] if self._fits(table) else tables
-
     def _fits(self, table: pa.Table) -> bool:
         """Return True if no sum of these can be too large for its type."""
         values = table.column(len(self.keys))
@@ -152,10 +144,92 @@ class Partials:
         return groups.select([*self.keys, f"{value}_{function}"]).rename_columns(self.schema.names)
 
 
-def partials_of(
-    node: AggregateNode | PersistentAggregateNode, keys: tuple[str, ...], aggregator: CombinerAggregator
-) -> Partials | None:
-    """Return what makes partial results; None if Spark lacks the aggregator, or Arrow's results differ."""
+class _Groups:
+    """The groups of one task, combined as its tuples come."""
+
+    def __init__(self, partials: Partials) -> None:
+        self._partials = partials
+        self._groups: list[pa.Table] = []
+        self._taken = self._given = 0
+        self._is_worth_it = True
+
+    def add(self, chunk: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Add tuples; yield the groups that are too many to keep."""
+        partials = self._partials
+        if not self._is_worth_it:
+            yield from _batches([partials.single(chunk)])
+            return
+        self._groups += partials.together([partials.single(chunk)])
+        self._taken += chunk.num_rows
+        if sum(table.nbytes for table in self._groups) > _GROUPS:
+            self._groups = partials.together(self._groups)
+            if sum(table.nbytes for table in self._groups) > _GROUPS // 2:
+                self._given += sum(table.num_rows for table in self._groups)
+                yield from _batches(self._groups)
+                self._groups = []
+                self._is_worth_it = self._given <= _WORTH * self._taken
+
+    def end(self) -> Iterator[pa.RecordBatch]:
+        """Yield the groups that are left."""
+        groups = self._groups
+        yield from _batches(groups if len(groups) < 2 else self._partials.together(groups))
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Aggregates the same tuples for several consumers in one pass: each row belongs to one of them.
+
+    The groups of consumer `i` are in the column of structs `_i`; `__of` is `i`.
+    """
+
+    consumers: tuple[Partials, ...]
+
+    @property
+    def fields(self) -> T.StructType:
+        """The columns of all consumers."""
+        fields = [T.StructField(f"_{i}", one.fields) for i, one in enumerate(self.consumers)]
+        return T.StructType([T.StructField(_OF, T.IntegerType()), *fields])
+
+    @property
+    def wanted(self) -> set[str]:
+        """Return the fields that are read."""
+        return set().union(*(one.wanted for one in self.consumers))
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the groups of all consumers; one may occur several times."""
+        schema = arrow(self.fields)
+        groups = [_Groups(one) for one in self.consumers]
+        for chunk in _chunks(batches):
+            for i, one in enumerate(groups):
+                yield from (_tagged(batch, i, schema) for batch in one.add(chunk))
+        for i, one in enumerate(groups):
+            yield from (_tagged(batch, i, schema) for batch in one.end())
+
+    def of(self, frame: DataFrame, consumer: Partials) -> DataFrame:
+        """Return the groups of one consumer."""
+        i = self.consumers.index(consumer)
+        return frame.where(F.col(_OF) == i).select(f"_{i}.*")
+
+
+def _tagged(groups: pa.RecordBatch, consumer: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the groups of one consumer as rows for all of them."""
+    columns = [pa.nulls(groups.num_rows, kind) for kind in schema.types]
+    columns[0] = pa.repeat(pa.scalar(consumer, pa.int32()), groups.num_rows)
+    kind = schema.types[1 + consumer]
+    columns[1 + consumer] = pa.StructArray.from_arrays(groups.columns, fields=list(kind))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def partials_of(node: Node) -> Partials | None:
+    """Return what makes partial results of a node's groups.
+
+    None if it aggregates no groups, if Spark lacks the aggregator, or if Arrow's results differ.
+    """
+    if not isinstance(node, AggregateNode | PersistentAggregateNode) or node.keys is None:
+        return None
+    keys, aggregator = node.keys, node.aggregator
+    if not isinstance(aggregator, CombinerAggregator):
+        return None
     function, given = aggregator.in_spark, node.parents[0].schema
     if function is None:
         return None

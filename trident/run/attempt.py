@@ -33,7 +33,7 @@ from kinesis_trident.trident.build.graph import (
     TransformNode,
     UpdateNode,
 )
-from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
+from kinesis_trident.trident.run.arrow_aggregation import Partials, Together, partials_of
 from kinesis_trident.trident.run.frames import (
     aggregate_in_spark,
     check_fields,
@@ -46,8 +46,9 @@ from kinesis_trident.trident.run.frames import (
     run,
 )
 from kinesis_trident.trident.run.python_aggregation import GroupAggregation
+from kinesis_trident.trident.run.state_metrics import logged_update
 from kinesis_trident.trident.run.state_updates import Combined, Persisted, Reduced, StateUpdate, Work
-from kinesis_trident.trident.run.tracked import Sections, operates
+from kinesis_trident.trident.run.tracked import Sections, operates, together_of
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.steps.tuple_steps import TridentStep
@@ -84,13 +85,17 @@ class Attempt:
             if node.tracked and not node.children and not isinstance(node, SpoutNode):
                 run(self._section(node, node.schema.names))
             elif not node.tracked and any(_is_held(parent) for parent in node.parents):
-                self._held[node] = hold_rows(self._entry(node), adaptive=self._partials(node) is None)
+                entry = self._entry(node)
+                if not together_of(node.parents[0]):
+                    entry = hold_rows(entry, adaptive=self._partials(node) is None)
+                self._held[node] = entry
 
     def apply(self, nodes: Sequence[Node]) -> None:
         """Update the states in their order, then run their consumers and all nodes without a state."""
         for node in nodes:
             if isinstance(node, UpdateNode):
-                self._update(node)
+                with logged_update(node, self.facts.txid):
+                    self._update(node)
         for node in nodes:
             if not node.tracked and not node.children and not isinstance(node, UpdateNode | SpoutNode):
                 run(self.frame(node))
@@ -106,7 +111,9 @@ class Attempt:
     def frame(self, node: Node) -> DataFrame:
         """Return the tuples of a node that is not tracked; those for several consumers are computed once."""
         if isinstance(node, SpoutNode):
-            return self.rows.get(node, node.rows)
+            rows = self.rows.get(node, node.rows)
+            assert rows is not None
+            return rows
         if isinstance(node, UpdateNode):
             return self._updated[node]
         if node in self._shared:
@@ -125,9 +132,12 @@ class Attempt:
             return self._input(node.parents[0], node.inputs)
         inputs = [self._input(parent, parent.schema.names) for parent in node.parents]
         if isinstance(node, MergeNode):
-            return reduce(DataFrame.unionAll, [frame.select(*node.schema.names) for frame in inputs])
+            return reduce(
+                lambda one, other: one.unionAll(other), [frame.select(*node.schema.names) for frame in inputs]
+            )
         if isinstance(node, JoinNode):
-            return join_frames(node, *inputs)
+            left, right = inputs
+            return join_frames(left, right, node)
         return inputs[0]
 
     def _partial(self, node: AggregateNode | PersistentAggregateNode) -> DataFrame:
@@ -148,8 +158,13 @@ class Attempt:
         partials = self._partials(node)
         if partials is not None:
             assert self.sections is not None
+            together = tuple(together_of(parent).values())
+            if together:
+                groups = Together(together).of(self._groups_together(parent, Together(together)), partials)
+            else:
+                groups = self.sections.rows(parent, partials.wanted, partials)
             # There are hardly more rows than groups: if moved first, they are moved only once.
-            moved = move_by_key(self.sections.rows(parent, partials.wanted, partials), keys, partitions)
+            moved = move_by_key(groups, keys, partitions)
             if isinstance(node, PersistentAggregateNode):
                 return moved
             return aggregate_in_spark(moved, keys, node.inputs, aggregator, node.added, partial=True)
@@ -158,14 +173,19 @@ class Attempt:
         groups = aggregate_in_spark(frame, keys, node.inputs, aggregator, node.added)
         return move_by_key(groups, keys, partitions) if isinstance(node, PersistentAggregateNode) else groups
 
+    def _groups_together(self, parent: Node, together: Together) -> DataFrame:
+        """Return the partial results of all consumers of a node, which are computed once, and held."""
+        assert self.sections is not None
+        if parent not in self._shared:
+            self._shared[parent] = hold_rows(self.sections.rows_together(parent, together), adaptive=False)
+        return self._shared[parent]
+
     def _partials(self, node: Node) -> Partials | None:
         """Return what aggregates the tuples of groups in place; None if Spark gets them first."""
-        if not isinstance(node, AggregateNode | PersistentAggregateNode) or node.keys is None:
+        if not node.parents or not node.parents[0].tracked:
             return None
-        parent, aggregator = node.parents[0], node.aggregator
-        if not isinstance(aggregator, CombinerAggregator) or not (parent.tracked and operates(parent)):
-            return None
-        return partials_of(node, node.keys, aggregator)
+        parent = node.parents[0]
+        return partials_of(node) if operates(parent) or together_of(parent) else None
 
     def _partitions(self, node: AggregateNode | UpdateNode) -> int:
         partitions = node.partitions if isinstance(node, UpdateNode) else None
@@ -188,7 +208,7 @@ class Attempt:
         if isinstance(node, RowNode):
             return self._operated(node, frame.select(*node.parents[0].schema.names))
         if isinstance(node, RepartitionNode):
-            return repartition(node, frame, self.facts.partitions)
+            return repartition(frame, node, self.facts.partitions)
         if isinstance(node, AggregateNode):
             return self._aggregate(node, frame)
         return frame
@@ -255,6 +275,7 @@ class Attempt:
             1 if driver_local else partitions,
             arrow(schema),
             self._partials(node),
+            node.metrics,
         )
         if driver_local:
             emitted = list(update.run(frame.toArrow().to_batches(), 0))
@@ -265,7 +286,7 @@ class Attempt:
         if node.children:
             self._updated[node] = hold_rows(result)
         else:
-            run(result)
+            run(result, adaptive=not together_of(node.parents[0]))
 
 
 def _is_held(parent: Node) -> bool:

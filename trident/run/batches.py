@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from kinesis_trident.bolt.errors import BatchFailedError
 from kinesis_trident.bolt.foreach_batch import BatchHandler
+from kinesis_trident.bolt.storm.frames import add_scheme
+from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.operators import Verdict
 from kinesis_trident.bolt.tracking.tracking import Tracking
@@ -52,7 +53,7 @@ class TopologyAttempts:
             BatchFailedError: records failed under `spout=transactional`, or held rows were lost with their
                 executor.
         """
-        rows = rows.withColumns({name: F.expr(sql) for name, sql in self.spout.scheme.items()})
+        rows = add_scheme(rows, self.spout.scheme)
         judge = self._judged if self.spout.tracking else self._taken_whole
         try:
             attempt = judge(rows, batch, process)
@@ -68,6 +69,20 @@ class TopologyAttempts:
                 )
                 raise BatchFailedError(msg) from error
             raise
+
+    def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
+        """Run the tracked part to find the records that end their worker."""
+        rows = add_scheme(rows, self.spout.scheme)
+        tracking = Tracking(rows, batch, carrier, isolating=True)
+        facts = self._facts(batch)
+        sections = Sections(tracking, facts.conf, facts.partitions)
+        attempt = Attempt({self.spout: rows}, facts, sections)
+        try:
+            attempt.judge(self.nodes)
+        finally:
+            sections.release()
+            attempt.release()
+        return tracking
 
     def _judged(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> Attempt:
         """Run the tracked part until nothing more fails, and publish the verdict, or adopt the published one.

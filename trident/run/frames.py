@@ -1,15 +1,20 @@
-"""Operations on DataFrames for topologies: hold, move, aggregate, join."""
+"""Operations on DataFrames for topologies: hold, move, aggregate, join.
+
+Frames of other kinds than Spark's register how they do what needs Spark's columns.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import singledispatch
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from kinesis_trident.bolt.tracking.tracking import run_frame
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import Grouping, JoinNode, RepartitionNode, TransformNode
@@ -17,6 +22,7 @@ from kinesis_trident.trident.errors import OperationError
 
 __all__ = [
     "aggregate_in_spark",
+    "broadcast",
     "check_fields",
     "from_arrow",
     "hold_rows",
@@ -49,11 +55,13 @@ def lost_held_rows(error: Exception) -> bool:
     return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error)
 
 
-def run(frame: DataFrame) -> None:
-    """Run a frame for the effects of its tasks; its rows are dropped."""
-    frame.write.format("noop").mode("overwrite").save()
+def run(frame: DataFrame, *, adaptive: bool = True) -> None:
+    """Run a frame for the effects of its tasks; its rows are dropped. `adaptive`: as of `hold_rows`."""
+    with nullcontext() if adaptive else _planned_once(frame):
+        run_frame(frame)
 
 
+@singledispatch
 def aggregate_in_spark(
     frame: DataFrame,
     keys: tuple[str, ...],
@@ -80,7 +88,8 @@ def aggregate_in_spark(
     return groups if keys else groups.where(F.col(name) != 0)
 
 
-def join_frames(node: JoinNode, left: DataFrame, right: DataFrame) -> DataFrame:
+@singledispatch
+def join_frames(left: DataFrame, right: DataFrame, node: JoinNode) -> DataFrame:
     """Join two frames as the topology declares: the keys come first."""
     ours, theirs = left.alias("l"), right.alias("r")
     condition = [F.col(f"l.{a}") == F.col(f"r.{b}") for a, b in node.on]
@@ -123,7 +132,7 @@ def move_by_key(frame: DataFrame, keys: Sequence[str], partitions: int) -> DataF
     return frame.repartition(partitions, *keys) if keys else frame.repartition(1)
 
 
-def repartition(node: RepartitionNode, frame: DataFrame, partitions: int) -> DataFrame:
+def repartition(frame: DataFrame, node: RepartitionNode, partitions: int) -> DataFrame:
     """Distribute the rows by a grouping of the topology; over `partitions` if it sets no number."""
     partitions = node.partitions or partitions
     if node.grouping is Grouping.SHUFFLE:
@@ -132,6 +141,12 @@ def repartition(node: RepartitionNode, frame: DataFrame, partitions: int) -> Dat
         return frame.repartition(partitions, *node.fields)
     if node.grouping is Grouping.GLOBAL:
         return frame.repartition(1)
+    return broadcast(frame, partitions)
+
+
+@singledispatch
+def broadcast(frame: DataFrame, partitions: int) -> DataFrame:
+    """Bring every row to every partition."""
     copies = frame.withColumn(_COPY, F.explode(F.array(*map(F.lit, range(partitions)))))
     return copies.repartitionById(partitions, F.col(_COPY)).drop(_COPY)
 

@@ -9,12 +9,14 @@ from itertools import islice
 from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark.accumulators import Accumulator
 
 from kinesis_trident.bolt.steps.columns import batch_of
+from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.trident.aggregators import CombinerAggregator, ReducerAggregator
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.maps import SnapshottableMap
+from kinesis_trident.trident.maps.metering import StateMetrics, measure
 from kinesis_trident.trident.maps.transactions import TransactionMap
 from kinesis_trident.trident.run.arrow_aggregation import Partials
 from kinesis_trident.trident.run.python_aggregation import keys_of, rows_by_key
@@ -63,7 +65,10 @@ class Combined:
         """Update the state: the group fields and the new value."""
         table = pa.Table.from_batches(batches)
         partials = table.column(self.value).to_pylist()
-        combine = _IN_C.get(self.aggregator.in_spark, self.aggregator.combine)
+        combine: Callable[[Any, Any], Any] = self.aggregator.combine
+        # Python's own sum of decimals rounds to 28 digits.
+        if not pa.types.is_decimal(table.column(self.value).type):
+            combine = _IN_C.get(self.aggregator.in_spark, combine)
         if self.keys:
             keys = keys_of(table, self.keys)
             values = _map_state(state, self.operation).multi_combine(keys, combine, partials)
@@ -141,11 +146,11 @@ class StateUpdate:
     partitions: int
     schema: pa.Schema
     partials: Partials | None = None
+    metrics: Accumulator[StateMetrics] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run in a task; yield the new values stream."""
-        context = TaskContext.get()
-        yield from self.run(batches, context.partitionId() if context is not None else 0)
+        yield from self.run(batches, current_place().partition)
 
     def run(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
         """Update one partition; yield the new values stream.
@@ -157,11 +162,13 @@ class StateUpdate:
         held = [batch for batch in given if batch.num_rows]
         if not held:
             return
-        with convert_replay_requests(self.operation):
+        with measure() as metrics, convert_replay_requests(self.operation):
             state: State = self.factory.make_state(self.conf, partition, self.partitions)
             state.begin_commit(self.txid)
             emitted = iter(self.work(state, held))
             state.commit(self.txid)
+        if self.metrics is not None:
+            self.metrics.add(metrics)
         while len(self.schema) and (rows := list(islice(emitted, _CHUNK))):
             yield batch_of(rows, self.schema)
 

@@ -28,7 +28,7 @@ from kinesis_trident.trident.build.graph import (
     RowNode,
     SpoutNode,
 )
-from kinesis_trident.trident.run.arrow_aggregation import Partials
+from kinesis_trident.trident.run.arrow_aggregation import Partials, Together, partials_of
 from kinesis_trident.trident.run.frames import hold_rows, release_rows, repartition
 from kinesis_trident.trident.steps.emitting_steps import ArrowStep, FunctionStep, QueryStep
 from kinesis_trident.trident.steps.tuple_steps import (
@@ -39,7 +39,7 @@ from kinesis_trident.trident.steps.tuple_steps import (
     TridentStep,
 )
 
-__all__ = ["Sections", "narrow_steps", "operates"]
+__all__ = ["Sections", "narrow_steps", "operates", "together_of"]
 
 _IDENTITY = (MESSAGE_ID, ANCHORS)
 """The columns of the source by which an operator on it knows a record."""
@@ -71,16 +71,23 @@ class Sections:
         self._held.clear()
         self._source = None
 
-    def rows(self, node: Node, wanted: Iterable[str], partials: Partials | None = None) -> DataFrame:
+    def rows(
+        self, node: Node, wanted: Iterable[str], partials: Partials | Together | None = None
+    ) -> DataFrame:
         """Return the tuples of single records where tracking ends, without failed ones.
 
         `partials`: aggregates the output instead, if `operates` is True for the node.
         """
-        section = self._section(
-            node, set(wanted) or {node.schema.names[0]}, anchored=False, partials=partials
-        )
+        wanted = set(wanted) or {node.schema.names[0]}
+        return self._ended(node, self._section(node, wanted, anchored=False, partials=partials))
+
+    def rows_together(self, node: Node, together: Together) -> DataFrame:
+        """Return the partial results of all consumers of a node's tuples, which are not held themselves."""
+        return self._ended(node, self._computed(node, together.wanted, anchored=False, partials=together))
+
+    def _ended(self, node: Node, section: Tracked) -> DataFrame:
         broadcast = _broadcast(node)
-        return section.frame if broadcast is None else repartition(broadcast, section.frame, self.partitions)
+        return section.frame if broadcast is None else repartition(section.frame, broadcast, self.partitions)
 
     def _section(
         self,
@@ -89,7 +96,7 @@ class Sections:
         *,
         anchored: bool,
         raw: bool = False,
-        partials: Partials | None = None,
+        partials: Partials | Together | None = None,
     ) -> Tracked:
         """Return a node's tuples with at least the columns in `wanted`; `anchored` if they are judged further.
 
@@ -119,7 +126,7 @@ class Sections:
         *,
         anchored: bool,
         raw: bool = False,
-        partials: Partials | None = None,
+        partials: Partials | Together | None = None,
     ) -> Tracked:
         steps, base = _operations(node)
         fields = [field for field in node.schema if field.name in wanted]
@@ -150,15 +157,17 @@ class Sections:
         if isinstance(node, RepartitionNode):
             needed = {*wanted, *node.fields}
             below = self._section(node.parents[0], needed, anchored=anchored, raw=not fields)
-            return below.on(repartition(node, below.frame, self.partitions))
+            return below.on(repartition(below.frame, node, self.partitions))
         if isinstance(node, MergeNode):
             parts = [self._section(parent, wanted, anchored=anchored) for parent in node.parents]
             return reduce(Tracked.union, parts)
         assert isinstance(node, SpoutNode)
         if self._source is None:
             source = self.tracking.source
-            # Its rows are pinned: if cached ones are lost, the same are read again.
-            self._source = self.tracking.shared(source) if len(node.children) > 1 else source
+            if len(node.children) > 1:
+                # Its rows are pinned: if cached ones are lost, the same are read again.
+                source = self.tracking.shared(source.on(source.frame.select(*self._columns(_read_of(node)))))
+            self._source = source
         source = self._source
         if not fields:
             return source.on(source.frame.select(*self._columns(wanted)))
@@ -187,7 +196,7 @@ class Sections:
         schema: StructType,
         *,
         anchored: bool,
-        partials: Partials | None = None,
+        partials: Partials | Together | None = None,
     ) -> Tracked:
         tracking = self.tracking
         self._operators += 1
@@ -219,7 +228,7 @@ class Prepared:
     operator: Operator
     pipeline: Pipeline
     conf: Mapping[str, Any]
-    partials: Partials | None = None
+    partials: Partials | Together | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the tuples that succeeded, or their partial results."""
@@ -260,15 +269,28 @@ def _read_of(node: Node) -> set[str]:
 
 def _read_by(node: Node, parent: Node) -> set[str]:
     if isinstance(node, AggregateNode | PersistentAggregateNode):
-        return {*(node.keys or ()), *node.inputs}
+        return {*(node.keys or ()), *node.inputs} or {parent.schema.names[0]}
     if isinstance(node, PersistNode):
-        return set(node.inputs)
+        return set(node.inputs) or {parent.schema.names[0]}
     if not node.tracked:
         return set(parent.schema.names)
     read = _read_of(node) if node.children else set(node.schema.names)
     if isinstance(node, RowNode):
         return _narrowed(node.step, read)[1]
     return {*read, *node.fields} if isinstance(node, RepartitionNode) else read
+
+
+def together_of(node: Node) -> dict[Node, Partials]:
+    """Return what makes the partial results of each consumer of a node's tuples, if one pass can make all of them.
+
+    Then the tuples need not be held: they are aggregated where they are made.
+    """
+    if not (_is_shared(node) and _operations(node)[0]):
+        return {}
+    found = {child: partials_of(child) for child in node.children}
+    return (
+        {child: one for child, one in found.items() if one is not None} if None not in found.values() else {}
+    )
 
 
 def _moves(node: Node) -> bool:

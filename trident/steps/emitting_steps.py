@@ -31,18 +31,24 @@ class _Emitted:
         self.failed: dict[int, str] = {}
 
     def run(self, row: int, execute: Callable[[TridentCollector], None]) -> None:
-        """Let an operation emit for a row; an exception discards what it emitted."""
-        rows = self._collector.rows
+        """Let an operation emit for a row; an exception discards what it emitted, as does a wrong number of values."""
+        collector = self._collector
+        rows, collector.refused = collector.rows, None
         before = len(rows)
+        failed: BaseException | None = None
         try:
-            execute(self._collector)
-        except (TridentError, FailedException):
-            raise
+            execute(collector)
+        except (TridentError, FailedException) as error:
+            if error is not collector.refused:
+                raise
         except failures() as error:
-            del rows[before:]
-            self.failed[row] = reason_of(error)
-        else:
+            failed = error
+        failed = failed or collector.refused
+        if failed is None:
             self._source += [row] * (len(rows) - before)
+        else:
+            del rows[before:]
+            self.failed[row] = reason_of(failed)
 
     def columns(self) -> tuple[pa.RecordBatch, np.ndarray]:
         """Return all values as Arrow columns, with their input rows; a value that does not fit fails its row."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from kinesis_trident.trident.errors import StateError
 from kinesis_trident.trident.maps.backing import Version
 from kinesis_trident.trident.stores.overlap import Exchange
 
@@ -62,6 +63,15 @@ class ByteStore(ABC):
             StoreUnavailableError: no answer; some keys may have been set.
             StoreError: the store refused.
         """
+
+    def names(self) -> list[str]:
+        """Return all keys, for a store that can list them.
+
+        Raises:
+            StateError: it cannot.
+        """
+        msg = f"{self.where} cannot list its keys. Only states in memory and in files can"
+        raise StateError(msg)
 
     @property
     def overlaps(self) -> bool:

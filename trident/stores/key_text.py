@@ -13,7 +13,7 @@ import msgspec
 from kinesis_trident.trident.errors import SerializationError
 from kinesis_trident.trident.state import Key
 
-__all__ = ["FENCE", "KeyFactory", "encode_keys", "shorten_names"]
+__all__ = ["FENCE", "KeyFactory", "decode_key", "encode_keys", "shorten_names"]
 
 KeyFactory = Callable[[Key], str]
 """A user's function for keys in the store: from the values of the group fields to text."""
@@ -49,6 +49,11 @@ def encode_keys(keys: Sequence[Key]) -> list[str]:
     return [
         key[0] if len(key) == 1 and type(key[0]) is str and _is_plain(key[0]) else _array(key) for key in keys
     ]
+
+
+def decode_key(name: str) -> Key:
+    """Return the key of a text that `encode_keys` gave; a value without a JSON form of its own is a string."""
+    return tuple(msgspec.json.decode(name)) if name.startswith("[") else (name,)
 
 
 def shorten_names(names: list[str], prefix: str, most: int) -> list[str]:

@@ -78,6 +78,11 @@ class MemoryByteStore(ByteStore):
             for key, value in zip(keys, values, strict=True):
                 self._set(key, value, now)
 
+    def names(self) -> list[str]:
+        """See `ByteStore.names`."""
+        with self._lock:
+            return list(self._values)
+
     def _get(self, key: str, now: float) -> bytes | None:
         entry = self._values.get(key)
         if entry is None:

@@ -69,7 +69,7 @@ def options_of(kind: type[OptionsT], given: dict[str, Any]) -> OptionsT:
         raise StateOptionsError(msg) from None
 
 
-def require(package: str, extra: str) -> None:
+def require(package: str, extra: str, what: str = "this state") -> None:
     """Check that a package is installed.
 
     Raises:
@@ -77,7 +77,7 @@ def require(package: str, extra: str) -> None:
     """
     if importlib.util.find_spec(package) is None:
         msg = (
-            f"this state needs the package {package}. Run pip install 'kinesis-trident[{extra}]', on the "
+            f"{what} needs the package {package}. Run pip install 'kinesis-trident[{extra}]', on the "
             "executors too"
         )
         raise MissingExtraError(msg)

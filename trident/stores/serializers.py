@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -57,15 +58,14 @@ class _OfMsgspec(Serializer):
     def __init__(self, kind: StateType) -> None:
         self._kind = kind
         self._encoder: Any = self._format.Encoder()
-        self._decoder: Any = self._format.Decoder(_STORED[kind])
+        self._decoder: Any = self._format.Decoder(_STORED[kind], **self._decoding)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._kind,)
 
     def serialize(self, value: Any) -> bytes:
         """See `Serializer.serialize`."""
-        _check(value, self._takes)
-        encoded: bytes = self._encoder.encode(value)
+        encoded: bytes = self._encoder.encode(_checked(value, self._takes, self._marked))
         return encoded
 
     def deserialize(self, data: bytes) -> Any:
@@ -74,8 +74,7 @@ class _OfMsgspec(Serializer):
 
     def serialize_many(self, values: Sequence[Any]) -> list[bytes]:
         """See `Serializer.serialize_many`."""
-        _check_many(values, self._takes)
-        return self._encoded(values)
+        return self._encoded(_all_checked(values, self._takes, self._marked))
 
     def deserialize_many(self, data: Sequence[bytes | None]) -> list[Any]:
         """See `Serializer.deserialize_many`."""
@@ -88,20 +87,43 @@ class _OfMsgspec(Serializer):
     def _encoded(self, values: Sequence[Any]) -> list[bytes]:
         return list(map(self._encoder.encode, values))
 
+    @property
+    def _decoding(self) -> dict[str, Any]:
+        """The further arguments of the decoder."""
+        return {}
+
     @staticmethod
     def _takes(value: Any) -> bool:
         """Return True if a scalar value comes back unchanged."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _marked(value: Decimal) -> Any:
+        """Return the form of a decimal from which it comes back as a decimal."""
         raise NotImplementedError
 
 
 class JsonSerializer(_OfMsgspec):
     """Trident's JSON: `value`, `[txid, value]` or `[txid, current, previous]`, without spaces.
 
-    Takes None, booleans, integers of any size, finite floats, strings, and lists and string-keyed dicts of them.
+    Takes None, booleans, integers of any size, finite floats, strings, and lists and string-keyed dicts of them. A
+    decimal, which JSON does not have, is `{"$decimal":"1.50"}`.
     """
 
     text = True
     _format = msgspec.json
+
+    def deserialize(self, data: bytes) -> Any:
+        """See `Serializer.deserialize`."""
+        value = super().deserialize(data)
+        return _restored(value) if _MARK in data else value
+
+    def deserialize_many(self, data: Sequence[bytes | None]) -> list[Any]:
+        """See `Serializer.deserialize_many`."""
+        values = super().deserialize_many(data)
+        if _MARK not in b"".join(filter(None, data)):
+            return values
+        return list(map(_restored, values))
 
     def _encoded(self, values: Sequence[Any]) -> list[bytes]:
         # One call for all of them; JSON has no line ends inside.
@@ -114,54 +136,96 @@ class JsonSerializer(_OfMsgspec):
         kind = type(value)
         return kind in _SCALARS or (kind is float and math.isfinite(value))
 
+    @staticmethod
+    def _marked(value: Decimal) -> Any:
+        return {_DECIMAL: str(value)}
+
 
 class MsgpackSerializer(_OfMsgspec):
-    """The same structure in msgpack: smaller and faster; accepts bytes and all floats, but only 64-bit integers."""
+    """The same structure in msgpack: smaller and faster; accepts bytes and all floats, but only 64-bit integers.
+
+    A decimal is its text as an extension of type 1.
+    """
 
     _format = msgspec.msgpack
+
+    @property
+    def _decoding(self) -> dict[str, Any]:
+        return {"ext_hook": _from_extension}
 
     @staticmethod
     def _takes(value: Any) -> bool:
         kind = type(value)
         return kind in _SCALARS or kind is float or kind is bytes
 
+    @staticmethod
+    def _marked(value: Decimal) -> Any:
+        return msgspec.msgpack.Ext(_EXTENSION, str(value).encode())
+
 
 _SCALARS = frozenset({type(None), bool, int, str})
 
+_DECIMAL = "$decimal"
+_MARK = b'"$decimal"'
+_EXTENSION = 1
 
-def _check_many(values: Sequence[Any], takes: Any) -> None:
-    """Call `_check` for each, or check all at once if they are of simple types."""
+
+def _all_checked(values: Sequence[Any], takes: Any, mark: Callable[[Decimal], Any]) -> Sequence[Any]:
+    """Call `_checked` for each, or check all at once if they are of simple types."""
     kinds = set(map(type, values))
     if kinds == {OpaqueValue}:
         kinds = {type(value.current) for value in values} | {type(value.previous) for value in values}
     elif kinds == {TransactionalValue}:
         kinds = {type(value.value) for value in values}
-    if not kinds <= _SCALARS:
-        for value in values:
-            _check(value, takes)
+    return values if kinds <= _SCALARS else [_checked(value, takes, mark) for value in values]
 
 
-def _check(value: Any, takes: Any) -> None:
-    """Refuse a value that would come back as another: a Decimal as a string, a set as a list, NaN as null."""
+def _checked(value: Any, takes: Any, mark: Callable[[Decimal], Any]) -> Any:
+    """Return a value with its decimals marked.
+
+    Raises:
+        TypeError: it would come back as another: a set as a list, NaN as null.
+    """
     if takes(value):
-        return
+        return value
     kind = type(value)
-    if kind is OpaqueValue:
-        _check(value.current, takes)
-        _check(value.previous, takes)
-    elif kind is TransactionalValue:
-        _check(value.value, takes)
-    elif kind is list or kind is tuple:
-        for item in value:
-            _check(item, takes)
-    elif kind is dict:
-        for key, item in value.items():
-            if type(key) is not str:
-                msg = f"the key {key!r} of a dict is a {type(key).__name__}, but keys must be strings"
+    if kind is Decimal:
+        return mark(value)
+    if kind is OpaqueValue or kind is TransactionalValue:
+        return kind(*(part if takes(part) else _checked(part, takes, mark) for part in _parts(value)))
+    if kind is list or kind is tuple:
+        return [item if takes(item) else _checked(item, takes, mark) for item in value]
+    if kind is dict:
+        for key in value:
+            if type(key) is not str or key == _DECIMAL:
+                what = f"is a {type(key).__name__}" if type(key) is not str else "marks a decimal"
+                msg = f"the key {key!r} of a dict {what}, but keys must be other strings"
                 raise TypeError(msg)
-            _check(item, takes)
-    else:
-        msg = (
-            f"{value!r} is of type {kind.__module__}.{kind.__qualname__}, which would not come back unchanged"
-        )
-        raise TypeError(msg)
+        return {key: item if takes(item) else _checked(item, takes, mark) for key, item in value.items()}
+    msg = f"{value!r} is of type {kind.__module__}.{kind.__qualname__}, which would not come back unchanged"
+    raise TypeError(msg)
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    return tuple(getattr(value, name) for name in value.__struct_fields__)
+
+
+def _restored(value: Any) -> Any:
+    """Return a value whose marked decimals are decimals again."""
+    kind = type(value)
+    if kind is OpaqueValue or kind is TransactionalValue:
+        return kind(*map(_restored, _parts(value)))
+    if kind is list:
+        return list(map(_restored, value))
+    if kind is not dict:
+        return value
+    if value.keys() == {_DECIMAL}:
+        return Decimal(value[_DECIMAL])
+    return {key: _restored(item) for key, item in value.items()}
+
+
+def _from_extension(code: int, data: memoryview) -> Any:
+    if code != _EXTENSION:
+        msg = f"the extension type {code} is not of this package"
+        raise ValueError(msg)
+    return Decimal(bytes(data).decode())

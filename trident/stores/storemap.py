@@ -7,7 +7,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_random_exponential,
+)
 
 from kinesis_trident.trident.errors import (
     FencedError,
@@ -18,9 +24,10 @@ from kinesis_trident.trident.errors import (
     ValueTooLargeError,
 )
 from kinesis_trident.trident.maps.backing import LOST, Change, Version, VersionedBackingMap
+from kinesis_trident.trident.maps.metering import current_metrics
 from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stores.bytestore import ByteStore
-from kinesis_trident.trident.stores.key_text import FENCE, KeyFactory, encode_keys, shorten_names
+from kinesis_trident.trident.stores.key_text import FENCE, KeyFactory, decode_key, encode_keys, shorten_names
 from kinesis_trident.trident.stores.overlap import run_exchange, write_guarded
 from kinesis_trident.trident.stores.serializers import Serializer
 
@@ -59,11 +66,13 @@ class StoreMap(VersionedBackingMap[Any]):
         self._prefix = key_prefix
         self._attempt = attempt
         self._mark: tuple[int, int] | None = None
+        self._metrics = current_metrics()
         self._retrying = Retrying(
             retry=retry_if_exception_type(StoreUnavailableError),
             stop=stop_after_attempt(retries + 1),
             wait=wait_random_exponential(multiplier=0.05, max=2),
             sleep=sleep,
+            before_sleep=self._count_retry,
             reraise=True,
         )
 
@@ -91,6 +100,22 @@ class StoreMap(VersionedBackingMap[Any]):
             ) != [LOST]:
                 return
 
+    def keys(self) -> list[Key]:
+        """See `BackingMap.keys`.
+
+        Raises:
+            StateError: the store cannot list its keys, or a key factory has made them.
+        """
+        if self._key_factory is not None:
+            msg = (
+                f"{self._store.where}: keyFactory made the keys, so they cannot be read back. Omit keyFactory"
+            )
+            raise StateError(msg)
+        names = (
+            name.removeprefix(self._prefix) for name in self._store.names() if name.startswith(self._prefix)
+        )
+        return [decode_key(name) for name in names if name != FENCE]
+
     def multi_get(self, keys: Sequence[Key]) -> list[Any]:
         """See `BackingMap.multi_get`."""
         return self.multi_get_versioned(keys)[0]
@@ -104,6 +129,7 @@ class StoreMap(VersionedBackingMap[Any]):
         """
         names = self._names(keys)
         unique = list(dict.fromkeys(names))
+        self._metrics.keys_read += len(unique)
         raws, versions = self._ask(self._store.get_many, unique)
         if len(unique) < len(names):
             at = dict(zip(unique, range(len(unique)), strict=True))
@@ -112,10 +138,12 @@ class StoreMap(VersionedBackingMap[Any]):
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
         """See `BackingMap.multi_put`."""
+        self._metrics.keys_written += len(keys)
         self._ask(self._store.set_many, self._names(keys), self._bytes(keys, values))
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """See `BackingMap.multi_remove`."""
+        self._metrics.keys_written += len(keys)
         self._ask(self._store.set_many, self._names(keys), [None] * len(keys))
 
     def multi_compare_and_set(
@@ -129,6 +157,7 @@ class StoreMap(VersionedBackingMap[Any]):
             FencedError: a newer attempt has begun.
         """
         raws = self._serialized(keys, values)
+        self._metrics.keys_written += len(keys)
         if self._mark is not None and self._store.guards:
             return self._ask(self._write_guarded, self._names(keys), raws, versions)
         if self._mark is not None:
@@ -157,7 +186,9 @@ class StoreMap(VersionedBackingMap[Any]):
             if guard is not None:
                 self._compare(fence)
             here = keys[part]
+            self._metrics.keys_read += len(here)
             values, left = change(part, self._deserialized(here, raws))
+            self._metrics.keys_written += len(here) - len(left)
             return self._serialized(here, values), left
 
         def exchange() -> list[Version]:
@@ -178,6 +209,9 @@ class StoreMap(VersionedBackingMap[Any]):
 
     def _ask(self, request: Callable[..., R], *args: Any) -> R:
         return self._retrying(request, *args)
+
+    def _count_retry(self, _state: RetryCallState) -> None:
+        self._metrics.retries += 1
 
     def _names(self, keys: Sequence[Key]) -> list[str]:
         names = encode_keys(keys) if self._key_factory is None else self._made(self._key_factory, keys)

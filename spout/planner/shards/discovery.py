@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 _AGAIN = 1.0
 """Seconds until a required listing is tried again."""
 
+_BLOCKED_EVERY = 2.0
+"""Seconds between two looks at a blocked shard in which nothing new was seen yet."""
+
 _ALL_EVERY = 60.0
 """Seconds between two listings of all shards; those in between list only new ones."""
 
@@ -54,6 +57,7 @@ class Listings:
         self._next = self._all_next = -math.inf
         self._begun = clock()
         self._ends = 0
+        self._look_again: dict[str, float] = {}
         self.is_current = True
 
     def arrived_by(self) -> int:
@@ -130,12 +134,15 @@ class Listings:
             return tip.shards_to_read(self._state.positions(), now)
 
     def _look_at_blocked(self) -> None:
-        """Look once at the next record of each blocked shard: its age is the shard's lag."""
+        """Look now and then for the next record of each blocked shard, until one is seen: its age is the lag."""
         waiting = {}
+        now = self._clock()
         for shard, position in self._state.positions().items():
             if self._state.shards[shard].blocked:
                 look = self._probe.looks.get(shard)
-                if look is None or look.position != position or look.more is None:
+                known = look is not None and look.position == position and look.more
+                if not known and now >= self._look_again.get(shard, now):
+                    self._look_again[shard] = now + _BLOCKED_EVERY
                     waiting[shard] = position
         if waiting:
             self._probe.look(waiting)

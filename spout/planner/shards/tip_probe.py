@@ -43,7 +43,9 @@ class Look:
         behind_ms: the lag; 0 at the tip.
         at: the time in epoch milliseconds, by the server's clock if the server reports it.
         arrival: of the oldest unread record in epoch milliseconds, if one was seen.
-        noted: the time in epoch milliseconds by this process's clock.
+        noted: the time in epoch milliseconds by this process's clock, of the last look that was answered.
+        refused: since when every look at the shard was refused, by the same clock; None if the last one was answered.
+        why: it was refused: `throttled` or `unavailable`.
     """
 
     position: Position
@@ -53,6 +55,8 @@ class Look:
     at: int = 0
     arrival: int | None = None
     noted: int = 0
+    refused: int | None = None
+    why: str = ""
 
 
 class TipProbe:
@@ -129,19 +133,26 @@ class TipProbe:
     def _look(self, asked: tuple[str, Position]) -> Look:
         shard, position = asked
         last = self.looks.get(shard)
-        look = last if last is not None and last.position == position else Look(position)
+        if last is not None and last.position == position:
+            look = last
+        else:
+            look = Look(position, refused=last.refused if last else None, why=last.why if last else "")
         if isinstance(position, ShardEnd):
             return replace(look, more=False, at=self._wall())
         try:
             return self._walk(shard, look)
         except IteratorExpiredError:
             look = replace(look, iterator=None)
-        except (ThrottledError, Unavailable):
-            return replace(look, more=None)
+        except (ThrottledError, Unavailable) as error:
+            return self._refused(look, error)
         try:
             return self._walk(shard, look)
-        except (IteratorExpiredError, ThrottledError, Unavailable):
-            return replace(look, more=None)
+        except (IteratorExpiredError, ThrottledError, Unavailable) as error:
+            return self._refused(look, error)
+
+    def _refused(self, look: Look, error: Exception) -> Look:
+        why = "throttled" if isinstance(error, ThrottledError) else "unavailable"
+        return replace(look, more=None, refused=look.refused or self._wall(), why=why)
 
     def _walk(self, shard: str, look: Look) -> Look:
         key = self._layout.key_of(shard)

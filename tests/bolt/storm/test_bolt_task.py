@@ -19,7 +19,9 @@ from kinesis_trident.bolt.errors import EmitError, OperatorError
 from kinesis_trident.bolt.storm.bolt_task import BoltOperator
 from kinesis_trident.bolt.storm.collector import named
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of
+from kinesis_trident.bolt.tracking.coverage import intervals
 from kinesis_trident.bolt.tracking.operators import Tag
+from kinesis_trident.bolt.tracking.reports import FailedRun, OperatorLedger
 from kinesis_trident.spout.reader.rows import ANCHORS
 from kinesis_trident.tracker.acker.acker import Acker
 from kinesis_trident.tracker.ids import roots, tuple_ids
@@ -460,3 +462,54 @@ def test_what_fails_where_nothing_tracks_it_is_logged_once(caplog: pytest.LogCap
 
 def test_a_reason_is_cut_however_long_the_name_of_its_bolt_is() -> None:
     assert len(named("no " * 200, "b" * 300)) == 256
+
+
+def test_what_a_bolt_keeps_or_holds_is_held_and_what_it_forgets_fails() -> None:
+    def execute(bolt: Rich, tup: Tuple) -> None:
+        text = tup[0]
+        if text == "keep":
+            bolt.held.append(tup)
+        elif text.startswith("hold"):
+            bolt.collector.hold(tup)
+            if text == "hold, then ack":
+                bolt.collector.ack(tup)
+            elif text == "hold, then fail":
+                bolt.collector.fail(tup, "no")
+            elif text == "hold anew":
+                bolt.collector.reset_timeout(tup)
+
+    texts = ["keep", "hold", "hold, then ack", "hold, then fail", "hold anew", "forgotten", "keep"]
+    _, heard = run(Rich(execute), sentences(*texts), sentences("hold", "forgotten", first=len(texts)))
+    assert heard.failed == {
+        0: "HELD (bolt split)",
+        1: "HELD (bolt split)",
+        3: "no (bolt split)",
+        4: "HELD_ANEW (bolt split)",
+        5: "NOT_ACKED (bolt split)",
+        6: "HELD (bolt split)",
+        7: "HELD (bolt split)",
+        8: "NOT_ACKED (bolt split)",
+    }
+
+
+def test_what_one_bolt_holds_and_another_fails_has_failed() -> None:
+    held, failed = (
+        FailedRun(a, b, "", "", None, why) for a, b, why in ((2, 9, "HELD (bolt a)"), (4, 5, "no"))
+    )
+    assert intervals([held, failed]) == [
+        FailedRun(2, 3, "", "", None, "HELD (bolt a)"),
+        failed,
+        FailedRun(6, 9, "", "", None, "HELD (bolt a)"),
+    ]
+    ledger = OperatorLedger("join", 7)
+    for reason in ("HELD (bolt a)", "no (bolt a)", "HELD (bolt b)", "never (bolt b)"):
+        ledger.fail([1], reason)
+    assert list(ledger._failed.values()) == ["no (bolt a)"]
+
+
+def test_an_anchor_alone_does_not_keep_a_tuple() -> None:
+    def execute(bolt: Rich, tup: Tuple) -> None:
+        bolt.collector.emit([tup[0]], tup)
+
+    _, heard = run(Rich(execute), sentences("forgotten", "forgotten"))
+    assert heard.failed == {0: "NOT_ACKED (bolt split)", 1: "NOT_ACKED (bolt split)"}

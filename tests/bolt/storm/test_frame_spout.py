@@ -25,7 +25,7 @@ from kinesis_trident import (
     TopologyError,
     Tuple,
 )
-from kinesis_trident.bolt.storm.frames.run import FrameHandler
+from kinesis_trident.bolt.storm.other_spouts.run import FrameHandler
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -211,7 +211,7 @@ def test_each_operator_has_a_name_of_its_own(
 
 
 class Together(Bolt):
-    """One tuple of all whose text ends alike, emitted when all have come; those that end with 2 are never acked."""
+    """One tuple of all whose text ends alike, emitted when all have come; those that end with 2 are kept."""
 
     fields = "text string"
 
@@ -230,7 +230,7 @@ class Together(Bolt):
                     self.collector.ack(tup)
 
 
-def test_a_tuple_of_several_records_fails_them_all_and_what_is_not_acked_fails(
+def test_a_tuple_of_several_records_fails_them_all_and_what_is_kept_is_held(
     in_hand: tuple[DataFrame, CurrentBatch], carrier: AccumulatorCarrier
 ) -> None:
     tracking = Tracking(*in_hand, carrier)
@@ -248,7 +248,7 @@ def test_a_tuple_of_several_records_fails_them_all_and_what_is_not_acked_fails(
         for run in runs
         for number in range(int(run.first), int(run.last) + 1)
     }
-    wanted = {0: "ValueError: 0", 2: "NOT_ACKED (bolt together)"}
+    wanted = {0: "ValueError: 0", 2: "HELD (bolt together)"}
     assert reasons == {
         (shard, n): wanted[n % 4] for shard in SHARDS for n in range(1, EACH + 1) if n % 4 in wanted
     }

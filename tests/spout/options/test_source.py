@@ -348,17 +348,16 @@ def test_an_address_without_credentials_is_taken_and_shown_as_it_is(uri: str) ->
 
 
 def test_an_option_without_use_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    given = {"messageTimeout": "31s", "maxInflightRecords": "9"}
+    given = {"maxInflightRecords": "9"}
     # Other tests have given them before, in this process.
     _warn_once.cache_clear()
     for _ in range(2):
         parse(given)
         parse({"ackMode": "explicit"}, **given)
     said = [record.message for record in caplog.records]
-    assert len(said) == 2
-    for key, message in zip(given, said, strict=True):
-        assert f"option {key} is ignored when ackMode=batch" in message
-        assert "Set ackMode=explicit" in message
+    assert len(said) == 1
+    assert "option maxInflightRecords is ignored when ackMode=batch" in said[0]
+    assert "Set ackMode=explicit" in said[0]
 
 
 @pytest.mark.parametrize(

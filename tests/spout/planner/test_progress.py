@@ -26,7 +26,7 @@ def numbers(rows: list[Row]) -> list[tuple[int, int]]:
 
 
 def test_progress_shows_lag_and_what_is_in_flight_retried_and_dead_lettered(lives: Lives) -> None:
-    time = FakeTime()
+    lives.clock = time = FakeTime()
     kinesis = MemoryKinesis(clock=time.milliseconds)
     for number in range(4):
         kinesis.put(A, str(number).encode())
@@ -115,7 +115,7 @@ HOUR_MS = 3_600_000
 
 
 def test_the_lag_of_what_was_never_read_is_that_of_its_oldest_record(lives: Lives) -> None:
-    time = FakeTime()
+    lives.clock = time = FakeTime()
     kinesis = MemoryKinesis(shards=2, clock=time.milliseconds)
     kinesis.put(A, b"0")
     time.sleep(3 * 3600)
@@ -131,7 +131,7 @@ def test_the_lag_of_what_was_never_read_is_that_of_its_oldest_record(lives: Live
 
 @pytest.mark.parametrize("left", [False, True])
 def test_a_blocked_shard_lags_by_what_waits_in_it(lives: Lives, left: bool) -> None:
-    time = FakeTime()
+    lives.clock = time = FakeTime()
     kinesis = MemoryKinesis(clock=time.milliseconds)
     kinesis.put(A, b"0")
     if left:

@@ -255,6 +255,53 @@ def test_what_was_not_reached_waits_on_unchanged() -> None:
     assert tracker.waiting == (again, rest)
 
 
+HELD = "HELD (bolt join)"
+
+
+def held_again(tracker: InflightRecordTracker, reason: str, now_ms: int) -> Run:
+    """The one run that waits, after another delivery in which it was not done."""
+    (before,) = tracker.waiting
+    tracker.turns.redelivered(before, 1, None, [NotDone("2", "2", 1, reason, "1")], now_ms, rng())
+    (after,) = tracker.waiting
+    return after
+
+
+def test_what_is_held_comes_with_the_next_second_and_uses_up_no_attempt() -> None:
+    tracker = delivered(RetryPolicy(0, Backoff(0, 0, 1), hold_ms=30_000), 3, NotDone("2", "2", 1, HELD, "1"))
+    (run,) = tracker.waiting
+    assert (run.attempt, run.due, run.failures) == (0, 1_000, (Failure(0, HELD),))
+    assert tracker.checkpoint == RecordPosition(1)
+    again = held_again(tracker, HELD, 29_999)
+    assert (again.attempt, again.due, again.failures) == (0, 30_000, (Failure(0, HELD),))
+    tracker.turns.redelivered(again, 1, None, (), 29_999, rng())
+    assert tracker.checkpoint == RecordPosition(3)
+
+
+def test_what_is_held_for_too_long_fails_as_anything_else() -> None:
+    tracker = delivered(RetryPolicy(1, Backoff(0, 0, 1), hold_ms=5_000), 3, NotDone("2", "2", 1, HELD, "1"))
+    failed = held_again(tracker, HELD, 5_000)
+    assert (failed.attempt, failed.failures) == (1, (Failure(5_000, "TIMEOUT (bolt join)"),))
+    # The next delivery may be held as long again.
+    held = held_again(tracker, HELD, 6_000)
+    assert (held.attempt, held.failures) == (1, (*failed.failures, Failure(6_000, HELD)))
+    tracker.turns.redelivered(held, 1, None, [NotDone("2", "2", 1, HELD, "1")], 11_000, rng())
+    (dead,) = tracker.dead
+    assert [failure.reason for failure in dead.failures] == ["TIMEOUT (bolt join)"] * 2
+
+
+def test_the_time_of_what_is_held_anew_begins_again() -> None:
+    tracker = delivered(RetryPolicy(0, Backoff(0, 0, 1), hold_ms=5_000), 3, NotDone("2", "2", 1, HELD, "1"))
+    anew = held_again(tracker, "HELD_ANEW (bolt join)", 4_000)
+    assert anew.failures == (Failure(4_000, "HELD_ANEW (bolt join)"),)
+    assert held_again(tracker, HELD, 8_999).failures == (Failure(4_000, HELD),)
+
+
+def test_a_failure_takes_the_place_of_a_hold() -> None:
+    tracker = delivered(RetryPolicy(3, Backoff(0, 0, 1)), 3, NotDone("2", "2", 1, HELD, "1"))
+    failed = held_again(tracker, "boom", 1_000)
+    assert (failed.attempt, failed.failures) == (1, (Failure(1_000, "boom"),))
+
+
 def test_four_deliveries_then_dead_then_done() -> None:
     tracker = delivered(AT_ONCE, 3, NotDone("2", "2", 1, "boom", "1"))
     for attempt in (1, 2, 3):

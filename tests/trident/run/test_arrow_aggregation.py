@@ -40,7 +40,7 @@ def made(aggregator: CombinerAggregator, keys: tuple[str, ...], schema: str) -> 
     assert kind is not None
     added = StructType().add("out", kind)
     node = AggregateNode("aggregate", added, (parent,), keys, ("n",), aggregator, added)
-    return partials_of(node, keys, aggregator)
+    return partials_of(node)
 
 
 def given_as(rows: Sequence[tuple[Any, ...]], schema: str, size: int) -> Iterator[pa.RecordBatch]:

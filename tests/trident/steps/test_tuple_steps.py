@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import math
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException
-from kinesis_trident.trident import ArrowFunction, Debug, Filter, FilterNull, Function, OperationError
+from kinesis_trident.trident import (
+    ArrowFunction,
+    Debug,
+    Equals,
+    Filter,
+    FilterNull,
+    Function,
+    Negate,
+    OperationError,
+    TridentTuple,
+)
+from kinesis_trident.trident.build.lambdas import Look
 from kinesis_trident.trident.errors import StoreUnavailableError
 from kinesis_trident.trident.run.attempt import Untracked
 from kinesis_trident.trident.run.tracked import narrow_steps
@@ -145,14 +158,45 @@ def test_a_value_that_does_not_fit_fails_its_row_with_all_that_it_emitted() -> N
     assert list(judged.failed) == [1]
 
 
-@pytest.mark.parametrize("values", [[], [1, 2], "1"])
-def test_a_wrong_number_of_values_names_the_operation(values: Any) -> None:
+@pytest.mark.parametrize("values", [[], [1, 2], "1", None, 1])
+@pytest.mark.parametrize("caught", [True, False])
+def test_a_wrong_number_of_values_fails_the_row_with_all_that_it_emitted(values: Any, caught: bool) -> None:
     class Wrong(Function):
         def execute(self, tup, collector):  # type: ignore[no-untyped-def]
-            collector.emit(values)
+            collector.emit([tup["n"]])
+            if tup["n"] == 2:
+                with suppress(OperationError if caught else NotImplementedError):
+                    collector.emit(values)
 
-    with pytest.raises(OperationError, match=r"each\(Wrong\): emitted .* declares 1 new fields"):
-        FunctionStep("each(Wrong)", Wrong(), ("n",), M, N)(batch(1))
+    judged = FunctionStep("each(Wrong)", Wrong(), ("n",), M, N)(batch(1, 2, 3))
+    assert (judged.rows.column("m").to_pylist(), judged.source.tolist()) == ([1, 3], [0, 2])
+    assert list(judged.failed) == [1]
+    assert re.match(
+        r"OperationError: each\(Wrong\): emitted (no list|\d values), .* declares 1 new fields",
+        judged.failed[1],
+    )
+
+
+def test_a_peeking_function_sees_each_tuple_and_fails_its_row() -> None:
+    seen: list[int] = []
+
+    def look(tup: TridentTuple) -> None:
+        seen.append(10 // tup["n"])
+
+    judged = FilterStep("each(look)", Look(look), ("n",), NX)(batch(5, 0, 2))
+    assert seen == [2, 5]
+    assert judged.source.tolist() == [0, 2]
+    assert judged.failed == {1: "ZeroDivisionError: integer division or modulo by zero"}
+
+
+def test_equal_values_and_a_negated_filter() -> None:
+    pairs = pa.RecordBatch.from_pydict({"n": [1, 2, 9, 3], "m": [1, 3, 9, 4]})
+    equal = FilterStep("each(Equals)", Equals(), ("n", "m"), pairs.schema)
+    assert equal(pairs).source.tolist() == [0, 2]
+    negated = FilterStep("each(Negate)", Negate(Equals()), ("n", "m"), pairs.schema)
+    assert negated(pairs).source.tolist() == [1, 3]
+    odd = FilterStep("each(Negate)", Negate(Odd()), ("n",), N)(batch(2, 9, 3))
+    assert (odd.source.tolist(), list(odd.failed)) == ([0], [1])
 
 
 def test_a_row_that_fails_late_takes_what_came_from_it_along() -> None:

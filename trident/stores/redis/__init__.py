@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from kinesis_trident.trident.errors import StateOptionsError
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.factory import MapStateFactory
-from kinesis_trident.trident.stores.options import MapOptions, require, without_secrets
+from kinesis_trident.trident.stores.options import MapOptions, require
+from kinesis_trident.trident.stores.redis.cluster import RedisClusterStore
+from kinesis_trident.trident.stores.redis.connecting import parse_target
 from kinesis_trident.trident.stores.redis.store import RedisByteStore
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 __all__ = ["RedisByteStore", "RedisOptions", "RedisState"]
 
@@ -33,23 +32,24 @@ class RedisOptions(MapOptions, kw_only=True, frozen=True, rename="camel"):
 
 
 class RedisState(MapStateFactory):
-    """Makes map states in Redis: `RedisState.opaque("redis://user:password@host:6379/0")`."""
+    """Makes map states in Redis: `RedisState.opaque("redis://user:password@host:6379/0")`.
+
+    `redis+sentinel://host:26379,other:26379/mymaster` is the primary that Sentinels name, `redis+cluster://host:6379` a
+    cluster; with `rediss` instead of `redis` the connections use TLS.
+    """
 
     options_type: ClassVar[type[MapOptions]] = RedisOptions
 
     def __init__(self, kind: Any, target: str, **options: Any) -> None:
         super().__init__(kind, target, **options)
-        if not target.startswith(("redis://", "rediss://", "unix://")):
-            msg = (
-                f"{without_secrets(target)} is not a Redis URL. It begins with redis://, rediss:// (TLS) or "
-                "unix://"
-            )
-            raise StateOptionsError(msg)
+        place = parse_target(target)
+        if place.kind == "cluster":
+            return
         try:
-            self._client()
-        except ValueError:
+            place.client(self._limits)
+        except (ValueError, TypeError):
             # The original error can contain the password.
-            msg = f"{without_secrets(target)} is not a Redis URL. Check its port, its database and its query"
+            msg = f"{place.where} is not a Redis URL. Check its port, its database and its query"
             raise StateOptionsError(msg) from None
 
     def _require(self) -> None:
@@ -58,22 +58,23 @@ class RedisState(MapStateFactory):
     def _connect(self) -> ByteStore:
         options = self._options
         assert isinstance(options, RedisOptions)
-        return RedisByteStore(
-            self._client(), without_secrets(self._target), options.expire_interval_sec, options.additional_key
-        )
+        place, limits = parse_target(self._target), self._limits
+        expire, name = options.expire_interval_sec, options.additional_key
+        if place.kind == "cluster":
+            return RedisClusterStore(lambda: place.cluster(limits), place.where, expire, name)
+        return RedisByteStore(place.client(limits), place.where, expire, name)
 
-    def _client(self) -> Redis:
-        """Return a client that connects when it is first used."""
-        from redis import Redis
+    @property
+    def _limits(self) -> dict[str, Any]:
+        """redis-py's settings that no URL changes: it returns bytes, and leaves retries to the state."""
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 
         options = self._options
         assert isinstance(options, RedisOptions)
-        return Redis.from_url(
-            self._target,
-            decode_responses=False,
-            retry=Retry(NoBackoff(), 0),
-            socket_connect_timeout=options.connect_timeout_millis / 1e3,
-            socket_timeout=options.request_timeout_millis / 1e3,
-        )
+        return {
+            "decode_responses": False,
+            "retry": Retry(NoBackoff(), 0),
+            "socket_connect_timeout": options.connect_timeout_millis / 1e3,
+            "socket_timeout": options.request_timeout_millis / 1e3,
+        }

@@ -23,9 +23,9 @@ from kinesis_trident.trident.stores.redis.scripts import COMPARE_AND_SET, SET
 if TYPE_CHECKING:
     from redis import Redis
 
-__all__ = ["RedisByteStore", "RedisExchange"]
+__all__ = ["MAX_KEYS", "RedisByteStore", "RedisExchange"]
 
-_CHUNK = 1000
+MAX_KEYS = 1000
 """Keys in one command: few enough for the stack of Lua, which holds 8000 values."""
 
 _COMMANDS = 32
@@ -43,12 +43,22 @@ class RedisByteStore(ByteStore):
         where: the server without secrets.
         expire: seconds that a key lives after it was set; 0: forever.
         hash_name: the name of the hash that holds all keys; empty: each key is a string.
+        in_cluster: the server is a node of a cluster: scripts name their keys, which are of one slot.
     """
 
     max_value_bytes = 512 * 1024 * 1024
 
-    def __init__(self, client: Redis, where: str, expire: int = 0, hash_name: str = "") -> None:
+    def __init__(
+        self,
+        client: Redis,
+        where: str,
+        expire: int = 0,
+        hash_name: str = "",
+        *,
+        in_cluster: bool = False,
+    ) -> None:
         self._client = client
+        self._in_cluster = in_cluster
         self._where = where
         self._ttl = b"%d" % expire
         self._hash = hash_name
@@ -62,7 +72,7 @@ class RedisByteStore(ByteStore):
         """See `ByteStore.get_many`; a version is the bytes themselves."""
         names = list(map(str.encode, keys))
         found: list[bytes | None] = []
-        for answer in self._pipelined((self.get(names[part]) for part in _chunks(len(keys))), keys):
+        for answer in self.pipelined((self.get(names[part]) for part in _chunks(len(keys))), keys):
             found += answer
         return found, found
 
@@ -73,7 +83,7 @@ class RedisByteStore(ByteStore):
         written: list[Version] = list(values)
         parts = _chunks(len(keys))
         commands = (self.compare_and_set(keys[part], versions[part], values[part]) for part in parts)
-        for part, lost in zip(parts, self._pipelined(commands, keys), strict=True):
+        for part, lost in zip(parts, self.pipelined(commands, keys), strict=True):
             for i in lost:
                 written[part.start + i - 1] = LOST
         return written
@@ -94,7 +104,7 @@ class RedisByteStore(ByteStore):
         with self.speaking(()):
             connection = self._client.connection_pool.get_connection()
         try:
-            yield RedisExchange(self, connection, guard, _CHUNK)
+            yield RedisExchange(self, connection, guard, MAX_KEYS)
         except BaseException:
             # Pending answers would be mistaken for those of the next requests.
             connection.disconnect()  # type: ignore[no-untyped-call]
@@ -116,29 +126,33 @@ class RedisByteStore(ByteStore):
         """Return the command for some hundreds of keys; it sets none if the guard differs."""
         text = b"" if None in values else join_items(versions)
         arrays = [packed_texts(names), packed(values), *([] if text else [packed(versions)])]
-        return self._script(COMPARE_AND_SET, arrays, guard[0], guard[1] or b"", text)
+        more = (guard[0], guard[1] or b"", text)
+        return self._script(COMPARE_AND_SET, map(str.encode, names), arrays, *more)
 
     def set_many(self, keys: Sequence[str], values: Sequence[bytes | None]) -> None:
         """See `ByteStore.set_many`."""
         names = list(map(str.encode, keys))
-        parts = _chunks(len(keys))
-        if self._hash or self._ttl != b"0" or None in values:
-            commands = (self._script(SET, [packed(names[part]), packed(values[part])]) for part in parts)
-        else:
-            commands = (
-                command([b"MSET", *chain.from_iterable(zip(names[part], values[part], strict=True))])  # type: ignore[list-item]
-                for part in parts
-            )
-        for _ in self._pipelined(commands, keys):
+        commands = (self.put(names[part], values[part]) for part in _chunks(len(keys)))
+        for _ in self.pipelined(commands, keys):
             pass
 
-    def _script(self, source: bytes, arrays: Iterable[bytes], *more: bytes) -> bytes:
+    def put(self, names: Sequence[bytes], values: Sequence[bytes | None]) -> bytes:
+        """Return the command that sets some hundreds of keys unconditionally."""
+        if self._hash or self._ttl != b"0" or None in values:
+            return self._script(SET, names, [packed(names), packed(values)])
+        return command([b"MSET", *chain.from_iterable(zip(names, values, strict=True))])  # type: ignore[list-item]
+
+    def _script(self, source: bytes, names: Iterable[bytes], arrays: Iterable[bytes], *more: bytes) -> bytes:
         # Redis identifies a script by its text, so a restarted server needs nothing from us.
         packs = b"".join(arrays)
-        return command([b"EVAL", source, b"0", packs, self._ttl, self._hash.encode(), *more])
+        keys = list(names) if self._in_cluster and not self._hash else []
+        if self._in_cluster and self._hash:
+            keys = [self._hash.encode()]
+        count = b"%d" % len(keys)
+        return command([b"EVAL", source, count, *keys, packs, self._ttl, self._hash.encode(), *more])
 
-    def _pipelined(self, commands: Iterator[bytes], keys: Sequence[str]) -> Iterator[Any]:
-        """Yield the answers to commands, several of which are in flight at a time."""
+    def pipelined(self, commands: Iterator[bytes], keys: Sequence[str]) -> Iterator[Any]:
+        """Yield the answers to commands about some keys, several of which are in flight at a time."""
         while True:
             with self.speaking(keys):
                 burst = self._burst(islice(commands, _COMMANDS))
@@ -226,7 +240,13 @@ def _is_temporary(error: Exception) -> bool:
     """Return True for an error that a replay may not meet; redis-py drops the code of those that it has a class for."""
     from redis import exceptions
 
-    known = (exceptions.ReadOnlyError, exceptions.ClusterDownError, exceptions.TryAgainError)
+    known = (
+        exceptions.ReadOnlyError,
+        exceptions.ClusterDownError,
+        exceptions.TryAgainError,
+        # The slot is being moved to another node, or was.
+        exceptions.AskError,
+    )
     return isinstance(error, known) or any(word in str(error) for word in _UNAVAILABLE)
 
 
@@ -286,4 +306,4 @@ class RedisExchange(Exchange[str]):
 
 
 def _chunks(count: int) -> list[slice]:
-    return [slice(start, start + _CHUNK) for start in range(0, count, _CHUNK)]
+    return [slice(start, start + MAX_KEYS) for start in range(0, count, MAX_KEYS)]

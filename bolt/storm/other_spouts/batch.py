@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -54,6 +55,7 @@ class FrameBatch:
 
     spool: RetrySpool | None = None
     verdict: Verdict | None = None
+    deadly: Mapping[int, list[FailedRun]] = MappingProxyType({})
 
     def __init__(self, rows: DataFrame, txid: int) -> None:
         self.rows = rows

@@ -1,0 +1,1 @@
+"""Topologies of bolts run in this process, without Spark."""

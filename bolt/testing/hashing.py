@@ -1,0 +1,74 @@
+"""Spark's `xxhash64` of rows in Python: tuples go to the same tasks as in Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+import struct
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+from kinesis_trident.tracker.ids import signed
+
+__all__ = ["partitions_of"]
+
+_SEED = 42
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+def partitions_of(
+    batch: pa.RecordBatch, names: Sequence[str], partitions: int, salt: int | None = None
+) -> list[int]:
+    """Return the partition of each row: `pmod(xxhash64(salt, names), partitions)` of Spark."""
+    first = _SEED if salt is None else _hash(salt, pa.int64(), _SEED)
+    hashes = [first] * batch.num_rows
+    for name in names:
+        column = batch.column(name)
+        hashes = [
+            _hash(value, column.type, seed) for value, seed in zip(column.to_pylist(), hashes, strict=True)
+        ]
+    return [signed(value) % partitions for value in hashes]
+
+
+def _hash(value: Any, kind: pa.DataType, seed: int) -> int:
+    if value is None:
+        return seed
+    if pa.types.is_list(kind):
+        for item in value:
+            seed = _hash(item, kind.value_type, seed)
+        return seed
+    if pa.types.is_struct(kind):
+        for field in kind:
+            seed = _hash(value[field.name], field.type, seed)
+        return seed
+    return xxhash.xxh64_intdigest(_bytes(value, kind), seed=seed)
+
+
+def _bytes(value: Any, kind: pa.DataType) -> bytes:
+    """Return what Spark hashes of a value."""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, float):
+        return struct.pack("<f" if kind == pa.float32() else "<d", value + 0.0)
+    size = 8 if kind == pa.int64() else 4
+    if isinstance(value, dt.datetime):
+        zoned = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
+        value, size = (zoned - _EPOCH) // _MICROSECOND, 8
+    elif isinstance(value, dt.date):
+        value = (value - _EPOCH.date()).days
+    elif isinstance(value, Decimal):
+        value, size = int(value.scaleb(kind.scale)), 8
+        if kind.precision > 18:
+            return _big(value)
+    return int(value).to_bytes(size, "little", signed=True)
+
+
+def _big(number: int) -> bytes:
+    """Return the bytes of Java's BigInteger."""
+    return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)

@@ -1,0 +1,26 @@
+"""What outlasts a run of a topology in this process, as ZooKeeper keeps it of a query: the epoch and the txid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+__all__ = ["Life", "life_of"]
+
+
+@dataclass
+class Life:
+    """The epoch of the current run, and the txid of its newest batch: both rise."""
+
+    epoch: int = 0
+    txid: int = 0
+
+
+_LIVES: WeakKeyDictionary[object, dict[str, Life]] = WeakKeyDictionary()
+
+
+def life_of(topology: object, spout: str) -> Life:
+    """Begin a run of a topology: its batches go on from those of the run before, as its states do."""
+    life = _LIVES.setdefault(topology, {}).setdefault(spout, Life())
+    life.epoch += 1
+    return life

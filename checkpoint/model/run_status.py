@@ -1,0 +1,92 @@
+"""The status of a run: what it last saw of its shards, and the lag that follows from that. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Node, Ordinal
+from kinesis_trident.tracker.records import Number, Time
+
+__all__ = ["FRESH_MS", "Lag", "Sight", "StatusNode", "lag_of", "total_lag"]
+
+FRESH_MS = 10_000
+"""Milliseconds for which a look that found nothing unread still says that there is nothing unread."""
+
+Refusal = Annotated[str, msgspec.Meta(max_length=32)]
+
+
+class Sight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a run last saw of one shard. Times are epoch milliseconds by the run's clock.
+
+    `seen`: the last successful look at what is unread, or turn that reached the tip. `arrival`: of the oldest unread
+    record, if one was seen. `refused`: since when Kinesis has refused each look, for the reason `why`: `throttled` or
+    `unavailable`.
+    """
+
+    seen: Time | None = None
+    arrival: Time | None = None
+    refused: Time | None = None
+    why: Refusal = ""
+
+
+class StatusNode(Node, frozen=True, kw_only=True):
+    """`status`: what the newest run last saw; written every few seconds while Spark asks the run for batches.
+
+    `time`: of the writing, by the run's clock. `settled`: the newest settled txid. `shards`: those with something
+    unread or unknown, at most a few hundred. `seen`: every other shard that is read was seen at its tip, then or
+    later; None if that is not so. `retention`: of the streams, by name, in hours. `losses`: how many losses of unread
+    records this run has reported, the last of them in `lost`.
+    """
+
+    epoch: Ordinal
+    time: Time
+    settled: Ordinal = 0
+    seen: Time | None = None
+    shards: dict[str, Sight] = msgspec.field(default_factory=dict)
+    retention: dict[str, Number] = msgspec.field(default_factory=dict)
+    losses: Number = 0
+    lost: str = ""
+
+    def sight_of(self, shard: str) -> Sight:
+        """Return what was seen of a shard."""
+        return self.shards.get(shard) or Sight(seen=self.seen)
+
+
+class Lag(NamedTuple):
+    """The age of the oldest unread record of a shard in milliseconds, and the last time that its end was looked at.
+
+    `ms` is None if it is unknown: there was no look lately, and none before it found a record.
+    """
+
+    ms: int | None
+    seen_at: int | None = None
+
+
+def lag_of(checkpoint: CheckpointNode | None, sight: Sight, now: int, *, drained: bool = False) -> Lag:
+    """Return the lag of a shard at `now`, in epoch milliseconds: never a comfort.
+
+    It grows with the time while a record is known to be unread. "Nothing is unread" holds for a few seconds after it
+    was seen. `checkpoint` is the shard's node, `sight` is of the same position.
+    """
+    if drained:
+        return Lag(0)
+    looked = max(sight.seen or 0, (checkpoint.seen if checkpoint else None) or 0) or None
+    if sight.arrival is not None:
+        return Lag(max(0, now - sight.arrival), looked)
+    if checkpoint is not None and checkpoint.behind_ms > 0 and sight.seen is None:
+        # The oldest unread record came after the last one that was read.
+        since = max(0, now - checkpoint.arrival) if checkpoint.arrival is not None else 0
+        return Lag(max(checkpoint.behind_ms, since), looked)
+    if looked is None or now - looked > FRESH_MS:
+        return Lag(None, looked)
+    return Lag(0, looked)
+
+
+def total_lag(lags: Mapping[str, Lag]) -> int | None:
+    """Return the lag of all shards together: the largest, unless it is small and another one is unknown."""
+    known = max((lag.ms for lag in lags.values() if lag.ms is not None), default=0)
+    unknown = any(lag.ms is None for lag in lags.values())
+    return None if unknown and known <= FRESH_MS else known

@@ -1,0 +1,1 @@
+"""The commands of `kinesis-trident`, by what they show or change."""

@@ -1,0 +1,297 @@
+"""The commands on checkpoints: show, set, export and import them, also from and to a Storm spout."""
+
+from __future__ import annotations
+
+import enum
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from kinesis_trident.checkpoint.model.change_nodes import BackupNode
+from kinesis_trident.checkpoint.model.codec import decode, encode
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.console.changes import carry_out, copy_of, restored, set_position
+from kinesis_trident.console.commands.status import DEFAULT_ROOT
+from kinesis_trident.console.render import json_line, show
+from kinesis_trident.console.storm_migration import Storm, export_checkpoints, import_checkpoints
+from kinesis_trident.console.target import (
+    Application,
+    AsJson,
+    ConsoleError,
+    Force,
+    Limit,
+    Prefix,
+    Root,
+    Shard,
+    Stream,
+    Style,
+    Topology,
+    Watch,
+    Yes,
+    ZooKeeper,
+    open_stores,
+    target_of,
+)
+from kinesis_trident.console.text import counted
+from kinesis_trident.console.views import VIEWS
+from kinesis_trident.spout.errors import OptionsError
+from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec, position_spec
+from kinesis_trident.spout.positions import After, AtTimestamp, Position, parse_position
+from kinesis_trident.tracker.records import RecordPosition
+
+__all__ = ["commands"]
+
+commands = typer.Typer()
+
+
+class Action(enum.StrEnum):
+    """The action on checkpoints."""
+
+    SHOW = "show"
+    SET = "set"
+    EXPORT = "export"
+    IMPORT = "import"
+    BACKUPS = "backups"
+
+
+@commands.command("checkpoints", short_help="Show, set, export or import how far each shard is.")
+def checkpoints(
+    *,
+    context: typer.Context,
+    application: Application,
+    zookeeper: ZooKeeper,
+    action: Annotated[Action, typer.Argument(help="What to do.")] = Action.SHOW,
+    value: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[POSITION|FILE]",
+            help="set: a sequence number to go on after, TRIM_HORIZON, LATEST, 'AT_TIMESTAMP <time>'; export, import: "
+            "a file, - for the standard output or input; import: or the name of a backup.",
+        ),
+    ] = None,
+    root: Root = DEFAULT_ROOT,
+    stream: Stream = None,
+    shard: Shard = None,
+    limit: Limit = 0,
+    yes: Yes = False,
+    force: Force = False,
+    as_json: AsJson = False,
+    watch: Watch = 0,
+) -> None:
+    """Show per shard how far all records are done, where reading continues, and the records between.
+
+    The others are for a stopped application: `set` lets a shard go on from another position, `export` writes all
+    checkpoints and unfinished records to a file, `import` writes them back. What stood there is kept as a backup, which
+    `backups` lists and `import` takes too.
+    """
+    target = target_of(context.obj, zookeeper, root, application, stream)
+    if action is Action.SHOW:
+        if value is not None:
+            msg = f"{value!r} belongs to set, export or import. Write one of them before it"
+            raise ConsoleError(msg)
+        show(VIEWS["checkpoints"], target, as_json, watch, shard, limit)
+        return
+    with open_stores(target) as stores:
+        if action is Action.EXPORT:
+            _export(stores, value)
+            return
+        if len(stores) > 1:
+            streams = ", ".join(store.layout.stream for store in stores)
+            msg = f"application {application!r} reads several streams. Choose one with --stream ({streams})"
+            raise ConsoleError(msg)
+        (store,) = stores
+        if action is Action.BACKUPS:
+            _show_backups(store, as_json)
+            return
+        if value is None:
+            what = "a position" if action is Action.SET else "a file, or the name of a backup"
+            msg = f"{action.value} needs {what}: kinesis-trident checkpoints {application} {action.value} ..."
+            raise ConsoleError(msg)
+        if action is Action.SET:
+            changed = _set(store, shard, value, yes=yes, force=force)
+        else:
+            changed = _import(store, shard, value, yes=yes, force=force)
+    print(json_line(changed) if as_json else f"{changed['what']}: done; backup {changed['backup']}")
+
+
+@commands.command("export", short_help="Hand over to a Storm spout.")
+def export_command(
+    *,
+    context: typer.Context,
+    application: Application,
+    zookeeper: ZooKeeper,
+    style: Style,
+    prefix: Prefix,
+    topology: Topology = "",
+    overwrite: Annotated[
+        bool, typer.Option(help="Also overwrite Storm checkpoints that are further on.")
+    ] = False,
+    root: Root = DEFAULT_ROOT,
+    stream: Stream = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the checkpoints of a stopped query as a Storm spout does."""
+    target = target_of(context.obj, zookeeper, root, application, stream)
+    written = export_checkpoints(target, Storm(style, prefix, topology), overwrite=overwrite)
+    if as_json:
+        print(json_line(written))
+        return
+    for path in written.values():
+        print(path)
+
+
+@commands.command("import", short_help="Take over from a Storm spout.")
+def import_command(
+    *,
+    context: typer.Context,
+    application: Application,
+    zookeeper: ZooKeeper,
+    style: Style,
+    prefix: Prefix,
+    stream: Annotated[str, typer.Option(help="The stream that both read.")],
+    topology: Topology = "",
+    storm_zookeeper: Annotated[
+        str | None, typer.Option(metavar="HOSTS", help="Storm's ZooKeeper, if it is another one.")
+    ] = None,
+    region: Annotated[str | None, typer.Option(help="Of the stream.")] = None,
+    endpoint: Annotated[str | None, typer.Option(help="The endpoint of Kinesis, if it is not AWS's.")] = None,
+    root: Root = DEFAULT_ROOT,
+    as_json: AsJson = False,
+) -> None:
+    """Let a new application begin where a Storm spout stopped."""
+    target = target_of(context.obj, zookeeper, root, application, stream)
+    begins = import_checkpoints(
+        target, Storm(style, prefix, topology), zookeeper=storm_zookeeper, region=region, endpoint=endpoint
+    )
+    if as_json:
+        print(json_line(begins))
+        return
+    for shard, position in begins.items():
+        print(f"{shard} begins after {position}")
+
+
+def _export(stores: list[SourceStore], file: str | None) -> None:
+    lines = [encode(copy_of(store)) for store in stores]
+    if file in (None, "-"):
+        sys.stdout.write("".join(f"{line.decode()}\n" for line in lines))
+        return
+    path = Path(str(file))
+    try:
+        path.write_bytes(b"".join(line + b"\n" for line in lines))
+    except OSError as error:
+        msg = f"cannot write {path}: {error.strerror}. Give another file"
+        raise ConsoleError(msg) from None
+    print(f"wrote the checkpoints of {len(lines)} home{'s' if len(lines) > 1 else ''} to {path}")
+
+
+def _set(store: SourceStore, shard: str | None, text: str, *, yes: bool, force: bool) -> dict[str, str]:
+    lineage = store.shards.lineage()
+    known = dict(lineage.shards) if lineage else {}
+    ids = {store.layout.key_of(name).shard: name for name in known}
+    ids |= {store.layout.key_of(name).source: name for name in known}
+    if shard is None or shard not in ids:
+        what = "set moves one shard: name it with --shard" if shard is None else f"there is no shard {shard}"
+        msg = f"{what} ({', '.join(sorted(store.layout.key_of(name).shard for name in known))})"
+        raise ConsoleError(msg)
+    name = ids[shard]
+    if known[name].state == "drained":
+        msg = (
+            f"shard {shard} is read to its end, and its children go on after it. To read it again, start another "
+            "applicationName with startingPosition"
+        )
+        raise ConsoleError(msg)
+    position = _position(text, shard)
+    copy = copy_of(store)
+    old = copy.checkpoints.get(name)
+    what = f"set shard {shard} of {store.layout.application} from {old.position if old else 'its start'} to {position}"
+    change = set_position(copy, name, position, what=what)
+    held = copy.inflight.get(name)
+    before = sum(run.count for run in (*held.waiting, *held.dead)) if held else 0
+    kept = change.inflight[name]
+    dropped = before - sum(run.count for run in (*kept.waiting, *kept.dead))
+    if dropped:
+        what += f", and no longer retry {dropped} failed records there"
+        change = set_position(copy, name, position, what=what)
+    return {"what": what, "backup": carry_out(store, change, yes=yes, force=force)}
+
+
+def _import(store: SourceStore, shard: str | None, source: str, *, yes: bool, force: bool) -> dict[str, str]:
+    saved = _saved(store, source)
+    lineage = store.shards.lineage()
+    known = set(lineage.shards) if lineage else set()
+    wanted = [
+        name
+        for name in saved.checkpoints
+        if shard is None or shard in (name, store.layout.key_of(name).shard, store.layout.key_of(name).source)
+    ]
+    strange = sorted(set(wanted) - known)
+    if strange or not wanted:
+        what = (
+            f"has shards that the stream does not: {', '.join(strange)}"
+            if strange
+            else f"has no shard {shard}"
+        )
+        msg = f"{source} {what}. Choose one with --shard"
+        raise ConsoleError(msg)
+    what = f"write back {counted(len(wanted), 'checkpoint')} of {store.layout.application} from {source}"
+    change = restored(copy_of(store), saved, wanted, what=what)
+    return {"what": what, "backup": carry_out(store, change, yes=yes, force=force)}
+
+
+def _saved(store: SourceStore, source: str) -> BackupNode:
+    """Return the copy in a backup node or a file that is of this home.
+
+    Raises:
+        ConsoleError: there is none.
+    """
+    found = store.changes.backup(source) if "/" not in source and source != "-" else None
+    if found is not None:
+        return found
+    try:
+        data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+    except OSError as error:
+        msg = (
+            f"{source} is neither a backup (kinesis-trident checkpoints {store.layout.application} backups) nor a "
+            f"readable file: {error.strerror}"
+        )
+        raise ConsoleError(msg) from None
+    for number, line in enumerate(data.splitlines(), 1):
+        saved = decode(f"{source}, line {number}", line, BackupNode)
+        if saved.home == store.layout.base:
+            return saved
+    msg = f"{source} holds nothing of {store.layout.base}. Check --stream, --root and the application's name"
+    raise ConsoleError(msg)
+
+
+def _show_backups(store: SourceStore, as_json: bool) -> None:
+    rows = [
+        {"backup": name, "time_at": one.time, "settled": one.settled, "shards": len(one.checkpoints)}
+        for name, one in store.changes.backups().items()
+    ]
+    if as_json:
+        print(json_line({"rows": rows}))
+    elif not rows:
+        print("there are no backups: nothing was changed by hand")
+    for row in rows if not as_json else ():
+        print(f"{row['backup']}  {row['shards']} shards, settled: txid {row['settled']}")
+
+
+def _position(text: str, shard: str) -> Position:
+    """Parse a position of one shard, or a sequence number to go on after.
+
+    Raises:
+        ConsoleError: it is neither.
+    """
+    try:
+        if text.replace(":", "").isdigit():
+            return After(RecordPosition.parse(text))
+        spec = PositionSpec.parse(position_spec(msgspec.json.encode({"*": {shard: text}}).decode()))
+        said = spec.text_of("*", shard)
+        return AtTimestamp(int(time.time() * 1000)) if said == LATEST else parse_position(said)
+    except (ValueError, OptionsError) as error:
+        msg = f"{text!r} is not a position: {error}"
+        raise ConsoleError(msg) from None

@@ -1,0 +1,90 @@
+"""The command that tries everything that a query needs, and says what is missing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kinesis_trident.console.commands.status import DEFAULT_ROOT
+from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, source_options
+from kinesis_trident.console.examination import Examination, Result
+from kinesis_trident.console.render import json_line, screen
+from kinesis_trident.console.target import AsJson, Login, Root, target_of
+from kinesis_trident.tracker.errors import KinesisTridentError
+from kinesis_trident.tracker.reasons import make_visible
+
+__all__ = ["commands"]
+
+commands = typer.Typer()
+
+_STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "skipped": "dim"}
+
+
+@commands.command("doctor", short_help="Try everything that a query needs.")
+def doctor(
+    *,
+    context: typer.Context,
+    application: Annotated[
+        str | None,
+        typer.Argument(metavar="[APP]", help="An application: its ACLs, its lag and its retention."),
+    ] = None,
+    stream: Annotated[str | None, typer.Option("--stream", help="The stream's name or ARN.")] = None,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            "--zookeeper",
+            envvar="KINESIS_TRIDENT_ZOOKEEPER",
+            metavar="HOSTS",
+            help="The option zookeeper.hosts of the query.",
+        ),
+    ] = None,
+    root: Root = DEFAULT_ROOT,
+    region: Region = None,
+    endpoint: Endpoint = None,
+    option: QueryOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try ZooKeeper, the ACLs, each call to Kinesis, clocks, Java, the workers' Python and the versions.
+
+    It changes nothing but a node of its own below the root, which it removes. Exit code 1 if something failed.
+    """
+    login: Login = context.obj
+    examination = Examination()
+    results: list[Result] = []
+    results += examination.of_machine()
+    if zookeeper:
+        target = target_of(login, zookeeper, root, application or "", None)
+        results += examination.of_zookeeper(target, application)
+    else:
+        results.append(Result("zookeeper", "skipped", "not asked for", "give --zookeeper HOSTS"))
+    name = stream or examination.stream
+    if name:
+        try:
+            results += examination.of_kinesis(source_options(name, region, endpoint, option))
+        except KinesisTridentError as error:
+            results.append(Result("kinesis", "failed", str(error), "correct the options"))
+    else:
+        results.append(Result("kinesis", "skipped", "not asked for", "give --stream STREAM"))
+    if as_json:
+        for one in results:
+            print(json_line(one))
+    else:
+        _print(results)
+    raise typer.Exit(1 if any(one.state == "failed" for one in results) else 0)
+
+
+def _print(results: list[Result]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for one in results:
+        text = Text(f"{one.name}: ", style="bold")
+        text.append(make_visible(one.says), style="not bold")
+        if one.remedy and one.state != "ok":
+            text.append(f"\n-> {make_visible(one.remedy)}", style="not bold")
+        grid.add_row(Text(one.state, style=_STYLES[one.state]), text)
+    screen().print(grid)

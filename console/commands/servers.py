@@ -1,0 +1,93 @@
+"""The commands that run local servers, to try things out."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident.console.render import json_line
+from kinesis_trident.console.target import AsJson, ConsoleError
+
+__all__ = ["commands", "serve"]
+
+commands = typer.Typer()
+
+
+@commands.command("zookeeper", short_help="Run a local ZooKeeper, to try things out.")
+def zookeeper_server(
+    port: Annotated[int, typer.Option(help="Loopback port; 0 chooses a free one.")] = 2181,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the data; by default the data is lost.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a ZooKeeper server on this machine, for trying things out."""
+    serve(EmbeddedZooKeeper(data, port), as_json=as_json)
+
+
+@commands.command("kinesis", short_help="Run a local Kinesis, to try things out.")
+def kinesis_server(
+    port: Annotated[int, typer.Option(help="Loopback port; 0 chooses a free one.")] = 4566,
+    as_json: AsJson = False,
+) -> None:
+    """Run a local Kinesis on this machine; with the default port, endpointUrl=localstack finds it."""
+    serve(EmbeddedKinesis(port), as_json=as_json)
+
+
+_LOOK_SECONDS = 1.0
+
+
+def serve(server: EmbeddedZooKeeper | EmbeddedKinesis, *, as_json: bool = False) -> None:
+    """Start the server, print its address, and stop it when this process is asked to end.
+
+    Raises:
+        ConsoleError: the server ended by itself.
+        CheckpointError: it could not be started.
+    """
+    ended = threading.Event()
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        ended.set()
+
+    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGTERM, end)
+    with server:
+        where = server.hosts if isinstance(server, EmbeddedZooKeeper) else server.endpoint_url
+        line = f"{server.name} at {where}; Ctrl-C stops it"
+        print(json_line({"server": server.name, "address": where}) if as_json else line, flush=True)
+        while not ended.wait(_LOOK_SECONDS):
+            if not server.running:
+                msg = f"the embedded {server.name} at {where} has ended unexpectedly. Start it again"
+                raise ConsoleError(msg)
+
+
+@commands.command(
+    "demo",
+    short_help="Run the demo of the source tree.",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def demo(context: typer.Context) -> None:
+    """Run examples/demo.py: a job on real servers that is killed half-way, and its result checked.
+
+    Its arguments, such as --orders 2000 or --wait, follow the command. It needs the source tree.
+    """
+    program = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
+    if not program.exists():
+        msg = (
+            "the demo is not part of the installed package. Clone the source tree, run pip install '.[demo]' in it, "
+            "and then kinesis-trident demo or python examples/demo.py"
+        )
+        raise ConsoleError(msg)
+    with subprocess.Popen([sys.executable, str(program), *context.args]) as process:
+        # Ctrl-C in the terminal reaches the demo too, which ends by itself.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        code = process.wait()
+    raise typer.Exit(code)

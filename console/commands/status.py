@@ -1,0 +1,249 @@
+"""The commands that say how an application is: apps, status, check, owner."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kinesis_trident.checkpoint.store.source_store import find_applications
+from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.console.findings import Level, Limits
+from kinesis_trident.console.render import json_line, of_shard, repeat, screen, to_json, to_table
+from kinesis_trident.console.snapshot import Snapshot, take_snapshot
+from kinesis_trident.console.status import Document, lines_of, status_of, summary_of
+from kinesis_trident.console.target import (
+    Application,
+    AsJson,
+    ConsoleError,
+    Root,
+    Shard,
+    Stream,
+    Target,
+    Watch,
+    ZooKeeper,
+    open_stores,
+    target_of,
+)
+from kinesis_trident.console.text import iso_time
+from kinesis_trident.console.views import View
+from kinesis_trident.spout.options.parsers import duration as seconds
+from kinesis_trident.tracker.errors import KinesisTridentError
+from kinesis_trident.tracker.reasons import make_visible
+
+__all__ = ["DEFAULT_ROOT", "commands"]
+
+DEFAULT_ROOT = "/kinesis-trident"
+
+commands = typer.Typer()
+
+_STYLES = {"critical": "bold red", "unknown": "magenta", "warning": "yellow", "note": "cyan"}
+
+
+@commands.command("apps", short_help="List the applications.")
+def apps(
+    *, context: typer.Context, zookeeper: ZooKeeper, root: Root = DEFAULT_ROOT, as_json: AsJson = False
+) -> None:
+    """List the applications in ZooKeeper, with the worst that each suffers from."""
+    everything = target_of(context.obj, zookeeper, root, "", None)
+    client = connect(everything.zookeeper)
+    try:
+        names = find_applications(Session(client, everything.zookeeper.session_timeout), root)
+    finally:
+        client.stop()
+        client.close()
+    rows: list[dict[str, object]] = []
+    problems: list[str] = []
+    for name in names:
+        try:
+            statuses = _look(target_of(context.obj, zookeeper, root, name, None))
+        except KinesisTridentError as error:
+            # One that cannot be read hides no others.
+            problems.append(f"{name}: {error}")
+            continue
+        for one in statuses:
+            wrong = [found["sentence"] for found in one["findings"] if found["level"] != "note"]
+            rows.append(
+                {
+                    "application": name,
+                    "level": one["level"],
+                    "streams": one["streams"],
+                    "connected": one["connected"],
+                    "lag_ms": one["lag_ms"],
+                    "retrying": one["retrying"],
+                    "wrong": wrong[0] if wrong else "",
+                }
+            )
+    view = View(
+        f"applications below {root}",
+        "kinesis-trident status APP says what to do"
+        if rows
+        else "there are none: check --zookeeper and --root",
+        ("application", "level", "lag_ms", "retrying", "streams", "wrong"),
+        tuple(rows),
+        tuple(problems),
+    )
+    if as_json:
+        print(to_json(view))
+    else:
+        screen().print(to_table(view))
+    if problems:
+        msg = "some applications cannot be read:\n" + "\n".join(problems)
+        raise ConsoleError(msg)
+
+
+@commands.command("status", short_help="Show how an application is, and what to do.")
+def status(
+    *,
+    context: typer.Context,
+    application: Application,
+    zookeeper: ZooKeeper,
+    root: Root = DEFAULT_ROOT,
+    stream: Stream = None,
+    shard: Shard = None,
+    as_json: AsJson = False,
+    watch: Watch = 0,
+) -> None:
+    """Show on one screen the run, its batch, the lag and the totals, what is wrong, and what to do."""
+    target = target_of(context.obj, zookeeper, root, application, stream)
+    repeat(
+        lambda: _look(target, shard=shard),
+        lambda found: list(map(json_line, found)),
+        lambda found: Group(*map(_screen, found)),
+        as_json,
+        watch,
+    )
+
+
+@commands.command("check", short_help="Check an application, for monitoring.")
+def check(
+    *,
+    context: typer.Context,
+    application: Application,
+    zookeeper: ZooKeeper,
+    max_lag: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="The oldest unread record may be so old: 5m, 30s.")
+    ] = None,
+    max_retrying: Annotated[
+        int | None, typer.Option(min=0, help="So many records may wait for a retry.")
+    ] = None,
+    max_dead: Annotated[
+        int | None, typer.Option(min=0, help="So many records may be dead-lettered or skipped, in all.")
+    ] = None,
+    root: Root = DEFAULT_ROOT,
+    stream: Stream = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check an application: exit code 0 if all is well, 1 for a warning, 2 if it is critical, 3 if it is unknown.
+
+    Without limits, it is critical that no run is connected, a shard is blocked, records are about to expire, or a node
+    cannot be read. With --max-lag, a lag that nobody knows is unknown.
+    """
+    limits = Limits(_milliseconds(max_lag) if max_lag is not None else None, max_retrying, max_dead)
+    try:
+        found = _look(target_of(context.obj, zookeeper, root, application, stream), limits=limits)
+    except KinesisTridentError as error:
+        text = make_visible(str(error))
+        print(
+            json_line({"level": "unknown", "error": text}) if as_json else f"UNKNOWN - {application}: {text}"
+        )
+        raise typer.Exit(Level.UNKNOWN) from None
+    for one in found:
+        print(json_line(one) if as_json else make_visible(summary_of(one)))
+    levels = {one["level"] for one in found}
+    worst = next((word for word in ("critical", "unknown", "warning") if word in levels), "note")
+    raise typer.Exit(Level[worst.upper()])
+
+
+@commands.command("owner", short_help="Show who runs an application, and who did.")
+def owner(
+    *,
+    context: typer.Context,
+    application: Application,
+    zookeeper: ZooKeeper,
+    root: Root = DEFAULT_ROOT,
+    stream: Stream = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the connected run, the runs that had to stop for it, and what people have changed."""
+    with open_stores(target_of(context.obj, zookeeper, root, application, stream)) as stores:
+        for store in stores:
+            snapshot = take_snapshot(store, stream)
+            view = _owner_view(snapshot)
+            notes = store.changes.notes()
+            rows = [
+                {"time_at": one.time, "who": f"{one.user}@{one.host}", "what": one.what, "backup": one.backup}
+                for one in notes
+            ]
+            changes = View(
+                "changes by people", "" if rows else "none", ("time_at", "who", "what"), tuple(rows)
+            )
+            if as_json:
+                print(json_line({"title": view.title, **view.facts, "runs": view.rows, "changes": rows}))
+            else:
+                screen().print(to_table(view), to_table(changes) if rows else "")
+
+
+def _owner_view(snapshot: Snapshot) -> View:
+    rows = [
+        {
+            "epoch": note.epoch,
+            "stopped_at": at,
+            "for": f"epoch {note.by_epoch} on {note.by_host}, pid {note.by_pid}",
+        }
+        for at, note in reversed(snapshot.takeovers)
+    ]
+    run = snapshot.run
+    facts: dict[str, object] = {
+        "connected": snapshot.owner is not None,
+        "epoch": snapshot.epoch,
+        "host": run.host if run else None,
+        "pid": run.pid if run else None,
+        "since_at": run.since if run else None,
+    }
+    if run is None:
+        note = "no query has started here yet"
+    else:
+        state = "connected" if snapshot.owner is not None else "not connected any more"
+        note = f"epoch {snapshot.epoch} on {run.host}, pid {run.pid}, since {iso_time(run.since)}: {state}"
+    title = f"runs of {snapshot.layout.application} that stopped for a newer one"
+    return View(title, note, ("epoch", "stopped_at", "for"), tuple(rows), snapshot.problems, facts)
+
+
+def _look(target: Target, shard: str | None = None, limits: Limits | None = None) -> list[Document]:
+    with open_stores(target) as stores:
+        snapshots = of_shard([take_snapshot(store, target.stream) for store in stores], shard)
+        now = int(time.time() * 1000)
+        return [status_of(one, now, limits) for one in snapshots]
+
+
+def _screen(status: Document) -> RenderableType:
+    now = int(time.time() * 1000)
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    for label, text in lines_of(status, now):
+        grid.add_row(label, Text(make_visible(text), style="bold" if label == "application" else ""))
+    wrong = [one for one in status["findings"] if one["level"] != "note"]
+    if not wrong:
+        grid.add_row("wrong", Text("nothing", style="green"))
+    for one in status["findings"]:
+        style = _STYLES[one["level"]]
+        grid.add_row("")
+        grid.add_row(Text(one["level"], style=style), Text(make_visible(one["sentence"]), style=style))
+        grid.add_row("do" if one["level"] != "note" else "see", Text(make_visible(one["remedy"])))
+    grid.add_row("")
+    return grid
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        return round(seconds(text) * 1000)
+    except ValueError as error:
+        msg = f"--max-lag is {text!r}. Expected: {error}"
+        raise typer.BadParameter(msg) from None

@@ -1,0 +1,227 @@
+"""The commands on a stream itself: tail and put."""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from kinesis_trident.console.render import json_line
+from kinesis_trident.console.target import AsJson, ConsoleError, Shard
+from kinesis_trident.console.text import counted, iso_time, short
+from kinesis_trident.tracker.reasons import make_visible
+
+if TYPE_CHECKING:
+    from kinesis_trident.spout.kinesis import Kinesis
+    from kinesis_trident.spout.options.source import SourceOptions
+
+__all__ = ["QueryOption", "Region", "Endpoint", "commands", "source_options"]
+
+commands = typer.Typer()
+
+StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name or ARN.")]
+Region = Annotated[str | None, typer.Option("--region", help="The option region of the query.")]
+Endpoint = Annotated[str | None, typer.Option("--endpoint", help="The option endpointUrl of the query.")]
+QueryOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="NAME=VALUE",
+        help="Any other option of the query: -o roleArn=arn:... -o profile=prod. May be repeated.",
+    ),
+]
+
+_PAUSE = 0.5
+"""Seconds between two looks at a shard: two of the five calls a second that all its readers share."""
+
+
+def source_options(
+    stream: str, region: str | None, endpoint: str | None, given: list[str] | None
+) -> SourceOptions:
+    """Return the options of a query that reads a stream once.
+
+    Raises:
+        ConsoleError: one is not of the form name=value.
+        OptionsError: as the query's.
+    """
+    # Only here, because they load pyarrow, and other commands must answer at once.
+    from kinesis_trident.spout.options.source import SourceOptions
+
+    options = {"streamARN" if stream.startswith("arn:") else "streamName": stream}
+    for text in given or []:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            msg = f"--option {text!r} is not of the form name=value"
+            raise ConsoleError(msg)
+        options[name] = value
+    options |= {"region": region} if region else {}
+    options |= {"endpointUrl": endpoint} if endpoint else {}
+    return SourceOptions.parse_batch(options)
+
+
+@commands.command("tail", short_help="Print the records of a stream as they come.")
+def tail(
+    *,
+    stream: StreamName,
+    start: Annotated[
+        str,
+        typer.Option("--from", metavar="POSITION", help="LATEST, TRIM_HORIZON, or 'AT_TIMESTAMP <time>'."),
+    ] = "LATEST",
+    shard: Shard = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, help="End after so many records; 0 for no end.")
+    ] = 0,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Wait for more, or end where the stream does.")
+    ] = True,
+    region: Region = None,
+    endpoint: Endpoint = None,
+    option: QueryOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the records of a stream until Ctrl-C, KPL aggregates split. It needs no application and changes nothing.
+
+    It uses two of the five calls a second that a shard allows to all its readers.
+    """
+    options = source_options(stream, region, endpoint, option)
+    from kinesis_trident.spout.options.starting_position import position_spec
+
+    try:
+        spec = position_spec(start)
+    except ValueError as error:
+        msg = f"--from is {start!r}. Expected: {error}"
+        raise ConsoleError(msg) from None
+    with suppress(KeyboardInterrupt):
+        for count, record in enumerate(_records(options, spec, shard, follow), 1):
+            print(json_line(record) if as_json else _line(record), flush=True)
+            if count == limit:
+                return
+
+
+@commands.command("put", short_help="Write records to a stream.")
+def put(
+    *,
+    stream: StreamName,
+    data: Annotated[
+        list[str] | None, typer.Argument(help="One record each; without any, a record a line of the input.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="The partition key of all; by default a new one for each.")
+    ] = None,
+    region: Region = None,
+    endpoint: Endpoint = None,
+    option: QueryOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write records to a stream, in order; what Kinesis refuses is tried again until all are written."""
+    options = source_options(stream, region, endpoint, option)
+    from kinesis_trident.spout.kinesis.client import kinesis_client
+
+    kinesis = kinesis_client(options)
+    lines = [text.encode() for text in data] if data else sys.stdin.buffer.read().splitlines()
+    for start in range(0, len(lines), 500):
+        page = lines[start : start + 500]
+        kinesis.put_records(options.streams[0], [(line, key or uuid.uuid4().hex) for line in page])
+    print(
+        json_line({"records": len(lines)})
+        if as_json
+        else f"wrote {counted(len(lines), 'record')} to {stream}"
+    )
+
+
+def _records(options: SourceOptions, spec: str, only: str | None, follow: bool) -> Iterator[dict[str, Any]]:
+    from kinesis_trident.spout.kinesis import IteratorExpiredError, ThrottledError, Unavailable
+    from kinesis_trident.spout.kinesis.client import kinesis_client
+
+    kinesis = kinesis_client(options)
+    stream = options.streams[0]
+    positions = _beginnings(kinesis, options.streams[0], spec, only)
+    iterators: dict[str, str | None] = {}
+    known = set(positions)
+    while positions:
+        moved = False
+        for shard in sorted(positions):
+            try:
+                iterator = iterators.get(shard) or kinesis.iterator(stream, shard, positions[shard])
+                page = kinesis.get_records(iterator, 1000)
+            except (IteratorExpiredError, ThrottledError, Unavailable):
+                iterators.pop(shard, None)
+                continue
+            iterators[shard] = page.next_iterator
+            for record in _split(page.records, options.deaggregate):
+                moved = True
+                yield {"shard": shard} | record
+                positions[shard] = f"AFTER_SEQUENCE_NUMBER {record['sequence']}"
+            if page.next_iterator is None:
+                del positions[shard]
+                for child in kinesis.list_shards(stream) if only is None else ():
+                    if child.id not in known and shard in child.parents:
+                        known.add(child.id)
+                        positions[child.id] = "TRIM_HORIZON"
+                        moved = True
+            elif not follow and page.records.num_rows == 0 and not page.behind_ms:
+                del positions[shard]
+            else:
+                moved = moved or bool(page.behind_ms)
+        if not moved and positions:
+            time.sleep(_PAUSE)
+
+
+def _beginnings(kinesis: Kinesis, stream: str, start: str, only: str | None) -> dict[str, str]:
+    """Return where to begin in each shard.
+
+    Raises:
+        ConsoleError: there is no such shard.
+    """
+    from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec
+    from kinesis_trident.spout.positions import AtTimestamp
+
+    spec = PositionSpec.parse(start)
+    now = str(AtTimestamp(kinesis.describe(stream).server_time))
+    texts = spec.texts_of(stream)
+    listed = {shard.id: shard for shard in kinesis.list_shards(stream)}
+    if only is not None and only not in listed:
+        msg = f"stream {stream!r} has no shard {only}; it has {', '.join(sorted(listed))}"
+        raise ConsoleError(msg)
+    found = {}
+    for shard in [only] if only else listed:
+        if only is None and any(parent in listed for parent in listed[shard].parents):
+            # It comes after its parents.
+            continue
+        text = texts.get(shard, texts.get("*", LATEST))
+        found[shard] = now if text == LATEST else text
+    return found
+
+
+def _split(records: Any, deaggregate: bool) -> Iterator[dict[str, Any]]:
+    from kinesis_trident.spout.kinesis.aggregation import deaggregated
+    from kinesis_trident.spout.kinesis.record_batches import with_sub_sequence
+
+    batch = with_sub_sequence(records)
+    for row in (deaggregated(batch) if deaggregate else batch).to_pylist():
+        sub = row["subSequenceNumber"]
+        yield {
+            "sequence": row["sequenceNumber"],
+            "sub": sub if sub >= 0 else None,
+            "time_at": int(row["approximateArrivalTimestamp"].timestamp() * 1000),
+            "key": row["partitionKey"],
+            "data": row["data"],
+        }
+
+
+def _line(record: dict[str, Any]) -> str:
+    data = record["data"]
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = f"(base64) {msgspec.to_builtins(data)}"
+    sub = f":{record['sub']}" if record["sub"] is not None else ""
+    place = f"{record['shard']}:{short(record['sequence'])}{sub}"
+    return make_visible(f"{iso_time(record['time_at'])} {place} {record['key']} {text}")

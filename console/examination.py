@@ -1,0 +1,324 @@
+"""What `doctor` tries: this machine, ZooKeeper and Kinesis, each with what it found and what to do."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.security import ANYONE_ID_UNSAFE
+
+from kinesis_trident.checkpoint.embedded.java import find_java
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.store.source_store import SourceStore, find_layouts, streams_of
+from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.console.lag import totals
+from kinesis_trident.console.snapshot import take_snapshot
+from kinesis_trident.console.target import Target
+from kinesis_trident.console.text import counted, duration
+from kinesis_trident.tracker.errors import KinesisTridentError
+
+if TYPE_CHECKING:
+    from kinesis_trident.spout.kinesis import Kinesis, StreamInfo
+    from kinesis_trident.spout.options.source import SourceOptions
+
+__all__ = ["Examination", "Result"]
+
+_SLOW_MS = 500
+_SKEW_MS = 5_000
+_PACKAGES = ("kinesis-trident", "pyspark", "pyarrow", "pandas", "kazoo", "boto3", "msgspec", "numpy")
+
+
+class Result(NamedTuple):
+    """What one trial found: `state` is ok, warning, failed or skipped."""
+
+    name: str
+    state: str
+    says: str
+    remedy: str = ""
+
+
+class Examination:
+    """The trials, one after the other; a later one uses what an earlier one found.
+
+    Attributes:
+        stream: of the application, if it reads one.
+    """
+
+    def __init__(self) -> None:
+        self.stream: str | None = None
+        self._lag_ms: int | None = None
+
+    def of_machine(self) -> list[Result]:
+        """Try what is installed here."""
+        return [*self._versions(), self._java(), self._workers()]
+
+    def of_zookeeper(self, target: Target, application: str | None) -> list[Result]:
+        """Try ZooKeeper: to connect, to write, its clock, its health, and an application's nodes there."""
+        before = time.monotonic()
+        try:
+            client = connect(target.zookeeper)
+        except KinesisTridentError as error:
+            return [Result("zookeeper", "failed", str(error), "check the hosts, the network and the login")]
+        took = round((time.monotonic() - before) * 1000)
+        try:
+            results = [
+                Result("zookeeper", "ok", f"connected to {target.zookeeper.hosts} in {duration(took)}"),
+                *self._health(client),
+                self._writes(client, target.root),
+            ]
+            if application is not None:
+                results += self._application(client, target)
+            return results
+        except (KazooException, KinesisTridentError) as error:
+            return [Result("zookeeper", "failed", str(error) or type(error).__name__, "check its log")]
+        finally:
+            client.stop()
+            client.close()
+
+    def of_kinesis(self, options: SourceOptions) -> list[Result]:
+        """Try each call that a query makes, with its credentials."""
+        from kinesis_trident.spout.kinesis import AccessDeniedError
+        from kinesis_trident.spout.kinesis.client import kinesis_client
+
+        try:
+            kinesis = kinesis_client(options)
+        except KinesisTridentError as error:
+            return [
+                Result("kinesis", "failed", str(error), "check the region, the profile and the credentials")
+            ]
+        results: list[Result] = []
+        stream = options.streams[0]
+
+        def tried(name: str, call: Callable[[], Any], says: Callable[[Any], str]) -> Any:
+            try:
+                found = call()
+            except KinesisTridentError as error:
+                # Any other error says by itself what to do.
+                denied = isinstance(error, AccessDeniedError)
+                remedy = f"allow kinesis:{name} on the stream" if denied else ""
+                results.append(Result(name, "failed", str(error), remedy))
+                return None
+            results.append(Result(name, "ok", says(found)))
+            return found
+
+        info = tried(
+            "DescribeStreamSummary",
+            lambda: kinesis.describe(stream),
+            lambda one: f"{one.name} is {one.status}, retention {one.retention_hours} h",
+        )
+        shards = tried(
+            "ListShards", lambda: kinesis.list_shards(stream), lambda some: counted(len(some), "shard")
+        )
+        if shards:
+            self._try_reads(kinesis, stream, shards[0].id, tried)
+        else:
+            results.append(Result("GetRecords", "skipped", "there is no shard to read", ""))
+        if info is not None:
+            results += self._compare(info)
+        return results
+
+    def _try_reads(self, kinesis: Kinesis, stream: str, shard: str, tried: Callable[..., Any]) -> None:
+        iterator = tried(
+            "GetShardIterator",
+            lambda: kinesis.iterator(stream, shard, "TRIM_HORIZON"),
+            lambda _: f"of {shard}",
+        )
+        if iterator is not None:
+            tried(
+                "GetRecords",
+                lambda: kinesis.get_records(iterator, 1),
+                lambda page: f"{counted(page.records.num_rows, 'record')} of {shard}",
+            )
+
+    def _compare(self, info: StreamInfo) -> Iterator[Result]:
+        skew = int(time.time() * 1000) - info.server_time
+        # The server says its time in whole seconds.
+        yield _clock("clock against Kinesis", skew - 500)
+        if self._lag_ms is not None:
+            left = info.retention_hours * 3_600_000 - self._lag_ms
+            state = "failed" if left <= 0 else "warning" if left < self._lag_ms else "ok"
+            age = (
+                f"the oldest unread record is {duration(self._lag_ms)} old" if self._lag_ms else "all is read"
+            )
+            yield Result(
+                "retention",
+                state,
+                f"{info.retention_hours} h, and {age}",
+                "raise the stream's retention, or read faster",
+            )
+
+    def _versions(self) -> Iterator[Result]:
+        found = []
+        for name in _PACKAGES:
+            try:
+                found.append(f"{name} {metadata.version(name)}")
+            except metadata.PackageNotFoundError:
+                found.append(f"{name} missing")
+        yield Result("versions", "ok", f"Python {platform.python_version()}, {', '.join(found)}")
+        try:
+            spark = metadata.version("pyspark")
+        except metadata.PackageNotFoundError:
+            yield Result(
+                "spark", "warning", "pyspark is not installed here", "pip install 'kinesis-trident[spark]'"
+            )
+            return
+        numbers = tuple(int(part) for part in spark.split(".")[:2] if part.isdigit())
+        good = numbers >= (4, 2)
+        yield Result(
+            "spark",
+            "ok" if good else "failed",
+            f"pyspark {spark}",
+            "" if good else "install pyspark 4.2 or newer",
+        )
+
+    def _java(self) -> Result:
+        try:
+            java = find_java()
+        except KinesisTridentError as error:
+            return Result("java", "failed", str(error), "pip install 'kinesis-trident[java]'")
+        return Result("java", "ok", str(java))
+
+    def _workers(self) -> Result:
+        """Run the Python that Spark starts for its workers here, if it is set, and compare."""
+        name = os.environ.get("PYSPARK_PYTHON") or "python3"
+        path = shutil.which(name)
+        if path is None:
+            return Result(
+                "python of workers", "failed", f"{name} is not found", "set PYSPARK_PYTHON to a Python"
+            )
+        program = "import sys, kinesis_trident, pyarrow; print('%d.%d' % sys.version_info[:2])"
+        try:
+            done = subprocess.run(
+                [path, "-c", program], capture_output=True, text=True, timeout=60, check=False
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            return Result("python of workers", "failed", f"{path}: {error}", "set PYSPARK_PYTHON to a Python")
+        here = "{}.{}".format(*sys.version_info)
+        said = done.stdout.strip()
+        if done.returncode != 0:
+            why = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+            return Result(
+                "python of workers",
+                "failed",
+                f"{path}: {why}",
+                f"install kinesis-trident there, or set PYSPARK_PYTHON={sys.executable}",
+            )
+        if said != here:
+            return Result(
+                "python of workers",
+                "failed",
+                f"{path} is Python {said}, the driver's is {here}",
+                f"set PYSPARK_PYTHON={sys.executable} on all machines",
+            )
+        return Result("python of workers", "ok", f"{path}, Python {said}, with kinesis-trident")
+
+    def _health(self, client: KazooClient) -> Iterator[Result]:
+        try:
+            answer = client.command(b"mntr")
+        except (KazooException, OSError):
+            answer = ""
+        facts = dict(line.split("\t", 1) for line in answer.splitlines() if "\t" in line)
+        state = facts.get("zk_server_state")
+        if state is None:
+            yield Result(
+                "zookeeper's health",
+                "skipped",
+                "the server does not answer mntr",
+                "add 4lw.commands.whitelist=mntr to its configuration",
+            )
+            return
+        waits = int(facts.get("zk_outstanding_requests", "0"))
+        latency = float(facts.get("zk_avg_latency", "0"))
+        slow = waits > 100 or latency > _SLOW_MS
+        yield Result(
+            "zookeeper's health",
+            "warning" if slow else "ok",
+            f"{state}, version {facts.get('zk_version', 'unknown').partition('-')[0]}, {waits} requests waiting, "
+            f"{latency:g} ms on average, {facts.get('zk_znode_count', '?')} nodes",
+            "look at its disk and its heap" if slow else "",
+        )
+
+    def _writes(self, client: KazooClient, root: str) -> Result:
+        """Write a node below the root: the query must, and ZooKeeper dates it by its own clock."""
+        parent = Layout.root_path(root) or "/"
+        path = f"{parent.rstrip('/')}/doctor-{uuid.uuid4().hex}"
+        before = time.monotonic()
+        try:
+            client.create(path, b"", ephemeral=True)
+        except NoNodeError:
+            return Result("write", "skipped", f"{parent} does not exist yet: the first query makes it")
+        except KazooException as error:
+            return Result(
+                "write",
+                "failed",
+                f"cannot write below {parent}: {type(error).__name__}",
+                "give the login of the query (--digest, --sasl), or open the root node to it",
+            )
+        took = round((time.monotonic() - before) * 1000)
+        _, stat = client.get(path)
+        client.delete(path)
+        skew = _clock("clock against ZooKeeper", int(time.time() * 1000) - stat.ctime)
+        if skew.state != "ok":
+            return skew
+        return Result(
+            "write",
+            "warning" if took > _SLOW_MS else "ok",
+            f"took {duration(took)}; {skew.says}",
+            "look at ZooKeeper's disk" if took > _SLOW_MS else "",
+        )
+
+    def _application(self, client: KazooClient, target: Target) -> Iterator[Result]:
+        session = Session(client, target.zookeeper.session_timeout)
+        layouts = find_layouts(session, target.root, target.application)
+        if not layouts:
+            yield Result(
+                "application",
+                "warning",
+                f"{target.application!r} has no state below {target.root}",
+                "that is right before its first start; else check the name and --root",
+            )
+        for layout in layouts:
+            store = SourceStore(client, layout)
+            streams = streams_of(store)
+            if len(streams) == 1:
+                (self.stream,) = streams
+            acl = session.acls([layout.base])[0] or []
+            everyone = any(one.id == ANYONE_ID_UNSAFE and one.perms & 14 for one in acl)
+            login = target.zookeeper.digest or target.zookeeper.sasl
+            yield Result(
+                "acl",
+                "warning" if everyone and login else "ok",
+                f"{layout.base} may be changed by {'everyone' if everyone else 'its owner alone'}",
+                "start the query once with its login: it closes the nodes that are open",
+            )
+            snapshot = take_snapshot(store)
+            numbers = totals(snapshot, int(time.time() * 1000))
+            self._lag_ms = numbers.lag_ms
+            yield Result(
+                "nodes",
+                "failed" if snapshot.problems else "ok",
+                "; ".join(snapshot.problems) or f"all nodes of {layout.base} can be read",
+                f"kinesis-trident status {layout.application} says what to do",
+            )
+
+
+def _clock(name: str, skew: int) -> Result:
+    far = abs(skew) > _SKEW_MS
+    way = "ahead" if skew > 0 else "behind"
+    return Result(
+        name,
+        "warning" if far else "ok",
+        f"this machine is {duration(abs(skew))} {way}" if far else "the clocks agree",
+        "set the machine's clock (NTP): lags and due times are wrong by as much" if far else "",
+    )

@@ -1,0 +1,113 @@
+"""The lag of each shard as it is seen from outside, from an application's nodes and the time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kinesis_trident.checkpoint.model.run_status import Lag, Sight, lag_of, total_lag
+from kinesis_trident.console.snapshot import Snapshot
+
+__all__ = ["Totals", "is_read", "retention_left", "shard_lags", "sight_of", "totals"]
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The numbers of an application, of all its shards together.
+
+    Attributes:
+        connected: its newest run holds its session with ZooKeeper.
+        lag_ms: the age of the oldest unread record; None if it is unknown.
+        seen_at: the oldest of the last looks at what is unread, in epoch milliseconds; None if a shard had none.
+        retention_left_ms: until the oldest unread record expires; None if that is unknown.
+        inflight: records that are read and not done.
+        retrying: of these, failed ones that come back.
+        exhausted: of these, failed too often and not dead-lettered yet.
+        unacked: of these, not acked yet, with ackMode=explicit.
+        dead_lettered: records that were dead-lettered or skipped, ever.
+        read: records delivered for the first time, ever.
+    """
+
+    connected: bool
+    lag_ms: int | None
+    seen_at: int | None
+    retention_left_ms: int | None
+    inflight: int
+    retrying: int
+    exhausted: int
+    unacked: int
+    dead_lettered: int
+    read: int
+
+
+def is_read(snapshot: Snapshot, shard: str) -> bool:
+    """Tell whether the newest run reads the stream of a shard, and the shard is not read to its end."""
+    lineage = snapshot.shards.get(shard)
+    if lineage is not None and lineage.state == "drained":
+        return False
+    return _stream_of(snapshot, shard) in snapshot.active
+
+
+def shard_lags(snapshot: Snapshot, now: int) -> dict[str, Lag]:
+    """Return the lag of each shard at `now`, in epoch milliseconds."""
+    return {shard: _lag(snapshot, shard, now) for shard in snapshot.shard_ids}
+
+
+def retention_left(snapshot: Snapshot, shard: str, lag: Lag) -> int | None:
+    """Return the milliseconds until the oldest unread record of a shard expires, 0 if it has; None if unknown."""
+    hours = snapshot.status.retention.get(_stream_of(snapshot, shard)) if snapshot.status else None
+    if hours is None or lag.ms is None or not is_read(snapshot, shard):
+        return None
+    return max(0, hours * HOUR_MS - lag.ms)
+
+
+def sight_of(snapshot: Snapshot, shard: str) -> Sight:
+    """Return what the run has said of a shard, as far as it still holds: a batch may have moved the shard on since."""
+    status, node = snapshot.status, snapshot.checkpoints.get(shard)
+    if status is None:
+        return Sight()
+    sight = status.sight_of(shard)
+    if node is not None and node.txid > status.settled:
+        return Sight(refused=sight.refused, why=sight.why)
+    return sight
+
+
+def totals(snapshot: Snapshot, now: int, lags: Mapping[str, Lag] | None = None) -> Totals:
+    """Return the numbers of an application; `lags` as of `shard_lags`."""
+    lags = shard_lags(snapshot, now) if lags is None else lags
+    to_read = {shard: lag for shard, lag in lags.items() if is_read(snapshot, shard)}
+    seen = [lag.seen_at for lag in to_read.values()]
+    left = [retention_left(snapshot, shard, lag) for shard, lag in to_read.items()]
+    held = snapshot.inflight.values()
+    retrying = sum(run.count for node in held for run in node.waiting)
+    exhausted = sum(run.count for node in held for run in node.dead)
+    unacked = sum(run.count for node in held for run in node.pending)
+    return Totals(
+        connected=snapshot.owner is not None,
+        lag_ms=total_lag(to_read) if snapshot.shards else None,
+        seen_at=min((at for at in seen if at is not None), default=None) if None not in seen else None,
+        retention_left_ms=min((ms for ms in left if ms is not None), default=None),
+        inflight=retrying + exhausted + unacked + sum(pin.fresh for pin in snapshot.pins.values()),
+        retrying=retrying,
+        exhausted=exhausted,
+        unacked=unacked,
+        dead_lettered=sum(node.count for node in snapshot.dead_letters.values()),
+        read=sum(node.read for node in snapshot.checkpoints.values()),
+    )
+
+
+def _lag(snapshot: Snapshot, shard: str, now: int) -> Lag:
+    lineage = snapshot.shards.get(shard)
+    drained = lineage is not None and lineage.state == "drained"
+    lag = lag_of(snapshot.checkpoints.get(shard), sight_of(snapshot, shard), now, drained=drained)
+    # Nobody looks at the shard any more.
+    return Lag(None, lag.seen_at) if lag.ms == 0 and not drained and snapshot.owner is None else lag
+
+
+def _stream_of(snapshot: Snapshot, shard: str) -> str:
+    try:
+        return snapshot.layout.key_of(shard).stream
+    except ValueError:
+        return ""

@@ -1,0 +1,95 @@
+"""The status of an application for a notebook: `status("orders-job", {"zookeeper.hosts": ...})`."""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from kinesis_trident.console.snapshot import take_snapshot
+from kinesis_trident.console.status import Document, lines_of, status_of
+from kinesis_trident.console.target import ConsoleError, Target, open_stores
+from kinesis_trident.spout.options.source import zookeeper_options
+from kinesis_trident.tracker.reasons import make_visible
+
+__all__ = ["ApplicationStatus", "status"]
+
+_COLORS = {
+    "critical": "#c62828",
+    "unknown": "#6a1b9a",
+    "warning": "#ef6c00",
+    "note": "#1565c0",
+    "ok": "#2e7d32",
+}
+
+
+def status(application: str, options: Mapping[str, str], *, stream: str | None = None) -> ApplicationStatus:
+    """Look how an application is: the last cell of a notebook shows it as a table.
+
+        status("orders-job", {"zookeeper.hosts": "localhost:2181"})
+
+    Args:
+        application: the option `applicationName` of the query.
+        options: the options of the source; only those for ZooKeeper are used.
+        stream: one of the application's streams; all by default.
+
+    Raises:
+        OptionsError: an unknown option.
+        ConsoleError: `zookeeper.hosts` is missing, or there is no such application or stream.
+        CheckpointError: ZooKeeper cannot be reached, or refuses the login.
+    """
+    where = zookeeper_options(application, options)
+    if not where.zookeeper_hosts:
+        msg = "status needs the option zookeeper.hosts. Set it as in the query"
+        raise ConsoleError(msg)
+    now = int(time.time() * 1000)
+    with open_stores(Target(where.zookeeper, where.zookeeper_root, application, stream)) as stores:
+        return ApplicationStatus([status_of(take_snapshot(store, stream), now) for store in stores], now)
+
+
+class ApplicationStatus:
+    """How an application was when somebody looked.
+
+    Attributes:
+        parts: one for each stream, or for all that are read together, as `kinesis-trident status APP --json` prints it.
+        time: of the look, in epoch milliseconds.
+    """
+
+    def __init__(self, parts: list[Document], time: int) -> None:
+        self.parts = parts
+        self.time = time
+
+    @property
+    def findings(self) -> list[dict[str, Any]]:
+        """Return what is wrong, with what to do."""
+        return [one for part in self.parts for one in part["findings"]]
+
+    def __repr__(self) -> str:
+        """Return the same as text."""
+        lines = []
+        for part in self.parts:
+            lines += [f"{label:<12}{make_visible(text)}" for label, text in lines_of(part, self.time)]
+            for one in part["findings"]:
+                lines.append(f"{one['level']:<12}{make_visible(one['sentence'])}")
+                lines.append(f"{'':<12}-> {make_visible(one['remedy'])}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return "".join(_table(part, self.time) for part in self.parts)
+
+
+def _table(part: Document, now: int) -> str:
+    rows = [f"<tr><th>{_text(label)}</th><td>{_text(text)}</td></tr>" for label, text in lines_of(part, now)]
+    for one in part["findings"]:
+        color = _COLORS[one["level"]]
+        rows.append(
+            f'<tr><th style="color:{color}">{_text(one["level"])}</th>'
+            f"<td>{_text(one['sentence'])}<br><i>{_text(one['remedy'])}</i></td></tr>"
+        )
+    border = _COLORS[part["level"]]
+    return f'<table style="border-left:4px solid {border};text-align:left"><tbody>{"".join(rows)}</tbody></table>'
+
+
+def _text(text: str) -> str:
+    return html.escape(make_visible(text))

@@ -1,0 +1,107 @@
+"""The status of an application: one document for the screen, for JSON, and for a notebook. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from kinesis_trident.console.findings import Finding, Level, Limits, find, phase, worst
+from kinesis_trident.console.lag import totals
+from kinesis_trident.console.snapshot import Snapshot
+from kinesis_trident.console.text import counted, duration, iso_time
+
+__all__ = ["Document", "lines_of", "status_of", "summary_of"]
+
+Document = dict[str, Any]
+
+
+def status_of(snapshot: Snapshot, now: int, limits: Limits | None = None) -> Document:
+    """Return the status as JSON values. `now` is in epoch milliseconds; keys as in `View`."""
+    findings = find(snapshot, now, limits)
+    what, since = phase(snapshot, now)
+    run, batch = snapshot.run, snapshot.batch
+    return {
+        "application": snapshot.layout.application,
+        "streams": list(snapshot.streams),
+        "home": snapshot.layout.base,
+        "level": _word(worst(findings)),
+        "run": None
+        if run is None
+        else {"epoch": snapshot.epoch, "host": run.host, "pid": run.pid, "since_at": run.since},
+        "batch": {"txid": batch.plan.txid if batch else None, "phase": what, "since_at": since},
+        "settled": snapshot.settled.txid if snapshot.settled else None,
+        "shards": len(snapshot.shard_ids),
+        **asdict(totals(snapshot, now)),
+        "findings": [_finding(one) for one in findings],
+    }
+
+
+def lines_of(status: Document, now: int) -> list[tuple[str, str]]:
+    """Return the status as labels and sentences for people, without the findings."""
+    run, batch = status["run"], status["batch"]
+    if run is None:
+        runs = "never started"
+    elif status["connected"]:
+        held = duration(max(0, now - run["since_at"]))
+        runs = f"epoch {run['epoch']} on {run['host']}, pid {run['pid']}, for {held}"
+    else:
+        runs = f"none; the last was epoch {run['epoch']} on {run['host']}, pid {run['pid']}"
+    since = f", for {duration(max(0, now - batch['since_at']))}" if batch["since_at"] is not None else ""
+    settled = f"settled: txid {status['settled']}" if status["settled"] is not None else "nothing settled yet"
+    return [
+        ("application", status["application"]),
+        ("stream" if len(status["streams"]) == 1 else "streams", ", ".join(status["streams"]) or "none"),
+        ("run", runs),
+        ("batch", f"{batch['phase']}{since}; {settled}"),
+        ("lag", _lag(status, now)),
+        ("records", _records(status)),
+    ]
+
+
+def summary_of(status: Document) -> str:
+    """Return the status in one line, as monitoring plugins print it, with the numbers after a bar."""
+    said = [one["sentence"] for one in status["findings"] if one["level"] != "note"]
+    lag = status["lag_ms"]
+    what = "; ".join(said) or (
+        f"lag {duration(lag) if lag is not None else 'unknown'}, {status['retrying']:,} retrying, "
+        f"{status['dead_lettered']:,} dead-lettered"
+    )
+    numbers = (
+        f"lag={'U' if lag is None else f'{lag}ms'} retrying={status['retrying']} dead={status['dead_lettered']} "
+        f"inflight={status['inflight']}"
+    )
+    return f"{status['level'].upper()} - {status['application']}: {what} | {numbers}"
+
+
+def _lag(status: Document, now: int) -> str:
+    seen = status["seen_at"]
+    looked = f"; last looked {duration(max(0, now - seen))} ago, {iso_time(seen)}" if seen is not None else ""
+    if status["lag_ms"] is None:
+        return f"unknown{looked}" if looked else "unknown: nobody has looked yet"
+    left = status["retention_left_ms"]
+    expires = f"; it expires in {duration(left)}" if status["lag_ms"] and left is not None else ""
+    if not status["lag_ms"]:
+        return f"none: everything is read{looked}"
+    return f"{duration(status['lag_ms'])}, the age of the oldest unread record{expires}"
+
+
+def _records(status: Document) -> str:
+    parts = [counted(status["read"], "record") + " read"]
+    for key, what in (
+        ("inflight", "in flight"),
+        ("retrying", "waiting for a retry"),
+        ("exhausted", "failed too often"),
+        ("unacked", "not acked yet"),
+        ("dead_lettered", "dead-lettered"),
+    ):
+        if status[key] or key in ("inflight", "retrying", "dead_lettered"):
+            parts.append(f"{status[key]:,} {what}")
+    return ", ".join(parts)
+
+
+def _finding(one: Finding) -> Document:
+    return asdict(one) | {"level": "note" if one.level is Level.NOTE else one.level.name.lower()}
+
+
+def _word(level: Level) -> str:
+    return "ok" if level is Level.NOTE else level.name.lower()

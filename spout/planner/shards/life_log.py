@@ -1,0 +1,162 @@
+"""Tells the life of a query in the log: a line for each change, with stream and shard, and never very many."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, NotDone, ShardLineage
+from kinesis_trident.spout.planner.shards.tip_probe import Look
+
+__all__ = ["LifeLog"]
+
+log = logging.getLogger(__name__)
+
+_EVERY = 10.0
+"""Seconds between two lines about failed records, and about dead letters; what comes between is added up."""
+
+_REFUSED_MS = 10_000
+"""Milliseconds for which a shard refuses every look before it is worth a line: it may be one large read."""
+
+_SAID_AGAIN_MS = 5 * 60_000
+_SLOW_SETTLE = 5.0
+_NAMED = 5
+_REASONS = 3
+
+
+class LifeLog:
+    """Writes the lines about shards and batches.
+
+    Args:
+        layout: names the shards.
+        letters: what becomes of records that failed for good.
+        steady: seconds that never step back.
+    """
+
+    def __init__(self, layout: Layout, letters: str, steady: Callable[[], float] = time.monotonic) -> None:
+        self._layout = layout
+        self._letters = letters
+        self._txid = 0
+        self._steady = steady
+        self._failed: Counter[str] = Counter()
+        self._dead: Counter[str] = Counter()
+        self._first_dead = ""
+        self._failed_due = self._dead_due = steady()
+        self._blocked: dict[str, float] = {}
+        self._refused: dict[str, tuple[int, str]] = {}
+        self._say_again_at: dict[str, int] = {}
+
+    def settled(
+        self,
+        txid: int,
+        not_done: Mapping[str, Sequence[NotDone]],
+        letters: Iterable[DeadLetterRecord],
+        blocked: Mapping[str, str],
+        ended: Sequence[str],
+        seconds: float,
+    ) -> None:
+        """Tell of a settled batch: its failures by reason, dead letters, shards that are blocked, free, or ended.
+
+        `blocked`: why, by each shard of the batch, empty for those that read on.
+        """
+        self._txid = txid
+        for pieces in not_done.values():
+            for piece in pieces:
+                self._failed[piece.reason] += piece.count
+        for letter in letters:
+            self._first_dead = self._first_dead or letter.message_id
+            self._dead[letter.reason] += letter.count
+        self._tell_failures()
+        for shard, why in blocked.items():
+            self._tell_blocked(shard, why)
+        if ended:
+            log.info("%s: read to the end", self._names(ended))
+        if seconds > _SLOW_SETTLE:
+            log.warning(
+                "txid %d: settling took %.1f s. ZooKeeper is slow, or very many records failed", txid, seconds
+            )
+
+    def resharded(self, new: Mapping[str, ShardLineage]) -> None:
+        """Tell of shards that were listed for the first time."""
+        for shard, node in sorted(new.items())[:_NAMED]:
+            parents = f", child of {self._names(node.parents)}" if node.parents else ""
+            log.info("%s: new shard%s", self._name(shard), parents)
+        if len(new) > _NAMED:
+            log.info("%d more new shards", len(new) - _NAMED)
+
+    def looked(self, looks: Mapping[str, Look], now: int) -> None:
+        """Tell of shards whose every look is refused, now and then, and when they answer again. `now` as in `Look`."""
+        begun: dict[str, list[str]] = {}
+        ended: list[str] = []
+        longest = 0
+        for shard, look in looks.items():
+            if look.refused is None:
+                if shard in self._refused:
+                    since, _ = self._refused.pop(shard)
+                    longest = max(longest, now - since)
+                    ended.append(shard)
+                    self._say_again_at.pop(shard, None)
+            elif now - look.refused >= _REFUSED_MS and now >= self._say_again_at.get(shard, now):
+                self._refused[shard] = look.refused, look.why
+                self._say_again_at[shard] = now + _SAID_AGAIN_MS
+                begun.setdefault(look.why, []).append(shard)
+        for why, shards in begun.items():
+            seconds = (now - min(self._refused[shard][0] for shard in shards)) / 1000
+            what = "throttles the reads" if why == "throttled" else "does not answer the reads"
+            log.warning("%s: Kinesis %s, for %.0f s now", self._names(shards), what, seconds)
+        if ended:
+            log.info("%s: Kinesis answers again after %.0f s", self._names(ended), longest / 1000)
+
+    def flush(self) -> None:
+        """Write what is still to be said, at the end of the run."""
+        self._failed_due = self._dead_due = self._steady()
+        self._tell_failures()
+
+    def _tell_failures(self) -> None:
+        now = self._steady()
+        if self._failed and now >= self._failed_due:
+            self._failed_due = now + _EVERY
+            log.warning("up to txid %d: %s", self._txid, _counted(self._failed, "failed"))
+            self._failed.clear()
+        if self._dead and now >= self._dead_due:
+            self._dead_due = now + _EVERY
+            log.warning(
+                "up to txid %d: %s (%s), the first is %s",
+                self._txid,
+                _counted(self._dead, "failed for good"),
+                self._letters,
+                self._first_dead,
+            )
+            self._dead.clear()
+            self._first_dead = ""
+
+    def _tell_blocked(self, shard: str, why: str) -> None:
+        if why and shard not in self._blocked:
+            self._blocked[shard] = self._steady()
+            log.warning("%s: %s", self._name(shard), why)
+        elif not why and shard in self._blocked:
+            seconds = self._steady() - self._blocked.pop(shard)
+            log.info("%s: reads new records again, after %.0f s", self._name(shard), seconds)
+
+    def _name(self, shard: str) -> str:
+        try:
+            return self._layout.key_of(shard).source
+        except ValueError:
+            # A parent that was removed before its stream was read together with others.
+            return shard
+
+    def _names(self, shards: Sequence[str]) -> str:
+        names = sorted(map(self._name, shards))
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return f"{', '.join(names[:_NAMED])}{more}"
+
+
+def _counted(reasons: Counter[str], what: str) -> str:
+    """Return how many records did what, and the most frequent reasons."""
+    total = reasons.total()
+    said = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common(_REASONS))
+    more = f"; {len(reasons) - _REASONS} other reasons" if len(reasons) > _REASONS else ""
+    return f"{total} record{'s' if total != 1 else ''} {what}: {said}{more}"

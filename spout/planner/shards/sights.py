@@ -1,0 +1,121 @@
+"""Says what a run sees of its shards: for its progress, and for `status` in ZooKeeper."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from kinesis_trident.checkpoint.model.run_status import Lag, Sight, StatusNode, lag_of
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.shards.tip_probe import Look
+from kinesis_trident.spout.planner.state import SourceState
+
+__all__ = ["StatusNotes", "lags_of", "retention_ms", "sight_of", "status_of"]
+
+_NAMED = 200
+"""The number of shards that the status names: about 20 KB."""
+
+
+def sight_of(state: ShardState, look: Look | None) -> Sight:
+    """Return what was seen of a shard: the last look, if it was at the shard's position, and the last turn."""
+    if look is None:
+        return Sight()
+    here = look.position == state.position
+    arrival = None
+    if here and look.arrival is not None:
+        # By the clock of this process, so that it ages evenly whatever the server's clock says.
+        arrival = look.noted - max(0, look.at - look.arrival)
+    decided = look.more is not None or (look.refused is not None and not look.behind_ms)
+    seen = look.noted if here and look.noted and (decided or arrival is not None) else None
+    return Sight(seen, arrival, look.refused, look.why if look.refused else "")
+
+
+def lags_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict[str, Lag]:
+    """Return the lag of each shard that is read, by name."""
+    to_read = {shard for shard, node in state.lineage.items() if node.state != "drained"}
+    return {
+        shard: lag_of(
+            node.checkpoint,
+            sight_of(node, looks.get(shard)),
+            now,
+            drained=shard not in to_read,
+        )
+        for shard, node in state.active.items()
+    }
+
+
+def retention_ms(state: SourceState, shard: str) -> int | None:
+    """Return the retention of a shard's stream in milliseconds; None if the stream is not read now."""
+    info = state.streams.info_of(shard)
+    return info.retention_hours * 3_600_000 if info is not None else None
+
+
+def status_of(state: SourceState, looks: Mapping[str, Look], now: int, epoch: int) -> StatusNode:
+    """Return the status: the shards with something unread, unknown or refused by name, and all others together."""
+    drained = {shard for shard, node in state.lineage.items() if node.state == "drained"}
+    sights = {
+        shard: sight_of(node, looks.get(shard))
+        for shard, node in state.active.items()
+        if shard not in drained
+    }
+    seen: dict[str, int | None] = {}
+    for shard, sight in sights.items():
+        node = state.active[shard].checkpoint
+        stored = node.seen if node is not None and not node.behind_ms else None
+        seen[shard] = None if sight.arrival is not None or sight.refused else sight.seen or stored
+    # Those that were not at their tips first, then those that were there longest ago.
+    ranked = sorted(sights, key=lambda shard: (seen[shard] or 0, shard))
+    newest = max((at for at in seen.values() if at is not None), default=0)
+    odd = [shard for shard in ranked if (seen[shard] or 0) < newest - 2_000 or seen[shard] is None]
+    named = odd[:_NAMED]
+    rest = [seen[shard] for shard in sights.keys() - set(named)]
+    losses = list(state.losses.texts.values())
+    return StatusNode(
+        epoch=epoch,
+        time=now,
+        settled=state.settled,
+        seen=None if None in rest else min((at for at in rest if at is not None), default=None),
+        shards={shard: sights[shard] for shard in sorted(named)},
+        retention={name: info.retention_hours for name, info in state.streams.infos.items()},
+        losses=len(losses),
+        lost=losses[-1][:500] if losses else "",
+    )
+
+
+class StatusNotes:
+    """Says in ZooKeeper, every few seconds, and in the log what a run sees; no query waits for it.
+
+    Args:
+        store: keeps the node.
+        state: of the shards.
+        epoch: of the run.
+        now: epoch milliseconds.
+        steady: seconds that never step back.
+        period: seconds between two notes; None for none.
+    """
+
+    def __init__(
+        self,
+        store: SourceStore,
+        state: SourceState,
+        epoch: int,
+        now: Callable[[], int],
+        steady: Callable[[], float],
+        period: float | None,
+    ) -> None:
+        self._store = store
+        self._state = state
+        self._epoch = epoch
+        self._now = now
+        self._steady = steady
+        self._period = period
+        self._due = -math.inf
+
+    def note(self, looks: Mapping[str, Look]) -> None:
+        """Write a note if one is due. `looks`: the last look at each shard."""
+        self._state.life.looked(looks, self._now())
+        now = self._steady()
+        if self._period is not None and (now >= self._due or self._store.status.learn()):
+            self._due = now + self._period
+            self._store.status.tell(status_of(self._state, looks, self._now(), self._epoch))

@@ -1,0 +1,127 @@
+"""Records that end their worker are found among many, in child processes, and all other tuples go on."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from heard import Heard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_fusion import rows
+
+from kinesis_trident.bolt.errors import OperatorError
+from kinesis_trident.bolt.tracking.coverage import intervals
+from kinesis_trident.bolt.tracking.fusion import Operator
+from kinesis_trident.bolt.tracking.isolation import Excluded, Isolated
+from kinesis_trident.bolt.tracking.operators import Tag
+from kinesis_trident.bolt.tracking.reports import FailedRun
+from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA
+
+SOURCE = pa.schema([field for field in ARROW_SCHEMA if field.name != ANCHORS])
+
+
+def deadly(numbers: set[int], end: object = lambda: os._exit(3)) -> Operator:
+    """An operator that passes tuples on, and with one of these numbers ends its process."""
+
+    def operate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if numbers.intersection(map(int, batch.column("sequenceNumber").to_pylist())):
+                assert callable(end)
+                end()
+            yield batch
+
+    return operate
+
+
+def isolated(
+    operator: Operator, *batches: pa.RecordBatch, most_trials: int = 1_000
+) -> tuple[list[int], Heard]:
+    """The numbers of the tuples that come out, and the reports."""
+    heard = Heard()
+    out = Isolated(Tag("parse", 7, heard), operator, most_trials)(iter(batches))
+    return [int(number) for batch in out for number in batch.column("sequenceNumber").to_pylist()], heard
+
+
+def found(heard: Heard) -> dict[int, list[FailedRun]]:
+    return {key.shard: intervals(runs) for key, runs in heard.reports.items() if runs}
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.sets(st.integers(1, 40), max_size=3), st.lists(st.integers(0, 40), max_size=2))
+def test_exactly_the_deadly_records_are_found(numbers: set[int], cuts: list[int]) -> None:
+    whole = rows(40, 0)
+    bounds = [0, *sorted(cuts), 40]
+    batches = [whole.slice(a, b - a) for a, b in pairwise(bounds)]
+    out, heard = isolated(deadly(numbers), *batches)
+    assert sorted(out) == sorted({*range(1, 41)} - numbers)
+    dead = {
+        ordinal + 1
+        for runs in found(heard).values()
+        for run in runs
+        for ordinal in range(run.first_ordinal, run.last_ordinal + 1)
+    }
+    assert dead == numbers
+
+
+def fault() -> None:
+    faulthandler.disable()
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [
+        (lambda: os._exit(0), "with exit code 0"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "by SIGKILL"),
+        (fault, "by SIGSEGV"),
+    ],
+    ids=["exit", "killed", "fault"],
+)
+def test_the_reason_says_how_the_worker_ended(end: object, how: str) -> None:
+    _, heard = isolated(deadly({3}, end), rows(4, 0))
+    [[run]] = found(heard).values()
+    assert run.reason == f"WORKER_DIED: the Python worker ended {how} in parse"
+
+
+def test_an_error_of_the_operator_is_no_death() -> None:
+    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield next(batches)
+        raise OperatorError("the schema does not fit")
+
+    out, heard = isolated(fail, rows(4, 0))
+    assert (out, found(heard)) == ([1, 2, 3, 4], {})
+
+
+def test_trials_are_bounded_and_the_suspects_fail_together() -> None:
+    out, heard = isolated(deadly({3}), rows(40, 0), most_trials=3)
+    [[run]] = found(heard).values()
+    assert (run.first_ordinal, run.last_ordinal) == (0, 9)
+    assert run.reason.endswith("in parse, at one of 10 records")
+    assert sorted(out) == [*range(11, 41)]
+
+
+def test_what_ends_a_worker_only_with_others_is_not_found() -> None:
+    def together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held = [*batches]
+        if sum(batch.num_rows for batch in held) > 20:
+            os._exit(1)
+        yield from held
+
+    out, heard = isolated(together, rows(40, 0))
+    assert (len(out), found(heard)) == (40, {})
+
+
+def test_excluded_records_fail_by_their_ordinals() -> None:
+    batch = rows(5, 0, 1)
+    runs = {1: [FailedRun(1, 2, "", "", None, "WORKER_DIED: x")]}
+    judged = Excluded(runs, SOURCE)(batch)
+    assert judged.failed == {6: "WORKER_DIED: x", 7: "WORKER_DIED: x"}
+    assert judged.source.tolist() == [0, 1, 2, 3, 4, 5, 8, 9]
+    assert judged.rows.schema.names == SOURCE.names
+    assert judged.rows.column("sequenceNumber").to_pylist() == ["1", "2", "3", "4", "5", "1", "4", "5"]

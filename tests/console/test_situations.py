@@ -1,0 +1,353 @@
+"""What a person sees when something is wrong: each situation is made to happen to a query, and looked at."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from by_hand import Lives, Query, numbers
+from rich.cells import cell_len
+
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.model.run_status import FRESH_MS
+from kinesis_trident.spout.errors import ExhaustedError
+from kinesis_trident.spout.kinesis import ThrottledError
+from kinesis_trident.spout.testing import MemoryKinesis
+
+A = "shardId-000000000000"
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+class Clock:
+    """The wall clock of a query, which a test moves on."""
+
+    ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the query and of the command line."""
+    moved = Clock()
+    for module in ("render", "commands.status", "changes"):
+        monkeypatch.setattr(f"kinesis_trident.console.{module}.time", FakeModule(moved))
+    return moved
+
+
+class FakeModule:
+    """What the command line asks `time` for."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.time = clock
+        self.sleep = time.sleep
+
+
+@pytest.fixture
+def lives(zookeeper: EmbeddedZooKeeper, app: str, clock: Clock) -> Iterator[Lives]:
+    held = Lives(zookeeper.hosts, app, retryBackoff="1h..1h x1", retryLimit="3")
+    held.clock = clock
+    yield held
+    held.end()
+
+
+def filled(count: int = 3, clock: Clock | None = None) -> MemoryKinesis:
+    kinesis = MemoryKinesis(clock=lambda: int((clock or time.time)() * 1000))
+    for number in range(count):
+        kinesis.put(A, str(number).encode())
+    return kinesis
+
+
+def looked(query: Query) -> None:
+    """Have a query that has read everything look once more, and wait until its status is in ZooKeeper."""
+    node = query.store.status.get()
+    before = node.time if node else 0
+    # The status is written every few seconds by a clock that only moves on, and nothing waits for it.
+    query.run._notes._due = 0
+    for _ in range(3000):
+        query.plan()
+        node = query.store.status.get()
+        if node is not None and node.time > before:
+            return
+    raise AssertionError
+
+
+def status(command: Command, app: str) -> dict[str, object]:
+    code, out, _ = command("status", app, "--json")
+    assert code == 0
+    return json.loads(out)  # type: ignore[no-any-return]
+
+
+def test_a_query_that_waits_is_well_until_it_is_killed(
+    lives: Lives, app: str, command: Command, clock: Clock
+) -> None:
+    query = lives.begin(filled(clock=clock))
+    query.batch()
+    looked(query)
+    code, out, _ = command("check", app, "--max-lag", "5m", "--max-retrying", "0", "--max-dead", "0")
+    assert (code, out.partition(":")[0]) == (0, f"OK - {app}")
+    assert " | lag=0ms retrying=0 dead=0" in out
+    shown = command("status", app)[1]
+    assert "none: everything is read" in shown
+    assert "nothing" in shown.splitlines()[-2]
+    # Spark does not ask any more, although the process is still there.
+    clock.ahead += 2 * FRESH_MS / 1000
+    seen = status(command, app)
+    assert (seen["lag_ms"], seen["connected"]) == (None, True)
+    assert isinstance(seen["seen_at"], int)
+    assert command("check", app, "--max-lag", "5m")[0] == 3
+    clock.ahead += 120
+    assert "Spark has asked the run" in command("check", app)[1]
+    # And then it is gone.
+    query.end()
+    code, out, _ = command("check", app, "--max-lag", "5m")
+    assert code == 2
+    assert "No run is connected to ZooKeeper; the last one was epoch 1" in out
+    rows = json.loads(command("checkpoints", app, "--json")[1])
+    assert (rows["connected"], rows["lag_ms"], rows["rows"][0]["lag_ms"]) == (False, None, None)
+
+
+def test_a_throttled_stream_is_said_and_its_lag_is_unknown_or_ages(
+    lives: Lives, app: str, command: Command, clock: Clock
+) -> None:
+    kinesis = filled(clock=clock)
+    query = lives.begin(kinesis, pace={"hold": 0.01, "look_period": 0.0})
+    query.batch()
+    looked(query)
+    kinesis.fail(A, *[ThrottledError("Rate exceeded for shard")] * 100_000)
+    looked(query)
+    clock.ahead += 60
+    looked(query)
+    report = query.run.report()["shards"][A]
+    assert report["throttledMs"] >= 60_000
+    assert report["behindMs"] is None
+    code, out, _ = command("check", app, "--max-lag", "5m")
+    assert code == 3
+    assert re.search(f"Kinesis throttles the reads of shard {A}, for 1m [0-9]+s now", out)
+    assert "no look at the end of the stream has succeeded for 1m" in out
+    assert "consumerMode=efo" in command("status", app)[1].replace("\n", " ")
+    kinesis.clear()
+    looked(query)
+    assert command("check", app, "--max-lag", "5m")[0] == 0
+
+
+def test_a_blocked_shard_says_why_and_its_lag_grows(
+    lives: Lives, app: str, command: Command, clock: Clock
+) -> None:
+    kinesis = filled(clock=clock)
+    query = lives.begin(kinesis, maxRetryingRecords="2")
+    query.batch(failing=[0, 2])
+    kinesis.put(A, b"9")
+    looked(query)
+    clock.ahead += 3 * 3600
+    seen = status(command, app)
+    assert (seen["level"], seen["retrying"]) == ("critical", 2)
+    assert isinstance(seen["lag_ms"], int)
+    assert seen["lag_ms"] >= 3 * 3_600_000
+    code, out, _ = command("check", app, "--max-lag", "5m", "--max-retrying", "1")
+    assert code == 2
+    assert "2 failed runs of records wait for a retry, and maxRetryingRecords is 2" in out
+    assert "2 records wait for a retry, more than 1" in out
+    reasons = json.loads(command("retries", app, "--json")[1])["rows"]
+    assert [(row["reason"], row["count"]) for row in reasons] == [("ValueError: 0", 1), ("ValueError: 2", 1)]
+
+
+def test_a_takeover_is_named(lives: Lives, app: str, command: Command) -> None:
+    kinesis = filled()
+    first = lives.begin(kinesis)
+    first.batch()
+    second = lives.begin(kinesis, first.checkpoint)
+    with pytest.raises(Exception, match="taken over"):
+        first.plan()
+    second.plan()
+    code, out, _ = command("check", app)
+    assert code == 1
+    assert "1 run had to stop for a newer one in the last 5 minutes, the last for epoch 2" in out
+    assert "give each its own" in re.sub(r"\s+", " ", command("status", app)[1])
+    runs = json.loads(command("owner", app, "--json")[1])
+    assert (runs["epoch"], runs["connected"], runs["runs"][0]["epoch"]) == (2, True, 1)
+
+
+def test_records_about_to_expire_are_critical(lives: Lives, app: str, command: Command, clock: Clock) -> None:
+    kinesis = filled(clock=clock)
+    query = lives.begin(kinesis, maxRetryingRecords="1")
+    query.batch(failing=[0])
+    kinesis.put(A, b"9")
+    looked(query)
+    clock.ahead += 21 * 3600
+    (row,) = json.loads(command("shards", app, "--json")[1])["rows"]
+    assert row["retention_left_ms"] <= 3 * 3_600_000
+    assert "old and expires in 2h 59m" in command("check", app)[1]
+    clock.ahead += 4 * 3600
+    assert "and has expired" in command("check", app)[1]
+
+
+def test_the_command_in_the_error_puts_back_the_record_that_stopped_the_query(
+    lives: Lives, app: str, command: Command
+) -> None:
+    kinesis = filled()
+    query = lives.begin(kinesis, retryLimit="0", onExhausted="fail")
+    query.batch(failing=[1])
+    with pytest.raises(ExhaustedError) as stopped:
+        query.plan()
+    query.end()
+    assert "stopped the query if onExhausted=fail" in command("check", app)[1]
+    # Word for word, as somebody copies it.
+    said = re.search(r"`kinesis-trident ([^`]*)`", str(stopped.value))
+    assert said is not None
+    code, out, _ = command(*shlex.split(said[1]))
+    assert (code, out) == (
+        0,
+        "1 record will be delivered again once the query is started: it is not running\n",
+    )
+    again = lives.begin(kinesis, query.checkpoint, retryLimit="0", onExhausted="fail")
+    assert numbers(again.batch()) == [1]
+    assert again.plan() is None
+    again.end()
+    assert json.loads(command("owner", app, "--json")[1])["changes"][0]["what"].startswith("replay: orders/")
+
+
+def test_what_is_exhausted_is_replayed_without_naming_it(lives: Lives, app: str, command: Command) -> None:
+    kinesis = filled()
+    query = lives.begin(kinesis, retryLimit="0", onExhausted="fail")
+    query.batch(failing=[0, 2])
+    query.end()
+    # The batch is settled by the next start.
+    begun = lives.begin(kinesis, query.checkpoint, retryLimit="0", onExhausted="fail")
+    with pytest.raises(ExhaustedError):
+        begun.plan()
+    begun.end()
+    assert "--exhausted replays what has stopped" in command("dead-letters", app, "replay", "--all")[2]
+    code, out, _ = command("dead-letters", app, "replay", "--exhausted", "--json")
+    assert (code, json.loads(out)) == (0, {"records": 2, "running": False})
+    again = lives.begin(kinesis, begun.checkpoint, retryLimit="0", onExhausted="fail")
+    assert numbers(again.batch()) == [0, 2]
+
+
+def test_records_are_retried_now_by_reason(lives: Lives, app: str, command: Command) -> None:
+    query = lives.begin(filled(4))
+    query.batch(failing=[0, 2, 3])
+    assert query.plan() is None
+    assert (
+        "no record waits for a retry for a reason with 'KeyError'"
+        in command("retries", app, "now", "--reason", "KeyError")[2]
+    )
+    assert "now needs message ids" in command("retries", app, "now")[2]
+    assert command("retries", app, "now", "--reason", "ValueError: 2")[0] == 0
+    assert numbers(query.batch()) == [2]
+    assert query.plan() is None
+    rows = json.loads(command("retries", app, "list", "--json")[1])["rows"]
+    assert len(rows) == 2
+    assert command("retries", app, "now", rows[0]["message_id"])[0] == 0
+    assert numbers(query.batch()) == [0]
+
+
+def test_an_id_that_does_not_exist_is_an_error(lives: Lives, app: str, command: Command) -> None:
+    query = lives.begin(filled())
+    rows = query.batch(failing=[1])
+    query.plan()
+    done = next(row[1] for row in rows if row[0] == 2)
+    for action in (("dead-letters", app, "replay"), ("retries", app, "now")):
+        code, _, err = command(*action, done)
+        assert code == 1
+        assert f"{done}: no such dead letter, and no such record waits" in err
+    assert query.store.external.read().asked == {}
+
+
+def test_a_shard_is_set_back_backed_up_noted_and_restored(
+    lives: Lives, app: str, command: Command, tmp_path: Path
+) -> None:
+    kinesis = filled(4)
+    query = lives.begin(kinesis)
+    query.batch(failing=[3])
+    assert query.plan() is None
+    sets = ("checkpoints", app, "set", "TRIM_HORIZON", "--shard", A)
+    assert "is running" in command(*sets, "--yes")[2]
+    query.end()
+    assert "give --yes" in command(*sets)[2]
+    assert command("checkpoints", app, "export", str(tmp_path / "saved"))[0] == 0
+    code, out, _ = command(*sets, "--yes", "--json")
+    assert code == 0
+    changed = json.loads(out)
+    assert "no longer retry 1 failed records" in changed["what"]
+    again = lives.begin(kinesis, query.checkpoint)
+    assert numbers(again.batch()) == [0, 1, 2, 3]
+    assert again.plan() is None
+    again.end()
+    # What stood there before comes back: from the file, or from the backup.
+    for source in (str(tmp_path / "saved"), changed["backup"]):
+        assert command("checkpoints", app, "import", source, "--yes")[0] == 0
+        (row,) = json.loads(command("checkpoints", app, "--json")[1])["rows"]
+        assert (row["retrying"], row["inflight"]) == (1, 1)
+    last = lives.begin(kinesis, again.checkpoint)
+    kinesis.put(A, b"4")
+    assert numbers(last.batch()) == [4]
+    notes = json.loads(command("owner", app, "--json")[1])["changes"]
+    assert len(notes) == 3
+    assert notes[-1]["backup"] == changed["backup"]
+    assert changed["backup"] in command("checkpoints", app, "backups")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["set", "TRIM_HORIZON"], "name it with --shard"),
+        (["set", "TRIM_HORIZON", "--shard", "shardId-9"], "there is no shard shardId-9"),
+        (["set", "soon", "--shard", A], "'soon' is not a position"),
+        (["set", "--shard", A], "set needs a position"),
+        (["import"], "import needs a file"),
+        (["import", "nowhere"], "neither a backup"),
+        (["show", "TRIM_HORIZON"], "belongs to set"),
+        (["set", "TRIM_HORIZON", "--shard", A, "--yes"], "txid 1 is not settled"),
+    ],
+)
+def test_a_change_that_cannot_be_is_refused(
+    lives: Lives, app: str, command: Command, arguments: list[str], says: str
+) -> None:
+    query = lives.begin(filled())
+    query.batch()
+    query.end()
+    before = query.checkpoint.offsets[:]
+    code, _, err = command("checkpoints", app, *arguments)
+    assert code == 1
+    assert says in err
+    assert query.checkpoint.offsets == before
+
+
+def test_a_run_that_is_connected_is_stopped_by_force_alone(lives: Lives, app: str, command: Command) -> None:
+    query = lives.begin(filled())
+    query.batch()
+    assert query.plan() is None
+    code, out, _ = command("checkpoints", app, "set", "LATEST", "--shard", A, "--yes", "--force")
+    assert code == 0, out
+    with pytest.raises(Exception, match="taken over"):
+        query.plan()
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_everything_fits_a_narrow_terminal(
+    lives: Lives, app: str, command: Command, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    query = lives.begin(filled(5), maxRetryingRecords="2")
+    query.batch(failing=[0, 2])
+    looked(query)
+    monkeypatch.setenv("COLUMNS", str(width))
+    for arguments in (
+        ["apps"],
+        ["status", app],
+        ["owner", app],
+        *([name, app] for name in ("checkpoints", "inflight", "retries", "shards", "dead-letters")),
+        ["retries", app, "list", "--limit", "1"],
+    ):
+        out = command(*arguments)[1]
+        assert max(map(cell_len, out.splitlines())) <= width, out
+        assert out.strip()
+    assert "1 more (--limit 0 shows all)" in out
+    assert "there is no shard shardId-9" in command("inflight", app, "--shard", "shardId-9")[2]

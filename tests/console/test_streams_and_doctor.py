@@ -1,0 +1,115 @@
+"""The commands that talk to Kinesis: records go in and come out, and what a query needs is tried."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+from kinesis_trident.checkpoint.embedded.ports import free_port
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def at(kinesis_server: EmbeddedKinesis) -> list[str]:
+    return ["--endpoint", kinesis_server.endpoint_url, "--region", "us-east-1"]
+
+
+def test_what_is_put_comes_out(command: Command, make_stream: Callable[..., str], at: list[str]) -> None:
+    stream = make_stream(2)
+    assert (
+        command("put", stream, "one", "zwei\x1b[2J", "--key", "k", *at)[1] == f"wrote 2 records to {stream}\n"
+    )
+    tail = ("tail", stream, "--from", "TRIM_HORIZON", "--no-follow", *at)
+    lines = command(*tail)[1].splitlines()
+    assert [line.split(" k ")[1] for line in lines] == ["one", r"zwei\x1b[2J"]
+    (line,) = command(*tail, "--json", "--limit", "1")[1].splitlines()
+    record = json.loads(line)
+    assert (record["data"], record["key"], record["sub"]) == ("b25l", "k", None)
+    assert command(*tail, "--shard", record["shard"], "--limit", "2")[1].count("\n") == 2
+    assert "has no shard shardId-9" in command(*tail, "--shard", "shardId-9")[2]
+    # Nothing is there from now on.
+    assert command("tail", stream, "--no-follow", *at) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["tail", "nope", "--no-follow"], "check the stream's name"),
+        (["tail", "s", "--from", "soon"], "--from is 'soon'. Expected: LATEST"),
+        (["put", "s", "x", "-o", "rôle"], "is not of the form name=value"),
+        (["put", "s", "x", "-o", "rolArn=x"], "Did you mean roleArn?"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    command: Command, at: list[str], arguments: list[str], says: str
+) -> None:
+    code, out, err = command(*arguments, *at)
+    assert (code, out) == (1, "")
+    assert says in err
+    assert len(err.splitlines()) == 1
+
+
+def results(out: str) -> dict[str, tuple[str, str]]:
+    found = map(json.loads, out.splitlines())
+    return {name: (state, says) for name, state, says, _ in found}
+
+
+def test_the_doctor_tries_everything(
+    command: Command,
+    make_stream: Callable[..., str],
+    at: list[str],
+    zookeeper: EmbeddedZooKeeper,
+    app: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    stream = make_stream()
+    client = connect(ZooKeeperConfig(zookeeper.hosts))
+    SourceStore(client, Layout("/kinesis-trident", app, stream, 1)).epochs.raise_epoch("here", 1, 1)
+    client.stop()
+    client.close()
+    code, out, _ = command("doctor", app, *at, "--json")
+    found = results(out)
+    assert code == 0, out
+    assert {name: state for name, (state, _) in found.items()} == dict.fromkeys(
+        [
+            *("versions", "spark", "java", "python of workers"),
+            *("zookeeper", "zookeeper's health", "write", "acl", "nodes"),
+            *(
+                "DescribeStreamSummary",
+                "ListShards",
+                "GetShardIterator",
+                "GetRecords",
+                "clock against Kinesis",
+            ),
+        ],
+        "ok",
+    )
+    assert "may be changed by everyone" in found["acl"][1]
+    assert found["ListShards"][1] == "1 shard"
+
+
+def test_the_doctor_names_what_fails(
+    command: Command, at: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
+    hosts = f"127.0.0.1:{free_port()}"
+    code, out, _ = command(
+        "--timeout", "1", "doctor", "--zookeeper", hosts, "--stream", "nope", *at, "--json"
+    )
+    failed = {name for name, (state, _) in results(out).items() if state == "failed"}
+    assert (code, failed) == (1, {"python of workers", "zookeeper", "DescribeStreamSummary", "ListShards"})
+
+
+def test_the_version_is_that_of_the_package(command: Command) -> None:
+    from kinesis_trident import __version__
+
+    assert command("--version") == (0, f"kinesis-trident {__version__}\n", "")

@@ -1,0 +1,66 @@
+"""docs/recipes.md, as its reader would run it: all recipes on one stream, over two runs of the query."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from servers import RedisServer
+from stage import Stage
+
+from kinesis_trident.trident import KinesisSpout, RedisState
+
+TEXT = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+# (customer, product, minute) of the first run, and of the second.
+FIRST = [("ann", "pen", 0), ("ann", "ink", 10), ("bob", "pen", 5), ("ann", "pen", 50), ("bob", "cup", 120)]
+SECOND = [("ann", "ink", 60), ("cid", "pen", 0), ("bob", "cup", 200), ("ann", "pad", 200), ("cid", "ink", 1)]
+
+
+def test_the_recipes_run(stage: Stage, redis_server: RedisServer) -> None:
+    assert len(BLOCKS) == TEXT.count("```python")
+    database = f"{redis_server.url}/8"
+    given = {
+        "redis://localhost": database,
+        's3a://bucket/checkpoint"': stage.at("spark") + '", trigger={"availableNow": True}',
+    }
+    code = "\n".join(BLOCKS)
+    for written, ours in given.items():
+        assert code.count(written) == 1
+        code = code.replace(written, ours)
+    for orders in (FIRST, SECOND):
+        stage.put(
+            json.dumps(
+                {"customer": who, "product": what, "at": f"2026-01-01T{at // 60:02}:{at % 60:02}:00+00:00"}
+            )
+            for who, what, at in orders
+        )
+        names = {"__name__": "recipes", "spark": stage.spark, "spout": KinesisSpout(**stage.options())}
+        exec(code, names)
+
+    def kept(name: str) -> Any:
+        return RedisState.opaque(database, keyPrefix=f"{name}:").make_state({}, 0, 1)
+
+    every = FIRST + SECOND
+    counts = Counter(what for _, what, _ in every)
+    assert kept("top").get() == dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:3])
+    hourly = [(f"2026-01-01T{hour:02}:00:00Z", what) for hour in range(4) for what in ("pen", "ink", "cup")]
+    found = dict(zip(hourly, kept("hourly").multi_get(hourly), strict=True))
+    # What the second run brings of the first two hours is late; the fourth is open.
+    assert {(at[11:13], what): n for (at, what), n in found.items() if n is not None} == {
+        ("00", "pen"): 3,
+        ("00", "ink"): 1,
+        ("02", "cup"): 1,
+    }
+    products = sorted(counts)
+    assert kept("distinct").multi_get([(what,) for what in products]) == [
+        len({who for who, of, _ in every if of == what}) for what in products
+    ]
+    # ann: 0 to 10, 50 to 60, 200 open; bob: 5, 120, 200 open; cid: 0 to 1 open.
+    assert kept("ended").multi_get([("ann",), ("bob",), ("cid",)]) == [2, 2, None]
+    open_ones = [value["open"] for value in kept("sessions").multi_get([("ann",), ("cid",)])]
+    assert [(one["last"] - one["first"], one["orders"]) for one in open_ones] == [(0, 1), (60, 2)]

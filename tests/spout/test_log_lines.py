@@ -1,0 +1,221 @@
+"""The log tells the life of a query: one line for each thing that happens, and never very many."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+import traceback
+from collections.abc import Iterator
+
+import pytest
+from by_hand import Lives
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.errors import FencedError
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, NotDone, ShardLineage
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.spout.log_lines import Seldom, configure_logging
+from kinesis_trident.spout.planner.offsets import offset_from_plan
+from kinesis_trident.spout.planner.shards.life_log import LifeLog
+from kinesis_trident.spout.planner.shards.tip_probe import Look
+from kinesis_trident.spout.positions import TRIM_HORIZON
+from kinesis_trident.spout.source import KinesisTridentReader
+from kinesis_trident.spout.testing import MemoryKinesis
+
+A, B = "shardId-000000000000", "shardId-000000000001"
+TREE = logging.getLogger("kinesis_trident")
+
+
+@pytest.fixture(autouse=True)
+def _info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kinesis_trident")
+
+
+@pytest.fixture
+def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
+    held = Lives(zookeeper.hosts, app)
+    yield held
+    held.end()
+
+
+def said(caplog: pytest.LogCaptureFixture) -> str:
+    """The lines so far, which are then forgotten."""
+    text = "\n".join(f"{record.levelname} {record.getMessage()}" for record in caplog.records)
+    caplog.clear()
+    return text
+
+
+def test_the_life_of_a_query(lives: Lives, app: str, caplog: pytest.LogCaptureFixture) -> None:
+    kinesis = MemoryKinesis()
+    for number in range(4):
+        kinesis.put(A, b"%d" % number)
+    query = lives.begin(kinesis, maxRetryingRecords="1", retryBackoff="1h..1h x1")
+    base = query.run.layout.base
+    assert (
+        f"INFO application '{app}' starts on orders: 1 shard, settled up to txid 0, epoch 1 of {base}"
+        in said(caplog)
+    )
+    query.batch(failing=[1, 3])
+    assert query.plan() is None
+    lines = said(caplog)
+    assert "WARNING up to txid 1: 2 records failed: 1 x ValueError: 1; 1 x ValueError: 3" in lines
+    assert f"WARNING orders/{A}: 2 failed runs of records wait for a retry" in lines
+    kinesis.split(A)
+    while "new shard" not in (lines := said(caplog)):
+        query.plan()
+    assert f"INFO orders/{B}: new shard, child of orders/{A}" in lines
+    # Another run takes over, and both say so.
+    newer = lives.begin(kinesis, query.checkpoint)
+    lines = said(caplog)
+    assert re.search(r"WARNING it takes over from epoch 1 on \S+, pid \d+, which is still connected", lines)
+    with pytest.raises(Exception, match="taken over"):
+        query.plan()
+    assert f"WARNING a newer run has taken over {base}: this one, of epoch 1, ends" in lines + said(caplog)
+    newer.end()
+    assert f"INFO epoch 2 of {base} ends, settled up to txid 1" in said(caplog)
+
+
+def test_a_lost_zookeeper_is_said_and_its_return(caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedZooKeeper() as server:
+        client = connect(ZooKeeperConfig(server.hosts))
+        server.stop()
+        wait_for(caplog, "WARNING lost the connection to ZooKeeper at")
+        server.start()
+        wait_for(caplog, f"INFO ZooKeeper at {server.hosts} is back after")
+        client.stop()
+        client.close()
+    assert said(caplog) == ""
+
+
+def wait_for(caplog: pytest.LogCaptureFixture, text: str) -> None:
+    for _ in range(6000):
+        if text in "\n".join(f"{one.levelname} {one.getMessage()}" for one in list(caplog.records)):
+            caplog.clear()
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError(text)
+
+
+class Steady:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_failures_and_dead_letters_are_added_up(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Steady()
+    life = LifeLog(Layout("/r", "a", "orders", 1), "written to /dead", clock)
+
+    def settle(txid: int, blocked: str = "", seconds: float = 0.0) -> str:
+        not_done = {A: (NotDone("5", "5", 2, "KeyError: 'x'"),)}
+        letter = DeadLetterRecord(f"orders/{A}:{txid}", 4, "ValueError: bad", 0, txid)
+        life.settled(txid, not_done, [letter], {A: blocked}, [], seconds)
+        return said(caplog)
+
+    assert settle(1).splitlines() == [
+        "WARNING up to txid 1: 2 records failed: 2 x KeyError: 'x'",
+        "WARNING up to txid 1: 1 record failed for good: 1 x ValueError: bad (written to /dead), the first is "
+        f"orders/{A}:1",
+    ]
+    assert settle(2) == ""
+    assert settle(3, blocked="full") == f"WARNING orders/{A}: full"
+    assert settle(4, blocked="full") == ""
+    clock.now += 20
+    lines = settle(5, seconds=7.25)
+    assert "WARNING up to txid 5: 8 records failed: 8 x KeyError: 'x'" in lines
+    assert f"(written to /dead), the first is orders/{A}:2" in lines
+    assert f"INFO orders/{A}: reads new records again, after 20 s" in lines
+    assert "WARNING txid 5: settling took 7.2 s" in lines
+    settle(6)
+    life.flush()
+    assert "up to txid 6: 2 records failed" in said(caplog)
+
+
+def test_a_refusal_is_said_when_it_lasts_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    life = LifeLog(Layout("/r", "a", "orders", 1), "skipped")
+    refused = {one: Look(TRIM_HORIZON, refused=1_000, why="throttled") for one in (A, B)}
+    life.looked(refused, 5_000)
+    assert said(caplog) == ""
+    life.looked(refused, 12_000)
+    assert said(caplog) == f"WARNING orders/{A}, orders/{B}: Kinesis throttles the reads, for 11 s now"
+    life.looked(refused, 60_000)
+    assert said(caplog) == ""
+    life.looked(refused, 312_000)
+    assert "for 311 s now" in said(caplog)
+    life.looked(dict.fromkeys((A, B), Look(TRIM_HORIZON)), 401_000)
+    assert said(caplog) == f"INFO orders/{A}, orders/{B}: Kinesis answers again after 400 s"
+
+
+def test_many_new_shards_are_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    life = LifeLog(Layout("/r", "a", "orders", 1), "skipped")
+    life.resharded({f"shardId-{number:03}": ShardLineage() for number in range(1000)})
+    assert said(caplog).splitlines()[-1] == "INFO 995 more new shards"
+    life.settled(1, {}, [], {}, [f"s{number:03}" for number in range(1000)], 0.0)
+    assert (
+        said(caplog) == f"INFO {', '.join(f'orders/s00{n}' for n in range(5))} and 995 more: read to the end"
+    )
+
+
+@pytest.fixture
+def _nobody_configured(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(TREE, "handlers", [])
+    level = TREE.level
+    TREE.setLevel(logging.NOTSET)
+    yield
+    TREE.setLevel(level)
+
+
+@pytest.mark.usefixtures("_nobody_configured")
+def test_lines_have_time_and_level_where_nobody_configured_logging(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # pytest has some by now.
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    log = logging.getLogger("kinesis_trident.spout.planner.run")
+    configure_logging("text")
+    configure_logging("text")
+    log.info("one")
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO kinesis-trident: one\n", capsys.readouterr().err
+    )
+    configure_logging("json")
+    try:
+        raise ValueError("bad")
+    except ValueError:
+        log.exception("two\nlines")
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    document = json.loads(line)
+    assert (document["level"], document["logger"], document["message"]) == ("ERROR", log.name, "two\nlines")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", document["time"])
+    assert document["error"].endswith("ValueError: bad")
+    # Somebody configures logging after all.
+    logging.getLogger().addHandler(logging.NullHandler())
+    log.error("three")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_line_is_let_through_once_a_period() -> None:
+    clock = Steady()
+    seldom = Seldom(60, clock)
+    assert [seldom("a"), seldom("a"), seldom("b")] == [True, False, True]
+    clock.now += 61
+    assert seldom("a")
+
+
+def test_an_error_of_ours_shows_no_frames_of_ours(lives: Lives) -> None:
+    """Spark prints the traceback of the planning process: one sentence says more than twenty frames."""
+    query = lives.begin(MemoryKinesis())
+    reader = KinesisTridentReader(lives.parsed())
+    reader._started = query.run
+    newer = lives.begin(MemoryKinesis(), query.checkpoint)
+    with pytest.raises(FencedError) as ended:
+        reader.latestOffset(offset_from_plan(query.run.initial()), ReadAllAvailable())
+    frames = traceback.extract_tb(ended.tb)
+    assert [frame.name for frame in frames] == ["test_an_error_of_ours_shows_no_frames_of_ours", "call"]
+    newer.end()

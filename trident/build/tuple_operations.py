@@ -1,0 +1,116 @@
+"""The calls that work on single tuples: each returns a new stream, and a failure fails one record."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from pyspark.sql.types import StructType
+
+from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.trident.build.aggregation_nodes import function_node
+from kinesis_trident.trident.build.checks import check_given
+from kinesis_trident.trident.build.fields import Fields, Names, arrow, choose_fields, new_fields
+from kinesis_trident.trident.build.graph import Node, RowNode
+from kinesis_trident.trident.build.lambdas import Keep, Look, Many, One, name_of
+from kinesis_trident.trident.operations import ArrowFunction, Filter, Function, Operation
+from kinesis_trident.trident.steps.tuple_steps import FilterStep, ProjectStep
+from kinesis_trident.trident.tuples import TridentTuple
+
+__all__ = ["TupleOperations"]
+
+
+class TupleOperations(ABC):
+    """Functions, filters and projections of a stream's tuples."""
+
+    __slots__ = ()
+
+    node: Node
+
+    @abstractmethod
+    def _of(self, node: Node) -> Self:
+        """Return the stream of a node."""
+
+    @abstractmethod
+    def _called(self, operation: str) -> str:
+        """Return the name of an operation in messages."""
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(self.node.schema.names)
+
+    def each(self, fields: Names, operation: Function | ArrowFunction | Filter, new: Fields = ()) -> Self:
+        """Run a function, which adds its `new` fields, or a filter, which adds none, on these fields of each tuple.
+
+        An exception for a tuple fails its record: it is in no state of this batch, and comes back in a later one.
+
+        Raises:
+            TopologyError: a field is unknown, or a new one exists already.
+        """
+        name = self._called(f"each({name_of(operation)})")
+        inputs = choose_fields(fields, self.node.schema, name)
+        if isinstance(operation, Filter):
+            if len(new):
+                msg = f"{name}: a filter adds no fields. Omit {new!r}, or make it a Function"
+                raise TopologyError(msg)
+            return self._row(
+                name, FilterStep(name, operation, inputs, arrow(self.node.schema)), self.node.schema
+            )
+        added = new_fields(new, name)
+        return self._of(function_node(self.node, name, operation, inputs, added, self.node.schema))
+
+    def filter(self, condition: Filter | Callable[[TridentTuple], Any], fields: Names | None = None) -> Self:
+        """Keep the tuples for which the condition is true; it gets these fields, or all."""
+        if isinstance(condition, type) and issubclass(condition, Operation):
+            check_given(condition, Filter, "filter")
+        keep = condition if isinstance(condition, Filter) else Keep(condition)
+        return self.each(self._names if fields is None else fields, keep)
+
+    def peek(self, function: Callable[[TridentTuple], object], fields: Names | None = None) -> Self:
+        """Call a function with each tuple, and keep the tuple; it gets these fields, or all.
+
+        An exception fails the record, as in `each`.
+        """
+        return self.each(self._names if fields is None else fields, Look(function))
+
+    def map(self, function: Callable[[TridentTuple], Sequence[Any]], fields: Fields) -> Self:
+        """Replace each tuple by one new tuple, a list of values; only the new fields remain."""
+        name = self._called(f"map({name_of(function)})")
+        return self._of(
+            function_node(
+                self.node,
+                name,
+                One(function),
+                self._names,
+                new_fields(fields, name),
+                StructType(),
+            )
+        )
+
+    def flat_map(self, function: Callable[[TridentTuple], Sequence[Sequence[Any]]], fields: Fields) -> Self:
+        """Replace each tuple by any number of new ones, a list of lists of values; only the new fields remain."""
+        name = self._called(f"flat_map({name_of(function)})")
+        return self._of(
+            function_node(
+                self.node,
+                name,
+                Many(function),
+                self._names,
+                new_fields(fields, name),
+                StructType(),
+            )
+        )
+
+    def project(self, fields: Names) -> Self:
+        """Keep only these fields, in this order."""
+        called = self._called("project")
+        names = choose_fields(fields, self.node.schema, called)
+        if not names:
+            msg = f"{called}: there are no fields. Name at least one"
+            raise TopologyError(msg)
+        schema = StructType([self.node.schema[name] for name in names])
+        return self._row(called, ProjectStep(arrow(schema)), schema)
+
+    def _row(self, name: str, step: Any, schema: StructType) -> Self:
+        return self._of(RowNode(name, schema, (self.node,), step))

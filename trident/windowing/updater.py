@@ -1,0 +1,243 @@
+"""Keeps the open windows of a stream in a map state, and emits those that a batch closes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial as partial_of
+from operator import itemgetter
+from typing import Any, Protocol
+
+from kinesis_trident.trident.errors import OperationError
+from kinesis_trident.trident.maps.metering import current_metrics
+from kinesis_trident.trident.state import Collector, Key, MapState, StateUpdater, ValueUpdater
+from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
+from kinesis_trident.trident.windowing.panes import Arrival, Closed, Panes, advance, closed_windows
+
+__all__ = [
+    "AT",
+    "BUCKET",
+    "PANE",
+    "VALUE",
+    "CountWindowUpdater",
+    "OfCombiner",
+    "OfContent",
+    "TimeWindowUpdater",
+    "Windowed",
+    "bucket_key",
+]
+
+AT, BUCKET, PANE, VALUE = "__at", "__bucket", "__pane", "__value"
+"""The fields between the operations of a window: event time, bucket, pane, and the value of a tuple, or of several."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Windowed(Protocol):
+    """The aggregation of a window's tuples."""
+
+    def stored(self, value: Any) -> Any:
+        """Return a partial result in the form that the state keeps."""
+        ...
+
+    def combine(self, left: Any, right: Any) -> Any:
+        """Combine two stored partial results."""
+        ...
+
+    def finish(self, partial: Any) -> Iterable[Sequence[Any]]:
+        """Return the tuples that a window emits."""
+        ...
+
+
+class _WindowUpdater(StateUpdater[MapState[Any]]):
+    """`keys` are the group fields."""
+
+    def __init__(self, operation: str, panes: Panes, keys: tuple[str, ...], windowed: Windowed) -> None:
+        self.operation = operation
+        self.panes = panes
+        self.keys = keys
+        self.windowed = windowed
+
+    def update_state(
+        self, state: MapState[Any], tuples: Sequence[TridentTuple], collector: Collector
+    ) -> None:
+        """Update each bucket that has tuples, and emit the windows that this closes.
+
+        Raises:
+            OperationError: the state is no map.
+        """
+        given: object = state
+        if not isinstance(given, MapState):
+            msg = (
+                f"{self.operation}: windows need a MapState, but the factory made a {type(given).__name__}. "
+                "Use another factory"
+            )
+            raise OperationError(msg)
+        updates = self._updates(tuples)
+        values = state.multi_update(list(updates), list(updates.values()))
+        for bucket, value in zip(updates, values, strict=True):
+            for window in closed_windows(value):
+                named = self._named(bucket, window)
+                for row in self.windowed.finish(window.partial):
+                    collector.emit([*named, *row])
+        current_metrics().late += sum(update.late for update in updates.values())
+
+    @abstractmethod
+    def _updates(self, tuples: Sequence[TridentTuple]) -> dict[Key, _Update]:
+        """Return the update of each key of the state."""
+
+    @abstractmethod
+    def _named(self, bucket: Key, window: Closed) -> list[Any]:
+        """Return the group fields, the start and the end of a window."""
+
+
+class TimeWindowUpdater(_WindowUpdater):
+    """Windows by event time: a key of the state holds a bucket of groups, and their common watermark.
+
+    `lateness`: the microseconds by which the watermark stays behind the greatest event time.
+    """
+
+    def __init__(
+        self, operation: str, panes: Panes, keys: tuple[str, ...], windowed: Windowed, lateness: int
+    ) -> None:
+        super().__init__(operation, panes, keys, windowed)
+        self._lateness = lateness
+
+    def _updates(self, tuples: Sequence[TridentTuple]) -> dict[Key, _Update]:
+        arrivals: dict[Key, list[Arrival]] = {}
+        greatest: dict[Key, int] = {}
+        for tup in tuples:
+            bucket, value = bucket_key(tup[BUCKET]), tup[VALUE]
+            group = tuple(_hashable(tup[name]) for name in self.keys)
+            partial = self.windowed.stored(value["value"])
+            arrivals.setdefault(bucket, []).append(Arrival(tup[PANE], group, value["n"], partial))
+            greatest[bucket] = max(value["at"], greatest.get(bucket, value["at"]))
+        return {
+            bucket: _Update(self, partial_of(_of_time, found, greatest[bucket] - self._lateness))
+            for bucket, found in arrivals.items()
+        }
+
+    def _named(self, bucket: Key, window: Closed) -> list[Any]:
+        return [*window.key, *(_EPOCH + timedelta(microseconds=at) for at in (window.start, window.end))]
+
+
+class CountWindowUpdater(_WindowUpdater):
+    """Windows by count: a key of the state holds one group, and how many tuples it has had.
+
+    The tuples of a batch are put in order, so that a replay with the same tuples gives the same windows.
+    """
+
+    def __init__(
+        self,
+        operation: str,
+        panes: Panes,
+        keys: tuple[str, ...],
+        windowed: Windowed,
+        order: tuple[str, ...],
+    ) -> None:
+        super().__init__(operation, panes, keys, windowed)
+        self._order = order
+
+    def _updates(self, tuples: Sequence[TridentTuple]) -> dict[Key, _Update]:
+        groups: dict[Key, list[Any]] = {}
+        for tup in sorted(tuples, key=self._place):
+            group = tuple(_hashable(tup[name]) for name in self.keys) or bucket_key(0)
+            groups.setdefault(group, []).append(self.windowed.stored(tup[VALUE]))
+        return {group: _Update(self, partial_of(self._counted, values)) for group, values in groups.items()}
+
+    def _counted(self, values: Sequence[Any], before: int | None) -> tuple[list[Arrival], int]:
+        first = before or 0
+        numbered = enumerate(values, first)
+        arrivals = [Arrival(self.panes.pane_of(at), (), 1, value) for at, value in numbered]
+        return arrivals, first + len(values)
+
+    def _place(self, tup: TridentTuple) -> tuple[Any, ...]:
+        return *(_ordered(tup[name]) for name in self._order), repr(tup.values)
+
+    def _named(self, bucket: Key, window: Closed) -> list[Any]:
+        return [*(bucket if self.keys else ()), max(window.start, 0), window.end]
+
+
+class _Update(ValueUpdater[Any]):
+    """Advances the windows of one key of the state; `arrived` returns arrivals and mark, given the mark before."""
+
+    def __init__(
+        self, updater: _WindowUpdater, arrived: Callable[[int | None], tuple[Sequence[Arrival], int]]
+    ) -> None:
+        self._updater = updater
+        self._arrived = arrived
+        self.late = 0
+
+    def update(self, stored: Any) -> Any:
+        """Return the windows after the batch."""
+        arrivals, mark = self._arrived(None if stored is None else stored[0])
+        windowed = self._updater.windowed
+        value, self.late = advance(stored, arrivals, mark, self._updater.panes, windowed.combine)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class OfCombiner:
+    """The windows of a combiner: its partial results, of which one is the result."""
+
+    combine: Callable[[Any, Any], Any]
+
+    def stored(self, value: Any) -> Any:
+        """Return the value."""
+        return value
+
+    def finish(self, partial: Any) -> list[list[Any]]:
+        """Return the value as a tuple."""
+        return [[partial]]
+
+
+@dataclass(frozen=True, slots=True)
+class OfContent:
+    """The windows of any other aggregator: the tuples themselves, with their event time first.
+
+    `aggregator` is given the tuples of a window in the order of their event time.
+    """
+
+    operation: str
+    aggregator: Any
+    fields: tuple[str, ...]
+    width: int
+
+    def stored(self, value: Sequence[dict[str, Any]]) -> list[list[Any]]:
+        """Return the tuples as lists."""
+        return [[one[name] for name in (AT, *self.fields)] for one in value]
+
+    def combine(self, left: list[Any], right: list[Any]) -> list[Any]:
+        """Return all tuples."""
+        return left + right
+
+    def finish(self, partial: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+        """Aggregate the tuples."""
+        collector = TridentCollector(self.operation, self.width)
+        value = self.aggregator.init(None, collector)
+        for _, *values in sorted(partial, key=itemgetter(0)):
+            value = self.aggregator.aggregate(value, TridentTuple(self.fields, values), collector)
+        self.aggregator.complete(value, collector)
+        return collector.rows
+
+
+def _of_time(arrivals: Sequence[Arrival], mark: int, _before: int | None) -> tuple[Sequence[Arrival], int]:
+    return arrivals, mark
+
+
+def bucket_key(bucket: int) -> Key:
+    """Return the key of a bucket in the state."""
+    return (f"bucket-{bucket}",)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
+def _ordered(value: Any) -> tuple[Any, ...]:
+    """Return a value for an order: sequence numbers are whole numbers, written as text."""
+    if isinstance(value, str):
+        return (len(value), value) if value.isdecimal() else (-1, value)
+    return (value is None, value)
