@@ -76,6 +76,19 @@ def written(folder: Path) -> list[list[Any]]:
     return sorted(line for path in folder.iterdir() for line in json.loads(path.read_text()))
 
 
+class Holds(Bolt):
+    """Holds the number 5: nothing reads it again."""
+
+    def prepare(self, context: TopologyContext, collector: Any) -> None:
+        self.collector = collector
+
+    def execute(self, tup: Tuple) -> None:
+        if tup["number"] == 5:
+            self.collector.hold(tup)
+        else:
+            self.collector.ack(tup)
+
+
 class Settled:
     """Keeps what it is called with."""
 
@@ -112,8 +125,10 @@ def test_rows_with_message_ids_are_settled_one_by_one(spark: SparkSession, tmp_p
     settled = Settled()
     frame = spark.range(0, 60, 1, 3).selectExpr(*NUMBERS)
     spout = DataFrameSpout(frame, message_id="id", settle=settled)
-    topology(spark, spout, tmp_path).run_batch(txid=5)
-    failed = reasons(range(60))
+    builder = topology(spark, spout, tmp_path)
+    builder.set_bolt("holds", Holds()).shuffle_grouping("numbers")
+    builder.run_batch(txid=5)
+    failed = reasons(range(60)) | {"id 5": "HELD (bolt holds)"}
     assert settled.failed == {5: failed}
     assert settled.done == {5: sorted({f"id {number}" for number in range(60)} - failed.keys())}
     ends = Counter(number for *_, number in written(tmp_path))
