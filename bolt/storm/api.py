@@ -244,7 +244,7 @@ class OutputCollector(Protocol):
 
 
 class BasicOutputCollector:
-    """Emits for a `BasicBolt`, anchored to the current tuple."""
+    """Emits for a `BasicBolt`, anchored to the current tuple; only from the thread that calls `execute`."""
 
     __slots__ = ("_collector", "tup")
 

@@ -195,6 +195,9 @@ def _check_arguments(name: str, bolt: AnyBolt) -> None:
         (bolt.execute, ("tup", "collector") if isinstance(bolt, BasicBolt) else ("tup",)),
     ):
         _check_call(f"bolt {name!r}: {type(bolt).__name__}.{method.__name__}()", method, given)
+    if not isinstance(bolt, ArrowBolt):
+        what = f"bolt {name!r}: {type(bolt).__name__}.declare_output_fields()"
+        _check_call(what, bolt.declare_output_fields, ("declarer",))
 
 
 def _check_call(what: str, method: Any, given: tuple[str, ...]) -> None:

@@ -95,7 +95,7 @@ class Collector:
         self._ended = False
 
     def _salt(self, stream: str) -> int:
-        return salt_of(self._component if stream == DEFAULT_STREAM else f"{self._component} {stream}")
+        return salt_of(self._component if stream == DEFAULT_STREAM else f"{self._component}\0{stream}")
 
     def emit(
         self, values: Sequence[Any], anchors: Tuple | Iterable[Tuple] = (), stream: str = DEFAULT_STREAM
@@ -316,9 +316,10 @@ class Collector:
 
     def _tuple(self, given: object, what: str) -> HeldTuple:
         if not isinstance(given, HeldTuple):
+            hint = ", and a stream as stream='name'" if isinstance(given, str) else ""
             self._refuse(
                 f"bolt {self._component!r}: {what} is {type(given).__name__}, not a tuple. Pass the tuple that "
-                "execute() received"
+                f"execute() received{hint}"
             )
         if self._ended:
             self._refuse_late()

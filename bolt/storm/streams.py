@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt
 
@@ -94,10 +95,19 @@ def declared_streams(name: str, bolt: Bolt | BasicBolt | ArrowBolt) -> Mapping[s
     """
     declarer = _Declarer(name)
     if isinstance(bolt, ArrowBolt):
+        if hasattr(bolt, "declare_output_fields"):
+            msg = f"bolt {name!r}: an ArrowBolt has one stream. Name its fields in `fields`, or derive it from Bolt"
+            raise TopologyError(msg)
         if bolt.fields:
             declarer.declare(bolt.fields)
     else:
-        bolt.declare_output_fields(declarer)
+        try:
+            bolt.declare_output_fields(declarer)
+        except TopologyError:
+            raise
+        except Exception as error:
+            msg = f"bolt {name!r}: declare_output_fields() raised {reason_of(error)}. Correct it"
+            raise TopologyError(msg) from error
     if not declarer.streams:
         return {DEFAULT_STREAM: Declared(StructType())}
     return declarer.streams

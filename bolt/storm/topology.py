@@ -25,15 +25,15 @@ from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM
 from kinesis_trident.bolt.storm.checks import check_groupings, checked_bolt, configuration_of, taken_stream
 from kinesis_trident.bolt.storm.components import BoltPart, Part, SpoutPart, StreamId, TransformPart, title_of
-from kinesis_trident.bolt.storm.frame_run import (
+from kinesis_trident.bolt.storm.groupings import BoltDeclarer
+from kinesis_trident.bolt.storm.inputs import inputs_of
+from kinesis_trident.bolt.storm.other_spouts.run import (
     AnySpout,
     FrameHandler,
     check_spouts,
     frame_parts,
     rows_of_spouts,
 )
-from kinesis_trident.bolt.storm.groupings import BoltDeclarer
-from kinesis_trident.bolt.storm.inputs import inputs_of
 from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout
 from kinesis_trident.bolt.storm.streams import declared_streams
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
@@ -87,8 +87,8 @@ class TopologyBuilder:
         self._free(name)
         if parallelism is not None:
             msg = (
-                f"spout {name!r}: Spark reads its shards in as many tasks as it has cores for. Omit the number of "
-                "tasks; set it for bolts"
+                f"spout {name!r}: Spark chooses the number of its tasks. Omit the number of tasks here, and give it "
+                "to bolts"
             )
             raise TopologyError(msg)
         if not isinstance(spout, AnySpout):
@@ -147,6 +147,8 @@ class TopologyBuilder:
         batch_retries: int = 3,
     ) -> StreamingQuery:
         """Start the topology; the parameters are those of `ReliableSink.start`.
+
+        `batch_retries` is for a `KinesisSpout`: with other spouts a batch that fails stops the query.
 
         Raises:
             TopologyError: there is no spout; a component is unknown; there is a cycle; a bolt has no grouping; a

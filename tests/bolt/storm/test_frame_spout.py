@@ -6,7 +6,7 @@ import json
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kinesis_trident import (
     BasicBolt,
+    Bolt,
     DataFrameSpout,
     KinesisSpout,
+    OutputFieldsDeclarer,
     TopologyBuilder,
     TopologyContext,
     TopologyError,
     Tuple,
 )
-from kinesis_trident.bolt.storm.frame_run import FrameHandler
+from kinesis_trident.bolt.storm.other_spouts.run import FrameHandler
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -62,8 +64,29 @@ class Ends(BasicBolt):
         (self.folder / uuid.uuid4().hex).write_text(json.dumps(self.lines))
 
 
+class EndsWithoutTicks(Ends):
+    """Ignores ticks."""
+
+    def execute(self, tup: Tuple, collector: Any) -> None:
+        if not tup.is_tick:
+            super().execute(tup, collector)
+
+
 def written(folder: Path) -> list[list[Any]]:
     return sorted(line for path in folder.iterdir() for line in json.loads(path.read_text()))
+
+
+class Holds(Bolt):
+    """Holds the number 5: nothing reads it again."""
+
+    def prepare(self, context: TopologyContext, collector: Any) -> None:
+        self.collector = collector
+
+    def execute(self, tup: Tuple) -> None:
+        if tup["number"] == 5:
+            self.collector.hold(tup)
+        else:
+            self.collector.ack(tup)
 
 
 class Settled:
@@ -102,8 +125,10 @@ def test_rows_with_message_ids_are_settled_one_by_one(spark: SparkSession, tmp_p
     settled = Settled()
     frame = spark.range(0, 60, 1, 3).selectExpr(*NUMBERS)
     spout = DataFrameSpout(frame, message_id="id", settle=settled)
-    topology(spark, spout, tmp_path).run_batch(txid=5)
-    failed = reasons(range(60))
+    builder = topology(spark, spout, tmp_path)
+    builder.set_bolt("holds", Holds()).shuffle_grouping("numbers")
+    builder.run_batch(txid=5)
+    failed = reasons(range(60)) | {"id 5": "HELD (bolt holds)"}
     assert settled.failed == {5: failed}
     assert settled.done == {5: sorted({f"id {number}" for number in range(60)} - failed.keys())}
     ends = Counter(number for *_, number in written(tmp_path))
@@ -157,6 +182,67 @@ def test_several_streams_are_spouts_of_one_topology(spark: SparkSession, tmp_pat
     assert sorted(number for _, _, component, number in lines if component == "numbers") == [*range(10)]
     tasks = Counter(task for _, task, component, number in lines if component == "same" and number == 1)
     assert tasks == {0: 10, 1: 10}
+
+
+class Sorts(Bolt):
+    """Emits even numbers with a map, odd ones directly to task 1, all under one key; counts at its ticks."""
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare("number long, tags map<string, int>")
+        declarer.declare_stream("odd", "number long", direct=True)
+        declarer.declare_stream("keyed", "key string, number long")
+        declarer.declare_stream("ticks", "number long")
+
+    def prepare(self, context: TopologyContext, collector: Any) -> None:
+        self.collector, self.count = collector, 0
+
+    def execute(self, tup: Tuple) -> None:
+        if tup.is_tick:
+            self.collector.emit([self.count], stream="ticks")
+            return
+        self.count += 1
+        number = tup["number"]
+        self.collector.emit(["same", number], tup, "keyed")
+        if number % 2:
+            self.collector.emit_direct(1, [number], tup, "odd")
+        else:
+            self.collector.emit([number, {"a": 1}], tup)
+        self.collector.ack(tup)
+
+
+class Both:
+    """Sends every tuple to both tasks."""
+
+    def prepare(self, context: TopologyContext, component: str, stream: str, tasks: Sequence[int]) -> None:
+        self.tasks = tasks
+
+    def choose_tasks(self, task: int, values: Sequence[Any]) -> Sequence[int]:
+        return self.tasks
+
+
+def test_streams_groupings_and_ticks_without_tracking(spark: SparkSession, tmp_path: Path) -> None:
+    names = "shuffled", "direct", "keyed", "custom", "ticks"
+    folders = {name: tmp_path / name for name in names}
+    for folder in folders.values():
+        folder.mkdir()
+    builder = TopologyBuilder(spark, configuration={"tickInterval": "0s"})
+    builder.set_spout("numbers", DataFrameSpout(spark.range(0, 20, 1, 2).toDF("number")))
+    builder.set_bolt("sorts", Sorts()).shuffle_grouping("numbers")
+    ends = {name: builder.set_bolt(name, EndsWithoutTicks(folders[name]), 2) for name in names}
+    ends["shuffled"].shuffle_grouping("sorts")
+    ends["direct"].direct_grouping("sorts", "odd")
+    ends["keyed"].partial_key_grouping("sorts", "key", stream="keyed")
+    ends["custom"].custom_grouping("sorts", Both(), "keyed")
+    ends["ticks"].global_grouping("sorts", "ticks")
+    builder.run_batch()
+    found = {name: [(task, n) for _, task, _, n in written(folder)] for name, folder in folders.items()}
+    assert sorted(n for _, n in found["shuffled"]) == [*range(0, 20, 2)]
+    assert {task for task, _ in found["shuffled"]} == {0, 1}
+    assert sorted(found["direct"]) == [(1, n) for n in range(1, 20, 2)]
+    assert sorted(n for _, n in found["keyed"]) == [*range(20)]
+    assert sorted(found["custom"]) == [(task, n) for task in (0, 1) for n in range(20)]
+    # Both of the source's partitions have a task, and a tick after ten numbers.
+    assert found["ticks"] == [(0, 10), (0, 10)]
 
 
 def test_a_handler_travels_without_its_frame(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from pyspark.sql.utils import is_remote
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.storm.components import SpoutPart
-from kinesis_trident.bolt.storm.frame_batch import FrameBatch, numbered
 from kinesis_trident.bolt.storm.frames import united
+from kinesis_trident.bolt.storm.other_spouts.batch import FrameBatch, numbered
 from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout, Settle
 from kinesis_trident.bolt.storm.streams import Declared
 from kinesis_trident.bolt.storm.topology_run import TopologyRun

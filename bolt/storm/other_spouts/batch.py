@@ -16,7 +16,7 @@ from kinesis_trident.bolt.tracking.spans import Range, Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
-from kinesis_trident.tracker.ids import MAX_ORDINAL
+from kinesis_trident.tracker.ids import MAX_ORDINAL, MAX_SHARDS
 
 __all__ = ["FrameBatch", "numbered"]
 
@@ -67,10 +67,11 @@ class FrameBatch:
         found = sums.groupBy("partition").agg(F.count("*").alias("rows"), F.bit_xor("edge").alias("xor"))
         self._totals: dict[int, Total] = {one.partition: (one.rows, one.xor) for one in found.collect()}
         largest = max((count for count, _ in self._totals.values()), default=0)
-        if largest > MAX_ORDINAL:
+        if largest > MAX_ORDINAL or max(self._totals, default=0) >= MAX_SHARDS:
             msg = (
-                f"batch {txid}: a partition has {largest:,} rows, at most {MAX_ORDINAL:,} can be tracked. "
-                "Repartition the spout's DataFrame, or read less in a micro-batch"
+                f"batch {txid}: {max(self._totals) + 1:,} partitions of up to {largest:,} rows cannot be tracked, at "
+                f"most {MAX_SHARDS:,} of {MAX_ORDINAL:,}. Repartition the spout's DataFrame, or read less in a "
+                "micro-batch"
             )
             raise NotCoveredError(msg)
 
