@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.bolt.errors import EmitError, OperatorError
-from kinesis_trident.bolt.steps.columns import Columns, batch_of
+from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, Columns, batch_of, size_of
 from kinesis_trident.bolt.steps.functions import failures, reason_of
 from kinesis_trident.bolt.storm.api import BasicBolt, Bolt, Tuple
 from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, child_edges, salt_of
@@ -26,8 +26,6 @@ NOT_ACKED = "NOT_ACKED"
 _NAME_LENGTH = 100
 
 _FLUSH_ROWS = 10_000
-_FLUSH_BYTES = 16 << 20
-"""The bytes of emitted texts and binaries that are kept as Python objects; more are put into an Arrow batch."""
 
 log = logging.getLogger(__name__)
 
@@ -155,8 +153,8 @@ class Collector:
         emitted, row = self._emitted, tuple(values)
         emitted.values.append(row)
         emitted.trees.append(tree)
-        emitted.size += _size(row)
-        if emitted.size >= _FLUSH_BYTES:
+        emitted.size += size_of(row)
+        if emitted.size >= FLUSH_BYTES:
             self._pack()
 
     @property
@@ -358,20 +356,6 @@ class Collector:
     def _raise_mistake(self) -> None:
         if self._mistake is not None:
             raise self._mistake
-
-
-def _size(values: Iterable[Any]) -> int:
-    """Return about how many bytes the texts and binaries in some values have."""
-    size = 0
-    for value in values:
-        kind = type(value)
-        if kind is str or kind is bytes or kind is bytearray:
-            size += len(value)
-        elif kind is list or kind is tuple:
-            size += _size(value)
-        elif kind is dict:
-            size += _size(value) + _size(value.values())
-    return size
 
 
 def named(reason: object, component: str) -> str:

@@ -51,7 +51,7 @@ from kinesis_trident.trident.run.state_updates import Combined, Persisted, Reduc
 from kinesis_trident.trident.run.tracked import Sections, operates
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
 from kinesis_trident.trident.steps.replay import convert_replay_requests
-from kinesis_trident.trident.steps.tuple_steps import TridentStep
+from kinesis_trident.trident.steps.tuple_steps import TridentStep, judge
 
 __all__ = ["Attempt", "BatchFacts"]
 
@@ -294,9 +294,7 @@ class Untracked:
             self.step.prepare(self.conf)
         try:
             for batch in batches:
-                if batch.num_rows:
-                    with convert_replay_requests(self.operation):
-                        judged = self.step(batch)
+                for judged in judge(self.step, batch) if batch.num_rows else ():
                     if judged.failed:
                         reason = judged.failed[min(judged.failed)]
                         msg = (
