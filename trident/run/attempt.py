@@ -52,7 +52,7 @@ from kinesis_trident.trident.run.state_updates import NOTHING, Combined, Persist
 from kinesis_trident.trident.run.tracked import Sections, operates, together_of
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
 from kinesis_trident.trident.steps.replay import convert_replay_requests
-from kinesis_trident.trident.steps.tuple_steps import TridentStep
+from kinesis_trident.trident.steps.tuple_steps import TridentStep, judge
 from kinesis_trident.trident.stores.ownership import OWNER, Owner
 
 __all__ = ["Attempt", "BatchFacts"]
@@ -321,9 +321,7 @@ class Untracked:
             self.step.prepare(self.conf)
         try:
             for batch in batches:
-                if batch.num_rows:
-                    with convert_replay_requests(self.operation):
-                        judged = self.step(batch)
+                for judged in judge(self.step, batch) if batch.num_rows else ():
                     if judged.failed:
                         reason = judged.failed[min(judged.failed)]
                         msg = (

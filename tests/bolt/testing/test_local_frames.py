@@ -115,8 +115,8 @@ def test_nothing_else_of_topologies_computes_columns() -> None:
         "bolt/foreach_batch.py",
         "bolt/outcomes.py",
         "bolt/reliable.py",
-        "bolt/storm/frame_batch.py",
         "bolt/storm/frames.py",
+        "bolt/storm/other_spouts/batch.py",
         "trident/run/arrow_aggregation.py",
         "trident/run/frames.py",
     ]
