@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from kinesis_trident.bolt.errors import NotCoveredError, StaleBatchError
@@ -227,7 +228,18 @@ class CurrentBatch:
     @property
     def home(self) -> str:
         """The name of the stream's state in ZooKeeper, which numbers the batches."""
-        return self._store.layout.base.rpartition("/")[2]
+        return self._store.layout.element
+
+    @property
+    def merged_homes(self) -> list[str]:
+        """The names that the states of its streams had while they were read alone, if several are read together."""
+        layout = self._store.layout
+        if not layout.several:
+            return []
+        alone = [
+            replace(layout, stream=stream, created=created) for stream, created in self._plan.streams.items()
+        ]
+        return [one.element for one in alone]
 
     def applied_to_states(self) -> dict[str, int]:
         """Return the newest batch that was applied to each of a topology's states, by their names."""

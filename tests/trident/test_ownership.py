@@ -118,6 +118,23 @@ def test_an_update_that_got_another_name_keeps_its_state(redis_server: RedisServ
         count(factory, owner("old", "new"), 2)
 
 
+@pytest.mark.parametrize(("before", "first"), [(7, 8), (7, 3), (7, 20)])
+def test_a_stream_that_is_read_together_with_others_from_now_on(
+    redis_server: RedisServer, before: int, first: int
+) -> None:
+    """Their batches go on from those of the stream, or have numbers of their own."""
+    factory = RedisState.opaque(redis_server.url, keyPrefix=uuid.uuid4().hex)
+    count(factory, owner("counts"), before)
+    with pytest.raises(StateOwnedError):
+        count(factory, owner("counts", home="@streams"), first)
+    together = owner("counts", home="@streams", merged=frozenset((HOME, "others@1")))
+    assert count(factory, together, first, 5) == [6, 6]
+    for attempt, expected in [(1, 7), (2, 7)]:
+        assert count(factory, together, first + 1, attempt=attempt) == [expected] * 2
+    with pytest.raises(StateOwnedError):
+        count(factory, owner("counts"), before + 1)
+
+
 @pytest.mark.parametrize("kind", StateType)
 def test_a_prefix_that_begins_another_one(redis_server: RedisServer, kind: StateType) -> None:
     base = uuid.uuid4().hex

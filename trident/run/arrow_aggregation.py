@@ -21,7 +21,7 @@ from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import AggregateNode, Node, PersistentAggregateNode
 from kinesis_trident.trident.errors import OperationError
 
-__all__ = ["Partials", "Together", "partials_of"]
+__all__ = ["Partials", "SharedPartials", "partials_of"]
 
 _TUPLES = 16 << 20
 """The bytes of tuples that are aggregated at once."""
@@ -90,7 +90,7 @@ class Partials:
             held += chunk.nbytes
             # Aggregate when they have doubled: each row is aggregated a few times, for any number of workers.
             if held > max(_GROUPS, 2 * least):
-                groups = self.together(groups)
+                groups = self.combine(groups)
                 held = least = sum(table.nbytes for table in groups)
         if groups:
             whole = self._whole(groups)
@@ -105,7 +105,7 @@ class Partials:
             schema=self.schema,
         )
 
-    def together(self, tables: list[pa.Table]) -> list[pa.Table]:
+    def combine(self, tables: list[pa.Table]) -> list[pa.Table]:
         """Combine the tables into one with one row a group; or return them unchanged if a sum might not fit."""
         if not tables:
             return []
@@ -159,10 +159,10 @@ class _Groups:
         if not self._is_worth_it:
             yield from _batches([partials.single(chunk)])
             return
-        self._groups += partials.together([partials.single(chunk)])
+        self._groups += partials.combine([partials.single(chunk)])
         self._taken += chunk.num_rows
         if sum(table.nbytes for table in self._groups) > _GROUPS:
-            self._groups = partials.together(self._groups)
+            self._groups = partials.combine(self._groups)
             if sum(table.nbytes for table in self._groups) > _GROUPS // 2:
                 self._given += sum(table.num_rows for table in self._groups)
                 yield from _batches(self._groups)
@@ -172,12 +172,12 @@ class _Groups:
     def end(self) -> Iterator[pa.RecordBatch]:
         """Yield the groups that are left."""
         groups = self._groups
-        yield from _batches(groups if len(groups) < 2 else self._partials.together(groups))
+        yield from _batches(groups if len(groups) < 2 else self._partials.combine(groups))
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
-    """Aggregates the same tuples for several consumers in one pass: each row belongs to one of them.
+class SharedPartials:
+    """Aggregates the tuples of one node for several consumers in one pass: each row belongs to one of them.
 
     The groups of consumer `i` are in the column of structs `_i`; `__of` is `i`.
     """

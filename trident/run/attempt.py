@@ -34,7 +34,7 @@ from kinesis_trident.trident.build.graph import (
     TransformNode,
     UpdateNode,
 )
-from kinesis_trident.trident.run.arrow_aggregation import Partials, Together, partials_of
+from kinesis_trident.trident.run.arrow_aggregation import Partials, SharedPartials, partials_of
 from kinesis_trident.trident.run.frames import (
     aggregate_in_spark,
     check_fields,
@@ -49,7 +49,7 @@ from kinesis_trident.trident.run.frames import (
 from kinesis_trident.trident.run.python_aggregation import GroupAggregation
 from kinesis_trident.trident.run.state_metrics import logged_update
 from kinesis_trident.trident.run.state_updates import NOTHING, Combined, Persisted, Reduced, StateUpdate, Work
-from kinesis_trident.trident.run.tracked import Sections, operates, together_of
+from kinesis_trident.trident.run.tracked import Sections, operates, shared_partials_of
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.steps.tuple_steps import TridentStep, judge
@@ -88,7 +88,7 @@ class Attempt:
                 run_frame(self._section(node, node.schema.names))
             elif not node.tracked and any(_is_held(parent) for parent in node.parents):
                 entry = self._entry(node)
-                if not together_of(node.parents[0]):
+                if not shared_partials_of(node.parents[0]):
                     entry = hold_rows(entry, adaptive=self._partials(node) is None)
                 self._held[node] = entry
 
@@ -160,8 +160,8 @@ class Attempt:
         partials = self._partials(node)
         if partials is not None:
             assert self.sections is not None
-            if together_of(parent):
-                moved = self._groups_together(parent, node)
+            if shared_partials_of(parent):
+                moved = self._shared_groups(parent, node)
             else:
                 # There are hardly more rows than groups: if moved first, they are moved only once.
                 moved = move_by_key(self.sections.rows(parent, partials.wanted, partials), keys, partitions)
@@ -173,25 +173,25 @@ class Attempt:
         groups = aggregate_in_spark(frame, keys, node.inputs, aggregator, node.added)
         return move_by_key(groups, keys, partitions) if isinstance(node, PersistentAggregateNode) else groups
 
-    def _groups_together(self, parent: Node, consumer: Node) -> DataFrame:
+    def _shared_groups(self, parent: Node, consumer: Node) -> DataFrame:
         """Return the partial results of one consumer of a node: those of all are computed and moved once, and held."""
         assert self.sections is not None
-        found = together_of(parent)
-        together = Together(tuple(found.values()))
+        found = shared_partials_of(parent)
+        shared = SharedPartials(tuple(found.values()))
         if parent not in self._shared:
             counts = [
                 self._partitions(node) for node in found if isinstance(node, AggregateNode | UpdateNode)
             ]
-            moved = together.moved(self.sections.rows_together(parent, together), counts)
+            moved = shared.moved(self.sections.shared_groups(parent, shared), counts)
             self._shared[parent] = hold_rows(moved, adaptive=False)
-        return together.of(self._shared[parent], list(found).index(consumer))
+        return shared.of(self._shared[parent], list(found).index(consumer))
 
     def _partials(self, node: Node) -> Partials | None:
         """Return what aggregates the tuples of groups in place; None if Spark gets them first."""
         if not node.parents or not node.parents[0].tracked:
             return None
         parent = node.parents[0]
-        return partials_of(node) if operates(parent) or together_of(parent) else None
+        return partials_of(node) if operates(parent) or shared_partials_of(parent) else None
 
     def _partitions(self, node: AggregateNode | UpdateNode) -> int:
         partitions = node.partitions if isinstance(node, UpdateNode) else None
@@ -293,7 +293,7 @@ class Attempt:
             changed = not result.isEmpty()
         else:
             result = frame.mapInArrow(update, NOTHING)
-            changed = bool(collect(result, adaptive=not together_of(node.parents[0])))
+            changed = bool(collect(result, adaptive=not shared_partials_of(node.parents[0])))
         if changed:
             self.updated.add(node)
 

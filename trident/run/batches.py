@@ -158,7 +158,11 @@ class TopologyAttempts:
             # Another run may have applied batches; from now on only this one does.
             self._epoch, self._applied = batch.epoch, batch.applied_to_states()
         owners = owners_of(
-            name_updates(self.nodes), self.spout.options.application_name, batch.home, self._applied
+            name_updates(self.nodes),
+            self.spout.options.application_name,
+            batch.home,
+            self._applied,
+            batch.merged_homes,
         )
         return BatchFacts(batch.txid, conf, self.partitions, owners)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kinesis_trident.trident.build.graph import Node, PersistentAggregateNode, UpdateNode
 from kinesis_trident.trident.stores.factory import MapStateFactory
@@ -28,12 +28,18 @@ def name_updates(nodes: Sequence[Node]) -> dict[UpdateNode, str]:
 
 
 def owners_of(
-    names: Mapping[UpdateNode, str], application: str, stream: str, applied: Mapping[str, int]
+    names: Mapping[UpdateNode, str],
+    application: str,
+    stream: str,
+    applied: Mapping[str, int],
+    merged: Iterable[str] = (),
 ) -> dict[UpdateNode, Owner]:
-    """Return the owner of each update's state; `applied` is by the names of the updates."""
+    """Return the owner of each update's state; `applied` is by the names of the updates. The others: see `Owner`."""
     everyone = frozenset(names.values()) | ({GLOBALS} if any(map(is_global, names)) else set())
     return {
-        node: Owner(application, stream, name, everyone, is_global(node), applied.get(name, 0))
+        node: Owner(
+            application, stream, name, everyone, is_global(node), applied.get(name, 0), frozenset(merged)
+        )
         for node, name in names.items()
     }
 

@@ -32,7 +32,7 @@ class Owner:
     `stream` is the name of the stream's state in ZooKeeper, which numbers the batches. `updates` are the names of all
     updates of that stream, and `GLOBALS` if one is global: a mark of another one is left over from earlier code.
     `is_global`: it updates one key only. `applied`: the newest batch that the state certainly holds; 0 if none is
-    known.
+    known. `merged`: the names of streams that were read alone before, and are part of this one now.
     """
 
     application: str
@@ -41,6 +41,7 @@ class Owner:
     updates: frozenset[str] = frozenset()
     is_global: bool = False
     applied: int = 0
+    merged: frozenset[str] = frozenset()
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -101,14 +102,14 @@ class Place:
             StateOwnedError: another owner has the place.
             ForeignValueError: another program's value stands there.
         """
-        # The next batch comes after those in the store, however they are numbered.
-        base = 0 if fence is None else fence - txid + 1
         names = [GLOBALS, self.owner.update] if self.owner.is_global else [self.owner.update]
         found = [*zip(names, self.own, raws, strict=True)]
         # From the end: a refusal names a single update first.
-        return [
-            self._claimed(update, key, self._decoded(key, raw), base) for update, key, raw in found[::-1]
-        ][::-1]
+        claimed = [
+            self._claimed(update, key, self._decoded(key, raw), fence, txid)
+            for update, key, raw in found[::-1]
+        ]
+        return claimed[::-1]
 
     def check_others(self, raws: Sequence[bytes | None]) -> None:
         """Check that no other state's keys contain those of this one.
@@ -161,17 +162,22 @@ class Place:
         owner = self.owner
         return Mark(owner.application, owner.stream, owner.update)
 
-    def _claimed(self, update: str, key: str, found: Mark | None, base: int) -> Mark:
+    def _claimed(self, update: str, key: str, found: Mark | None, fence: int | None, txid: int) -> Mark:
         owner = self.owner
         mine = Mark(owner.application, owner.stream, update)
         if found is None:
             # The first batch, or the first one with a release that writes marks.
             return mine
-        same_batches = (found.application, found.stream) == (owner.application, owner.stream)
-        if same_batches and (found.update == update or self._is_left_over(found) or self._is_accepted(found)):
-            return msgspec.structs.replace(mine, base=found.base)
-        if self._is_accepted(found):
+        # The next batch comes after those in the store, however they are numbered.
+        after = 0 if fence is None else fence - txid + 1
+        if self._is_of_topology(found) and (
+            found.update == update or found.update not in owner.updates or self._is_accepted(found)
+        ):
+            # The numbers of a stream that was read alone go on, or begin again.
+            base = found.base if found.stream == owner.stream else max(found.base, after)
             return msgspec.structs.replace(mine, base=base)
+        if self._is_accepted(found):
+            return msgspec.structs.replace(mine, base=after)
         msg = (
             f"{self.where}: the keys of {mine} belong to {found} (mark {key!r}): each would count on the "
             "other's values. Nothing was written. Give this state another keyPrefix, table, hash or folder. If it "
@@ -182,10 +188,11 @@ class Place:
 
     def _is_left_over(self, found: Mark) -> bool:
         """Return True for a mark of earlier code of the same topology: of one run at a time, so nobody else's."""
+        return self._is_of_topology(found) and found.update not in self.owner.updates
+
+    def _is_of_topology(self, found: Mark) -> bool:
         owner = self.owner
-        return (found.application, found.stream) == (owner.application, owner.stream) and (
-            found.update not in owner.updates
-        )
+        return found.application == owner.application and found.stream in (owner.stream, *owner.merged)
 
     def _is_accepted(self, found: Mark) -> bool:
         if not self.accepted:

@@ -18,7 +18,7 @@ from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import AggregateNode, Node
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.run import arrow_aggregation
-from kinesis_trident.trident.run.arrow_aggregation import Partials, Together, partials_of
+from kinesis_trident.trident.run.arrow_aggregation import Partials, SharedPartials, partials_of
 
 FOLDS: dict[str, Callable[[Any], Any]] = {"count": sum, "sum": sum, "min": min, "max": max}
 GREATEST = (1 << 63) - 1
@@ -118,7 +118,7 @@ def test_several_consumers_get_what_each_would_get_alone(monkeypatch: pytest.Mon
     schema = "a string; b integer; n long"
     steps = [made(Count(), ("a",), schema), made(Sum(), ("b", "a"), schema), made(Max(), (), schema)]
     alone = [step for step in steps if step is not None]
-    together = Together(tuple(alone))
+    together = SharedPartials(tuple(alone))
     assert together.wanted == {"a", "b", "n"}
 
     @settings(max_examples=25)
