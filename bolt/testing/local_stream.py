@@ -8,8 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
@@ -18,10 +17,11 @@ from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.testing.given_tuples import batches_of, record_of
 from kinesis_trident.bolt.testing.lives import Life
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, arrow
+from kinesis_trident.bolt.testing.local_store import SHARD, LocalStore
 from kinesis_trident.bolt.testing.results import FailedTuple
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, InflightNode, Pin, Plan
+from kinesis_trident.checkpoint.model.nodes import Batch, InflightNode, Pin, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.source import SourceOptions
@@ -37,53 +37,8 @@ from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
 
 __all__ = ["LocalStream"]
 
-_SHARD = "shardId-000000000000"
 _Given = tuple[Any, dict[str, Any]]
 """A tuple as it was given, and the columns that it tells."""
-
-
-@dataclass
-class _Store:
-    """What a batch asks of ZooKeeper: the pin of its one turn, and its outcome."""
-
-    layout: Layout
-    pin: Pin
-    applied: dict[str, int]
-    outcome: BatchOutcome | None = None
-
-    @property
-    def batches(self) -> Self:
-        """The batches."""
-        return self
-
-    judging = epochs = states = batches
-
-    def get(self) -> dict[str, int]:
-        """Return the newest batch that was applied to each state."""
-        return dict(self.applied)
-
-    def put(self, applied: Mapping[str, int], _epoch: int) -> None:
-        """Note the newest batch that was applied to each state."""
-        self.applied.update(applied)
-
-    def get_pins(self, _txid: int, _shards: Sequence[str], *, fresh: bool) -> dict[str, Pin]:
-        """Return the pins."""
-        return {_SHARD: self.pin}
-
-    def get_outcome(self, _txid: int) -> BatchOutcome | None:
-        """Return the published outcome."""
-        return self.outcome
-
-    def put_outcome(self, outcome: BatchOutcome, _epoch: int) -> tuple[BatchOutcome, bool]:
-        """Publish the outcome."""
-        self.outcome = outcome
-        return outcome, True
-
-    def say(self, _epoch: int) -> None:
-        """Nobody else judges."""
-
-    def check_epoch(self, _epoch: int) -> None:
-        """Nobody takes over."""
 
 
 class LocalStream:
@@ -128,7 +83,6 @@ class LocalStream:
         )
         self._state = ShardState(TRIM_HORIZON)
         self._rng = random.Random(0)
-        self._applied: dict[str, int] = {}
         # When something happened last but that tuples were held.
         self._changed = 0
         self._waiting: list[list[_Given]] = []
@@ -170,13 +124,13 @@ class LocalStream:
             txid=txid,
             plan=f"plan-{txid}",
             streams={self._stream: 1},
-            positions={_SHARD: _after(read)},
-            read=(_SHARD,),
-            retries={_SHARD: due} if due else {},
+            positions={SHARD: _after(read)},
+            read=(SHARD,),
+            retries={SHARD: due} if due else {},
         )
         segments = [Segment([self._records(_numbers(run))], run.attempt + 1) for run in due]
         segments += [Segment([self._records(fresh)], 1)] if fresh else []
-        rows = TurnRows(self._stream, _SHARD, 0, txid, tag(epoch, plan.plan), segments)
+        rows = TurnRows(self._stream, SHARD, 0, txid, tag(epoch, plan.plan), segments)
         pin = Pin(
             txid=txid,
             plan=plan.plan,
@@ -191,9 +145,8 @@ class LocalStream:
             served=tuple(run.count for run in due),
             through=due[-1].last if due else None,
         )
-        store = _Store(
-            Layout("/local", self._options.application_name or "local", self._stream, 1), pin, self._applied
-        )
+        layout = Layout("/local", self._options.application_name or "local", self._stream, 1)
+        store = LocalStore(layout, pin, self._life.applied)
         frame = session.frame(self._schema, [[self._with_scheme(rows, [number for number, _ in deliveries])]])
         # A batch asks no more of its store than this one has.
         process(frame, CurrentBatch(cast(SourceStore, store), Batch(epoch=epoch, plan=plan)))
@@ -221,7 +174,12 @@ class LocalStream:
         ]
 
     def _record(self, given: object) -> dict[str, Any]:
-        record = {"stream": self._stream, **record_of(self.name, self._scheme, given)}
+        arrived = dt.datetime.fromtimestamp(self._clock(), dt.UTC)
+        record = {
+            "stream": self._stream,
+            "approximateArrivalTimestamp": arrived,
+            **record_of(self.name, self._scheme, given),
+        }
         if record["stream"] not in self._options.streams:
             msg = (
                 f"spout {self.name!r}: {given!r} is of the stream {record['stream']!r}, which the spout does not read. "
@@ -236,14 +194,8 @@ class LocalStream:
 
     def _records(self, numbers: Iterable[int]) -> pa.RecordBatch:
         """Return records in the columns in which a turn has them."""
-        now = dt.datetime.fromtimestamp(self._clock(), dt.UTC)
         rows = [
-            {
-                "approximateArrivalTimestamp": now,
-                **self._given[number][1],
-                "sequenceNumber": str(number + 1),
-                "subSequenceNumber": -1,
-            }
+            {**self._given[number][1], "sequenceNumber": str(number + 1), "subSequenceNumber": -1}
             for number in numbers
         ]
         return pa.RecordBatch.from_pylist(rows, RECORD_SCHEMA)
@@ -265,14 +217,14 @@ class LocalStream:
                 raise TopologyError(msg) from error
         return pa.RecordBatch.from_pydict(columns)
 
-    def _settle(self, plan: Plan, store: _Store, deliveries: Sequence[tuple[int, int]], now: int) -> None:
+    def _settle(self, plan: Plan, store: LocalStore, deliveries: Sequence[tuple[int, int]], now: int) -> None:
         """Settle the batch as the source does, and note what became of its records."""
-        not_done = store.outcome.not_done.get(_SHARD, ()) if store.outcome is not None else ()
+        not_done = store.outcome.not_done.get(SHARD, ()) if store.outcome is not None else ()
         settled = settle_shard(
             self._state,
             plan,
-            f"{self._stream}/{_SHARD}",
-            _SHARD,
+            f"{self._stream}/{SHARD}",
+            SHARD,
             store.pin,
             not_done,
             self._policy,
