@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,9 @@ class _Emitted:
         self._source: list[int] = []
         self._failed: dict[int, str] = {}
         self.size = 0
+        # Most operations emit texts and numbers, whose sizes C functions add up.
+        self._texts = [itemgetter(at) for at, kind in enumerate(schema.types) if _is_text(kind)]
+        self._nested = any(map(pa.types.is_nested, schema.types))
 
     def run(self, row: int, execute: Callable[[TridentCollector], None]) -> None:
         """Let an operation emit for a row; an exception discards what it emitted, as does a wrong number of values."""
@@ -49,7 +53,7 @@ class _Emitted:
         except failures() as error:
             failed = error
         failed = failed or collector.refused
-        size = 0 if failed is not None else sum(map(size_of, rows[before:]))
+        size = 0 if failed is not None else self._size_of(rows[before:])
         if size > _MOST_BYTES:
             msg = f"emitted {size:,} bytes for one tuple, but {_MOST_BYTES:,} are the most. Emit less"
             failed = OperationError(msg)
@@ -59,6 +63,18 @@ class _Emitted:
         else:
             del rows[before:]
             self._failed[row] = reason_of(failed)
+
+    def _size_of(self, rows: list[tuple[Any, ...]]) -> int:
+        if self._nested:
+            return size_of(rows)
+        size = 0
+        try:
+            for text in self._texts:
+                size += sum(map(len, map(text, rows)))
+            return size
+        except TypeError:
+            # A null, or a value that does not fit.
+            return size_of(rows)
 
     def take(self) -> tuple[pa.RecordBatch, np.ndarray, dict[int, str]]:
         """Return all values as Arrow columns, their input rows, and the failed ones; begin again.
@@ -82,6 +98,15 @@ class _Emitted:
                 np.asarray([source[at] for at in good], dtype=np.int64),
                 failed,
             )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+    )
 
 
 def _batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
