@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.testing.by_reference import LocalCarrier, Recorder
 from kinesis_trident.bolt.testing.lives import life_of
-from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, arrow, run_in_spark
+from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, arrow
 from kinesis_trident.bolt.testing.local_stream import LocalStream
 from kinesis_trident.bolt.testing.results import FailedTuple, TopologyResult
-from kinesis_trident.bolt.testing.run_bolts import check_spouts, run_streams
+from kinesis_trident.bolt.testing.run_bolts import check_spouts, run_in_spark, run_streams
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.spout.testing.clock import FakeTime
 from kinesis_trident.trident.build.graph import (
