@@ -81,6 +81,7 @@ class Collector:
             stream: Output(output, self._salt(stream) if tracked else None, self._refuse_unfit)
             for stream, output in outputs.items()
         }
+        self._every = [*self._outputs.values()]
         self._lock = RLock()
         self._batch: Given | None = None
         self._pending: dict[int, HeldTuple] = {}
@@ -132,7 +133,8 @@ class Collector:
     @property
     def is_full(self) -> bool:
         """True if enough is emitted for a `flush`."""
-        return any(output.is_full for output in self._outputs.values())
+        first, *others = self._every
+        return first.is_full or (bool(others) and any(output.is_full for output in others))
 
     def drop_emitted(self) -> None:
         """Drop what the current tuple has emitted."""
@@ -143,7 +145,11 @@ class Collector:
     def ack(self, tup: Tuple) -> None:
         """Ack the tuple: it is processed."""
         with self._lock:
-            self._answer(self._tuple(tup, "what it acked"))
+            if type(tup) is HeldTuple and not self._ended:
+                tup.answered = True
+                self._pending.pop(id(tup), None)
+            else:
+                self._tuple(tup, "what it acked")
 
     def fail(self, tup: Tuple, reason: object = "FAILED") -> None:
         """Fail the tuple. `reason`: a text, or an exception."""
@@ -169,10 +175,12 @@ class Collector:
         self._pending[id(tup)] = tup
         self._current = tup
         self._unfit.clear()
-        for output in self._outputs.values():
+        for output in self._every:
             output.begin_tuple()
         try:
-            self.call(execute, tup)
+            result = execute(tup)
+            if result is not None:
+                self._refuse_result(result)
         except failures() as error:
             if isinstance(error, OperatorError) and not isinstance(error, EmitError):
                 raise
@@ -183,9 +191,10 @@ class Collector:
                 # The bolt has caught the error, but what it emitted is lost.
                 self._fail(tup, self._unfit[0])
         self._current = None
-        for output in self._outputs.values():
+        for output in self._every:
             output.end_tuple()
-        self._settle()
+        if self._late or self._mistake is not None:
+            self._settle()
 
     def begin_batch(self, given: Given) -> None:
         """Begin an input batch."""
@@ -248,10 +257,7 @@ class Collector:
         """
         result = execute(tup)
         if result is not None:
-            self._refuse(
-                f"bolt {self._component!r}: execute() returned {type(result).__name__}, expected None. "
-                "Returned or yielded values are lost; emit them, as in collector.emit([word])"
-            )
+            self._refuse_result(result)
 
     def log_untracked_failures(self) -> None:
         """Log the failures of tuples that belong to no tracked record."""
@@ -381,6 +387,12 @@ class Collector:
             )
         other, kind = ("emit", "not direct") if method == "emit_direct" else ("emit_direct", "direct")
         self._refuse(f"bolt {self._component!r}: its stream {stream!r} is {kind}. Call {other}() for it")
+
+    def _refuse_result(self, result: object) -> NoReturn:
+        self._refuse(
+            f"bolt {self._component!r}: execute() returned {type(result).__name__}, expected None. Returned or yielded "
+            "values are lost; emit them, as in collector.emit([word])"
+        )
 
     def _refuse_late(self) -> NoReturn:
         msg = (
