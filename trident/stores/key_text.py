@@ -51,9 +51,16 @@ def encode_keys(keys: Sequence[Key]) -> list[str]:
     ]
 
 
-def decode_key(name: str) -> Key:
-    """Return the key of a text that `encode_keys` gave; a value without a JSON form of its own is a string."""
-    return tuple(msgspec.json.decode(name)) if name.startswith("[") else (name,)
+def decode_key(name: str) -> Key | None:
+    """Return the key of a text that `encode_keys` gave; a value without a JSON form of its own is a string.
+
+    None for a text that no key has, such as the fence.
+    """
+    if not name.startswith("["):
+        return (name,)
+    key = tuple(msgspec.json.decode(name))
+    is_mark = len(key) == 1 and isinstance(key[0], str) and _is_plain(key[0])
+    return None if is_mark else key
 
 
 def shorten_names(names: list[str], prefix: str, most: int) -> list[str]:
