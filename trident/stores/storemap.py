@@ -35,7 +35,6 @@ from kinesis_trident.trident.stores.key_text import (
     KeyFactory,
     decode_key,
     encode_keys,
-    is_mark,
     shorten_names,
 )
 from kinesis_trident.trident.stores.overlap import run_exchange, write_guarded
@@ -149,10 +148,10 @@ class StoreMap(VersionedBackingMap[Any]):
                 f"{self._store.where}: keyFactory made the keys, so they cannot be read back. Omit keyFactory"
             )
             raise StateError(msg)
-        names = (
+        ours = (
             name.removeprefix(self._prefix) for name in self._store.names() if name.startswith(self._prefix)
         )
-        return [decode_key(name) for name in names if not is_mark(name)]
+        return [key for key in map(decode_key, ours) if key is not None]
 
     def multi_get(self, keys: Sequence[Key]) -> list[Any]:
         """See `BackingMap.multi_get`."""
