@@ -13,7 +13,7 @@ __all__ = ["OTHERS", "OtherOption", "other_options_markdown", "sentence_for"]
 
 @dataclass(frozen=True, slots=True)
 class OtherOption:
-    """Names as their connectors spell them, without the prefix `kinesis.`, and one sentence."""
+    """Names as their connectors spell them, without the prefix `kinesis.`, and one sentence; `*` is any text."""
 
     names: tuple[str, ...]
     sentence: str
@@ -37,6 +37,19 @@ OTHERS = (
         "rely on the credentials that boto3 finds.",
     ),
     OtherOption(("aws.credentials.role.arn",), "Use `roleArn`."),
+    OtherOption(("aws.credentials.role.externalId",), "Use `roleExternalId`."),
+    OtherOption(("aws.credentials.role.sessionName",), "Use `roleSessionName`."),
+    OtherOption(("aws.credentials.role.stsEndpoint",), "Use `stsEndpointUrl`."),
+    OtherOption(("aws.credentials.profile.name",), "Use `profile`."),
+    OtherOption(("aws.credentials.webIdentityToken.file",), "Use `webIdentityTokenFile`."),
+    OtherOption(
+        ("aws.credentials.basic.accesskeyid", "aws.credentials.basic.secretkey"),
+        "Use `awsAccessKeyId` and `awsSecretAccessKey`.",
+    ),
+    OtherOption(
+        ("aws.credentials.profile.path", "aws.credentials.role.provider", "aws.credentials.custom.class"),
+        "Credentials are those that boto3 finds: AWS_SHARED_CREDENTIALS_FILE names another file.",
+    ),
     OtherOption(
         ("awsUseInstanceProfile",),
         "Not needed: without other credentials, boto3 asks the instance or the container.",
@@ -51,7 +64,13 @@ OTHERS = (
         "Use `startingPosition`.",
     ),
     OtherOption(
-        ("source.init.timestamp", "scan.stream.initpos-timestamp", "initialPositionInStreamExtended"),
+        (
+            "source.init.timestamp",
+            "source.init.timestamp.format",
+            "scan.stream.initpos-timestamp",
+            "scan.stream.initpos-timestamp-format",
+            "initialPositionInStreamExtended",
+        ),
         "Use `startingTimestamp`, or `startingPosition` with `AT_TIMESTAMP <time>`.",
     ),
     OtherOption(("executor.maxFetchTimeInMs",), "Use `maxFetchTime`."),
@@ -132,7 +151,17 @@ OTHERS = (
             "workerId",
             "failoverTimeMillis",
             "maxLeasesForWorker",
+            "maxLeasesToStealAtOneTime",
+            "maxLeaseRenewalThreads",
             "cleanupLeasesUponShardCompletion",
+            "leaseAssignmentIntervalMillis",
+            "enablePriorityLeaseAssignment",
+            "leaseTable*",
+            "initialLeaseTable*",
+            "migrateAllEntitiesToLeaseTable",
+            "tableMigrationCompleteBakeTimeSeconds",
+            "skipShardSyncAtWorkerInitializationIfLeasesExist",
+            "scan.shard-assigner",
         ),
         "Not needed: there are no leases; Spark's tasks read the shards, and the newest query takes over.",
     ),
@@ -157,11 +186,16 @@ OTHERS = (
         "Use `consumerName`; one name, by default the application's.",
     ),
     OtherOption(
-        ("consumerARN", "fanoutConsumerARN", "registeredConsumerId"),
+        ("consumerARN", "fanoutConsumerARN", "registeredConsumerId", "scan.stream.efo.consumerarn*"),
         "Use `consumerMode=efo` with the consumer's name in `consumerName`, and `consumerLifecycle=external`.",
     ),
     OtherOption(
-        ("requireConsumerDeregistration",),
+        (
+            "requireConsumerDeregistration",
+            "deregisterConsumerTimeoutInterval",
+            "source.efo.deregister.timeout",
+            "scan.stream.deregisterstreamconsumer.*",
+        ),
         "A query never deregisters a consumer (docs/fan-out.md has the command); see `consumerLifecycle`.",
     ),
     OtherOption(
@@ -171,8 +205,54 @@ OTHERS = (
             "subscribeToShard.timeoutSec",
             "subscribeToShard.maxRetries",
             "source.efo.subscription.timeout",
+            "source.efo.describe.*",
+            "scan.stream.describestreamconsumer.*",
+            "scan.stream.registerstreamconsumer.*",
+            "scan.shard.subscribetoshard.*",
+            "scan.stream.efo.http-client.*",
         ),
         "Not needed: subscriptions are renewed and retried automatically (docs/fan-out.md).",
+    ),
+    OtherOption(("scan.stream.efo.registration",), "Use `consumerLifecycle`."),
+    OtherOption(
+        (
+            "scan.list.shards.*",
+            "scan.stream.describe.*",
+            "scan.shard.getiterator.*",
+            "scan.shard.getrecords.*",
+            "shard.consumer.error.recoverable*",
+            "listShardsBackoffTimeInMillis",
+            "maxListShardsRetryAttempts",
+            "taskBackoffTimeMillis",
+            "schedulerInitializationBackoffTimeMillis",
+        ),
+        "Not needed: calls that fail for a passing reason are repeated, with backoff.",
+    ),
+    OtherOption(
+        ("scan.shard.adaptivereads",),
+        "Not needed: `minFetchPeriod` and `maxFetchRate` always pace the calls to a shard.",
+    ),
+    OtherOption(
+        ("scan.watermark.*", "scan.shard.idle.interval"),
+        "Set Spark's own watermark, on the column `approximateArrivalTimestamp` or on a time of the payload.",
+    ),
+    OtherOption(
+        ("parentShardPollIntervalMillis", "ignoreUnexpectedChildShards", "shardPrioritization"),
+        "Not needed: children are read after their parents; see `shardOrdering`.",
+    ),
+    OtherOption(
+        ("metricsLevel", "metricsBufferTimeMillis", "metricsMaxQueueSize", "metricsEnabledDimensions"),
+        "Nothing is sent to CloudWatch: the figures are in the query's progress, and in `kinesis-trident`.",
+    ),
+    OtherOption(("shutdownGraceMillis",), "Use `kinesis_trident.stop(query, timeout)`."),
+    OtherOption(("logWarningForTaskAfterMillis",), "Not needed: Spark's page shows the time of each task."),
+    OtherOption(
+        ("aws.trust.all.certificates",),
+        "Not possible: certificates are always checked. AWS_CA_BUNDLE names those of your own authority.",
+    ),
+    OtherOption(
+        ("connector", "format"),
+        "Omit it: the format is that of `readStream.format(...)`, and `data` has the raw payload.",
     ),
     OtherOption(
         ("addRecordTimestamp",),
@@ -187,8 +267,18 @@ OTHERS = (
         "The column `data` has the raw payload: parse it in the query, with `from_json` or `reliable(...).map`.",
     ),
     OtherOption(
-        ("sink.maxConnections", "executor.maxConnections"),
+        (
+            "sink.maxConnections",
+            "executor.maxConnections",
+            "sink.requests.*",
+            "sink.http-client.*",
+            "sink.producer.*",
+        ),
         "For a write: use `maxRequestsInFlight`.",
+    ),
+    OtherOption(
+        ("sink.partitioner", "sink.partitioner-field-delimiter"),
+        "For a write: the column `partitionKey` chooses the shard, or `explicitHashKey`.",
     ),
     OtherOption(
         ("sink.recordTtl",),
@@ -204,6 +294,9 @@ OTHERS = (
             "executor.flushwaittimemillis",
             "sink.recordMaxBufferedTimeMs",
             "executor.recordMaxBufferedTime",
+            "sink.batch.max-size",
+            "sink.flush-buffer.*",
+            "sink.fail-on-error",
         ),
         "For a write: not needed; a task ends when Kinesis has acknowledged everything it sent.",
     ),
@@ -211,11 +304,13 @@ OTHERS = (
 """All options of other connectors, in the order of the documentation."""
 
 _BY_NAME = {name.lower(): other.sentence for other in OTHERS for name in other.names}
+_BY_START = {name.rstrip("*"): sentence for name, sentence in _BY_NAME.items() if name.endswith("*")}
 
 
 def sentence_for(key: str) -> str | None:
     """Return what to use instead of another connector's option, by its name in lower case; None if unknown."""
-    return _BY_NAME.get(key)
+    starts = (sentence for start, sentence in _BY_START.items() if key.startswith(start))
+    return _BY_NAME.get(key) or next(starts, None)
 
 
 def other_options_markdown() -> str:

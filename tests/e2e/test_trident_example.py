@@ -30,6 +30,8 @@ def test_every_word_counts_once(monkeypatch: pytest.MonkeyPatch, redis_server: R
     """One of the sentences fails at first."""
     truth = Counter(" ".join(SENTENCES).split())
     most = [f"{count} {word}" for word, count in sorted(truth.items(), key=lambda pair: (-pair[1], pair[0]))]
-    assert printed(monkeypatch, "--redis", redis_server.url) == most[:20]
-    state = RedisState.opaque(redis_server.url).make_state({}, 0, 1)
+    # A database of its own: without a prefix its keys would be among those of other tests.
+    database = f"{redis_server.url}/6"
+    assert printed(monkeypatch, "--redis", database) == most[:20]
+    state = RedisState.opaque(database).make_state({}, 0, 1)
     assert state.multi_get([(word,) for word in truth]) == list(truth.values())

@@ -475,8 +475,12 @@ NOT_OPTIONS = {
     "approximateArrivalTimestamp",
     "data",
     "efo",
+    "explicitHashKey",
     "from_json",
+    "kinesis_trident.stop",
+    "partitionKey",
     "polling",
+    "readStream.format",
     "spark.sql.streaming.minBatchesToRetain",
 }
 
