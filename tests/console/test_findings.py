@@ -21,6 +21,7 @@ from kinesis_trident.console.lag import shard_lags, totals
 from kinesis_trident.console.run_findings import phase
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import lines_of, status_of, summary_of
+from kinesis_trident.tracker.records import Failure
 
 MINUTE, HOUR = 60_000, 3_600_000
 STATUS = StatusNode(epoch=3, time=NOW - 1_000, settled=7, seen=NOW - 1_000, retention={"orders": 24})
@@ -217,3 +218,12 @@ def test_whatever_is_missing_there_is_an_answer(data: st.DataObject) -> None:
         "findings": [one | {"shards": list(one["shards"])} for one in document["findings"]]
     }
     assert (document["level"] == "ok") == (not [o for o in document["findings"] if o["level"] != "note"])
+
+
+def test_a_record_that_a_bolt_holds_has_not_failed() -> None:
+    held = msgspec.structs.replace(WAITING, failures=(Failure(NOW, "HELD (bolt join)"),))
+    (found,) = [one for one in find(with_inflight(waiting=(held,)), NOW) if one.code in ("held", "retrying")]
+    assert (found.code, found.level) == ("held", Level.NOTE)
+    assert "bolts hold 1 record that wait for others: HELD (bolt join)" in found.sentence
+    both = codes(with_inflight(waiting=(held, msgspec.structs.replace(WAITING, last="77", first="77"))))
+    assert {"held", "retrying"} <= both.keys()
