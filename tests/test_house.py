@@ -43,7 +43,7 @@ FLOORS = {
         "snapshot",
         "changes dead_letter_replay lag storm_migration",
         "examination findings views",
-        "render status",
+        "metrics render status",
         "commands notebook",
         "cli",
     ],

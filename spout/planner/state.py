@@ -19,13 +19,13 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.data_loss import DataLossLog
 from kinesis_trident.spout.options.redaction import shown
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.counting import RunCounter
 from kinesis_trident.spout.planner.exhausted import add_dead_letters
 from kinesis_trident.spout.planner.external_requests import Amender, Tally
 from kinesis_trident.spout.planner.finished_batch import Finished
 from kinesis_trident.spout.planner.offset_recovery import adopted_nodes
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settlement import Explicit, SettledShard, settle_shard
+from kinesis_trident.spout.planner.shards.counting import RunCounter
 from kinesis_trident.spout.planner.shards.forgetting import Forgetting
 from kinesis_trident.spout.planner.shards.life_log import LifeLog
 from kinesis_trident.spout.planner.shards.lineage import Lineage, drained, readable

@@ -1,0 +1,123 @@
+"""The metrics as a scrape sees them: of a query by hand, on the shared ZooKeeper, over HTTP."""
+
+from __future__ import annotations
+
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from by_hand import Lives
+from prometheus_client.parser import text_string_to_metric_families
+
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
+from kinesis_trident.console.metrics.exporter import address_of, serve_metrics
+from kinesis_trident.console.metrics.table import COMMAND, METRICS
+from kinesis_trident.console.target import ConsoleError
+from kinesis_trident.spout.acks import Acks
+from kinesis_trident.spout.testing import MemoryKinesis
+
+A = "shardId-000000000000"
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
+    held = Lives(zookeeper.hosts, app, ackMode="explicit", retryBackoff="1h..1h x1")
+    yield held
+    held.end()
+
+
+LABELS = {one.name: one.labels for one in METRICS}
+
+
+def values(text: str) -> dict[tuple[str, ...], float]:
+    """The values, by the name without `kinesis_trident_` and the labels in the order of the table."""
+    return {
+        (
+            sample.name.removeprefix("kinesis_trident_"),
+            *(sample.labels[label] for label in LABELS[sample.name]),
+        ): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_a_query_is_seen_from_outside(
+    lives: Lives, app: str, command: Command, zookeeper: EmbeddedZooKeeper, promtool: Path
+) -> None:
+    kinesis = MemoryKinesis()
+    for number in range(5):
+        kinesis.put(A, str(number).encode())
+    query = lives.begin(kinesis)
+    rows = query.batch()
+    query.plan()
+    acks = Acks(app, {"zookeeper.hosts": zookeeper.hosts})
+    acks.ack([rows[0][1], rows[1][1]])
+    acks.fail([rows[2][1]], "KeyError: 'id'")
+    acks.close()
+    found: dict[tuple[str, ...], float] = {}
+    for _ in range(3000):
+        # The status is written every few seconds by a clock that only moves on, and nothing waits for it.
+        query.run._notes._due = 0
+        query.plan()
+        code, text, errors = command("metrics", app)
+        assert (code, errors) == (0, "")
+        found = values(text)
+        if found.get(("acked_records_total", app, "orders")) == 2:
+            break
+    shard = (app, "orders", A)
+    assert found["zookeeper_up",] == found["application_up", app] == found["connected", app, "orders"] == 1
+    assert found["read_records_total", *shard] == 5
+    assert (found["unacked_records", *shard], found["retrying_records", *shard]) == (2, 1)
+    assert found["in_flight_records", *shard] == 3
+    assert found["oldest_unacked_seconds", *shard] >= 0
+    assert found["failed_records_total", app, "orders", "ACKS_FAIL"] == 1
+    assert found["last_batch_zookeeper_bytes", app, "orders"] > 0
+    known = {one.name.removeprefix("kinesis_trident_") for one in METRICS if COMMAND in one.places}
+    assert {name for name, *_ in found} <= known
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+    server, thread = serve_metrics(ZooKeeperConfig(zookeeper.hosts), "/kinesis-trident", [app], "127.0.0.1:0")
+    try:
+        port = server.server_address[1]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain; version=")
+            assert values(answer.read().decode())["read_records_total", *shard] == 5
+        with pytest.raises(ConsoleError, match=f"cannot listen at 127.0.0.1:{port}"):
+            serve_metrics(ZooKeeperConfig(zookeeper.hosts), "/kinesis-trident", [app], f"127.0.0.1:{port}")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_an_application_that_cannot_be_read_hides_no_other(command: Command, lives: Lives, app: str) -> None:
+    lives.begin(MemoryKinesis()).plan()
+    code, text, _ = command("metrics", "no-such-app", app)
+    assert code == 0
+    found = values(text)
+    assert (found["application_up", "no-such-app"], found["application_up", app]) == (0, 1)
+
+
+def test_a_zookeeper_that_does_not_answer_is_a_value(command: Command) -> None:
+    code, text, _ = command("--timeout", "0.5", "metrics", "orders", "--zookeeper", "127.0.0.1:1")
+    assert code == 0
+    assert values(text) == {("zookeeper_up",): 0, ("application_up", "orders"): 0}
+
+
+@pytest.mark.parametrize("listen", ["9464", ":9464", "localhost", "localhost:http", "localhost:65536"])
+def test_a_wrong_address_says_what_is_one(listen: str, command: Command) -> None:
+    code, _, errors = command("metrics", "orders", "--listen", listen)
+    assert code == 1
+    assert "Give host:port, as 127.0.0.1:9464 or [::1]:9464" in errors
+
+
+def test_an_address_may_be_of_ipv6() -> None:
+    assert address_of("[::1]:9464") == ("::1", 9464)
