@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,10 +14,8 @@ from by_hand import Lives
 from prometheus_client.parser import text_string_to_metric_families
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig
-from kinesis_trident.console.metrics.exporter import address_of, serve_metrics
+from kinesis_trident.console.metrics.exporter import address_of
 from kinesis_trident.console.metrics.table import COMMAND, METRICS
-from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.spout.acks import Acks
 from kinesis_trident.spout.testing import MemoryKinesis
 
@@ -84,18 +84,31 @@ def test_a_query_is_seen_from_outside(
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
-    server, thread = serve_metrics(ZooKeeperConfig(zookeeper.hosts), "/kinesis-trident", [app], "127.0.0.1:0")
-    try:
-        port = server.server_address[1]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-            assert answer.headers["Content-Type"].startswith("text/plain; version=")
-            assert values(answer.read().decode())["read_records_total", *shard] == 5
-        with pytest.raises(ConsoleError, match=f"cannot listen at 127.0.0.1:{port}"):
-            serve_metrics(ZooKeeperConfig(zookeeper.hosts), "/kinesis-trident", [app], f"127.0.0.1:{port}")
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+
+def test_it_serves_until_it_is_asked_to_end(
+    command: Command, lives: Lives, app: str, zookeeper: EmbeddedZooKeeper
+) -> None:
+    lives.begin(MemoryKinesis()).plan()
+    program = "from kinesis_trident.console.cli import main; main()"
+    arguments = ["metrics", app, "--zookeeper", zookeeper.hosts, "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            said = server.stdout.readline()
+            found = re.fullmatch(r"metrics at (http://127.0.0.1:(\d+)/metrics); Ctrl-C stops it\n", said)
+            assert found, said
+            with urllib.request.urlopen(found[1], timeout=60) as answer:
+                assert answer.headers["Content-Type"].startswith("text/plain; version=")
+                assert values(answer.read().decode())["application_up", app] == 1
+            code, _, errors = command("metrics", app, "--listen", f"127.0.0.1:{found[2]}")
+            assert code == 1
+            assert f"cannot listen at 127.0.0.1:{found[2]}" in errors
+            server.terminate()
+            assert server.wait(60) == 0
+        finally:
+            server.kill()
 
 
 def test_an_application_that_cannot_be_read_hides_no_other(command: Command, lives: Lives, app: str) -> None:
