@@ -87,7 +87,7 @@ class ApplicationMetrics(Collector):
 def metrics_text(zookeeper: ZooKeeperConfig, root: str, applications: Sequence[str] = ()) -> str:
     """Return the metrics of applications, all below the root by default, in Prometheus' text format.
 
-    A web server gives it the type `prometheus_client.CONTENT_TYPE_PLAIN_0_0_4`.
+    A web server gives it the type `prometheus_client.CONTENT_TYPE_LATEST`.
     """
     return generate_latest(_registry(zookeeper, root, applications)).decode()
 
