@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from kinesis_trident.checkpoint.model.run_status import RunCounts
+from kinesis_trident.checkpoint.model.run_status import FRESH_MS, RunCounts
 from kinesis_trident.console.metrics.application import home_of, read_counts
 from kinesis_trident.console.metrics.readings import Readings
 
@@ -30,12 +31,13 @@ __all__ = ["MetricsListener"]
 
 @dataclass(slots=True)
 class _Query:
-    """The last progress of a query: of its sources that are ours, and Spark's numbers."""
+    """The last progress of a query: of its sources that are ours, Spark's numbers, and when it came."""
 
     name: str
     sources: list[dict[str, Any]]
     batch: int
     seconds: float | None
+    at: float
 
 
 class MetricsListener(StreamingQueryListener):
@@ -44,17 +46,22 @@ class MetricsListener(StreamingQueryListener):
         spark.streams.addListener(MetricsListener())
         prometheus_client.start_http_server(9464)
 
-    The metrics of a query end with it.
+    The metrics of a query end with it. Spark reports nothing while a query is idle: what the last progress says of its
+    lag is unknown 10 seconds later, and grows if something was unread.
 
     Args:
         registry: where they are registered; the default one of prometheus_client. None to register them elsewhere:
             `collector` is what a registry takes.
+        steady: seconds of a clock that never steps back.
 
     Attributes:
         collector: collects the metrics.
     """
 
-    def __init__(self, registry: CollectorRegistry | None = REGISTRY) -> None:
+    def __init__(
+        self, registry: CollectorRegistry | None = REGISTRY, *, steady: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._steady = steady
         self._lock = threading.Lock()
         self._queries: dict[str, _Query] = {}
         self._rows: Counter[str] = Counter()
@@ -76,7 +83,7 @@ class MetricsListener(StreamingQueryListener):
         name = progress.name or str(progress.id)
         with self._lock:
             self._queries[str(progress.runId)] = _Query(
-                name, [report for _, report in found], progress.batchId, seconds
+                name, [report for _, report in found], progress.batchId, seconds, self._steady()
             )
             self._rows[name] += sum(source.numInputRows for source, _ in found)
 
@@ -94,12 +101,13 @@ class MetricsListener(StreamingQueryListener):
         """Return the metrics as of now."""
         readings = Readings()
         with self._lock:
+            now = self._steady()
             for query in self._queries.values():
                 readings.set("query_last_batch", query.batch, query.name)
                 readings.set("query_batch_seconds", query.seconds, query.name)
                 readings.set("query_input_rows_total", self._rows[query.name], query.name)
                 for report in query.sources:
-                    _read_report(readings, report)
+                    _read_report(readings, report, round((now - query.at) * 1000))
         return readings
 
 
@@ -129,7 +137,8 @@ def _report(latest_offset: str | None) -> dict[str, Any] | None:
     return report if ours else None
 
 
-def _read_report(readings: Readings, report: dict[str, Any]) -> None:
+def _read_report(readings: Readings, report: dict[str, Any], age: int) -> None:
+    """Add what a source has reported `age` milliseconds ago."""
     home = home_of(report["application"], tuple(report["streams"]))
     readings.set("settled_txid", report["txid"], *home)
     readings.set("losses_total", report.get("losses", 0), *home)
@@ -138,9 +147,13 @@ def _read_report(readings: Readings, report: dict[str, Any]) -> None:
         # Of several streams, a shard is named with its stream.
         stream, slash, shard_id = name.rpartition("/")
         labels = (home[0], stream if slash else home[1], shard_id)
-        readings.set("lag_seconds", _seconds(shard["behindMs"]), *labels)
-        readings.set("retention_left_seconds", _seconds(shard["retentionLeftMs"]), *labels)
-        for reason in ("throttled", "unavailable"):
+        lag, left = shard["behindMs"], shard["retentionLeftMs"]
+        fresh = age <= FRESH_MS
+        if lag is not None and (lag or fresh):
+            readings.set("lag_seconds", _seconds(lag + age if lag else 0), *labels)
+            if left is not None:
+                readings.set("retention_left_seconds", _seconds(max(0, left - age) if lag else left), *labels)
+        for reason in ("throttled", "unavailable") if fresh else ():
             readings.set("refused_seconds", _seconds(shard.get(f"{reason}Ms")), *labels, reason)
         readings.set("shard_blocked", "blocked" in shard, *labels)
         readings.set("in_flight_records", shard["unacked"] + shard["retrying"] + shard["dead"], *labels)

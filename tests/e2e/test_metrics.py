@@ -23,12 +23,15 @@ def test_a_listener_of_the_session_exports_what_a_query_reports(make_stage: Call
         def acked() -> float | None:
             return registry.get_sample_value("kinesis_trident_acked_records_total", home)
 
+        stage.until(lambda: acked() is not None, "the first progress")
+        # Spark reports nothing while a query is idle, and a batch is settled before the next.
+        stage.put([12])
         stage.until(lambda: acked() == 12, "the metrics of the settled batch")
         assert registry.get_sample_value("kinesis_trident_read_bytes_total", home) == len(
             "".join(map(str, range(12)))
         )
         rows = registry.get_sample_value("kinesis_trident_query_input_rows_total", {"query": str(query.id)})
-        assert rows == 12
+        assert rows == 13
         query.stop()
         stage.until(lambda: acked() is None, "the end of the metrics of a query that has ended")
     finally:

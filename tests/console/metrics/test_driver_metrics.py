@@ -89,7 +89,7 @@ def test_a_query_is_seen_through_its_progress(lives: Lives, app: str) -> None:
         kinesis.put(A, str(number).encode())
     query = lives.begin(kinesis, retryBackoff="1h..1h x1")
     registry = CollectorRegistry()
-    listener = MetricsListener(registry)
+    listener = MetricsListener(registry, steady=time)
     assert values(registry) == {}
     query.batch(failing=[0])
     query.plan()
@@ -109,9 +109,17 @@ def test_a_query_is_seen_through_its_progress(lives: Lives, app: str) -> None:
     )
     known = {one.name.removeprefix("kinesis_trident_") for one in METRICS if LISTENER in one.places}
     assert {name for name, *_ in found} <= known
-    time.sleep(3600)
-    listener.onQueryProgress(progress(query.run.report(), 0, 3))
+    # Nothing comes from an idle query: that everything is read holds for some seconds.
+    time.sleep(11)
     assert ("lag_seconds", *shard) not in values(registry)
+    report = query.run.report()
+    report["shards"][A] |= {"behindMs": 5_000, "retentionLeftMs": 60_000, "throttledMs": 2_000}
+    listener.onQueryProgress(progress(report, 0, 3))
+    assert values(registry)["refused_seconds", *shard, "throttled"] == 2
+    time.sleep(20)
+    found = values(registry)
+    assert (found["lag_seconds", *shard], found["retention_left_seconds", *shard]) == (25, 40)
+    assert ("refused_seconds", *shard, "throttled") not in found
     listener.onQueryTerminated(terminated())
     assert values(registry) == {}
 
