@@ -60,7 +60,7 @@ class BatchHandler:
         batch_retries: the number of further attempts at a batch that fails as a whole.
         isolate: finds the records that end the worker that processes them, if a batch ended workers twice; these
             fail with the reason WORKER_DIED. None: no functions are run record by record.
-        carrier: brings reports to this process; None for that of Spark's session.
+        carrier: brings reports to this process; None for that of Spark's session, or of ZooKeeper under Spark Connect.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ def _mark_of(rows: DataFrame) -> tuple[int, int] | None:
 
 def start_query(
     stream: DataFrame,
-    process: BatchHandler,
+    process: Callable[[DataFrame, int], None],
     *,
     checkpointLocation: str,
     queryName: str | None,
@@ -250,7 +250,7 @@ def start_query(
     """Start the query that passes each batch of `stream` to `process`; None leaves the choice to Spark.
 
     Args:
-        stream: reads `kinesis-trident`.
+        stream: reads `kinesis-trident`, or anything else that `process` takes.
         process: processes each batch.
         checkpointLocation: the folder of Spark's checkpoint.
         queryName: a name, unique among the running queries of the session.

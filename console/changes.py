@@ -15,9 +15,10 @@ import typer
 
 from kinesis_trident.checkpoint.model.change_nodes import AuditNode, BackupNode
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
+from kinesis_trident.checkpoint.store.atomic_writes import position_of
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.target import ConsoleError
-from kinesis_trident.spout.positions import After, Position
+from kinesis_trident.spout.positions import After, At, AtTimestamp, Position
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 __all__ = ["Change", "carry_out", "copy_of", "note_request", "refuse_running", "restored", "set_position"]
@@ -48,7 +49,8 @@ def copy_of(store: SourceStore) -> BackupNode:
 def set_position(copy: BackupNode, shard: str, position: Position, *, what: str) -> Change:
     """Return the change that lets a shard go on from another position.
 
-    What failed up to there still waits for its retry; what failed beyond is read again as new.
+    What failed before it still waits for its retry; what failed beyond is read again as new. Which of them come before
+    a time is unknown, unless it is after all that was read: then all of them wait on, else none.
 
     Raises:
         ConsoleError: records are not acked, or a run of failed records lies on both sides of the position.
@@ -59,22 +61,27 @@ def set_position(copy: BackupNode, shard: str, position: Position, *, what: str)
         count = sum(run.count for run in held.pending)
         msg = f"{count} records of shard {shard} are not acked yet. Ack or fail them first"
         raise ConsoleError(msg)
-    safe = position.record if isinstance(position, After) else None
+    done = position_of(old) if old else None
+    match position:
+        case After(record):
+            done = record
+            kept = _before(held, record, shard, inclusive=True)
+        case At(record):
+            done = done if done is not None and done < record else None
+            kept = _before(held, record, shard, inclusive=False)
+        case AtTimestamp(time) if old is not None and old.arrival is not None and time > old.arrival:
+            kept = held
+        case _:
+            done = None
+            kept = msgspec.structs.replace(held, waiting=(), dead=())
     node = CheckpointNode(
-        checkpoint=str(safe.sequence) if safe else None,
-        sub=safe.sub if safe else -1,
+        checkpoint=str(done.sequence) if done else None,
+        sub=done.sub if done else -1,
         txid=old.txid if old else copy.settled,
         position=str(position),
         read=old.read if old else 0,
     )
-    kept = msgspec.structs.replace(
-        held,
-        waiting=_up_to(held.waiting, safe, shard),
-        dead=_up_to(held.dead, safe, shard),
-        blocked="",
-        turns=(),
-    )
-    return Change(what, {shard: node}, {shard: kept})
+    return Change(what, {shard: node}, {shard: msgspec.structs.replace(kept, blocked="", turns=())})
 
 
 def restored(copy: BackupNode, saved: BackupNode, shards: Sequence[str], *, what: str) -> Change:
@@ -113,13 +120,19 @@ def carry_out(store: SourceStore, change: Change, *, yes: bool, force: bool) -> 
         CheckpointError: ZooKeeper does not answer, or a run has started meanwhile.
     """
     if not force:
-        refuse_running(store)
+        refuse_running(store, "Stop its query and its Spark application first, or give --force to take over")
     _refuse_unsettled(store)
     confirm(change.what, yes=yes)
     epoch = store.epochs.raise_epoch(socket.gethostname(), os.getpid(), _now())
     # A run that was connected may have begun a batch until now.
     _refuse_unsettled(store)
-    backup = store.changes.overwrite(copy_of(store), change.checkpoints, change.inflight, epoch)
+    whole = copy_of(store)
+    before = msgspec.structs.replace(
+        whole,
+        checkpoints={shard: node for shard, node in whole.checkpoints.items() if shard in change.checkpoints},
+        inflight={shard: node for shard, node in whole.inflight.items() if shard in change.checkpoints},
+    )
+    backup = store.changes.overwrite(before, change.checkpoints, change.inflight, epoch)
     store.changes.note(_audit(change.what, backup, epoch))
     return backup
 
@@ -129,7 +142,9 @@ def note_request(store: SourceStore, what: str) -> None:
     store.changes.note(_audit(what))
 
 
-def refuse_running(store: SourceStore) -> None:
+def refuse_running(
+    store: SourceStore, remedy: str = "Stop its query and its Spark application first"
+) -> None:
     """Refuse to change anything under a connected run.
 
     Raises:
@@ -139,7 +154,7 @@ def refuse_running(store: SourceStore) -> None:
     if owner is not None:
         msg = (
             f"application {store.layout.application!r} is running ({owner.host} pid {owner.pid}, "
-            f"{store.layout.owner}). Stop its query and its Spark application first, or give --force to take over"
+            f"{store.layout.owner}). {remedy}"
         )
         raise ConsoleError(msg)
 
@@ -171,18 +186,24 @@ def _refuse_unsettled(store: SourceStore) -> None:
         raise ConsoleError(msg)
 
 
-def _up_to(runs: tuple[Run, ...], safe: RecordPosition | None, shard: str) -> tuple[Run, ...]:
-    if safe is None:
-        return ()
-    for run in runs:
+def _before(held: InflightNode, record: RecordPosition, shard: str, *, inclusive: bool) -> InflightNode:
+    """Return the unfinished records up to a record, or before it."""
+
+    def is_kept(run: Run) -> bool:
         first = run.first or run.prev
-        if run.last_position > safe and (first is None or RecordPosition.parse(first) <= safe):
+        if run.last_position < record or (inclusive and run.last_position == record):
+            return True
+        if first is None or RecordPosition.parse(first) < record:
             msg = (
-                f"the failed records {first or 'before'}..{run.last} of shard {shard} lie on both sides of {safe}. "
+                f"the failed records {first or 'before'}..{run.last} of shard {shard} lie on both sides of {record}. "
                 f"Choose {run.last}, or a record before them"
             )
             raise ConsoleError(msg)
-    return tuple(run for run in runs if run.last_position <= safe)
+        return False
+
+    return msgspec.structs.replace(
+        held, waiting=tuple(filter(is_kept, held.waiting)), dead=tuple(filter(is_kept, held.dead))
+    )
 
 
 def _audit(what: str, backup: str = "", epoch: int = 0) -> AuditNode:

@@ -10,7 +10,16 @@ from typing import Annotated
 import typer
 
 from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls
-from kinesis_trident.console.commands import checkpoints, doctor, metrics, records, servers, status, streams
+from kinesis_trident.console.commands import (
+    checkpoints,
+    dead_letters,
+    doctor,
+    metrics,
+    records,
+    servers,
+    status,
+    streams,
+)
 from kinesis_trident.console.commands.servers import serve
 from kinesis_trident.console.target import Login
 from kinesis_trident.tracker.errors import KinesisTridentError
@@ -24,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _part in (status, checkpoints, records, streams, doctor, metrics, servers):
+for _part in (status, checkpoints, records, dead_letters, streams, doctor, metrics, servers):
     app.add_typer(_part.commands)
 
 

@@ -1,28 +1,22 @@
-"""What `doctor` tries: this machine, ZooKeeper and Kinesis, each with what it found and what to do."""
+"""What `doctor` tries in ZooKeeper and Kinesis, with what it found and what to do."""
 
 from __future__ import annotations
 
-import os
-import platform
-import shutil
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from importlib import metadata
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.security import ANYONE_ID_UNSAFE
 
-from kinesis_trident.checkpoint.embedded.java import find_java
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore, find_layouts, streams_of
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.console.lag import totals
+from kinesis_trident.console.machine import Result
 from kinesis_trident.console.snapshot import take_snapshot
 from kinesis_trident.console.target import Target
 from kinesis_trident.console.text import counted, duration
@@ -32,20 +26,10 @@ if TYPE_CHECKING:
     from kinesis_trident.spout.kinesis import Kinesis, StreamInfo
     from kinesis_trident.spout.options.source import SourceOptions
 
-__all__ = ["Examination", "Result"]
+__all__ = ["Examination"]
 
 _SLOW_MS = 500
 _SKEW_MS = 5_000
-_PACKAGES = ("kinesis-trident", "pyspark", "pyarrow", "pandas", "kazoo", "boto3", "msgspec", "numpy")
-
-
-class Result(NamedTuple):
-    """What one trial found: `state` is ok, warning, failed or skipped."""
-
-    name: str
-    state: str
-    says: str
-    remedy: str = ""
 
 
 class Examination:
@@ -58,10 +42,6 @@ class Examination:
     def __init__(self) -> None:
         self.stream: str | None = None
         self._lag_ms: int | None = None
-
-    def of_machine(self) -> list[Result]:
-        """Try what is installed here."""
-        return [*self._versions(), self._java(), self._workers()]
 
     def of_zookeeper(self, target: Target, application: str | None) -> list[Result]:
         """Try ZooKeeper: to connect, to write, its clock, its health, and an application's nodes there."""
@@ -157,71 +137,6 @@ class Examination:
                 f"{info.retention_hours} h, and {age}",
                 "raise the stream's retention, or read faster",
             )
-
-    def _versions(self) -> Iterator[Result]:
-        found = []
-        for name in _PACKAGES:
-            try:
-                found.append(f"{name} {metadata.version(name)}")
-            except metadata.PackageNotFoundError:
-                found.append(f"{name} missing")
-        yield Result("versions", "ok", f"Python {platform.python_version()}, {', '.join(found)}")
-        try:
-            spark = metadata.version("pyspark")
-        except metadata.PackageNotFoundError:
-            yield Result(
-                "spark", "warning", "pyspark is not installed here", "pip install 'kinesis-trident[spark]'"
-            )
-            return
-        numbers = tuple(int(part) for part in spark.split(".")[:2] if part.isdigit())
-        good = numbers >= (4, 2)
-        yield Result(
-            "spark",
-            "ok" if good else "failed",
-            f"pyspark {spark}",
-            "" if good else "install pyspark 4.2 or newer",
-        )
-
-    def _java(self) -> Result:
-        try:
-            java = find_java()
-        except KinesisTridentError as error:
-            return Result("java", "failed", str(error), "pip install 'kinesis-trident[java]'")
-        return Result("java", "ok", str(java))
-
-    def _workers(self) -> Result:
-        """Run the Python that Spark starts for its workers here, if it is set, and compare."""
-        name = os.environ.get("PYSPARK_PYTHON") or "python3"
-        path = shutil.which(name)
-        if path is None:
-            return Result(
-                "python of workers", "failed", f"{name} is not found", "set PYSPARK_PYTHON to a Python"
-            )
-        program = "import sys, kinesis_trident, pyarrow; print('%d.%d' % sys.version_info[:2])"
-        try:
-            done = subprocess.run(
-                [path, "-c", program], capture_output=True, text=True, timeout=60, check=False
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            return Result("python of workers", "failed", f"{path}: {error}", "set PYSPARK_PYTHON to a Python")
-        here = "{}.{}".format(*sys.version_info)
-        said = done.stdout.strip()
-        if done.returncode != 0:
-            why = (done.stderr.strip().splitlines() or ["it failed"])[-1]
-            return Result(
-                "python of workers",
-                "failed",
-                f"{path}: {why}",
-                f"install kinesis-trident there, or set PYSPARK_PYTHON={sys.executable}",
-            )
-        if said != here:
-            return Result(
-                "python of workers",
-                "failed",
-                f"{path} is Python {said}, the driver's is {here}",
-                f"set PYSPARK_PYTHON={sys.executable} on all machines",
-            )
-        return Result("python of workers", "ok", f"{path}, Python {said}, with kinesis-trident")
 
     def _health(self, client: KazooClient) -> Iterator[Result]:
         try:

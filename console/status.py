@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from kinesis_trident.console.findings import Finding, Level, Limits, find, phase, worst
+from kinesis_trident.console.finding import Finding, Level, Limits
+from kinesis_trident.console.findings import find, worst
 from kinesis_trident.console.lag import totals
+from kinesis_trident.console.run_findings import phase
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import counted, duration, iso_time
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kinesis_trident.checkpoint.model.layout import Layout
@@ -16,6 +17,7 @@ from kinesis_trident.checkpoint.storm_migration import (
     seed_checkpoints,
 )
 from kinesis_trident.checkpoint.zookeeper.client import connect
+from kinesis_trident.console.changes import note_request, refuse_running
 from kinesis_trident.console.target import ConsoleError, Target, open_stores
 
 __all__ = ["Storm", "export_checkpoints", "import_checkpoints"]
@@ -52,14 +54,16 @@ def export_checkpoints(target: Target, storm: Storm, *, overwrite: bool) -> dict
                 "checkpoints are not written one by one. Export from an application that reads one stream"
             )
             raise ConsoleError(msg)
-        _refuse_running(store)
-        return export_storm(
+        refuse_running(store)
+        written = export_storm(
             store, storm.style, prefix=storm.prefix, topology=storm.topology, overwrite=overwrite
         )
+        note_request(store, f"export {len(written)} checkpoints to {storm.style} below {storm.prefix}")
+        return written
 
 
 def import_checkpoints(
-    target: Target, storm: Storm, *, zookeeper: str | None, region: str | None, endpoint: str | None
+    target: Target, storm: Storm, *, zookeeper: str | None, options: Mapping[str, str]
 ) -> dict[str, str]:
     """Let an application that has read nothing yet begin where a Storm spout stopped.
 
@@ -67,8 +71,7 @@ def import_checkpoints(
         target: the new application; its stream is required.
         storm: the place of the spout's checkpoints.
         zookeeper: hosts of the ZooKeeper that the spout used, if it is another one.
-        region: of the stream, for the request of its creation time.
-        endpoint: of Kinesis, if it is not AWS's.
+        options: of the query, for the request of the stream's creation time.
 
     Returns:
         By shard the record after which the application will begin.
@@ -87,12 +90,11 @@ def import_checkpoints(
         raise ConsoleError(msg)
     config = target.zookeeper
     given = {
+        **options,
         "streamName": target.stream,
         "applicationName": target.application,
         "zookeeper.hosts": config.hosts,
     }
-    given |= {"region": region} if region else {}
-    given |= {"endpointUrl": endpoint} if endpoint else {}
     created = kinesis_client(SourceOptions.parse(given)).describe(target.stream).created
     client = connect(config)
     try:
@@ -107,22 +109,13 @@ def import_checkpoints(
                 where.close()
         layout = Layout(target.root, target.application, target.stream, created)
         store = SourceStore(client, layout, config.session_timeout)
-        _refuse_running(store)
+        refuse_running(store)
         # Refuses an application that has already read, before its epoch is raised.
         seed_checkpoints(store, {}, epoch=0)
         epoch = store.epochs.raise_epoch(socket.gethostname(), os.getpid(), int(time.time() * 1000))
         seed_checkpoints(store, positions, epoch)
+        note_request(store, f"import {len(positions)} checkpoints of {storm.style} from below {storm.prefix}")
         return {shard: str(position) for shard, position in sorted(positions.items())}
     finally:
         client.stop()
         client.close()
-
-
-def _refuse_running(store: SourceStore) -> None:
-    owner = store.epochs.owner()
-    if owner is not None:
-        msg = (
-            f"application {store.layout.application!r} is running ({owner.host} pid {owner.pid}, "
-            f"{store.layout.owner}). Stop its query and its Spark application first"
-        )
-        raise ConsoleError(msg)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         TopologyContext,
         Tuple,
     )
-    from kinesis_trident.bolt.storm.spout import KinesisSpout, string_scheme
+    from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout, string_scheme
     from kinesis_trident.bolt.storm.topology import TopologyBuilder
     from kinesis_trident.checkpoint.embedded.java import ensure_java
     from kinesis_trident.console.metrics.opentelemetry import export_to_opentelemetry
@@ -60,6 +60,7 @@ __all__ = [
     "BasicOutputCollector",
     "Bolt",
     "CustomGrouping",
+    "DataFrameSpout",
     "DeadLetter",
     "FailedException",
     "InflightRecordTracker",
@@ -99,6 +100,7 @@ _HOMES = {
     "BasicOutputCollector": "kinesis_trident.bolt.storm.api",
     "Bolt": "kinesis_trident.bolt.storm.api",
     "CustomGrouping": "kinesis_trident.bolt.storm.api",
+    "DataFrameSpout": "kinesis_trident.bolt.storm.spout",
     "DeadLetter": "kinesis_trident.spout.failed_records.dead_letters",
     "FailedException": "kinesis_trident.bolt.errors",
     "InflightRecordTracker": "kinesis_trident.tracker.inflight.record_tracker",

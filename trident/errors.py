@@ -14,8 +14,10 @@ __all__ = [
     "OperationError",
     "SerializationError",
     "StaleTransactionError",
+    "StateBehindError",
     "StateError",
     "StateOptionsError",
+    "StateOwnedError",
     "StoreError",
     "StoreUnavailableError",
     "TridentError",
@@ -49,6 +51,14 @@ class StaleTransactionError(StateError):
 
 class FencedError(StateError):
     """A newer attempt at the batch, or a newer batch, has begun: this one writes nothing any more."""
+
+
+class StateOwnedError(StateError):
+    """The keys of a state belong to another update, of this topology or of another one; nothing was written."""
+
+
+class StateBehindError(StateError):
+    """A store has lost batches that were applied: it came back from an older copy, or empty; nothing was written."""
 
 
 class ConflictError(StateError, FailedException):

@@ -300,7 +300,7 @@ class Stream(TupleOperations, Groupings, _Aggregations):
             TopologyError: it raises an error, or does not return a DataFrame with fields.
         """
         name = self._called(f"transform({name_of(function)})")
-        if any(spout.rows is None for spout in self.node.spouts):
+        if not all(spout.in_spark for spout in self.node.spouts):
             msg = (
                 f"{name} is DataFrame code, which needs Spark. Build the topology with a Spark session, as in "
                 "TridentTopology(spark): then kinesis_trident.testing.run_topology runs it there, too"

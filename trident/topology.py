@@ -90,7 +90,9 @@ class TridentTopology:
         else:
             _check_ack_mode(name, options)
             schema = StructType([*added, *(field for field in SCHEMA.fields if field.name != ANCHORS)])
-            node = SpoutNode(f"new_stream({name})", schema, (), name, rows, options, scheme, tracking)
+            node = SpoutNode(
+                f"new_stream({name})", schema, (), name, rows, options, scheme, tracking, rows is not None
+            )
         self._spouts[name] = node
         return Stream(node)
 

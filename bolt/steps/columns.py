@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["Columns", "Record", "batch_of", "checked"]
+__all__ = ["FLUSH_BYTES", "Columns", "Record", "batch_of", "checked", "size_of"]
+
+FLUSH_BYTES = 16 << 20
+"""The bytes of texts and binaries that are kept as Python objects; more are put into an Arrow batch."""
 
 
 class Record:
@@ -118,3 +121,17 @@ def _array(column: Sequence[Any], field: pa.Field) -> pa.Array:
                 msg = f"the column {field.name!r} holds whole numbers, but a value is {value!r}"
                 raise ValueError(msg)
     return pa.array(column, type=field.type)
+
+
+def size_of(values: Iterable[Any]) -> int:
+    """Return about how many bytes the texts and binaries in some values have."""
+    size = 0
+    for value in values:
+        kind = type(value)
+        if kind is str or kind is bytes or kind is bytearray:
+            size += len(value)
+        elif kind is list or kind is tuple:
+            size += size_of(value)
+        elif kind is dict:
+            size += size_of(value) + size_of(value.values())
+    return size

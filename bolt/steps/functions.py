@@ -8,15 +8,15 @@ isolated.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.bolt.errors import OperatorError
-from kinesis_trident.bolt.steps.columns import Columns, Record, batch_of, checked
+from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, Columns, Record, batch_of, checked, size_of
 from kinesis_trident.tracker.reasons import make_reason
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ __all__ = [
     "PandasStep",
     "RowStep",
     "Step",
-    "chain",
     "failures",
+    "join_parts",
     "reason_of",
 ]
 
@@ -47,16 +47,21 @@ class Judged:
     """A batch after a step: `rows` that succeeded, the input row `source[i]` each came from, and the `failed` ones.
 
     `source` is ascending; `failed` maps an input row to its reason. Input rows in neither were dropped: they are
-    done.
+    done. If it is a part of the batch, `end` input rows are judged with it and the parts before; else None.
     """
 
     rows: pa.RecordBatch
     source: np.ndarray
     failed: Mapping[int, str]
+    end: int | None = None
 
 
 class Step(Protocol):
-    """One operator's function over Arrow batches."""
+    """One operator's function over Arrow batches.
+
+    One whose rows can be much larger than its input also has `parts`, which yields the same in parts; the last one's
+    `end` is None.
+    """
 
     @property
     def schema(self) -> pa.Schema:
@@ -66,6 +71,16 @@ class Step(Protocol):
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Judge every row of a batch."""
         ...
+
+
+def join_parts(parts: Iterable[Judged]) -> Judged:
+    """Return all parts of a batch as one."""
+    found = list(parts)
+    if len(found) == 1:
+        return found[0]
+    failed = {row: reason for part in found for row, reason in part.failed.items()}
+    rows = pa.concat_batches([part.rows for part in found])
+    return Judged(rows, np.concatenate([part.source for part in found]), failed)
 
 
 def failures() -> tuple[type[BaseException], ...]:
@@ -99,19 +114,29 @@ class RowStep:
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Call the function on each record; an exception fails that record."""
+        return join_parts(self.parts(batch))
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[Judged]:
+        """Yield the same in parts of about `FLUSH_BYTES`."""
         columns = Columns(batch)
         values: list[tuple[Any, ...]] = []
         source: list[int] = []
         failed: dict[int, str] = {}
+        size = 0
         for row in range(batch.num_rows):
             try:
                 result = self.function(Record(columns, row))
                 if result is not None:
-                    values.append(self._values(result))
+                    found = self._values(result)
+                    values.append(found)
                     source.append(row)
+                    size += size_of(found)
             except failures() as error:
                 failed[row] = reason_of(error)
-        return self._converted(values, source, failed)
+            if size >= FLUSH_BYTES:
+                yield replace(self._converted(values, source, failed), end=row + 1)
+                values, source, failed, size = [], [], {}, 0
+        yield self._converted(values, source, failed)
 
     def _values(self, result: Any) -> tuple[Any, ...]:
         names = self.schema.names
@@ -255,17 +280,6 @@ def _rows_named(result: pa.RecordBatch, count: int) -> np.ndarray:
         raise OperatorError(msg)
     numbers: np.ndarray = rows.astype(np.int64)
     return numbers
-
-
-def chain(steps: Sequence[Step], batch: pa.RecordBatch) -> Judged:
-    """Run a batch through steps one after the other; rows are traced back to the first input."""
-    rows, source = batch, np.arange(batch.num_rows, dtype=np.int64)
-    failed: dict[int, str] = {}
-    for step in steps:
-        judged = step(rows)
-        failed.update((int(source[row]), reason) for row, reason in judged.failed.items())
-        rows, source = judged.rows, source[judged.source]
-    return Judged(rows, source, failed)
 
 
 def _halving(batch: pa.RecordBatch, call: Callable[[pa.RecordBatch], Judged], schema: pa.Schema) -> Judged:

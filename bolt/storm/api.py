@@ -238,9 +238,13 @@ class OutputCollector(Protocol):
         """Let the `messageTimeout` of a tuple that is held in this batch begin again."""
         ...
 
+    def report_error(self, error: object) -> None:
+        """Log an error, or a text, with the bolt's name in the executor's log. Nothing fails by it."""
+        ...
+
 
 class BasicOutputCollector:
-    """Emits for a `BasicBolt`, anchored to the current tuple."""
+    """Emits for a `BasicBolt`, anchored to the current tuple; only from the thread that calls `execute`."""
 
     __slots__ = ("_collector", "tup")
 
@@ -263,6 +267,10 @@ class BasicOutputCollector:
             EmitError: as in `emit`; or the bolt has no such task. The current tuple fails.
         """
         self._collector.emit_direct(task, values, () if self.tup is None else self.tup, stream)
+
+    def report_error(self, error: object) -> None:
+        """Log an error, or a text, with the bolt's name in the executor's log. Nothing fails by it."""
+        self._collector.report_error(error)
 
 
 class Bolt:

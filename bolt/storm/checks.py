@@ -12,12 +12,22 @@ from pyspark.sql.types import StructType
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt
-from kinesis_trident.bolt.storm.components import CUSTOM, DIRECT, FIELDS, AnyBolt, Grouping, Part
+from kinesis_trident.bolt.storm.components import (
+    CUSTOM,
+    DIRECT,
+    FIELDS,
+    AnyBolt,
+    Grouping,
+    Part,
+    StreamId,
+    title_of,
+)
 from kinesis_trident.bolt.storm.groupings import BoltDeclarer
+from kinesis_trident.bolt.storm.streams import Declared
 from kinesis_trident.bolt.storm.unsupported import check_configuration
 from kinesis_trident.spout.options.parsers import duration
 
-__all__ = ["TICK_INTERVAL", "checked_bolt", "check_groupings", "configuration_of"]
+__all__ = ["TICK_INTERVAL", "checked_bolt", "check_groupings", "configuration_of", "taken_stream"]
 
 TICK_INTERVAL = "tickInterval"
 """The configuration entry with the interval of tick tuples."""
@@ -90,24 +100,7 @@ def check_groupings(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:
     """
     name = declared.name
     for grouping in declared.groupings:
-        streams = parts[grouping.component].streams
-        stream = streams.get(grouping.stream)
-        if stream is None:
-            if grouping.stream == DEFAULT_STREAM:
-                what = f"the default stream of {grouping.component!r}"
-            else:
-                what = f"the stream {grouping.stream!r} of {grouping.component!r}"
-            msg = (
-                f"bolt {name!r} takes {what}, which that component does not declare; its streams are "
-                f"{', '.join(streams)}. Name one of them as the stream of the grouping"
-            )
-            raise TopologyError(msg)
-        if not stream.fields.fields:
-            msg = (
-                f"bolt {name!r} takes tuples of {grouping.title}, which emits no fields. Declare fields there, or "
-                "take another component"
-            )
-            raise TopologyError(msg)
+        stream = taken_stream(f"bolt {name!r}", grouping.source, parts)
         if stream.direct != (grouping.kind == DIRECT):
             one, other = (
                 ("is", "Take it with direct_grouping()")
@@ -122,6 +115,31 @@ def check_groupings(declared: BoltDeclarer, parts: Mapping[str, Part]) -> None:
         if grouping.kind == CUSTOM:
             _check_custom(name, grouping)
     _check_types(declared, parts)
+
+
+def taken_stream(taker: str, source: StreamId, parts: Mapping[str, Part]) -> Declared:
+    """Return a stream that a component takes.
+
+    Raises:
+        TopologyError: it is not declared, or has no fields.
+    """
+    component, name = source
+    streams = parts[component].streams
+    stream = streams.get(name)
+    if stream is None:
+        what = "default stream" if name == DEFAULT_STREAM else f"stream {name!r}"
+        msg = (
+            f"{taker} takes the {what} of {component!r}, which that component does not declare; its streams are "
+            f"{', '.join(streams)}. Name one of them"
+        )
+        raise TopologyError(msg)
+    if not stream.fields.fields:
+        msg = (
+            f"{taker} takes tuples of {title_of(source)}, which emits no fields. Declare fields there, or take another "
+            "component"
+        )
+        raise TopologyError(msg)
+    return stream
 
 
 def _check_alone(name: str, grouping: Grouping, parts: Mapping[str, Part]) -> None:
@@ -177,6 +195,9 @@ def _check_arguments(name: str, bolt: AnyBolt) -> None:
         (bolt.execute, ("tup", "collector") if isinstance(bolt, BasicBolt) else ("tup",)),
     ):
         _check_call(f"bolt {name!r}: {type(bolt).__name__}.{method.__name__}()", method, given)
+    if not isinstance(bolt, ArrowBolt):
+        what = f"bolt {name!r}: {type(bolt).__name__}.declare_output_fields()"
+        _check_call(what, bolt.declare_output_fields, ("declarer",))
 
 
 def _check_call(what: str, method: Any, given: tuple[str, ...]) -> None:

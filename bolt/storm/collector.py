@@ -81,6 +81,7 @@ class Collector:
             stream: Output(output, self._salt(stream) if tracked else None, self._refuse_unfit)
             for stream, output in outputs.items()
         }
+        self._every = [*self._outputs.values()]
         self._lock = RLock()
         self._batch: Given | None = None
         self._pending: dict[int, HeldTuple] = {}
@@ -95,7 +96,7 @@ class Collector:
         self._ended = False
 
     def _salt(self, stream: str) -> int:
-        return salt_of(self._component if stream == DEFAULT_STREAM else f"{self._component} {stream}")
+        return salt_of(self._component if stream == DEFAULT_STREAM else f"{self._component}\0{stream}")
 
     def emit(
         self, values: Sequence[Any], anchors: Tuple | Iterable[Tuple] = (), stream: str = DEFAULT_STREAM
@@ -132,7 +133,8 @@ class Collector:
     @property
     def is_full(self) -> bool:
         """True if enough is emitted for a `flush`."""
-        return any(output.is_full for output in self._outputs.values())
+        first, *others = self._every
+        return first.is_full or (bool(others) and any(output.is_full for output in others))
 
     def drop_emitted(self) -> None:
         """Drop what the current tuple has emitted."""
@@ -143,7 +145,11 @@ class Collector:
     def ack(self, tup: Tuple) -> None:
         """Ack the tuple: it is processed."""
         with self._lock:
-            self._answer(self._tuple(tup, "what it acked"))
+            if type(tup) is HeldTuple and not self._ended:
+                tup.answered = True
+                self._pending.pop(id(tup), None)
+            else:
+                self._tuple(tup, "what it acked")
 
     def fail(self, tup: Tuple, reason: object = "FAILED") -> None:
         """Fail the tuple. `reason`: a text, or an exception."""
@@ -160,15 +166,21 @@ class Collector:
         """Let the time for which the tuple may be held begin again."""
         self._tuple(tup, "that of which it reset the timeout").is_renewed = True
 
+    def report_error(self, error: object) -> None:
+        """Log an error with the bolt's name."""
+        log.error("bolt %r, batch %d: %s", self._component, self._ledger.txid, reason_of(error))
+
     def attempt(self, tup: HeldTuple, execute: Any) -> None:
         """Execute one tuple; an exception fails it."""
         self._pending[id(tup)] = tup
         self._current = tup
         self._unfit.clear()
-        for output in self._outputs.values():
+        for output in self._every:
             output.begin_tuple()
         try:
-            self.call(execute, tup)
+            result = execute(tup)
+            if result is not None:
+                self._refuse_result(result)
         except failures() as error:
             if isinstance(error, OperatorError) and not isinstance(error, EmitError):
                 raise
@@ -179,9 +191,10 @@ class Collector:
                 # The bolt has caught the error, but what it emitted is lost.
                 self._fail(tup, self._unfit[0])
         self._current = None
-        for output in self._outputs.values():
+        for output in self._every:
             output.end_tuple()
-        self._settle()
+        if self._late or self._mistake is not None:
+            self._settle()
 
     def begin_batch(self, given: Given) -> None:
         """Begin an input batch."""
@@ -244,10 +257,7 @@ class Collector:
         """
         result = execute(tup)
         if result is not None:
-            self._refuse(
-                f"bolt {self._component!r}: execute() returned {type(result).__name__}, expected None. "
-                "Returned or yielded values are lost; emit them, as in collector.emit([word])"
-            )
+            self._refuse_result(result)
 
     def log_untracked_failures(self) -> None:
         """Log the failures of tuples that belong to no tracked record."""
@@ -312,9 +322,10 @@ class Collector:
 
     def _tuple(self, given: object, what: str) -> HeldTuple:
         if not isinstance(given, HeldTuple):
+            hint = ", and a stream as stream='name'" if isinstance(given, str) else ""
             self._refuse(
                 f"bolt {self._component!r}: {what} is {type(given).__name__}, not a tuple. Pass the tuple that "
-                "execute() received"
+                f"execute() received{hint}"
             )
         if self._ended:
             self._refuse_late()
@@ -351,8 +362,10 @@ class Collector:
 
     def _refuse_emitted(self, error: EmitError, parents: Parents) -> NoReturn:
         """Fail the anchors of a tuple that cannot be emitted; the current tuple fails by the error, or after it."""
+        # Of another thread, the current tuple may be the next one before the error is noticed.
+        elsewhere = get_ident() != self._thread
         for parent in (parents,) if isinstance(parents, HeldTuple) else parents:
-            if parent is not self._current:
+            if elsewhere or parent is not self._current:
                 self._fail(parent, error)
         self._unfit.append(error)
         raise error
@@ -374,6 +387,12 @@ class Collector:
             )
         other, kind = ("emit", "not direct") if method == "emit_direct" else ("emit_direct", "direct")
         self._refuse(f"bolt {self._component!r}: its stream {stream!r} is {kind}. Call {other}() for it")
+
+    def _refuse_result(self, result: object) -> NoReturn:
+        self._refuse(
+            f"bolt {self._component!r}: execute() returned {type(result).__name__}, expected None. Returned or yielded "
+            "values are lost; emit them, as in collector.emit([word])"
+        )
 
     def _refuse_late(self) -> NoReturn:
         msg = (

@@ -29,6 +29,7 @@ __all__ = [
     "SpoutPart",
     "StreamId",
     "TransformPart",
+    "title_of",
 ]
 
 SHUFFLE, FIELDS, ALL, GLOBAL, LOCAL = "shuffle", "fields", "all", "global", "local"
@@ -57,8 +58,14 @@ class Grouping:
 
     @property
     def title(self) -> str:
-        """The stream, for messages: the component's name, and that of a stream of its own."""
-        return repr(self.component) + (f" ({self.stream!r})" if self.stream != DEFAULT_STREAM else "")
+        """The stream, for messages."""
+        return title_of(self.source)
+
+
+def title_of(source: StreamId) -> str:
+    """Return a stream for messages: the component's name, and that of the stream if it is not the default one."""
+    component, stream = source
+    return repr(component) + (f" ({stream!r})" if stream != DEFAULT_STREAM else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +81,11 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class SpoutPart:
-    """The spout: the columns of the source and those of its scheme."""
+    """A spout: the columns of its rows and those of its scheme. `spouts`: all spouts, if there are several."""
 
     scheme: Mapping[str, str]
     fields: StructType
+    spouts: Mapping[str, Declared] = field(default_factory=dict)
 
     @property
     def streams(self) -> Mapping[str, Declared]:
@@ -92,9 +100,9 @@ class SpoutPart:
 
 @dataclass(frozen=True, slots=True)
 class TransformPart:
-    """A user's function on a component's tuples; `anchored` if it keeps `__anchors`."""
+    """A user's function on the tuples of a stream; `anchored` if it keeps `__anchors`."""
 
-    component: str
+    source: StreamId
     function: Callable[[DataFrame], DataFrame]
     fields: StructType
     anchored: bool
@@ -107,7 +115,7 @@ class TransformPart:
     @property
     def sources(self) -> tuple[StreamId, ...]:
         """The streams that it takes."""
-        return ((self.component, DEFAULT_STREAM),)
+        return (self.source,)
 
 
 @dataclass(frozen=True, slots=True)

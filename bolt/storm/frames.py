@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from kinesis_trident.bolt.storm.api import SYSTEM
 from kinesis_trident.bolt.storm.bolt_task import COMPONENT, TASK
-from kinesis_trident.bolt.storm.streams import STREAM
+from kinesis_trident.bolt.storm.streams import STREAM, column_of
 from kinesis_trident.bolt.tracking.tracking import run_frame
 from kinesis_trident.spout.reader.rows import ANCHORS, SCHEMA
 
@@ -28,6 +28,7 @@ __all__ = [
     "rows_of_stream",
     "run_together",
     "select_as",
+    "united",
     "without_columns",
 ]
 
@@ -60,6 +61,18 @@ def select_as(frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
 def rows_of_stream(frame: DataFrame, number: int) -> DataFrame:
     """Return the rows of one stream, by its number in `__stream`."""
     return frame.where(F.col(STREAM) == number)
+
+
+def united(frames: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the rows of several DataFrames as those of several streams in one."""
+    made = [
+        frame.select(
+            *(F.col(f"`{name}`").alias(column_of(number, name)) for name in frame.columns),
+            F.lit(number).alias(STREAM),
+        )
+        for number, frame in enumerate(frames.values())
+    ]
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), made)
 
 
 @singledispatch

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kinesis_trident.bolt.steps.columns import batch_of
+from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, batch_of, size_of
 from kinesis_trident.bolt.storm.received import HeldTuple, anchors_of_children
 from kinesis_trident.bolt.storm.streams import StreamOutput
 from kinesis_trident.bolt.tracking.anchors import Anchors
@@ -16,8 +16,6 @@ from kinesis_trident.bolt.tracking.anchors import Anchors
 __all__ = ["Output", "Parents", "Part"]
 
 _FLUSH_ROWS = 10_000
-_FLUSH_BYTES = 16 << 20
-"""The bytes of emitted texts and binaries that are kept as Python objects; more are put into an Arrow batch."""
 
 Parents = HeldTuple | Sequence[HeldTuple]
 """The anchors of one emitted tuple."""
@@ -65,8 +63,8 @@ class Output:
         self._parents.append(parents)
         if task is not None:
             self._tasks.append(task)
-        self._size += _size(row)
-        if self._size >= _FLUSH_BYTES:
+        self._size += size_of(row)
+        if self._size >= FLUSH_BYTES:
             self.pack()
 
     @property
@@ -121,17 +119,3 @@ class Output:
         if self.stream.taken:
             anchors = None if self._salt is None else anchors_of_children(parents, self._salt)
             self._parts.append(Part(rows, anchors, tasks))
-
-
-def _size(values: Iterable[Any]) -> int:
-    """Return about how many bytes the texts and binaries in some values have."""
-    size = 0
-    for value in values:
-        kind = type(value)
-        if kind is str or kind is bytes or kind is bytearray:
-            size += len(value)
-        elif kind is list or kind is tuple:
-            size += _size(value)
-        elif kind is dict:
-            size += _size(value) + _size(value.values())
-    return size

@@ -1,9 +1,9 @@
-"""The source as a spout of a topology."""
+"""The spouts of a topology: the source, and any other DataFrame."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,10 +11,13 @@ from pyspark.sql.types import DataType, StructField
 
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.steps.schemas import parse_type
-from kinesis_trident.spout.reader.rows import SCHEMA
+from kinesis_trident.spout.reader.rows import MESSAGE_ID, SCHEMA
 from kinesis_trident.spout.spark_plan import check_names
 
-__all__ = ["KinesisSpout", "string_scheme"]
+__all__ = ["DataFrameSpout", "KinesisSpout", "Settle", "string_scheme"]
+
+Settle = Callable[[DataFrame, DataFrame, int], None]
+"""Gets the ids of the rows that are done, those of failed ones with a column `reason`, and the batch's txid."""
 
 _CAST = re.compile(r"CAST\s*(\(.*\bAS\s+([^()]+(?:\([^()]*\))?)\s*\))", re.IGNORECASE | re.DOTALL)
 
@@ -100,6 +103,61 @@ def _is_one_bracket(text: str) -> bool:
     """Return True if the bracket that opens a text is the one that ends it."""
     depths = accumulate((char == "(") - (char == ")") for char in text)
     return all(depth > 0 for depth in list(depths)[:-1])
+
+
+class DataFrameSpout:
+    """Any DataFrame as a spout: its tuples have its columns.
+
+    By itself it is unreliable: its tuples are in no tree, and a failed one is gone. With `message_id`, the name of a
+    column, each row is the root of a tree, and after each micro-batch `settle` gets the ids of the rows that are done
+    and of those that failed, as DataFrames: it acknowledges them where the rows come from. It is called in the driver,
+    again if Spark repeats the batch. If a batch has an id twice, each row is settled on its own.
+
+    Raises:
+        TopologyError: `frame` is not a DataFrame, or one of its columns cannot be a field; `message_id` is not a
+            column, or comes without `settle`, or the reverse.
+    """
+
+    def __init__(
+        self, frame: DataFrame, *, message_id: str | None = None, settle: Settle | None = None
+    ) -> None:
+        given: object = frame
+        if not isinstance(given, DataFrame):
+            msg = f"DataFrameSpout got {type(given).__name__}. Give a DataFrame, streaming or not"
+            raise TopologyError(msg)
+        names = [name.lower() for name in frame.columns]
+        for name in frame.columns:
+            if name.startswith("__") or names.count(name.lower()) > 1:
+                why = (
+                    "begins with '__', which is reserved"
+                    if name.startswith("__")
+                    else "occurs more than once"
+                )
+                msg = f"DataFrameSpout: the column {name!r} {why}. Rename it with withColumnRenamed()"
+                raise TopologyError(msg)
+        if (message_id is None) != (settle is None):
+            msg = (
+                "DataFrameSpout needs both message_id and settle, or neither: settle(done, failed, txid) gets the ids "
+                "of the rows"
+            )
+            raise TopologyError(msg)
+        if message_id is not None and message_id not in frame.columns:
+            msg = f"DataFrameSpout: message_id {message_id!r} is not a column. Name one of {', '.join(frame.columns)}"
+            raise TopologyError(msg)
+        if message_id is not None and MESSAGE_ID.lower() in names:
+            msg = (
+                f"DataFrameSpout: a tracked row has a column {MESSAGE_ID!r} of its own. Rename it with "
+                "withColumnRenamed()"
+            )
+            raise TopologyError(msg)
+        self.frame = frame
+        self.message_id = message_id
+        self.settle = settle
+
+    @property
+    def tracking(self) -> bool:
+        """True if the rows are tracked."""
+        return self.message_id is not None
 
 
 def _text(value: object) -> str:

@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt
 
@@ -18,6 +19,7 @@ __all__ = [
     "TARGET",
     "Declared",
     "StreamOutput",
+    "column_of",
     "columns_of",
     "declared_streams",
     "operator_of",
@@ -93,10 +95,19 @@ def declared_streams(name: str, bolt: Bolt | BasicBolt | ArrowBolt) -> Mapping[s
     """
     declarer = _Declarer(name)
     if isinstance(bolt, ArrowBolt):
+        if hasattr(bolt, "declare_output_fields"):
+            msg = f"bolt {name!r}: an ArrowBolt has one stream. Name its fields in `fields`, or derive it from Bolt"
+            raise TopologyError(msg)
         if bolt.fields:
             declarer.declare(bolt.fields)
     else:
-        bolt.declare_output_fields(declarer)
+        try:
+            bolt.declare_output_fields(declarer)
+        except TopologyError:
+            raise
+        except Exception as error:
+            msg = f"bolt {name!r}: declare_output_fields() raised {reason_of(error)}. Correct it"
+            raise TopologyError(msg) from error
     if not declarer.streams:
         return {DEFAULT_STREAM: Declared(StructType())}
     return declarer.streams
@@ -134,7 +145,7 @@ def schema_of(streams: Mapping[str, Declared]) -> StructType:
     if len(streams) == 1:
         return StructType([*next(iter(streams.values())).fields.fields, *target])
     wide = [
-        StructField(_column(number, one.name), one.dataType)
+        StructField(column_of(number, one.name), one.dataType)
         for number, declared in enumerate(streams.values())
         for one in declared.fields
     ]
@@ -149,7 +160,7 @@ def columns_of(
     columns: dict[str, pa.Array] = {}
     for number, (name, output) in enumerate(outputs.items()):
         for one in output.schema:
-            here = _column(number, one.name) if len(outputs) > 1 else one.name
+            here = column_of(number, one.name) if len(outputs) > 1 else one.name
             columns[here] = rows.column(one.name) if name == stream else pa.nulls(count, one.type)
     if any(output.direct for output in outputs.values()):
         columns[TARGET] = pa.array(tasks if tasks else [None] * count, pa.int32())
@@ -161,9 +172,10 @@ def columns_of(
 def places_of(streams: Mapping[str, Declared], stream: str) -> tuple[int, dict[str, str]]:
     """Return the number of a stream in the column `__stream`, and the name of each of its columns."""
     number, declared = [*streams].index(stream), streams[stream]
-    columns = {_column(number, one): one for one in declared.fields.fieldNames()}
+    columns = {column_of(number, one): one for one in declared.fields.fieldNames()}
     return number, columns | ({TARGET: TARGET} if declared.direct else {})
 
 
-def _column(number: int, field: str) -> str:
+def column_of(number: int, field: str) -> str:
+    """Return the column of a field among those of several streams."""
     return f"__{number}_{field}"

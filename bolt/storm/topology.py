@@ -23,11 +23,18 @@ from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.foreach_batch import BatchHandler, start_query
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM
-from kinesis_trident.bolt.storm.checks import check_groupings, checked_bolt, configuration_of
-from kinesis_trident.bolt.storm.components import BoltPart, Part, SpoutPart, TransformPart
+from kinesis_trident.bolt.storm.checks import check_groupings, checked_bolt, configuration_of, taken_stream
+from kinesis_trident.bolt.storm.components import BoltPart, Part, SpoutPart, StreamId, TransformPart, title_of
 from kinesis_trident.bolt.storm.groupings import BoltDeclarer
 from kinesis_trident.bolt.storm.inputs import inputs_of
-from kinesis_trident.bolt.storm.spout import KinesisSpout
+from kinesis_trident.bolt.storm.other_spouts.run import (
+    AnySpout,
+    FrameHandler,
+    check_spouts,
+    frame_parts,
+    rows_of_spouts,
+)
+from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout
 from kinesis_trident.bolt.storm.streams import declared_streams
 from kinesis_trident.bolt.storm.topology_run import TopologyRun
 from kinesis_trident.bolt.storm.unsupported import BUILDER, check_configuration, refuse
@@ -63,31 +70,36 @@ class TopologyBuilder:
         check_configuration("the topology", self._configuration)
         self._spark = spark
         self._ackers = ackers
-        self._spouts: dict[str, KinesisSpout] = {}
+        self._spouts: dict[str, AnySpout] = {}
         self._bolts: dict[str, BoltDeclarer] = {}
-        self._transforms: dict[str, tuple[str, Callable[[DataFrame], DataFrame]]] = {}
+        self._transforms: dict[str, tuple[StreamId, Callable[[DataFrame], DataFrame]]] = {}
 
-    def set_spout(self, name: str, spout: object) -> None:
-        """Set the source, under a name.
+    def set_spout(self, name: str, spout: object, parallelism: object = None) -> None:
+        """Add a spout: the source, or any DataFrame.
+
+        A `KinesisSpout`, or a `DataFrameSpout` with a `message_id`, is the only one. Several others can be in one
+        topology, if all their DataFrames are streaming, or none.
 
         Raises:
-            TopologyError: the name is used already, `spout` is not a spout, or there is one already: a query has
-                one source.
+            TopologyError: the name is used already, `spout` is not a spout, or cannot be beside the others;
+                `parallelism` is given.
         """
         self._free(name)
-        if not isinstance(spout, KinesisSpout):
+        if parallelism is not None:
             msg = (
-                f"spout {name!r}: {type(spout).__name__} is not a KinesisSpout. Give KinesisSpout(streamName=..., "
-                "...)"
+                f"spout {name!r}: Spark chooses the number of its tasks. Omit the number of tasks here, and give it "
+                "to bolts"
             )
             raise TopologyError(msg)
-        if self._spouts:
+        if not isinstance(spout, AnySpout):
             msg = (
-                f"spout {name!r}: the topology already has the spout {next(iter(self._spouts))!r}. Build another "
-                "topology for another spout"
+                f"spout {name!r}: {type(spout).__name__} is not a KinesisSpout or a DataFrameSpout. Give "
+                "KinesisSpout(streamName=..., ...), or DataFrameSpout(rows)"
             )
             raise TopologyError(msg)
-        self._spouts[name] = spout
+        spouts = {**self._spouts, name: spout}
+        check_spouts(spouts)
+        self._spouts = spouts
 
     def __getattr__(self, name: str) -> Any:
         refuse("the topology", name, BUILDER)
@@ -107,8 +119,14 @@ class TopologyBuilder:
         self._bolts[name] = BoltDeclarer(name, checked_bolt(name, bolt, parallelism), parallelism)
         return self._bolts[name]
 
-    def transform(self, name: str, component: str, function: Callable[[DataFrame], DataFrame]) -> None:
-        """Apply plain DataFrame operations to a component's tuples; other bolts take the result under `name`.
+    def transform(
+        self,
+        name: str,
+        component: str,
+        function: Callable[[DataFrame], DataFrame],
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        """Apply plain DataFrame operations to the tuples of a stream; other bolts take the result under `name`.
 
         The component's tuples are acked at the input. The output is tracked again by the column `__anchors`: rows
         that the function drops are done, rows that it duplicates are two tuples. If it drops `__anchors` (an
@@ -118,7 +136,7 @@ class TopologyBuilder:
             TopologyError: the name is used already.
         """
         self._free(name)
-        self._transforms[name] = (component, function)
+        self._transforms[name] = (component, stream), function
 
     def start(
         self,
@@ -130,17 +148,40 @@ class TopologyBuilder:
     ) -> StreamingQuery:
         """Start the topology; the parameters are those of `ReliableSink.start`.
 
+        `batch_retries` is for a `KinesisSpout`: with other spouts a batch that fails stops the query.
+
         Raises:
             TopologyError: there is no spout; a component is unknown; there is a cycle; a bolt has no grouping; a
                 component lacks a field of a grouping; fields cannot be parsed.
         """
         run, stream = self.build()
-        process = BatchHandler(
-            options_of(stream), run, batch_retries, isolate=run.isolate if run.tracked else None
-        )
+        process: Callable[[DataFrame, int], None]
+        spout = self.spout[1]
+        if isinstance(spout, DataFrameSpout):
+            if not spout.frame.isStreaming:
+                msg = "the DataFrames of the spouts are not streaming. Call run_batch() in place of start()"
+                raise TopologyError(msg)
+            process = FrameHandler(run, spout.message_id, spout.settle)
+        else:
+            process = BatchHandler(
+                options_of(stream), run, batch_retries, isolate=run.isolate if run.tracked else None
+            )
         return start_query(
             stream, process, checkpointLocation=checkpointLocation, queryName=queryName, trigger=trigger
         )
+
+    def run_batch(self, txid: int = 0) -> None:
+        """Run the topology once over the DataFrames of its spouts, which are not streaming.
+
+        Raises:
+            TopologyError: as `start`; or a spout is streaming.
+        """
+        run, rows = self.build()
+        spout = self.spout[1]
+        if not isinstance(spout, DataFrameSpout) or rows.isStreaming:
+            msg = "a spout of the topology is streaming. Call start(checkpointLocation=...) in place of run_batch()"
+            raise TopologyError(msg)
+        FrameHandler(run, spout.message_id, spout.settle)(rows, txid)
 
     def build(self) -> tuple[TopologyRun, DataFrame]:
         """Check the topology; return the handler of its batches, and the stream.
@@ -155,11 +196,18 @@ class TopologyBuilder:
             )
             raise TopologyError(msg)
         run = self.check(_parallelism(self._spark))
-        return run, self.spout[1].load(self._spark)
+        spout = self.spout[1]
+        return run, spout.load(self._spark) if isinstance(spout, KinesisSpout) else rows_of_spouts(
+            self._frames
+        )
 
     @property
-    def spout(self) -> tuple[str, KinesisSpout]:
-        """The spout, with its name.
+    def _frames(self) -> dict[str, DataFrameSpout]:
+        return {name: one for name, one in self._spouts.items() if isinstance(one, DataFrameSpout)}
+
+    @property
+    def spout(self) -> tuple[str, KinesisSpout | DataFrameSpout]:
+        """The first spout, with its name: the only one, unless they are DataFrames.
 
         Raises:
             TopologyError: there is none.
@@ -175,12 +223,14 @@ class TopologyBuilder:
         Raises:
             TopologyError: as `start`.
         """
-        spout_name, spout = self.spout
         if not self._bolts:
             msg = "the topology has no bolt. Call set_bolt(name, bolt).shuffle_grouping(...)"
             raise TopologyError(msg)
+        name, spout = self.spout
         tracked = spout.tracking and self._ackers != 0
-        parts: dict[str, Part] = {spout_name: SpoutPart(spout.scheme, self._spout_fields(spout_name, spout))}
+        parts: dict[str, Part] = {**frame_parts(self._frames)}
+        if isinstance(spout, KinesisSpout):
+            parts[name] = SpoutPart(spout.scheme, self._spout_fields(name, spout))
         for name in self._ordered():
             if name in self._transforms:
                 parts[name] = self._transform_part(name, parts, tracked)
@@ -199,7 +249,7 @@ class TopologyBuilder:
     def _ordered(self) -> list[str]:
         graph: dict[str, list[str]] = {name: [] for name in self._spouts}
         graph |= {name: [one.component for one in bolt.groupings] for name, bolt in self._bolts.items()}
-        graph |= {name: [component] for name, (component, _) in self._transforms.items()}
+        graph |= {name: [source[0]] for name, (source, _) in self._transforms.items()}
         for name, above in graph.items():
             if not above and name not in self._spouts:
                 msg = (
@@ -233,18 +283,18 @@ class TopologyBuilder:
         return BoltPart(declared.bolt, declared.parallelism, inputs, streams, configuration, tick)
 
     def _transform_part(self, name: str, parts: Mapping[str, Part], tracked: bool) -> TransformPart:
-        component, function = self._transforms[name]
+        source, function = self._transforms[name]
         if self._spark is None:
             msg = (
                 f"transform {name!r} is DataFrame code, which needs Spark. Build the topology with a Spark session, as "
                 "in TopologyBuilder(spark): then kinesis_trident.testing.run_topology runs it there, too"
             )
             raise TopologyError(msg)
-        stream = parts[component].streams.get(DEFAULT_STREAM)
-        if stream is None or stream.direct:
+        stream = taken_stream(f"transform {name!r}", source, parts)
+        if stream.direct:
             msg = (
-                f"transform {name!r}: {component!r} has no default stream for it. Take a named stream with a bolt "
-                "that emits its tuples again"
+                f"transform {name!r} takes {title_of(source)}, whose stream is direct. Take it with a bolt, with "
+                "direct_grouping()"
             )
             raise TopologyError(msg)
         fields = [*stream.fields.fields, *([SCHEMA[ANCHORS]] if tracked else [])]
@@ -252,7 +302,7 @@ class TopologyBuilder:
             out = function(self._spark.createDataFrame([], StructType(fields))).schema
         except Exception as error:
             msg = (
-                f"transform {name!r}: its function failed on the rows of {component!r}, whose columns are "
+                f"transform {name!r}: its function failed on the rows of {title_of(source)}, whose columns are "
                 f"{', '.join(one.name for one in fields)}: {reason_of(error)}"
             )
             raise TopologyError(msg) from error
@@ -264,7 +314,7 @@ class TopologyBuilder:
             )
             warnings.warn(msg, stacklevel=4)
         rest = StructType([one for one in out.fields if one.name != ANCHORS])
-        return TransformPart(component, function, rest, kept)
+        return TransformPart(source, function, rest, kept)
 
 
 def _parallelism(spark: SparkSession) -> int:

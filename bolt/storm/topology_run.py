@@ -41,6 +41,7 @@ from kinesis_trident.bolt.storm.streams import TARGET, StreamOutput, operator_of
 from kinesis_trident.bolt.storm.ticks import Ticks, with_ticks
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
+from kinesis_trident.bolt.tracking.judged_batch import JudgedBatch
 from kinesis_trident.bolt.tracking.operators import StepOperator
 from kinesis_trident.bolt.tracking.tracking import Operator, Tracked, Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
@@ -103,11 +104,21 @@ class TopologyRun:
             # All bolts ran to their end before the outcome was published: nothing remains to be done.
             return None
         if not self.tracked:
-            _Frames(self, batch, None, Tracked(rows.drop(ANCHORS), ())).run()
+            self.run_untracked(rows.drop(ANCHORS), batch.txid)
             return None
-        tracking = Tracking(rows, batch, process.carrier)
+        return self.run_tracked(rows, batch, process.carrier)
+
+    def run_untracked(self, rows: DataFrame, txid: int) -> None:
+        """Run all bolts over a batch."""
+        _Frames(self, txid, None, Tracked(rows, ())).run()
+
+    def run_tracked(
+        self, rows: DataFrame, batch: JudgedBatch, carrier: Carrier
+    ) -> Mapping[str, tuple[NotDone, ...]]:
+        """Run all bolts over a batch; return the records that are not done."""
+        tracking = Tracking(rows, batch, carrier)
         try:
-            _Frames(self, batch, tracking, tracking.source).run()
+            _Frames(self, batch.txid, tracking, tracking.source).run()
             return tracking.not_done(ran=True)
         finally:
             tracking.release()
@@ -116,7 +127,7 @@ class TopologyRun:
         """Run the bolts to find the records that end their worker."""
         tracking = Tracking(rows, batch, carrier, isolating=True)
         try:
-            _Frames(self, batch, tracking, tracking.source).run()
+            _Frames(self, batch.txid, tracking, tracking.source).run()
         finally:
             tracking.release()
         return tracking
@@ -153,19 +164,19 @@ class TopologyRun:
 class _Frames:
     """The components of a topology as DataFrames over one batch."""
 
-    def __init__(
-        self, topology: TopologyRun, batch: CurrentBatch, tracking: Tracking | None, source: Tracked
-    ) -> None:
+    def __init__(self, topology: TopologyRun, txid: int, tracking: Tracking | None, source: Tracked) -> None:
         self._topology = topology
-        self._batch = batch
+        self._txid = txid
         self._tracking = tracking
         self._takers, self._tasks, self._loose = topology.takers, topology.tasks, topology.loose
         self._kept: list[DataFrame] = []
         self._made: dict[StreamId, Tracked] = {}
         self._ends: list[DataFrame] = []
+        if sum(isinstance(part, SpoutPart) for part in topology.parts.values()) > 1:
+            source = self._shared(source)
         for name, part in topology.parts.items():
             if isinstance(part, SpoutPart):
-                self._keep(name, source.on(add_scheme(source.frame, part.scheme)))
+                self._keep(name, source.on(_spout_rows(name, part, source.frame)))
             elif isinstance(part, TransformPart):
                 self._keep(name, self._transformed(part))
             else:
@@ -193,7 +204,7 @@ class _Frames:
         return tuples.on(self._kept[-1])
 
     def _transformed(self, part: TransformPart) -> Tracked:
-        tuples = self._made[part.component, DEFAULT_STREAM]
+        tuples = self._made[part.source]
         if self._tracking is not None:
             tuples = self._tracking.for_function(tuples)
         frame = part.function(tuples.frame)
@@ -205,7 +216,7 @@ class _Frames:
         tracking = self._tracking
         taken = {stream: one for stream, one in part.streams.items() if self._takers[name, stream]}
         setting = Setting(self._tasks[name], part.configuration, self._tasks)
-        tick = part.tick if self._topology.ticks.is_due(name, part.tick, self._batch.txid) else None
+        tick = part.tick if self._topology.ticks.is_due(name, part.tick, self._txid) else None
         tuples, moved = self._taken(name, part, setting, tick)
         # If rows of the source came through a shuffle, their neighbours are elsewhere: positions are found later.
         placed = tracking is not None and not moved and tuples.producers == tracking.source.producers
@@ -230,7 +241,7 @@ class _Frames:
     def _operator(
         self, name: str, part: BoltPart, setting: Setting, tick: float | None, *, of_source: bool
     ) -> Operator:
-        batch, tracking = self._batch, self._tracking
+        tracking = self._tracking
         tag = tracking.tag(name) if tracking is not None else None
         outputs = {
             stream: StreamOutput.of(
@@ -240,13 +251,13 @@ class _Frames:
         }
         if isinstance(part.bolt, ArrowBolt):
             output = outputs[DEFAULT_STREAM]
-            step = ArrowBoltStep(name, batch.txid, part.bolt, output.schema, setting)
+            step = ArrowBoltStep(name, self._txid, part.bolt, output.schema, setting)
             if tag is None:
                 return Untracked(step)
             return StepOperator(tag, (step,), of_source, anchored=output.taken)
         return BoltOperator(
             name,
-            batch.txid,
+            self._txid,
             part.bolt,
             {one.name: one.fields for one in part.inputs},
             next(iter(outputs.values())).schema,
@@ -273,7 +284,7 @@ class _Frames:
 
     def _taken(self, name: str, part: BoltPart, setting: Setting, tick: float | None) -> tuple[Tracked, bool]:
         """Return the tuples of a bolt in its tasks' partitions, and True if they were moved there."""
-        to = Taker(name, self._batch.txid, part.parallelism or self._topology.parallelism, setting)
+        to = Taker(name, self._txid, part.parallelism or self._topology.parallelism, setting)
         # Equal rows have equal hashes, and would all go to one task: Spark deals them out.
         spread = len(part.inputs) == 1 and tick is None and _is_spread(part.inputs[0], self._loose)
         taken: list[Tracked] = []
@@ -310,3 +321,11 @@ _NOTHING = StructType([StructField("nothing", IntegerType())])
 def _is_spread(one: Input, loose: set[str]) -> bool:
     """Return True if an input is shuffled, and its rows may be equal in all columns."""
     return one.grouping.kind == SHUFFLE and one.grouping.component in loose
+
+
+def _spout_rows(name: str, part: SpoutPart, rows: DataFrame) -> DataFrame:
+    """Return the tuples of a spout, from the rows of a batch."""
+    if part.spouts:
+        number, columns = places_of(part.spouts, name)
+        return select_as(rows_of_stream(rows, number), columns)
+    return add_scheme(rows, part.scheme)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kinesis_trident.bolt.errors import TopologyError
-from kinesis_trident.bolt.storm.spout import KinesisSpout
 from kinesis_trident.spout.reader.rows import SCHEMA
 
 __all__ = ["Batches", "batches_of", "record_of"]
 
 _TEXT = "cast(data as string)"
-_GIVABLE = ("data", "partitionKey", "approximateArrivalTimestamp")
+_GIVABLE: dict[str, type | tuple[type, ...]] = {
+    "data": (str, bytes),
+    "partitionKey": str,
+    "stream": str,
+    "approximateArrivalTimestamp": dt.datetime,
+}
+"""The columns of a record that a test may give, with their types."""
 
 
 class Batches:
@@ -27,16 +33,15 @@ def batches_of(tuples: Iterable[Any]) -> list[list[Any]]:
     return tuples.batches if isinstance(tuples, Batches) else [list(tuples)]
 
 
-def record_of(name: str, spout: KinesisSpout | Mapping[str, str], given: object) -> dict[str, Any]:
+def record_of(name: str, scheme: Mapping[str, str], given: object) -> dict[str, Any]:
     """Return the columns that a given tuple tells: those of its record, and those of the spout's scheme.
 
     A text or bytes are the record's data. A list or a tuple has a value for each field of the scheme, in order. A dict
-    has values by name: of the scheme's fields, and `data`, `partitionKey` and `approximateArrivalTimestamp`.
+    has values by name: of the scheme's fields, and `data`, `partitionKey`, `stream` and `approximateArrivalTimestamp`.
 
     Raises:
         TopologyError: it is of another form, names another field, or does not tell a field of the scheme.
     """
-    scheme = spout.scheme if isinstance(spout, KinesisSpout) else spout
     known = _told(name, scheme, given)
     data = known.get("data", b"")
     record = {"partitionKey": "", **known, "data": data.encode() if isinstance(data, str) else data}
@@ -68,6 +73,13 @@ def _told(name: str, scheme: Mapping[str, str], given: object) -> dict[str, Any]
                 f"{', '.join([*scheme, *_GIVABLE])}"
             )
             raise TopologyError(msg)
+        for field, kind in _GIVABLE.items():
+            if field in given and not isinstance(given[field], kind):
+                msg = (
+                    f"spout {name!r}: {given!r} has {given[field]!r} for {field!r}. Give a text or bytes as data, "
+                    "texts as partitionKey and stream, a datetime as approximateArrivalTimestamp"
+                )
+                raise TopologyError(msg)
         return dict(given)
     if isinstance(given, list | tuple) and len(given) == len(scheme) and scheme:
         return dict(zip(scheme, given, strict=True))

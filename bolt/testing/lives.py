@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 __all__ = ["Life", "life_of"]
@@ -10,10 +10,11 @@ __all__ = ["Life", "life_of"]
 
 @dataclass
 class Life:
-    """The epoch of the current run, and the txid of its newest batch: both rise."""
+    """The epoch of the current run and the txid of its newest batch, which rise; what was applied to each state."""
 
     epoch: int = 0
     txid: int = 0
+    applied: dict[str, int] = field(default_factory=dict)
 
 
 _LIVES: WeakKeyDictionary[object, dict[str, Life]] = WeakKeyDictionary()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +15,19 @@ from kinesis_trident.bolt.storm.api import SYSTEM
 from kinesis_trident.bolt.storm.bolt_task import COMPONENT, TASK
 from kinesis_trident.bolt.storm.streams import STREAM
 from kinesis_trident.bolt.testing.hashing import partitions_of
-from kinesis_trident.bolt.testing.local_frames import LocalFrame, arrow, for_local_frames
+from kinesis_trident.bolt.testing.local_frames import LocalFrame, arrow
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, SCHEMA
 
-__all__: list[str] = []
+__all__ = ["for_local_frames"]
+
+Own = TypeVar("Own", bound=Callable[..., Any])
 
 _TASK = StructField(TASK, IntegerType(), nullable=False)
+
+
+def for_local_frames(function: Any) -> Callable[[Own], Own]:
+    """Register the decorated function as what a single-dispatch function of frames does with these."""
+    return cast(Callable[[Own], Own], function.register(LocalFrame))
 
 
 @for_local_frames(frames.add_scheme)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Row
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -21,12 +21,10 @@ from kinesis_trident.bolt.testing.hashing import partitions_of
 from kinesis_trident.bolt.tracking.place import Place, placed
 from kinesis_trident.bolt.tracking.spans import PROPERTY
 
-__all__ = ["LocalFrame", "LocalSession", "Partition", "arrow", "for_local_frames", "run_in_spark"]
+__all__ = ["LocalFrame", "LocalSession", "Partition", "arrow"]
 
 Partition = list[pa.RecordBatch]
 """The batches of one task, none of them empty."""
-
-Own = TypeVar("Own", bound=Callable[..., Any])
 
 Operator = Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
@@ -119,6 +117,15 @@ class LocalFrame:
     def localCheckpoint(self, eager: bool = True) -> LocalFrame:
         """Compute the rows now, and return a frame of them."""
         return self.sparkSession.frame(self.schema, self.partitions())
+
+    def collect(self) -> list[Row]:
+        """Compute the rows."""
+        make = Row(*self.columns)
+        return [make(*row.values()) for row in self.toArrow().to_pylist()]
+
+    def isEmpty(self) -> bool:
+        """Compute the rows; return True if there are none."""
+        return not any(self.partitions())
 
     def toArrow(self) -> pa.Table:
         """Compute the rows."""
@@ -268,22 +275,6 @@ class _NoopWriter:
     def save(self) -> None:
         """Compute the rows."""
         self._frame.partitions()
-
-
-def for_local_frames(function: Any) -> Callable[[Own], Own]:
-    """Register the decorated function as what a single-dispatch function of frames does with these."""
-    return cast(Callable[[Own], Own], function.register(LocalFrame))
-
-
-def run_in_spark(function: Callable[[DataFrame], DataFrame]) -> Callable[[DataFrame], DataFrame]:
-    """Return a function of Spark's frames as one of frames in this process: it runs on the active Spark session."""
-
-    def run(frame: LocalFrame) -> LocalFrame:
-        spark = SparkSession.builder.getOrCreate()
-        result = function(spark.createDataFrame(frame.toArrow(), frame.schema))
-        return frame.sparkSession.createDataFrame(result.toArrow(), result.schema)
-
-    return cast(Callable[[DataFrame], DataFrame], run)
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

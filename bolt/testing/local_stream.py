@@ -8,8 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
@@ -18,61 +17,28 @@ from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.testing.given_tuples import batches_of, record_of
 from kinesis_trident.bolt.testing.lives import Life
 from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, arrow
+from kinesis_trident.bolt.testing.local_store import SHARD, LocalStore
 from kinesis_trident.bolt.testing.results import FailedTuple
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, Pin, Plan
+from kinesis_trident.checkpoint.model.nodes import Batch, InflightNode, Pin, Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.planner.plan import ShardState
+from kinesis_trident.spout.planner.settlement import settle_shard
 from kinesis_trident.spout.positions import TRIM_HORIZON, After
 from kinesis_trident.spout.reader.rows import SCHEMA, Segment, TurnRows
 from kinesis_trident.spout.testing.clock import FakeTime
 from kinesis_trident.tracker.ids import tag
-from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
-from kinesis_trident.tracker.records import RecordPosition
-from kinesis_trident.tracker.retry import Backoff, RetryPolicy
+from kinesis_trident.tracker.reasons import is_held
+from kinesis_trident.tracker.records import RecordPosition, Run
+from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
 
 __all__ = ["LocalStream"]
 
-_SHARD = "shardId-000000000000"
 _Given = tuple[Any, dict[str, Any]]
 """A tuple as it was given, and the columns that it tells."""
-
-
-@dataclass
-class _Store:
-    """What a batch asks of ZooKeeper: the pin of its one turn, and its outcome."""
-
-    layout: Layout
-    pin: Pin
-    outcome: BatchOutcome | None = None
-
-    @property
-    def batches(self) -> Self:
-        """The batches."""
-        return self
-
-    judging = epochs = batches
-
-    def get_pins(self, _txid: int, _shards: Sequence[str], *, fresh: bool) -> dict[str, Pin]:
-        """Return the pins."""
-        return {_SHARD: self.pin}
-
-    def get_outcome(self, _txid: int) -> BatchOutcome | None:
-        """Return the published outcome."""
-        return self.outcome
-
-    def put_outcome(self, outcome: BatchOutcome, _epoch: int) -> tuple[BatchOutcome, bool]:
-        """Publish the outcome."""
-        self.outcome = outcome
-        return outcome, True
-
-    def say(self, _epoch: int) -> None:
-        """Nobody else judges."""
-
-    def check_epoch(self, _epoch: int) -> None:
-        """Nobody takes over."""
 
 
 class LocalStream:
@@ -110,9 +76,15 @@ class LocalStream:
         self._clock = clock
         self._attempts = attempts
         self._failed = failed
-        policy = RetryPolicy(options.retry_limit, Backoff.parse(options.retry_backoff))
-        self._tracker = InflightRecordTracker(policy)
+        self._policy = RetryPolicy(
+            options.retry_limit,
+            Backoff.parse(options.retry_backoff),
+            hold_ms=round(options.message_timeout * 1000),
+        )
+        self._state = ShardState(TRIM_HORIZON)
         self._rng = random.Random(0)
+        # When something happened last but that tuples were held.
+        self._changed = 0
         self._waiting: list[list[_Given]] = []
         self._given: list[_Given] = []
         self._life = life
@@ -125,23 +97,25 @@ class LocalStream:
         """
         for batch in batches_of(tuples):
             if batch:
-                self._waiting.append([(one, record_of(self.name, self._scheme, one)) for one in batch])
+                self._waiting.append([(one, self._record(one)) for one in batch])
 
     @property
     def due(self) -> int | None:
         """When the next batch is due, in epoch milliseconds; None if nothing is to be delivered any more."""
         if self._waiting:
             return self._clock.milliseconds()
-        return min((run.due for run in self._tracker.waiting), default=None)
+        return min((run.due for run in self._again), default=None)
 
     def run(self, session: LocalSession, process: Callable[[LocalFrame, CurrentBatch], None]) -> None:
         """Deliver what is due as one batch, and settle it when `process` has judged it."""
         now = self._clock.milliseconds()
-        due = tuple(run for run in self._tracker.waiting if run.due <= now)
+        due = tuple(run for run in self._again if run.due <= now)
         read = len(self._given)
         self._given += self._waiting.pop(0) if self._waiting else []
         fresh = range(read, len(self._given))
-        again = [(run.last_position.sequence - 1, run.attempt + 1) for run in due]
+        if fresh:
+            self._changed = now
+        again = [(number, run.attempt + 1) for run in due for number in _numbers(run)]
         deliveries = [*again, *((number, 1) for number in fresh)]
         self.delivered += [self._given[number][0] for number, _ in deliveries]
         self._life.txid += 1
@@ -150,13 +124,13 @@ class LocalStream:
             txid=txid,
             plan=f"plan-{txid}",
             streams={self._stream: 1},
-            positions={_SHARD: _after(read)},
-            read=(_SHARD,),
-            retries={_SHARD: due} if due else {},
+            positions={SHARD: _after(read)},
+            read=(SHARD,),
+            retries={SHARD: due} if due else {},
         )
-        segments = [Segment([self._records([number])], attempt) for number, attempt in again]
+        segments = [Segment([self._records(_numbers(run))], run.attempt + 1) for run in due]
         segments += [Segment([self._records(fresh)], 1)] if fresh else []
-        rows = TurnRows(self._stream, _SHARD, 0, txid, tag(epoch, plan.plan), segments)
+        rows = TurnRows(self._stream, SHARD, 0, txid, tag(epoch, plan.plan), segments)
         pin = Pin(
             txid=txid,
             plan=plan.plan,
@@ -168,14 +142,51 @@ class LocalStream:
             fresh=len(fresh),
             digest=rows.digest(),
             xor=rows.xor(),
-            served=(1,) * len(due),
+            served=tuple(run.count for run in due),
             through=due[-1].last if due else None,
         )
-        store = _Store(Layout("/local", self._options.application_name or "local", self._stream, 1), pin)
+        layout = Layout("/local", self._options.application_name or "local", self._stream, 1)
+        store = LocalStore(layout, pin, self._life.applied)
         frame = session.frame(self._schema, [[self._with_scheme(rows, [number for number, _ in deliveries])]])
         # A batch asks no more of its store than this one has.
         process(frame, CurrentBatch(cast(SourceStore, store), Batch(epoch=epoch, plan=plan)))
-        self._settle(store, deliveries, now)
+        self._settle(plan, store, deliveries, now)
+
+    @property
+    def _again(self) -> list[Run]:
+        """The records that failed, or that a bolt holds, and that are delivered again.
+
+        A bolt that resets the timeout of what it holds could wait for ever: it does not, if nothing else happens.
+        """
+        most = self._attempts
+        idle = self._clock.milliseconds() - self._changed > self._policy.hold_ms + DUE_GRAIN_MS
+        return [
+            run
+            for run in self._state.waiting
+            if (most is None or run.attempt < most) and not (idle and _is_held(run))
+        ]
+
+    @property
+    def held(self) -> list[Any]:
+        """The tuples that bolts hold now."""
+        return [
+            self._given[number][0] for run in self._state.waiting if _is_held(run) for number in _numbers(run)
+        ]
+
+    def _record(self, given: object) -> dict[str, Any]:
+        arrived = dt.datetime.fromtimestamp(self._clock(), dt.UTC)
+        record = {
+            "stream": self._stream,
+            "approximateArrivalTimestamp": arrived,
+            **record_of(self.name, self._scheme, given),
+        }
+        if record["stream"] not in self._options.streams:
+            msg = (
+                f"spout {self.name!r}: {given!r} is of the stream {record['stream']!r}, which the spout does not read. "
+                f"It reads {', '.join(self._options.streams)}"
+            )
+            raise TopologyError(msg)
+        return record
 
     @property
     def _stream(self) -> str:
@@ -183,14 +194,8 @@ class LocalStream:
 
     def _records(self, numbers: Iterable[int]) -> pa.RecordBatch:
         """Return records in the columns in which a turn has them."""
-        now = dt.datetime.fromtimestamp(self._clock(), dt.UTC)
         rows = [
-            {
-                "approximateArrivalTimestamp": now,
-                **self._given[number][1],
-                "sequenceNumber": str(number + 1),
-                "subSequenceNumber": -1,
-            }
+            {**self._given[number][1], "sequenceNumber": str(number + 1), "subSequenceNumber": -1}
             for number in numbers
         ]
         return pa.RecordBatch.from_pylist(rows, RECORD_SCHEMA)
@@ -199,6 +204,7 @@ class LocalStream:
         """Return the rows of the source with the fields of the scheme."""
         (whole,) = pa.Table.from_batches(rows.record_batches()).combine_chunks().to_batches()
         columns = dict(zip(whole.schema.names, whole.columns, strict=True))
+        columns["stream"] = pa.array([self._given[number][1]["stream"] for number in numbers])
         for kind in self._added:
             values = [self._given[number][1][kind.name] for number in numbers]
             try:
@@ -211,25 +217,54 @@ class LocalStream:
                 raise TopologyError(msg) from error
         return pa.RecordBatch.from_pydict(columns)
 
-    def _settle(self, store: _Store, deliveries: Sequence[tuple[int, int]], now: int) -> None:
-        """Tell the tracker what became of the records."""
-        runs = store.outcome.not_done.get(_SHARD, ()) if store.outcome is not None else ()
-        reasons = {number: run.reason for run in runs for number in range(int(run.first) - 1, int(run.last))}
-        tracker = self._tracker
+    def _settle(self, plan: Plan, store: LocalStore, deliveries: Sequence[tuple[int, int]], now: int) -> None:
+        """Settle the batch as the source does, and note what became of its records."""
+        not_done = store.outcome.not_done.get(SHARD, ()) if store.outcome is not None else ()
+        settled = settle_shard(
+            self._state,
+            plan,
+            f"{self._stream}/{SHARD}",
+            SHARD,
+            store.pin,
+            not_done,
+            self._policy,
+            max_retrying=len(self._given) + 1,
+            now=now,
+            rng=self._rng,
+        )
+        waiting, dead = settled.inflight.waiting, settled.inflight.dead
+        # What is exhausted is told at once: nobody writes dead letters here.
+        self._state = ShardState(
+            TRIM_HORIZON, settled.checkpoint, InflightNode(txid=plan.txid, waiting=waiting)
+        )
+        after = {number: run for run in (*waiting, *dead) for number in _numbers(run)}
+        reasons = {
+            number: piece.reason
+            for piece in not_done
+            for number in range(int(piece.first) - 1, int(piece.last))
+        }
         for number, attempt in deliveries:
-            given, position = self._given[number][0], RecordPosition(number + 1)
-            tracker.emit(position, retry=attempt > 1)
-            reason = reasons.get(number)
+            given, reason = self._given[number][0], reasons.get(number)
             if reason is None:
-                tracker.ack(position)
+                self._changed = now
                 self.acked.append(given)
                 continue
-            again = tracker.fail(position, now, reason, self._rng)
-            (due,) = (run.due for run in (*tracker.waiting, *tracker.dead) if run.last == str(position))
-            self._failed.append(FailedTuple(self.name, given, attempt, reason, due / 1000 if again else None))
-            if not again or attempt == self._attempts:
-                # It is not delivered any more.
-                tracker.ack(position)
+            run = after[number]
+            if is_held(reason):
+                reason = run.failures[-1].reason
+            if not is_held(reason):
+                self._changed = now
+                due = run.due / 1000 if run in waiting else None
+                self._failed.append(FailedTuple(self.name, given, attempt, reason, due))
+
+
+def _is_held(run: Run) -> bool:
+    return bool(run.failures) and is_held(run.failures[-1].reason)
+
+
+def _numbers(run: Run) -> range:
+    """Return the records of a run: their indexes among all that were given."""
+    return range(run.last_position.sequence - run.count, run.last_position.sequence)
 
 
 def _after(records: int) -> str:

@@ -33,6 +33,7 @@ class TopologyResult:
             A spout's are the given tuples, again for each delivery. An operation of Trident is named as in messages,
             `each(Split)`, with `#2` for the second of its name; its tuples are without the columns of the source.
         acked: the given tuples that are done, by the name of their spout, in the order in which they were.
+        held: those that bolts still hold at the end, by the name of their spout.
         failed: all failed deliveries.
         exhausted: those that were the last of their tuple: its retries are used up.
         states: what the states hold that the topology updates, by their names: the value of each key, a tuple of the
@@ -41,6 +42,7 @@ class TopologyResult:
 
     emitted: Mapping[str | tuple[str, str], list[Any]] = field(default_factory=dict)
     acked: Mapping[str, list[Any]] = field(default_factory=dict)
+    held: Mapping[str, list[Any]] = field(default_factory=dict)
     failed: list[FailedTuple] = field(default_factory=list)
     states: Mapping[str, dict[tuple[Any, ...], Any]] = field(default_factory=dict)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import TopologyError
@@ -22,23 +22,23 @@ from kinesis_trident.bolt.storm.components import (
     StreamId,
     TransformPart,
 )
+from kinesis_trident.bolt.storm.spout import KinesisSpout
 from kinesis_trident.bolt.storm.streams import Declared
 from kinesis_trident.bolt.storm.ticks import Ticks
 from kinesis_trident.bolt.storm.topology import TopologyBuilder
-from kinesis_trident.bolt.testing import local_columns
+
+# Registers what frames of this process do.
+from kinesis_trident.bolt.testing import local_columns  # noqa: F401
 from kinesis_trident.bolt.testing.by_reference import LocalCarrier, Recorder
 from kinesis_trident.bolt.testing.lives import life_of
-from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, run_in_spark
+from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession
 from kinesis_trident.bolt.testing.local_stream import LocalStream
 from kinesis_trident.bolt.testing.results import FailedTuple, TopologyResult
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.testing.clock import FakeTime
 
-__all__ = ["check_spouts", "run_bolts", "run_streams"]
-
-_ = local_columns
-"""Registers what frames in this process do."""
+__all__ = ["check_spouts", "run_bolts", "run_in_spark", "run_streams"]
 
 
 def run_bolts(
@@ -51,8 +51,14 @@ def run_bolts(
     clock: FakeTime,
 ) -> TopologyResult:
     """Run a topology of bolts; see `run_topology`."""
-    run = builder.check(parallelism)
     name, spout = builder.spout
+    if not isinstance(spout, KinesisSpout):
+        msg = (
+            f"run_topology: spout {name!r} is a DataFrame, which needs Spark. Run the topology with run_batch() on a "
+            "Spark session, or give it a KinesisSpout, in whose place the test's tuples come"
+        )
+        raise TopologyError(msg)
+    run = builder.check(parallelism)
     check_spouts([name], tuples)
     part = run.parts[name]
     assert isinstance(part, SpoutPart)
@@ -74,7 +80,7 @@ def run_bolts(
             emitted[_key(*source)] += recorder.rows(str(source))
 
     run_streams(LocalSession(), [stream], clock, process)
-    return TopologyResult(emitted, {name: stream.acked}, failed)
+    return TopologyResult(emitted, {name: stream.acked}, {name: stream.held}, failed)
 
 
 def run_streams(
@@ -102,6 +108,17 @@ def check_spouts(known: Sequence[str], tuples: Mapping[str, object]) -> None:
         if name not in known:
             msg = f"there is no spout {name!r}. Give tuples for {', '.join(map(repr, known))}"
             raise TopologyError(msg)
+
+
+def run_in_spark(function: Callable[[DataFrame], DataFrame]) -> Callable[[DataFrame], DataFrame]:
+    """Return a function of Spark's frames as one of frames in this process: it runs on the active Spark session."""
+
+    def run(frame: LocalFrame) -> LocalFrame:
+        spark = SparkSession.builder.getOrCreate()
+        result = function(spark.createDataFrame(frame.toArrow(), frame.schema))
+        return frame.sparkSession.createDataFrame(result.toArrow(), result.schema)
+
+    return cast(Callable[[DataFrame], DataFrame], run)
 
 
 class _Recording(BasicBolt):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from kinesis_trident.bolt.errors import NotCoveredError, StaleBatchError
@@ -223,6 +224,34 @@ class CurrentBatch:
             FencedError: one has.
         """
         self._store.epochs.check_epoch(self._batch.epoch)
+
+    @property
+    def home(self) -> str:
+        """The name of the stream's state in ZooKeeper, which numbers the batches."""
+        return self._store.layout.element
+
+    @property
+    def merged_homes(self) -> list[str]:
+        """The names that the states of its streams had while they were read alone, if several are read together."""
+        layout = self._store.layout
+        if not layout.several:
+            return []
+        alone = [
+            replace(layout, stream=stream, created=created) for stream, created in self._plan.streams.items()
+        ]
+        return [one.element for one in alone]
+
+    def applied_to_states(self) -> dict[str, int]:
+        """Return the newest batch that was applied to each of a topology's states, by their names."""
+        return self._store.states.get()
+
+    def note_applied(self, applied: Mapping[str, int]) -> None:
+        """Store the newest batch that was applied to each of a topology's states.
+
+        Raises:
+            FencedError: a newer run has taken over.
+        """
+        self._store.states.put(applied, self._batch.epoch)
 
     def publish(self, not_done: Mapping[str, Sequence[NotDone]]) -> None:
         """Store the outcome, before Spark counts the batch as finished.

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_trident.bolt.errors import BatchFailedError
-from kinesis_trident.bolt.steps.functions import Judged, Step, chain
-from kinesis_trident.bolt.tracking.anchors import anchors_of, groups_of, salt_of
+from kinesis_trident.bolt.steps.functions import Judged, Step
+from kinesis_trident.bolt.steps.parts import chain
+from kinesis_trident.bolt.tracking.anchors import Anchors, anchors_of, groups_of, salt_of
 from kinesis_trident.bolt.tracking.carriers import Sender
 from kinesis_trident.bolt.tracking.place import current_place
 from kinesis_trident.bolt.tracking.reports import FailedRun, OperatorLedger
@@ -105,22 +106,42 @@ class StepOperator:
         lost: list[pa.RecordBatch] = []
         for batch in batches:
             if batch.num_rows:
-                yield self._one(batch, ledger, salt, lost)
+                yield from self._judged(batch, ledger, salt, lost)
         if self.spool is not None:
             self.spool.put_rows(self.tag.txid, lost)
         send(self.tag, ledger)
 
-    def _one(
+    def _judged(
         self, batch: pa.RecordBatch, ledger: OperatorLedger, salt: int, lost: list[pa.RecordBatch]
-    ) -> pa.RecordBatch:
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the tuples of a batch that succeeded, in parts if they are large."""
         anchors = anchors_of(batch)
         taken = np.arange(batch.num_rows)
         if self.verdict is not None and self.of_source:
             taken = np.flatnonzero(~self.verdict.excluded(batch))
         given = batch if len(taken) == batch.num_rows else batch.take(pa.array(taken))
-        judged = chain(self.steps, given)
-        failed = {int(taken[row]): reason for row, reason in judged.failed.items()}
-        if failed and self.final:
+        if self.of_source:
+            ledger.consume_records(anchors, batch.column(MESSAGE_ID), {})
+        else:
+            ledger.consume(anchors)
+        for judged in chain(self.steps, given):
+            failed = {int(taken[row]): reason for row, reason in judged.failed.items()}
+            if failed:
+                self._fail(batch, anchors, failed, ledger)
+                if self.spool is not None:
+                    lost.append(batch.take(pa.array(sorted(failed))))
+            columns = self._columns(batch, judged, taken)
+            if self.anchored:
+                # A part has all tuples of its input rows, so their numbers are the same as in the whole.
+                made = anchors.children(taken[judged.source], salt)
+                ledger.produce(made)
+                columns[ANCHORS] = made.column()
+            yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def _fail(
+        self, batch: pa.RecordBatch, anchors: Anchors, failed: Mapping[int, str], ledger: OperatorLedger
+    ) -> None:
+        if self.final:
             row, reason = min(failed.items())
             what = (
                 f"record {batch.column(MESSAGE_ID)[row]}"
@@ -128,20 +149,11 @@ class StepOperator:
                 else f"a tuple of {self.tag.operator}"
             )
             raise failed_in_replay(what, reason)
-        if failed and self.spool is not None:
-            lost.append(batch.take(pa.array(sorted(failed))))
         if self.of_source:
-            ledger.consume_records(anchors, batch.column(MESSAGE_ID), failed)
-        else:
-            ledger.consume(anchors)
-            for row, reason in failed.items():
-                ledger.fail(anchors.roots_at(row), reason)
-        columns = self._columns(batch, judged, taken)
-        if self.anchored:
-            made = anchors.children(taken[judged.source], salt)
-            ledger.produce(made)
-            columns[ANCHORS] = made.column()
-        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+            ledger.fail_records(anchors, failed)
+            return
+        for row, reason in failed.items():
+            ledger.fail(anchors.roots_at(row), reason)
 
     def _columns(self, batch: pa.RecordBatch, judged: Judged, taken: np.ndarray) -> dict[str, pa.Array]:
         names = [name for name in judged.rows.schema.names if name not in (*self.carry, ANCHORS)]

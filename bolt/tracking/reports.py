@@ -181,14 +181,21 @@ class OperatorLedger:
         """
         if self._spans is not None:
             self.consume(taken)
-            for row, reason in failed.items():
-                self.fail([int(taken.roots[row])], reason)
+            self.fail_records(taken, failed)
             return
         self._let_go()
         self._held = _Records(taken.roots, message_ids, dict(failed))
         if self._task is not None:
             self._task.source = self
         self.consume(taken)
+
+    def fail_records(self, taken: Anchors, failed: Mapping[int, str]) -> None:
+        """Fail more of the rows that `consume_records` has counted last."""
+        for row, reason in failed.items():
+            if self._held is None:
+                self.fail([int(taken.roots[row])], reason)
+            else:
+                self._held.failed.setdefault(row, reason)
 
     def fail_in_hand(self, roots: Iterable[int], reason: str) -> list[int]:
         """Fail those of the roots that are among the current rows; return the others."""

@@ -38,9 +38,9 @@ from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.functions import Step
 from kinesis_trident.bolt.tracking.carriers import Carrier, Unheard
 from kinesis_trident.bolt.tracking.coverage import OPEN, SOURCE, are_placed, intervals, lost, spans_of, whole
-from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.fusion import Fused, Operator
 from kinesis_trident.bolt.tracking.isolation import Excluded, Isolated
+from kinesis_trident.bolt.tracking.judged_batch import JudgedBatch
 from kinesis_trident.bolt.tracking.operators import Finder, StepOperator, Tag, Verdict
 from kinesis_trident.bolt.tracking.reports import FailedRun, Reports
 from kinesis_trident.bolt.tracking.spans import PROPERTY, WHOLE, Range, Spans
@@ -109,7 +109,7 @@ class Tracking:
     def __init__(
         self,
         rows: DataFrame,
-        batch: CurrentBatch,
+        batch: JudgedBatch,
         carrier: Carrier,
         verdict: Verdict | None = None,
         *,

@@ -165,6 +165,11 @@ class Layout:
         return _base(self.root, self.application, self.stream, self.created)
 
     @property
+    def element(self) -> str:
+        """The last part of `base`: the name of this state among those of the application."""
+        return self.base.rpartition("/")[2]
+
+    @property
     def streams(self) -> str:
         """The node that lists the streams of a home of several."""
         return f"{self.base}/streams"
@@ -207,6 +212,11 @@ class Layout:
     def judging(self) -> str:
         """The node of the newest run whose driver judges its records."""
         return f"{self.base}/judging"
+
+    @property
+    def states(self) -> str:
+        """The node of the newest batch that was applied to each state of a topology."""
+        return f"{self.base}/states"
 
     @property
     def stop(self) -> str:

@@ -35,6 +35,7 @@ __all__ = [
     "ShardLineage",
     "ShardsNode",
     "StartNode",
+    "StatesNode",
     "StopNode",
     "StreamsNode",
     "TaskReport",
@@ -296,6 +297,12 @@ class SettledNode(Node, frozen=True, kw_only=True):
 
     txid: Ordinal
     plan: str
+
+
+class StatesNode(Node, frozen=True, kw_only=True):
+    """`states`: the newest txid that was applied to each state of a topology, by the name of its update."""
+
+    applied: dict[str, Ordinal]
 
 
 class StopNode(Node, frozen=True, kw_only=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kazoo.exceptions import NodeExistsError, NoNodeError
+
 from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.run_status import StatusNode
 from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
@@ -48,6 +50,8 @@ class RunStatus:
         if self._pending is None or not self._pending.ready():
             return False
         pending, self._pending = self._pending, None
-        refused = pending.successful() and any(isinstance(result, Exception) for result in pending.get())
+        refused = pending.successful() and any(
+            isinstance(result, NoNodeError | NodeExistsError) for result in pending.get()
+        )
         self._exists = self._exists is not refused
         return refused

@@ -21,6 +21,7 @@ from kinesis_trident.checkpoint.store.leftovers import Leftovers
 from kinesis_trident.checkpoint.store.reports import ReportStore
 from kinesis_trident.checkpoint.store.run_status import RunStatus
 from kinesis_trident.checkpoint.store.shards import ShardStore
+from kinesis_trident.checkpoint.store.states import StatesNote
 from kinesis_trident.checkpoint.store.stop_requests import StopRequests
 from kinesis_trident.checkpoint.store.streams import StreamStore
 from kinesis_trident.checkpoint.zookeeper.client import session_timeout
@@ -54,6 +55,7 @@ class SourceStore:
         status: what the newest run sees.
         changes: what people change, with backups and an audit trail.
         judging: the note of a driver that judges its records.
+        states: the note of the batches that were applied to a topology's states.
         leftovers: what settled batches and crashes leave, removed.
     """
 
@@ -78,6 +80,7 @@ class SourceStore:
         self.status = RunStatus(nodes)
         self.changes = ChangeStore(nodes)
         self.judging = JudgingNote(nodes)
+        self.states = StatesNote(nodes)
         self.leftovers = Leftovers(nodes, writer)
 
     @property

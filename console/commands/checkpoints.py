@@ -16,6 +16,7 @@ from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.changes import carry_out, copy_of, restored, set_position
 from kinesis_trident.console.commands.status import DEFAULT_ROOT
+from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, named_options
 from kinesis_trident.console.render import json_line, show
 from kinesis_trident.console.storm_migration import Storm, export_checkpoints, import_checkpoints
 from kinesis_trident.console.target import (
@@ -157,15 +158,17 @@ def import_command(
     storm_zookeeper: Annotated[
         str | None, typer.Option(metavar="HOSTS", help="Storm's ZooKeeper, if it is another one.")
     ] = None,
-    region: Annotated[str | None, typer.Option(help="Of the stream.")] = None,
-    endpoint: Annotated[str | None, typer.Option(help="The endpoint of Kinesis, if it is not AWS's.")] = None,
+    region: Region = None,
+    endpoint: Endpoint = None,
+    option: QueryOption = None,
     root: Root = DEFAULT_ROOT,
     as_json: AsJson = False,
 ) -> None:
     """Let a new application begin where a Storm spout stopped."""
     target = target_of(context.obj, zookeeper, root, application, stream)
+    options = named_options(region, endpoint, option)
     begins = import_checkpoints(
-        target, Storm(style, prefix, topology), zookeeper=storm_zookeeper, region=region, endpoint=endpoint
+        target, Storm(style, prefix, topology), zookeeper=storm_zookeeper, options=options
     )
     if as_json:
         print(json_line(begins))

@@ -8,7 +8,8 @@ import typer
 
 from kinesis_trident.console.commands.status import DEFAULT_ROOT
 from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, source_options
-from kinesis_trident.console.examination import Examination, Result
+from kinesis_trident.console.examination import Examination
+from kinesis_trident.console.machine import Result, examine_machine
 from kinesis_trident.console.render import json_line, screen
 from kinesis_trident.console.target import AsJson, Login, Root, target_of
 from kinesis_trident.tracker.errors import KinesisTridentError
@@ -52,7 +53,7 @@ def doctor(
     login: Login = context.obj
     examination = Examination()
     results: list[Result] = []
-    results += examination.of_machine()
+    results += examine_machine()
     if zookeeper:
         target = target_of(login, zookeeper, root, application or "", None)
         results += examination.of_zookeeper(target, application)

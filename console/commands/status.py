@@ -10,10 +10,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kinesis_trident.checkpoint.store.source_store import find_applications
+from kinesis_trident.checkpoint.errors import CorruptNodeError
+from kinesis_trident.checkpoint.store.source_store import find_applications, find_layouts
 from kinesis_trident.checkpoint.zookeeper.client import connect
 from kinesis_trident.checkpoint.zookeeper.session import Session
-from kinesis_trident.console.findings import Level, Limits
+from kinesis_trident.console.finding import Level, Limits
 from kinesis_trident.console.render import json_line, of_shard, repeat, screen, to_json, to_table
 from kinesis_trident.console.snapshot import Snapshot, take_snapshot
 from kinesis_trident.console.status import Document, lines_of, status_of, summary_of
@@ -53,7 +54,9 @@ def apps(
     everything = target_of(context.obj, zookeeper, root, "", None)
     client = connect(everything.zookeeper)
     try:
-        names = find_applications(Session(client, everything.zookeeper.session_timeout), root)
+        session = Session(client, everything.zookeeper.session_timeout)
+        # Other programs may have nodes there.
+        names = [name for name in find_applications(session, root) if find_layouts(session, root, name)]
     finally:
         client.stop()
         client.close()
@@ -172,10 +175,12 @@ def owner(
 ) -> None:
     """Show the connected run, the runs that had to stop for it, and what people have changed."""
     with open_stores(target_of(context.obj, zookeeper, root, application, stream)) as stores:
+        problems: list[str] = []
         for store in stores:
-            snapshot = take_snapshot(store, stream)
-            view = _owner_view(snapshot)
-            notes = store.changes.notes()
+            view = _owner_view(take_snapshot(store, stream))
+            unreadable: list[CorruptNodeError] = []
+            notes = store.looking(unreadable.append).changes.notes()
+            problems += [*view.problems, *map(str, unreadable)]
             rows = [
                 {"time_at": one.time, "who": f"{one.user}@{one.host}", "what": one.what, "backup": one.backup}
                 for one in notes
@@ -186,7 +191,12 @@ def owner(
             if as_json:
                 print(json_line({"title": view.title, **view.facts, "runs": view.rows, "changes": rows}))
             else:
-                screen().print(to_table(view), to_table(changes) if rows else "")
+                screen().print(to_table(view))
+                if rows:
+                    screen().print(to_table(changes))
+        if problems:
+            msg = "some nodes cannot be read, and are missing above:\n" + "\n".join(problems)
+            raise ConsoleError(msg)
 
 
 def _owner_view(snapshot: Snapshot) -> View:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kinesis_trident.spout.kinesis import Kinesis
     from kinesis_trident.spout.options.source import SourceOptions
 
-__all__ = ["QueryOption", "Region", "Endpoint", "commands", "source_options"]
+__all__ = ["Endpoint", "QueryOption", "Region", "commands", "named_options", "source_options"]
 
 commands = typer.Typer()
 
@@ -54,7 +54,17 @@ def source_options(
     # Only here, because they load pyarrow, and other commands must answer at once.
     from kinesis_trident.spout.options.source import SourceOptions
 
-    options = {"streamARN" if stream.startswith("arn:") else "streamName": stream}
+    name = "streamARN" if stream.startswith("arn:") else "streamName"
+    return SourceOptions.parse_batch({name: stream} | named_options(region, endpoint, given))
+
+
+def named_options(region: str | None, endpoint: str | None, given: list[str] | None) -> dict[str, str]:
+    """Return options of a query by name.
+
+    Raises:
+        ConsoleError: one is not of the form name=value.
+    """
+    options = {}
     for text in given or []:
         name, equals, value = text.partition("=")
         if not (name and equals):
@@ -63,7 +73,7 @@ def source_options(
         options[name] = value
     options |= {"region": region} if region else {}
     options |= {"endpointUrl": endpoint} if endpoint else {}
-    return SourceOptions.parse_batch(options)
+    return options
 
 
 @commands.command("tail", short_help="Print the records of a stream as they come.")
@@ -184,6 +194,7 @@ def _beginnings(kinesis: Kinesis, stream: str, start: str, only: str | None) -> 
     from kinesis_trident.spout.positions import AtTimestamp
 
     spec = PositionSpec.parse(start)
+    # The server says its time in whole seconds: what came in this one is shown too.
     now = str(AtTimestamp(kinesis.describe(stream).server_time))
     texts = spec.texts_of(stream)
     listed = {shard.id: shard for shard in kinesis.list_shards(stream)}

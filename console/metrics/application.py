@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from kinesis_trident.checkpoint.model.run_status import RunCounts
-from kinesis_trident.console.findings import Level, find
+from kinesis_trident.console.finding import Level
+from kinesis_trident.console.findings import find
 from kinesis_trident.console.lag import is_read, retention_left, shard_lags, sight_of
 from kinesis_trident.console.metrics.readings import Readings
 from kinesis_trident.console.snapshot import Snapshot

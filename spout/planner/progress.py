@@ -9,7 +9,7 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.run_status import Lag, total_lag
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.shards.sights import lags_of, retention_ms
+from kinesis_trident.spout.planner.shards.sights import lags_of, retention_ms, sight_of
 from kinesis_trident.spout.planner.shards.tip_probe import Look
 from kinesis_trident.spout.planner.state import SourceState
 
@@ -67,15 +67,10 @@ def progress_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict
 
 def _sight_of(state: SourceState, shard: str, lag: Lag, look: Look | None, now: int) -> dict[str, Any]:
     """Return the lag of a shard, when its end was last looked at, and what is left until unread records expire."""
-    retention = retention_ms(state, shard)
+    retention, sight = retention_ms(state, shard), sight_of(state.active[shard], look)
     left = None if retention is None or lag.ms is None else max(0, retention - lag.ms)
-    refused = look is not None and look.refused is not None
-    return {
-        "behindMs": lag.ms,
-        "seenAt": lag.seen_at,
-        "retentionLeftMs": left,
-        **({f"{look.why}Ms": max(0, now - (look.refused or now))} if refused and look else {}),
-    }
+    refused = {} if sight.refused is None else {f"{sight.why}Ms": max(0, now - sight.refused)}
+    return {"behindMs": lag.ms, "seenAt": lag.seen_at, "retentionLeftMs": left, **refused}
 
 
 def _foremost(states: Mapping[str, ShardState], lags: Mapping[str, Lag]) -> list[tuple[str, ShardState]]:

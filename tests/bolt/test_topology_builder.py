@@ -166,6 +166,16 @@ class Whole(ArrowBolt):
         return batch
 
 
+class WithStreams(Whole):
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        declarer.declare("word string")
+
+
+class WithoutDeclarer(Silent):
+    def declare_output_fields(self) -> None:  # type: ignore[override]
+        pass
+
+
 def configured(name: Any, value: object, bolt: object | None = None) -> Build:
     return lambda b: (
         b.set_bolt("end", bolt or Silent()).shuffle_grouping("lines").add_configuration(name, value)
@@ -181,6 +191,12 @@ def two_take_a_direct_stream(builder: TopologyBuilder) -> None:
 def transforming_streams(builder: TopologyBuilder) -> None:
     streams(("errors", "line string"))(builder)
     builder.transform("long", "parse", lambda rows: rows)
+    builder.set_bolt("end", Silent()).shuffle_grouping("long")
+
+
+def transforming_a_direct_stream(builder: TopologyBuilder) -> None:
+    streams(("to", "line string"), direct=True)(builder)
+    builder.transform("long", "parse", lambda rows: rows, "to")
     builder.set_bolt("end", Silent()).shuffle_grouping("long")
 
 
@@ -259,6 +275,18 @@ WRONG: dict[str, tuple[Build, str]] = {
     ),
     "a class of another kind": (lambda b: b.set_bolt("split", dict), "dict is a class. Derive it from one"),
     "a stream twice": (streams(("a", "x int"), ("a", "y int")), "'parse' declares the stream 'a' twice"),
+    "streams of an ArrowBolt": (
+        lambda b: b.set_bolt("end", WithStreams()).shuffle_grouping("lines"),
+        "'end': an ArrowBolt has one stream. Name its fields in `fields`, or derive it from Bolt",
+    ),
+    "no declarer": (
+        lambda b: b.set_bolt("end", WithoutDeclarer()),
+        r"WithoutDeclarer.declare_output_fields\(\) is called with \(declarer\): too many",
+    ),
+    "a declaration that raises": (
+        streams(("a",)),
+        r"'parse': declare_output_fields\(\) raised TypeError: .*fields.*\. Correct it",
+    ),
     "our stream": (streams(("__a", "x int")), "'parse' declares the stream '__a': the name is not valid"),
     "a stream without a name": (streams((5, "x int")), "declares the stream 5: the name is not valid"),
     "fields of a stream": (
@@ -301,7 +329,18 @@ WRONG: dict[str, tuple[Build, str]] = {
         two_take_a_direct_stream,
         "'two' takes the direct stream 'to' of 'parse', which 'one' takes too",
     ),
-    "a transform of a named stream": (transforming_streams, "'long': 'parse' has no default stream"),
+    "a transform of no stream": (
+        transforming_streams,
+        "transform 'long' takes the default stream of 'parse', .*; its streams are errors",
+    ),
+    "a transform of a direct stream": (
+        transforming_a_direct_stream,
+        r"transform 'long' takes 'parse' \('to'\), whose stream is direct\. Take it with a bolt",
+    ),
+    "tasks of a spout": (
+        lambda b: b.set_spout("more", spout(), 4),
+        "'more': .* Omit the number of tasks here",
+    ),
     "a class as custom grouping": (
         custom(Chooses),
         r"custom_grouping for 'lines' is the class Chooses\. Give an instance, Chooses\(\)",

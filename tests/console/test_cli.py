@@ -159,12 +159,16 @@ def test_no_zookeeper_is_one_sentence(command: Command) -> None:
     assert (code, out) == (1, "")
     assert err.startswith(f"kinesis-trident: cannot connect to ZooKeeper at {hosts}")
     assert len(err.splitlines()) == 1
+    code, out, err = command("--timeout", "1", "check", "a", "--zookeeper", hosts)
+    assert (code, err) == (3, "")
+    assert out.startswith(f"UNKNOWN - a: cannot connect to ZooKeeper at {hosts}")
 
 
 def test_a_corrupt_node_is_named(command: Command, client: KazooClient, store: SourceStore, app: str) -> None:
     layout = store.layout
     damaged = [layout.checkpoint_of(CHILD), layout.inflight_of(CHILD), layout.owner, f"{layout.batches}/foo"]
     damaged += [f"{layout.checkpoints}/%FF", layout.settled, layout.deadletters_of(CHILD), layout.batch_of(8)]
+    damaged += [layout.status, f"{layout.fenced}/1"]
     for path in damaged:
         client.ensure_path(path)
         client.set(path, b'{"v":1,"position":"FOO","checkpoint":"abc","txid":1}')
@@ -180,6 +184,21 @@ def test_a_corrupt_node_is_named(command: Command, client: KazooClient, store: S
     assert rows[PARENT]["txid"] == SNAPSHOT.checkpoints[PARENT].txid
     assert rows[CHILD]["txid"] is None
     assert len(json.loads(out)["problems"]) == len(damaged)
+    # The status names each, and says all that can be said.
+    (status,) = map(json.loads, command("status", app, "--json")[1].splitlines())
+    corrupt = [one for one in status["findings"] if one["code"] == "corrupt-node"]
+    assert all(any(path in one["sentence"] for one in corrupt) for path in damaged)
+    assert (status["level"], status["shards"], status["run"]["host"]) == ("critical", 3, "worker-7")
+    code, out, _ = command("check", app)
+    assert code == 2
+    assert all(path in out for path in damaged)
+    client.create(f"{layout.audit}/1", b"{}", makepath=True)
+    code, out, err = command("owner", app)
+    assert code == 1
+    assert "epoch 1 on worker-7" in out
+    assert f"{layout.audit}/1" in err
+    client.create(f"/kinesis-trident/{app}-other/orders@1/epoch", b"{}", makepath=True)
+    assert app in command("apps")[1]
 
 
 def test_named_records_are_asked_for_again(command: Command, store: SourceStore, app: str) -> None:

@@ -15,8 +15,10 @@ from samples_console import CHILD, NEW, NOW, PARENT, SNAPSHOT, WAITING, pin
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, FencedNode, InflightNode
 from kinesis_trident.checkpoint.model.run_status import Lag, Sight, StatusNode
-from kinesis_trident.console.findings import Finding, Level, Limits, find, phase, worst
+from kinesis_trident.console.finding import Finding, Level, Limits
+from kinesis_trident.console.findings import find, worst
 from kinesis_trident.console.lag import shard_lags, totals
+from kinesis_trident.console.run_findings import phase
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.status import lines_of, status_of, summary_of
 
@@ -64,7 +66,8 @@ FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
     [
         (Snapshot(Layout("/r", "a", "s", 1)), {"never-started": Level.WARNING}, "start the query"),
         (replace(HEALTHY, owner=None), {"not-running": Level.CRITICAL}, "epoch 3 on worker-7, pid 4711"),
-        (with_status(time=NOW - 5 * MINUTE), {"not-asked": Level.WARNING}, "nothing for 5m 00s"),
+        (with_status(time=NOW - 6 * MINUTE), {"not-asked": Level.WARNING}, "nothing for 6m 00s"),
+        (with_status(time=NOW - 2 * MINUTE), {}, "Spark asks for none"),
         (with_status(epoch=2), {}, ""),
         (
             with_status(epoch=3, losses=2, lost="shard s lost 9"),
@@ -151,9 +154,9 @@ FENCED = FencedNode(epoch=2, by_epoch=3, by_host="worker-7", by_pid=4711)
 def test_each_situation_has_its_finding(snapshot: Snapshot, found: Mapping[str, Level], says: str) -> None:
     findings = find(snapshot, NOW)
     assert {one.code: one.level for one in findings} == found
-    text = "\n".join(f"{one.sentence} {one.remedy}" for one in findings)
-    assert says in text
     status = status_of(snapshot, NOW)
+    text = "\n".join([status["batch"]["phase"], *(f"{one.sentence} {one.remedy}" for one in findings)])
+    assert says in text
     assert all(one.sentence in summary_of(status) for one in findings if one.level is not Level.NOTE)
     # Labels and sentences for people, whatever is missing.
     assert [label for label, _ in lines_of(status, NOW)][-3:] == ["batch", "lag", "records"]

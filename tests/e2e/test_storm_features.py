@@ -111,6 +111,8 @@ def test_a_topology_with_streams_and_all_groupings(make_stage: Callable[..., Sta
     options = stage.options(retryLimit=0, deadLetter=stage.at("letters"))
     builder.set_spout("lines", KinesisSpout(scheme=string_scheme("line"), **options))
     builder.set_bolt("parse", Parse(), 2).none_grouping("lines")
+    builder.transform("thirds", "parse", lambda rows: rows.where("number % 3 = 0"), "odd")
+    builder.set_bolt("thirds end", Keep(out)).shuffle_grouping("thirds")
     builder.set_bolt("odd", Keep(out), 2).shuffle_grouping("parse", "odd").add_configuration("strict", True)
     builder.set_bolt("direct", Keep(out), 3).direct_grouping("parse", "to")
     builder.set_bolt("custom", Keep(out), 3).custom_grouping("parse", ByRange())
@@ -130,6 +132,7 @@ def test_a_topology_with_streams_and_all_groupings(make_stage: Callable[..., Sta
     rows = kept(out, "odd")
     assert sorted(row["number"] for row in rows) == [number for number in odd if number not in BAD]
     assert {(row["from"], *row["fields"], row["tasks"]) for row in rows} == {("odd", "number", "same", 2)}
+    assert sorted(row["number"] for row in kept(out, "thirds end")) == [*range(3, NUMBERS, 6)]
     rows = kept(out, "direct")
     assert sorted((row["number"], row["task"]) for row in rows) == [(n, n % 3) for n in range(NUMBERS)]
     rows = kept(out, "custom")

@@ -139,15 +139,15 @@ def test_failures_and_dead_letters_are_added_up(caplog: pytest.LogCaptureFixture
 def test_a_refusal_is_said_when_it_lasts_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     life = LifeLog(Layout("/r", "a", "orders", 1), "skipped")
     refused = {one: Look(TRIM_HORIZON, refused=1_000, why="throttled") for one in (A, B)}
-    life.looked(refused, 5_000)
+    life.refused(refused, 5_000)
     assert said(caplog) == ""
-    life.looked(refused, 12_000)
+    life.refused(refused, 12_000)
     assert said(caplog) == f"WARNING orders/{A}, orders/{B}: Kinesis throttles the reads, for 11 s now"
-    life.looked(refused, 60_000)
+    life.refused(refused, 60_000)
     assert said(caplog) == ""
-    life.looked(refused, 312_000)
+    life.refused(refused, 312_000)
     assert "for 311 s now" in said(caplog)
-    life.looked(dict.fromkeys((A, B), Look(TRIM_HORIZON)), 401_000)
+    life.refused({}, 401_000)
     assert said(caplog) == f"INFO orders/{A}, orders/{B}: Kinesis answers again after 400 s"
 
 

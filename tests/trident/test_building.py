@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     DataType,
     DecimalType,
     DoubleType,
@@ -148,7 +149,7 @@ MISTAKES: dict[str, tuple[Callable[[Stream], object], str]] = {
         r"window\(Max\): its values are binary, which serializer='json'",
     ),
     "window, content": (
-        lambda s: s.tumbling_window(5, STATE, FirstN(1), ["n binary"], inputs=["data"]),
+        lambda s: s.tumbling_window(5, STATE, FirstN(1), StructType().add("n", BinaryType()), ["data"]),
         r"window\(FirstN\): its values are binary, which serializer='json'",
     ),
     "window, key": (

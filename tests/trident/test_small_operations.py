@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
+from pyspark.sql.types import DoubleType, StructType
 from samples_topology import a_stream
 
 from kinesis_trident.trident import (
@@ -164,7 +165,7 @@ def test_a_query_of_a_topologys_own_state_knows_the_type() -> None:
     after = most.new_values_stream()
     assert after.state_query(most, ["shardId"], MapGet(), ["m"]).schema["m"].dataType.simpleString() == "int"
     assert after.state_query(total, [], SnapshotGet(), "t").schema["t"].dataType.simpleString() == "bigint"
-    told = after.state_query(most, ["shardId"], MapGet(), ["m double"])
+    told = after.state_query(most, ["shardId"], MapGet(), StructType().add("m", DoubleType()))
     assert told.schema["m"].dataType.simpleString() == "double"
 
 

@@ -87,6 +87,21 @@ def test_places_of_their_own() -> None:
         start(stream)
 
 
+@pytest.mark.parametrize("prefixes", [("count", "count:er"), ("count:er", "count"), ("", "x")])
+def test_a_prefix_that_begins_another_one(prefixes: tuple[str, str]) -> None:
+    stream = a_stream()
+    for prefix in prefixes:
+        counts(stream, RedisState.opaque(URL, keyPrefix=prefix), "partitionKey")
+    with pytest.raises(TopologyError, match=r"begin with '.+', and those of .* can be one of the first"):
+        start(stream)
+    stream = a_stream()
+    for prefix in prefixes:
+        accepted = "shop/lines@1/persistent_aggregate(Count) by partitionKey in count"
+        counts(stream, RedisState.opaque(URL, keyPrefix=prefix, acceptOwner=accepted), "partitionKey")
+    with pytest.raises(AttributeError, match="sparkContext"):
+        start(stream)
+
+
 def test_global_aggregates_under_one_key() -> None:
     stream = a_stream()
     counts(stream, RedisState.opaque(URL))

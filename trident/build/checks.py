@@ -119,6 +119,25 @@ def check_places(parts: Mapping[SpoutNode, Sequence[Node]]) -> None:
             )
             raise TopologyError(msg)
         known[1].add(own)
+    for node in updates:
+        for other in updates:
+            _check_prefixes(node, other)
+
+
+def _check_prefixes(node: UpdateNode, other: UpdateNode) -> None:
+    """Check that the keys of one update are not among those of another; the mark of the owner shows other addresses."""
+    shorter, longer = node.factory, other.factory
+    if not isinstance(shorter, MapStateFactory) or not isinstance(longer, MapStateFactory):
+        return
+    if _global_key(node) is None and shorter.contains(longer, longer.key_prefix + (_global_key(other) or "")):
+        msg = (
+            f"start: the keys of {other.operation} begin with {longer.key_prefix!r}, and those of {node.operation} "
+            f"with {shorter.key_prefix!r}, in one store: a key of the second can be one of the first. Give one "
+            "of them a keyPrefix that does not begin with the other's. If their keys never meet, set the option "
+            "acceptOwner of the first one: if its text does not name the second one, the next error says "
+            "how that is written"
+        )
+        raise TopologyError(msg)
 
 
 def _global_key(node: UpdateNode) -> str | None:

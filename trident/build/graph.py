@@ -86,7 +86,7 @@ class Node:
 class SpoutNode(Node):
     """The source of a stream: the `kinesis-trident` DataFrame with its options, or a batch DataFrame without.
 
-    `rows` is None in a topology without Spark.
+    `in_spark` is False in a topology without a session; it has no `rows`.
     `scheme` adds fields to the columns of the source. Without `tracking` a failure fails the batch, not a record.
     """
 
@@ -95,6 +95,7 @@ class SpoutNode(Node):
     options: SourceOptions | None
     scheme: Mapping[str, str] = field(default_factory=dict)
     tracking: bool = True
+    in_spark: bool = True
 
     @property
     def in_batches(self) -> bool:

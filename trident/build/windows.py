@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
-    DataType,
     DoubleType,
     FloatType,
     IntegerType,
@@ -41,10 +36,8 @@ from kinesis_trident.trident.build.fields import Fields, Names, append_fields, c
 from kinesis_trident.trident.build.first_values import check_first_value
 from kinesis_trident.trident.build.graph import AnyAggregator, Grouping, Node, PersistNode, RepartitionNode
 from kinesis_trident.trident.build.lambdas import name_of
-from kinesis_trident.trident.operations import ArrowFunction
+from kinesis_trident.trident.build.window_steps import Content, Place
 from kinesis_trident.trident.state import StateFactory, StateUpdater
-from kinesis_trident.trident.stores.key_text import encode_keys
-from kinesis_trident.trident.tuples import TridentTuple
 from kinesis_trident.trident.windowing.config import SlidingCountWindow, WindowConfig, window_of
 from kinesis_trident.trident.windowing.updater import (
     AT,
@@ -190,7 +183,7 @@ class _Plan:
             for one in read:
                 check_kind(name, self.state, parent.schema[one].dataType)
             fields = StructType([StructField(AT, LongType()), *(parent.schema[one] for one in read)])
-            values = _Content(fields)
+            values = Content(fields)
             windowed = OfContent(name, as_aggregator(aggregator), read, len(added))
             link = Link(values, (AT, *read), StructType([StructField("value", ArrayType(fields))]))
         make = self._by_count if self._counts else self._by_time
@@ -231,7 +224,7 @@ class _Plan:
             raise TopologyError(msg)
         kept = StructType([parent.schema[one] for one in dict.fromkeys([*keys, *read])])
         places = StructType().add(BUCKET, IntegerType()).add(PANE, LongType()).add(AT, LongType())
-        place = _Place(panes.width, self.buckets)
+        place = Place(panes.width, self.buckets)
         placed = function_node(parent, name, place, (time, *keys), places, kept)
         whole = StructType([parent.schema[one] for one in read])
         links = [
@@ -260,63 +253,6 @@ class _Plan:
         values = values_node(parent, kept, link.aggregator, read, added, name)  # type: ignore[arg-type]
         updater = CountWindowUpdater(name, self.window.panes, keys, windowed, order)
         return _moved(name, values, keys), (*kept, VALUE), updater
-
-
-class _Place(ArrowFunction):
-    """Returns the bucket of each tuple, the pane, and the event time in microseconds; reads the time, then the keys."""
-
-    def __init__(self, width: int, buckets: int) -> None:
-        self._width = width
-        self._buckets = buckets
-
-    def execute(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray]:
-        """Place the tuples.
-
-        Raises:
-            ValueError: an event time is null.
-        """
-        if batch.column(0).null_count:
-            msg = f"the event time {batch.schema.names[0]!r} is null"
-            raise ValueError(msg)
-        at = (
-            pc.cast(batch.column(0), pa.timestamp("us", "UTC"))
-            .cast(pa.int64())
-            .to_numpy(zero_copy_only=False)
-        )
-        columns = [pa.array(self._buckets_of(batch)), pa.array(at // self._width * self._width), pa.array(at)]
-        return pa.RecordBatch.from_arrays(columns, [BUCKET, PANE, AT]), np.arange(batch.num_rows)
-
-    def _buckets_of(self, batch: pa.RecordBatch) -> np.ndarray:
-        if self._buckets == 1:
-            return np.zeros(batch.num_rows, np.int32)
-        keys = list(zip(*(column.to_pylist() for column in batch.columns[1:]), strict=True))
-        names = encode_keys(keys) if keys and keys[0] else [""] * batch.num_rows
-        return np.array([zlib.crc32(name.encode()) % self._buckets for name in names], np.int32)
-
-
-class _Content(CombinerAggregator):
-    """Keeps the tuples themselves: a list of structs, with the event time if there is one."""
-
-    def __init__(self, fields: StructType) -> None:
-        self._fields = fields
-        self._names = fields.names[1:]
-
-    def init(self, tup: TridentTuple) -> list[dict[str, Any]]:
-        """Return a list of the tuple."""
-        at = tup[AT] if AT in tup.fields else 0
-        return [{AT: at, **{name: tup[name] for name in self._names}}]
-
-    def combine(self, left: list[Any], right: list[Any]) -> list[Any]:
-        """Return all of them."""
-        return left + right
-
-    def zero(self) -> list[Any]:
-        """Return an empty list."""
-        return []
-
-    def result(self, _inputs: StructType) -> DataType:
-        """Return a list of structs."""
-        return ArrayType(self._fields)
 
 
 def _moved(name: str, node: Node, keys: tuple[str, ...]) -> RepartitionNode:

@@ -7,7 +7,7 @@ the rows of all workers; for other aggregations Spark does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import AggregateNode, Node, PersistentAggregateNode
 from kinesis_trident.trident.errors import OperationError
 
-__all__ = ["Partials", "Together", "partials_of"]
+__all__ = ["Partials", "SharedPartials", "partials_of"]
 
 _TUPLES = 16 << 20
 """The bytes of tuples that are aggregated at once."""
@@ -90,7 +90,7 @@ class Partials:
             held += chunk.nbytes
             # Aggregate when they have doubled: each row is aggregated a few times, for any number of workers.
             if held > max(_GROUPS, 2 * least):
-                groups = self.together(groups)
+                groups = self.combine(groups)
                 held = least = sum(table.nbytes for table in groups)
         if groups:
             whole = self._whole(groups)
@@ -105,7 +105,7 @@ class Partials:
             schema=self.schema,
         )
 
-    def together(self, tables: list[pa.Table]) -> list[pa.Table]:
+    def combine(self, tables: list[pa.Table]) -> list[pa.Table]:
         """Combine the tables into one with one row a group; or return them unchanged if a sum might not fit."""
         if not tables:
             return []
@@ -159,10 +159,10 @@ class _Groups:
         if not self._is_worth_it:
             yield from _batches([partials.single(chunk)])
             return
-        self._groups += partials.together([partials.single(chunk)])
+        self._groups += partials.combine([partials.single(chunk)])
         self._taken += chunk.num_rows
         if sum(table.nbytes for table in self._groups) > _GROUPS:
-            self._groups = partials.together(self._groups)
+            self._groups = partials.combine(self._groups)
             if sum(table.nbytes for table in self._groups) > _GROUPS // 2:
                 self._given += sum(table.num_rows for table in self._groups)
                 yield from _batches(self._groups)
@@ -172,12 +172,12 @@ class _Groups:
     def end(self) -> Iterator[pa.RecordBatch]:
         """Yield the groups that are left."""
         groups = self._groups
-        yield from _batches(groups if len(groups) < 2 else self._partials.together(groups))
+        yield from _batches(groups if len(groups) < 2 else self._partials.combine(groups))
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
-    """Aggregates the same tuples for several consumers in one pass: each row belongs to one of them.
+class SharedPartials:
+    """Aggregates the tuples of one node for several consumers in one pass: each row belongs to one of them.
 
     The groups of consumer `i` are in the column of structs `_i`; `__of` is `i`.
     """
@@ -205,10 +205,23 @@ class Together:
         for i, one in enumerate(groups):
             yield from (_tagged(batch, i, schema) for batch in one.end())
 
-    def of(self, frame: DataFrame, consumer: Partials) -> DataFrame:
+    def moved(self, frame: DataFrame, partitions: Sequence[int]) -> DataFrame:
+        """Bring each group of a consumer to one of its partitions, all consumers at once.
+
+        Args:
+            frame: the rows of all consumers.
+            partitions: the number of partitions of each.
+        """
+        place = F.lit(0)
+        for i, (one, count) in enumerate(zip(self.consumers, partitions, strict=True)):
+            if one.keys:
+                by_key = F.pmod(F.hash(*(F.col(f"_{i}")[key] for key in one.keys)), F.lit(count))
+                place = F.when(F.col(_OF) == i, by_key).otherwise(place)
+        return frame.repartitionById(max(partitions), place)
+
+    def of(self, frame: DataFrame, consumer: int) -> DataFrame:
         """Return the groups of one consumer."""
-        i = self.consumers.index(consumer)
-        return frame.where(F.col(_OF) == i).select(f"_{i}.*")
+        return frame.where(F.col(_OF) == consumer).select(f"_{consumer}.*")
 
 
 def _tagged(groups: pa.RecordBatch, consumer: int, schema: pa.Schema) -> pa.RecordBatch:

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import BatchFailedError, TopologyError
+from kinesis_trident.bolt.tracking.tracking import run_frame
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import (
@@ -33,30 +34,28 @@ from kinesis_trident.trident.build.graph import (
     TransformNode,
     UpdateNode,
 )
-from kinesis_trident.trident.run.arrow_aggregation import Partials, Together, partials_of
+from kinesis_trident.trident.run.arrow_aggregation import Partials, SharedPartials, partials_of
 from kinesis_trident.trident.run.frames import (
     aggregate_in_spark,
     check_fields,
+    collect,
     from_arrow,
     hold_rows,
     join_frames,
     move_by_key,
     release_rows,
     repartition,
-    run,
 )
 from kinesis_trident.trident.run.python_aggregation import GroupAggregation
 from kinesis_trident.trident.run.state_metrics import logged_update
-from kinesis_trident.trident.run.state_updates import Combined, Persisted, Reduced, StateUpdate, Work
-from kinesis_trident.trident.run.tracked import Sections, operates, together_of
+from kinesis_trident.trident.run.state_updates import NOTHING, Combined, Persisted, Reduced, StateUpdate, Work
+from kinesis_trident.trident.run.tracked import Sections, operates, shared_partials_of
 from kinesis_trident.trident.steps.emitting_steps import QueryStep
 from kinesis_trident.trident.steps.replay import convert_replay_requests
-from kinesis_trident.trident.steps.tuple_steps import TridentStep
+from kinesis_trident.trident.steps.tuple_steps import TridentStep, judge
+from kinesis_trident.trident.stores.ownership import OWNER, Owner
 
 __all__ = ["Attempt", "BatchFacts"]
-
-_NOTHING = StructType().add("__nothing", "byte")
-"""Spark needs a column even for a step that yields no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +65,7 @@ class BatchFacts:
     txid: int | None
     conf: Mapping[str, Any]
     partitions: int
+    owners: Mapping[UpdateNode, Owner] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -75,6 +75,8 @@ class Attempt:
     rows: Mapping[SpoutNode, DataFrame]
     facts: BatchFacts
     sections: Sections | None = None
+    updated: set[UpdateNode] = field(default_factory=set, init=False)
+    """The updates that this attempt has applied tuples of the batch to."""
     _held: dict[Node, DataFrame] = field(default_factory=dict, init=False)
     _shared: dict[Node, DataFrame] = field(default_factory=dict, init=False)
     _updated: dict[Node, DataFrame] = field(default_factory=dict, init=False)
@@ -83,10 +85,10 @@ class Attempt:
         """Run the tracked part to its end, and hold its output, or that of a spout without tracking."""
         for node in nodes:
             if node.tracked and not node.children and not isinstance(node, SpoutNode):
-                run(self._section(node, node.schema.names))
+                run_frame(self._section(node, node.schema.names))
             elif not node.tracked and any(_is_held(parent) for parent in node.parents):
                 entry = self._entry(node)
-                if not together_of(node.parents[0]):
+                if not shared_partials_of(node.parents[0]):
                     entry = hold_rows(entry, adaptive=self._partials(node) is None)
                 self._held[node] = entry
 
@@ -98,7 +100,7 @@ class Attempt:
                     self._update(node)
         for node in nodes:
             if not node.tracked and not node.children and not isinstance(node, UpdateNode | SpoutNode):
-                run(self.frame(node))
+                run_frame(self.frame(node))
 
     def release(self) -> None:
         """Free the held rows."""
@@ -158,13 +160,11 @@ class Attempt:
         partials = self._partials(node)
         if partials is not None:
             assert self.sections is not None
-            together = tuple(together_of(parent).values())
-            if together:
-                groups = Together(together).of(self._groups_together(parent, Together(together)), partials)
+            if shared_partials_of(parent):
+                moved = self._shared_groups(parent, node)
             else:
-                groups = self.sections.rows(parent, partials.wanted, partials)
-            # There are hardly more rows than groups: if moved first, they are moved only once.
-            moved = move_by_key(groups, keys, partitions)
+                # There are hardly more rows than groups: if moved first, they are moved only once.
+                moved = move_by_key(self.sections.rows(parent, partials.wanted, partials), keys, partitions)
             if isinstance(node, PersistentAggregateNode):
                 return moved
             return aggregate_in_spark(moved, keys, node.inputs, aggregator, node.added, partial=True)
@@ -173,19 +173,25 @@ class Attempt:
         groups = aggregate_in_spark(frame, keys, node.inputs, aggregator, node.added)
         return move_by_key(groups, keys, partitions) if isinstance(node, PersistentAggregateNode) else groups
 
-    def _groups_together(self, parent: Node, together: Together) -> DataFrame:
-        """Return the partial results of all consumers of a node, which are computed once, and held."""
+    def _shared_groups(self, parent: Node, consumer: Node) -> DataFrame:
+        """Return the partial results of one consumer of a node: those of all are computed and moved once, and held."""
         assert self.sections is not None
+        found = shared_partials_of(parent)
+        shared = SharedPartials(tuple(found.values()))
         if parent not in self._shared:
-            self._shared[parent] = hold_rows(self.sections.rows_together(parent, together), adaptive=False)
-        return self._shared[parent]
+            counts = [
+                self._partitions(node) for node in found if isinstance(node, AggregateNode | UpdateNode)
+            ]
+            moved = shared.moved(self.sections.shared_groups(parent, shared), counts)
+            self._shared[parent] = hold_rows(moved, adaptive=False)
+        return shared.of(self._shared[parent], list(found).index(consumer))
 
     def _partials(self, node: Node) -> Partials | None:
         """Return what aggregates the tuples of groups in place; None if Spark gets them first."""
         if not node.parents or not node.parents[0].tracked:
             return None
         parent = node.parents[0]
-        return partials_of(node) if operates(parent) or together_of(parent) else None
+        return partials_of(node) if operates(parent) or shared_partials_of(parent) else None
 
     def _partitions(self, node: AggregateNode | UpdateNode) -> int:
         partitions = node.partitions if isinstance(node, UpdateNode) else None
@@ -270,7 +276,7 @@ class Attempt:
             node.operation,
             node.factory,
             work,
-            self.facts.conf,
+            {**self.facts.conf, OWNER: self.facts.owners.get(node)},
             self.facts.txid,
             1 if driver_local else partitions,
             arrow(schema),
@@ -278,15 +284,18 @@ class Attempt:
             node.metrics,
         )
         if driver_local:
-            emitted = list(update.run(frame.toArrow().to_batches(), 0))
+            emitted = list(update(frame.toArrow().to_batches()))
             if node.children:
                 self._updated[node] = from_arrow(frame, emitted, node.schema)
-            return
-        result = frame.mapInArrow(update, schema if len(schema) else _NOTHING)
-        if node.children:
-            self._updated[node] = hold_rows(result)
+            changed = bool(emitted)
+        elif node.children:
+            result = self._updated[node] = hold_rows(frame.mapInArrow(update, schema))
+            changed = not result.isEmpty()
         else:
-            run(result, adaptive=not together_of(node.parents[0]))
+            result = frame.mapInArrow(update, NOTHING)
+            changed = bool(collect(result, adaptive=not shared_partials_of(node.parents[0])))
+        if changed:
+            self.updated.add(node)
 
 
 def _is_held(parent: Node) -> bool:
@@ -312,9 +321,7 @@ class Untracked:
             self.step.prepare(self.conf)
         try:
             for batch in batches:
-                if batch.num_rows:
-                    with convert_replay_requests(self.operation):
-                        judged = self.step(batch)
+                for judged in judge(self.step, batch) if batch.num_rows else ():
                     if judged.failed:
                         reason = judged.failed[min(judged.failed)]
                         msg = (

@@ -21,6 +21,7 @@ from kinesis_trident.tracker.records import RecordPosition
 from kinesis_trident.trident.build.graph import Node, SpoutNode
 from kinesis_trident.trident.run.attempt import Attempt, BatchFacts
 from kinesis_trident.trident.run.frames import lost_held_rows
+from kinesis_trident.trident.run.owners import name_updates, owners_of
 from kinesis_trident.trident.run.tracked import Sections
 from kinesis_trident.trident.state import ATTEMPT
 
@@ -45,6 +46,8 @@ class TopologyAttempts:
     nodes: Sequence[Node]
     partitions: int
     _attempts: int = field(default=0, init=False)
+    _applied: dict[str, int] = field(default_factory=dict, init=False)
+    _epoch: int | None = field(default=None, init=False)
 
     def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> None:
         """Attempt the batch once. The outcome is published before the first state changes, so it returns None.
@@ -61,6 +64,7 @@ class TopologyAttempts:
                 attempt.apply(self.nodes)
             finally:
                 attempt.release()
+            self._note(attempt, batch)
         except Exception as error:
             if lost_held_rows(error):
                 msg = (
@@ -150,7 +154,26 @@ class TopologyAttempts:
             # It rises with each attempt, and from one run to the next.
             ATTEMPT: batch.epoch * _ATTEMPTS_A_RUN + self._attempts,
         }
-        return BatchFacts(batch.txid, conf, self.partitions)
+        if self._epoch != batch.epoch:
+            # Another run may have applied batches; from now on only this one does.
+            self._epoch, self._applied = batch.epoch, batch.applied_to_states()
+        owners = owners_of(
+            name_updates(self.nodes),
+            self.spout.options.application_name,
+            batch.home,
+            self._applied,
+            batch.merged_homes,
+        )
+        return BatchFacts(batch.txid, conf, self.partitions, owners)
+
+    def _note(self, attempt: Attempt, batch: CurrentBatch) -> None:
+        """Note which states hold the batch, so that a store that loses it is found out."""
+        names = name_updates(self.nodes)
+        changed = {names[node]: batch.txid for node in attempt.updated}
+        if changed:
+            now = {name: txid for name, txid in self._applied.items() if name in names.values()} | changed
+            batch.note_applied(now)
+            self._applied = now
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,10 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import singledispatch
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from kinesis_trident.bolt.tracking.tracking import run_frame
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import Grouping, JoinNode, RepartitionNode, TransformNode
@@ -24,6 +23,7 @@ __all__ = [
     "aggregate_in_spark",
     "broadcast",
     "check_fields",
+    "collect",
     "from_arrow",
     "hold_rows",
     "join_frames",
@@ -31,7 +31,6 @@ __all__ = [
     "move_by_key",
     "release_rows",
     "repartition",
-    "run",
 ]
 
 _COPY = "__copy"
@@ -55,10 +54,10 @@ def lost_held_rows(error: Exception) -> bool:
     return "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error)
 
 
-def run(frame: DataFrame, *, adaptive: bool = True) -> None:
-    """Run a frame for the effects of its tasks; its rows are dropped. `adaptive`: as of `hold_rows`."""
+def collect(frame: DataFrame, *, adaptive: bool = True) -> list[Row]:
+    """Run a frame for the effects of its tasks, and return its few rows. `adaptive`: as of `hold_rows`."""
     with nullcontext() if adaptive else _planned_once(frame):
-        run_frame(frame)
+        return frame.collect()
 
 
 @singledispatch

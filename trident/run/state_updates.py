@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
+from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.steps.columns import batch_of
 from kinesis_trident.bolt.tracking.place import current_place
@@ -32,9 +33,14 @@ from kinesis_trident.trident.state import (
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.tuples import TridentCollector, tuples_of
 
-__all__ = ["Combined", "Persisted", "Reduced", "StateUpdate", "Work"]
+__all__ = ["NOTHING", "Combined", "Persisted", "Reduced", "StateUpdate", "Work"]
 
 _CHUNK = 10_000
+_UPDATED = pa.RecordBatch.from_arrays([pa.nulls(1, pa.int8())], names=["__nothing"])
+"""The row that tells the driver that a state was updated whose new values nobody reads."""
+NOTHING = StructType().add("__nothing", "byte")
+"""Its fields: Spark needs a column even for a step that yields no rows."""
+
 _IN_C: Mapping[str | None, Callable[[Any, Any], Any]] = {
     "count": operator.add,
     "sum": operator.add,
@@ -149,8 +155,12 @@ class StateUpdate:
     metrics: Accumulator[StateMetrics] | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run in a task; yield the new values stream."""
-        yield from self.run(batches, current_place().partition)
+        """Run in a task; yield the new values stream, or, if nobody reads it, one row if the state was updated."""
+        partition = current_place().partition
+        if len(self.schema):
+            yield from self.run(batches, partition)
+        elif self._updated(batches, partition) is not None:
+            yield _UPDATED
 
     def run(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[pa.RecordBatch]:
         """Update one partition; yield the new values stream.
@@ -158,10 +168,16 @@ class StateUpdate:
         Raises:
             BatchFailedError: the state, or its updater, raised a `FailedException`.
         """
+        emitted = self._updated(batches, partition)
+        while emitted is not None and len(self.schema) and (rows := list(islice(emitted, _CHUNK))):
+            yield batch_of(rows, self.schema)
+
+    def _updated(self, batches: Iterable[pa.RecordBatch], partition: int) -> Iterator[tuple[Any, ...]] | None:
+        """Update the state, and return the tuples that it emits; None if there was nothing to update it with."""
         given = batches if self.partials is None else self.partials.merged(batches)
         held = [batch for batch in given if batch.num_rows]
         if not held:
-            return
+            return None
         with measure() as metrics, convert_replay_requests(self.operation):
             state: State = self.factory.make_state(self.conf, partition, self.partitions)
             state.begin_commit(self.txid)
@@ -169,8 +185,7 @@ class StateUpdate:
             state.commit(self.txid)
         if self.metrics is not None:
             self.metrics.add(metrics)
-        while len(self.schema) and (rows := list(islice(emitted, _CHUNK))):
-            yield batch_of(rows, self.schema)
+        return emitted
 
 
 def _rows(keys: Sequence[Any], values: Sequence[Any], operation: str) -> Iterator[tuple[Any, ...]]:

@@ -28,7 +28,7 @@ from kinesis_trident.trident.build.graph import (
     RowNode,
     SpoutNode,
 )
-from kinesis_trident.trident.run.arrow_aggregation import Partials, Together, partials_of
+from kinesis_trident.trident.run.arrow_aggregation import Partials, SharedPartials, partials_of
 from kinesis_trident.trident.run.frames import hold_rows, release_rows, repartition
 from kinesis_trident.trident.steps.emitting_steps import ArrowStep, FunctionStep, QueryStep
 from kinesis_trident.trident.steps.tuple_steps import (
@@ -39,7 +39,7 @@ from kinesis_trident.trident.steps.tuple_steps import (
     TridentStep,
 )
 
-__all__ = ["Sections", "narrow_steps", "operates", "together_of"]
+__all__ = ["Sections", "narrow_steps", "operates", "shared_partials_of"]
 
 _IDENTITY = (MESSAGE_ID, ANCHORS)
 """The columns of the source by which an operator on it knows a record."""
@@ -72,7 +72,7 @@ class Sections:
         self._source = None
 
     def rows(
-        self, node: Node, wanted: Iterable[str], partials: Partials | Together | None = None
+        self, node: Node, wanted: Iterable[str], partials: Partials | SharedPartials | None = None
     ) -> DataFrame:
         """Return the tuples of single records where tracking ends, without failed ones.
 
@@ -81,9 +81,9 @@ class Sections:
         wanted = set(wanted) or {node.schema.names[0]}
         return self._ended(node, self._section(node, wanted, anchored=False, partials=partials))
 
-    def rows_together(self, node: Node, together: Together) -> DataFrame:
+    def shared_groups(self, node: Node, partials: SharedPartials) -> DataFrame:
         """Return the partial results of all consumers of a node's tuples, which are not held themselves."""
-        return self._ended(node, self._computed(node, together.wanted, anchored=False, partials=together))
+        return self._ended(node, self._computed(node, partials.wanted, anchored=False, partials=partials))
 
     def _ended(self, node: Node, section: Tracked) -> DataFrame:
         broadcast = _broadcast(node)
@@ -96,7 +96,7 @@ class Sections:
         *,
         anchored: bool,
         raw: bool = False,
-        partials: Partials | Together | None = None,
+        partials: Partials | SharedPartials | None = None,
     ) -> Tracked:
         """Return a node's tuples with at least the columns in `wanted`; `anchored` if they are judged further.
 
@@ -126,7 +126,7 @@ class Sections:
         *,
         anchored: bool,
         raw: bool = False,
-        partials: Partials | Together | None = None,
+        partials: Partials | SharedPartials | None = None,
     ) -> Tracked:
         steps, base = _operations(node)
         fields = [field for field in node.schema if field.name in wanted]
@@ -196,7 +196,7 @@ class Sections:
         schema: StructType,
         *,
         anchored: bool,
-        partials: Partials | Together | None = None,
+        partials: Partials | SharedPartials | None = None,
     ) -> Tracked:
         tracking = self.tracking
         self._operators += 1
@@ -228,7 +228,7 @@ class Prepared:
     operator: Operator
     pipeline: Pipeline
     conf: Mapping[str, Any]
-    partials: Partials | Together | None = None
+    partials: Partials | SharedPartials | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the tuples that succeeded, or their partial results."""
@@ -280,7 +280,7 @@ def _read_by(node: Node, parent: Node) -> set[str]:
     return {*read, *node.fields} if isinstance(node, RepartitionNode) else read
 
 
-def together_of(node: Node) -> dict[Node, Partials]:
+def shared_partials_of(node: Node) -> dict[Node, Partials]:
     """Return what makes the partial results of each consumer of a node's tuples, if one pass can make all of them.
 
     Then the tuples need not be held: they are aggregated where they are made.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.bolt.errors import FailedException
-from kinesis_trident.bolt.steps.columns import batch_of, checked
-from kinesis_trident.bolt.steps.functions import Judged, failures, reason_of
+from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, batch_of, checked, size_of
+from kinesis_trident.bolt.steps.functions import Judged, failures, join_parts, reason_of
 from kinesis_trident.trident.errors import OperationError, TridentError
 from kinesis_trident.trident.operations import ArrowFunction, Function
 from kinesis_trident.trident.state import QueryFunction, State, StateFactory
@@ -20,15 +22,22 @@ from kinesis_trident.trident.tuples import TridentCollector
 
 __all__ = ["ArrowStep", "FunctionStep", "QueryStep"]
 
+_MOST_BYTES = 1 << 30
+"""The bytes that a function may emit for one tuple: Arrow's texts end at twice as many."""
+
 
 class _Emitted:
-    """The values that an operation emitted, row by row, until they become columns."""
+    """The values that an operation emitted, row by row, until they become columns: `size` is that of the values."""
 
     def __init__(self, operation: str, schema: pa.Schema) -> None:
         self._schema = schema
         self._collector = TridentCollector(operation, len(schema))
         self._source: list[int] = []
-        self.failed: dict[int, str] = {}
+        self._failed: dict[int, str] = {}
+        self.size = 0
+        # Most operations emit texts and numbers, whose sizes C functions add up.
+        self._texts = [itemgetter(at) for at, kind in enumerate(schema.types) if _is_text(kind)]
+        self._nested = any(map(pa.types.is_nested, schema.types))
 
     def run(self, row: int, execute: Callable[[TridentCollector], None]) -> None:
         """Let an operation emit for a row; an exception discards what it emitted, as does a wrong number of values."""
@@ -44,35 +53,87 @@ class _Emitted:
         except failures() as error:
             failed = error
         failed = failed or collector.refused
+        size = 0 if failed is not None else self._size_of(rows[before:])
+        if size > _MOST_BYTES:
+            msg = f"emitted {size:,} bytes for one tuple, but {_MOST_BYTES:,} are the most. Emit less"
+            failed = OperationError(msg)
         if failed is None:
             self._source += [row] * (len(rows) - before)
+            self.size += size
         else:
             del rows[before:]
-            self.failed[row] = reason_of(failed)
+            self._failed[row] = reason_of(failed)
 
-    def columns(self) -> tuple[pa.RecordBatch, np.ndarray]:
-        """Return all values as Arrow columns, with their input rows; a value that does not fit fails its row."""
-        rows, source = self._collector.rows, self._source
+    def _size_of(self, rows: list[tuple[Any, ...]]) -> int:
+        if self._nested:
+            return size_of(rows)
+        size = 0
         try:
-            return _batch(rows, self._schema), np.asarray(source, dtype=np.int64)
+            for text in self._texts:
+                size += sum(map(len, map(text, rows)))
+            return size
+        except TypeError:
+            # A null, or a value that does not fit.
+            return size_of(rows)
+
+    def take(self) -> tuple[pa.RecordBatch, np.ndarray, dict[int, str]]:
+        """Return all values as Arrow columns, their input rows, and the failed ones; begin again.
+
+        A value that does not fit fails its row.
+        """
+        rows, source, failed = self._collector.rows, self._source, self._failed
+        self._collector.rows, self._source, self._failed, self.size = [], [], {}, 0
+        try:
+            return _batch(rows, self._schema), np.asarray(source, dtype=np.int64), failed
         except Exception:
             for row, values in zip(source, rows, strict=True):
-                if row not in self.failed:
+                if row not in failed:
                     try:
                         batch_of([values], self._schema)
                     except Exception as error:
-                        self.failed[row] = reason_of(error)
-            good = [at for at, row in enumerate(source) if row not in self.failed]
+                        failed[row] = reason_of(error)
+            good = [at for at, row in enumerate(source) if row not in failed]
             return (
                 _batch([rows[at] for at in good], self._schema),
                 np.asarray([source[at] for at in good], dtype=np.int64),
+                failed,
             )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+    )
 
 
 def _batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
     if not len(schema):
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
     return batch_of(rows, schema)
+
+
+def _emitted(
+    operation: str,
+    batch: pa.RecordBatch,
+    kept: pa.Schema,
+    added: pa.Schema,
+    calls: Iterable[Callable[[TridentCollector], None]],
+) -> Iterator[Judged]:
+    """Yield the kept columns beside what each row's call emits, in parts of about `FLUSH_BYTES`."""
+    emitted, schema = _Emitted(operation, added), pa.schema([*kept, *added])
+
+    def part(end: int | None) -> Judged:
+        new, source, failed = emitted.take()
+        return Judged(_beside(batch, kept, new, source, schema), source, failed, end)
+
+    for row, call in enumerate(calls):
+        emitted.run(row, call)
+        if emitted.size >= FLUSH_BYTES:
+            yield part(row + 1)
+    yield part(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +168,13 @@ class FunctionStep(_EachStep):
 
     def __call__(self, batch: pa.RecordBatch) -> Judged:
         """Call the function for each row."""
-        emitted = _Emitted(self.operation, self.added)
+        return join_parts(self.parts(batch))
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[Judged]:
+        """Yield the same in parts."""
         execute = self.function.execute
-        for row, tup in enumerate(read_tuples(batch, self.inputs)):
-            emitted.run(row, lambda collector, tup=tup: execute(tup, collector))  # type: ignore[misc]
-        new, source = emitted.columns()
-        return Judged(_beside(batch, self.kept, new, source, self.schema), source, emitted.failed)
+        calls = (partial(execute, tup) for tup in read_tuples(batch, self.inputs))
+        return _emitted(self.operation, batch, self.kept, self.added, calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +272,10 @@ class QueryStep:
         Raises:
             OperationError: the result is not a list, or has more or fewer items than tuples.
         """
+        return join_parts(self.parts(batch))
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[Judged]:
+        """Yield the same in parts; see `__call__`."""
         tuples = read_tuples(batch, self.inputs)
         results: Any = self.query.batch_retrieve(self._state, tuples)
         if not isinstance(results, Collection):
@@ -224,12 +290,9 @@ class QueryStep:
                 "It must return one for each tuple, in their order, None for none"
             )
             raise OperationError(msg)
-        emitted = _Emitted(self.operation, self.added)
         execute = self.query.execute
-        for row, (tup, result) in enumerate(zip(tuples, results, strict=True)):
-            emitted.run(row, lambda collector, tup=tup, result=result: execute(tup, result, collector))  # type: ignore[misc]
-        new, source = emitted.columns()
-        return Judged(_beside(batch, self.kept, new, source, self.schema), source, emitted.failed)
+        calls = (partial(execute, tup, result) for tup, result in zip(tuples, results, strict=True))
+        yield from _emitted(self.operation, batch, self.kept, self.added, calls)
 
 
 def _beside(

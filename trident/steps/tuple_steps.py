@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_trident.bolt.errors import FailedException
-from kinesis_trident.bolt.steps.functions import Judged, failures, reason_of
+from kinesis_trident.bolt.steps.functions import Judged, failures, join_parts, reason_of
+from kinesis_trident.bolt.steps.parts import chain, in_parts
 from kinesis_trident.trident.errors import TridentError
 from kinesis_trident.trident.operations import Filter
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.tuples import TridentTuple, tuples_of
 
-__all__ = ["FilterStep", "FiniteStep", "Pipeline", "ProjectStep", "TridentStep", "read_tuples"]
+__all__ = ["FilterStep", "FiniteStep", "Pipeline", "ProjectStep", "TridentStep", "judge", "read_tuples"]
 
 
 class TridentStep(Protocol):
@@ -164,19 +165,37 @@ class Pipeline:
         Raises:
             BatchFailedError: one raised a `FailedException`.
         """
-        rows, source = batch, np.arange(batch.num_rows, dtype=np.int64)
-        failed: dict[int, str] = {}
-        for step in self.steps:
-            with convert_replay_requests(step.operation):
-                judged = step(rows)
-            for row, reason in judged.failed.items():
-                failed.setdefault(int(source[row]), reason)
-            rows, source = judged.rows, source[judged.source]
-        if failed:
-            good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
-            if not good.all():
-                rows, source = rows.filter(pa.array(good)), source[good]
-        return Judged(rows, source, failed)
+        return join_parts(self.parts(batch))
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[Judged]:
+        """Yield the same in parts.
+
+        Raises:
+            BatchFailedError: one raised a `FailedException`.
+        """
+        for judged in chain(self.steps, batch, judge):
+            good = np.ones(len(judged.source), dtype=bool)
+            if judged.failed:
+                good = ~np.isin(judged.source, np.fromiter(judged.failed, dtype=np.int64))
+            if good.all():
+                yield judged
+            else:
+                yield replace(judged, rows=judged.rows.filter(pa.array(good)), source=judged.source[good])
+
+
+def judge(step: TridentStep, batch: pa.RecordBatch) -> Iterator[Judged]:
+    """Judge a batch by one step, in parts; a `FailedException` of any subclass fails the batch.
+
+    Raises:
+        BatchFailedError: there was one.
+    """
+    parts = in_parts(step, batch)
+    while True:
+        with convert_replay_requests(step.operation):
+            part = next(parts, None)
+        if part is None:
+            return
+        yield part
 
 
 def read_tuples(batch: pa.RecordBatch, inputs: tuple[str, ...]) -> list[TridentTuple]:

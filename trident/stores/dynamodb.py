@@ -199,6 +199,11 @@ class DynamoDBState(MapStateFactory):
 
     options_type: ClassVar[type[MapOptions]] = DynamoDBOptions
 
+    @property
+    def label(self) -> str:
+        """See `MapStateFactory.label`: the table is the target."""
+        return f"{self._target} {super().label}".strip()
+
     def _connect(self) -> ByteStore:
         import boto3
         from botocore.config import Config

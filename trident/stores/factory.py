@@ -8,7 +8,7 @@ import uuid
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -28,6 +28,7 @@ from kinesis_trident.trident.maps.transactions import Removals, TransactionMap
 from kinesis_trident.trident.state import ATTEMPT, StateFactory, StateType
 from kinesis_trident.trident.stores.bytestore import ByteStore
 from kinesis_trident.trident.stores.options import MapOptions, options_of
+from kinesis_trident.trident.stores.ownership import OWNER, Owner, Place
 from kinesis_trident.trident.stores.serializers import JsonSerializer, MsgpackSerializer, Serializer
 from kinesis_trident.trident.stores.storemap import StoreMap
 
@@ -39,8 +40,11 @@ _MAPS: dict[StateType, Callable[[BackingMap[Any], Removals | None], TransactionM
 }
 _SERIALIZERS: dict[str, Any] = {"json": JsonSerializer, "msgpack": MsgpackSerializer}
 
-_PLACE = ("key_prefix", "additional_key", "table_name", "region", "endpoint_url")
-"""The options that name the place of a state in a store."""
+_STORE = ("additional_key", "table_name", "region", "endpoint_url")
+"""The options that name a store of keys."""
+
+_PARTS = ("table_name", "additional_key", "key_prefix")
+"""The options that name the place of a state in a database, independent of its address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,8 @@ class MapStateFactory(StateFactory):
     """
 
     options_type: ClassVar[type[MapOptions]] = MapOptions
+    lasting: ClassVar[bool] = True
+    """False for a store that loses its values by design, such as a cache."""
     kind: StateType
 
     def __init__(self, kind: StateType, target: str, **options: Any) -> None:
@@ -115,13 +121,36 @@ class MapStateFactory(StateFactory):
     @property
     def place(self) -> Hashable:
         """See `StateFactory.place`: the store, the part of it that the options name, and the prefix of the keys."""
+        return *self._store, self._options.key_prefix
+
+    @property
+    def _store(self) -> tuple[Hashable, ...]:
+        """The store among whose keys those of the state are, as far as its address shows."""
         options = msgspec.structs.asdict(self._options)
-        return type(self), self._target, *(options.get(name) for name in _PLACE)
+        return type(self), self._target, *(options.get(name) for name in _STORE)
+
+    def contains(self, other: MapStateFactory, start: str) -> bool:
+        """Return True if a key of `other`, which begins with `start`, could be a key of this state, by the prefixes."""
+        mine = self._options.key_prefix
+        if self.driver_local or self._store != other._store or other._options.accept_owner:
+            return False
+        return start.startswith(mine) and mine not in (start, other._options.key_prefix)
+
+    @property
+    def label(self) -> str:
+        """The part of the store that the options name: a table, a hash, a prefix. It does not depend on the address."""
+        options = msgspec.structs.asdict(self._options)
+        return " ".join(filter(None, (options.get(name) for name in _PARTS)))
 
     @property
     def serializer(self) -> Serializer:
         """The serializer of the values."""
         return self._serializer
+
+    @property
+    def key_prefix(self) -> str:
+        """The prefix of all keys."""
+        return self._options.key_prefix
 
     @property
     def global_key(self) -> str:
@@ -145,6 +174,7 @@ class MapStateFactory(StateFactory):
             key_prefix=options.key_prefix,
             retries=options.request_retries,
             attempt=conf.get(ATTEMPT),
+            place=self._place(conf.get(OWNER)),
         )
         if options.max_multi_get_batch_size or options.max_multi_put_batch_size:
             backing = MicroBatchBackingMap(
@@ -153,6 +183,21 @@ class MapStateFactory(StateFactory):
         if options.local_cache_size:
             backing = CachedMap(backing, options.local_cache_size, self._in_process().remembered)
         return backing
+
+    def _place(self, owner: Owner | None) -> Place | None:
+        if owner is None:
+            return None
+        options = self._options
+        # A state that forgets by design is behind now and then: an expired one in a quiet time, one in a cache.
+        lasts = self.lasting and not options.expire_interval_sec
+        return Place(
+            owner if lasts else replace(owner, applied=0),
+            self.store().where,
+            options.key_prefix,
+            options.global_key,
+            options.accept_owner,
+            options.accept_loss_up_to,
+        )
 
     def store(self) -> ByteStore:
         """Return this process's connection, made when first needed; never one from before a fork."""

@@ -13,13 +13,16 @@ import msgspec
 from kinesis_trident.trident.errors import SerializationError
 from kinesis_trident.trident.state import Key
 
-__all__ = ["FENCE", "KeyFactory", "decode_key", "encode_keys", "shorten_names"]
+__all__ = ["FENCE", "KeyFactory", "decode_key", "encode_keys", "mark_key", "shorten_names"]
 
 KeyFactory = Callable[[Key], str]
 """A user's function for keys in the store: from the values of the group fields to text."""
 
 FENCE = '["$FENCE$"]'
 """The key of the newest attempt: a text that no key has, because a plain string has no brackets."""
+
+_OWNER = "$OWNER$"
+"""In the key of an owner's mark: like the fence's, a text that no key has."""
 
 _HASHED = '["$HASH$%s"]'
 """The key of a hash: like the fence, a text that no key has."""
@@ -51,9 +54,21 @@ def encode_keys(keys: Sequence[Key]) -> list[str]:
     ]
 
 
-def decode_key(name: str) -> Key:
-    """Return the key of a text that `encode_keys` gave; a value without a JSON form of its own is a string."""
-    return tuple(msgspec.json.decode(name)) if name.startswith("[") else (name,)
+def decode_key(name: str) -> Key | None:
+    """Return the key of a text that `encode_keys` gave; a value without a JSON form of its own is a string.
+
+    None for a text that no key has: the fence, or an owner's mark.
+    """
+    if not name.startswith("["):
+        return (name,)
+    key = tuple(msgspec.json.decode(name))
+    is_ours = key[0] == _OWNER or (len(key) == 1 and isinstance(key[0], str) and _is_plain(key[0]))
+    return None if is_ours else key
+
+
+def mark_key(prefix: str, global_key: str | None = None) -> str:
+    """Return the key of the owner's mark of the keys under a prefix, or of one global aggregate among them."""
+    return prefix + _array((_OWNER,) if global_key is None else (_OWNER, global_key))
 
 
 def shorten_names(names: list[str], prefix: str, most: int) -> list[str]:

@@ -112,6 +112,7 @@ class MemoryMapState(MapStateFactory):
     """
 
     driver_local: ClassVar[bool] = True
+    lasting: ClassVar[bool] = False
     options_type: ClassVar[type[MapOptions]] = MemoryOptions
 
     def __init__(self, kind: StateType = StateType.OPAQUE, target: str = "memory", **options: Any) -> None:

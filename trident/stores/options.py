@@ -28,6 +28,8 @@ class MapOptions(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     request_retries: int = 2
     max_multi_get_batch_size: int = 0
     max_multi_put_batch_size: int = 0
+    accept_owner: str = ""
+    accept_loss_up_to: int = 0
 
     at_least_one: ClassVar[frozenset[str]] = frozenset(
         {"connect_timeout_millis", "parallel_requests", "request_timeout_millis", "snapshot_interval"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
@@ -20,20 +21,32 @@ from kinesis_trident.trident.errors import (
     ForeignValueError,
     SerializationError,
     StateError,
+    StoreError,
     StoreUnavailableError,
     ValueTooLargeError,
 )
 from kinesis_trident.trident.maps.backing import LOST, Change, Version, VersionedBackingMap
 from kinesis_trident.trident.maps.metering import current_metrics
+from kinesis_trident.trident.maps.values import OpaqueValue, TransactionalValue
 from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stores.bytestore import ByteStore
-from kinesis_trident.trident.stores.key_text import FENCE, KeyFactory, decode_key, encode_keys, shorten_names
+from kinesis_trident.trident.stores.key_text import (
+    FENCE,
+    KeyFactory,
+    decode_key,
+    encode_keys,
+    shorten_names,
+)
 from kinesis_trident.trident.stores.overlap import run_exchange, write_guarded
+from kinesis_trident.trident.stores.ownership import Place
 from kinesis_trident.trident.stores.serializers import Serializer
 
 __all__ = ["StoreMap"]
 
+log = logging.getLogger(__name__)
+
 R = TypeVar("R")
+V = TypeVar("V")
 
 
 class StoreMap(VersionedBackingMap[Any]):
@@ -46,6 +59,7 @@ class StoreMap(VersionedBackingMap[Any]):
         key_prefix: stands before each key.
         retries: of a request that got no answer.
         attempt: of this task at its batch, see `kinesis_trident.trident.ATTEMPT`; None: not known, so no fence.
+        place: the keys, and who owns them; None: not known, so nothing is checked.
         sleep: seconds, between retries.
     """
 
@@ -58,6 +72,7 @@ class StoreMap(VersionedBackingMap[Any]):
         key_prefix: str = "",
         retries: int = 2,
         attempt: int | None = None,
+        place: Place | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
@@ -65,6 +80,8 @@ class StoreMap(VersionedBackingMap[Any]):
         self._key_factory = key_factory
         self._prefix = key_prefix
         self._attempt = attempt
+        self._place = place
+        self._base = 0
         self._mark: tuple[int, int] | None = None
         self._metrics = current_metrics()
         self._retrying = Retrying(
@@ -82,22 +99,42 @@ class StoreMap(VersionedBackingMap[Any]):
         return self._store.max_value_bytes
 
     def begin_batch(self, txid: int | None) -> None:
-        """Raise the fence to this batch and attempt.
+        """Raise the fence to this batch and attempt, after a check that the keys are this state's.
 
         Raises:
             FencedError: the fence is higher.
+            StateOwnedError: the keys belong to another update.
+            StateBehindError: the store has lost batches that were applied.
         """
-        self._mark = None if txid is None or self._attempt is None else (txid, self._attempt)
-        if self._mark is None:
+        self._mark, self._base = None, 0
+        if txid is None or self._attempt is None:
             return
-        key = [self._prefix + FENCE]
+        place = self._place
+        if place is not None and place.others:
+            place.check_others(self._seen(place.others))
+        keys = [self._prefix + FENCE, *(place.own if place is not None else ())]
         while True:
-            raws, versions = self._ask(self._store.get_many, key)
-            if self._compare(raws[0]) == self._mark:
+            raws, versions = self._ask(self._store.get_many, keys)
+            fence = self._fence(raws[0])
+            marks: list[bytes] = []
+            if place is not None:
+                claimed = place.claim(raws[1:], fence[0] if fence else None, txid)
+                marks = list(map(msgspec.json.encode, claimed))
+                self._base = claimed[0].base
+                warning = place.check_applied(fence[0] - self._base if fence else None)
+                if warning:
+                    log.warning("%s", warning)
+            self._mark = txid + self._base, self._attempt
+            self._check(fence)
+            if marks != raws[1:]:
+                # First the place, then the fence: who finds another owner must not have raised its fence.
+                self._ask(self._store.compare_and_set_many, keys[1:], marks, versions[1:])
+                continue
+            if fence == self._mark:
                 return
-            if self._ask(
-                self._store.compare_and_set_many, key, [msgspec.json.encode(self._mark)], versions
-            ) != [LOST]:
+            # The marks are written again with it, so that they do not expire before it.
+            news = [msgspec.json.encode(self._mark), *marks]
+            if LOST not in self._ask(self._store.compare_and_set_many, keys, news, versions):
                 return
 
     def keys(self) -> list[Key]:
@@ -111,10 +148,10 @@ class StoreMap(VersionedBackingMap[Any]):
                 f"{self._store.where}: keyFactory made the keys, so they cannot be read back. Omit keyFactory"
             )
             raise StateError(msg)
-        names = (
+        ours = (
             name.removeprefix(self._prefix) for name in self._store.names() if name.startswith(self._prefix)
         )
-        return [decode_key(name) for name in names if name != FENCE]
+        return [key for key in map(decode_key, ours) if key is not None]
 
     def multi_get(self, keys: Sequence[Key]) -> list[Any]:
         """See `BackingMap.multi_get`."""
@@ -244,7 +281,7 @@ class StoreMap(VersionedBackingMap[Any]):
 
     def _deserialized(self, keys: Sequence[Key], raws: list[bytes | None]) -> list[Any]:
         try:
-            return self._serializer.deserialize_many(raws)
+            return _with_txids(self._serializer.deserialize_many(raws), -self._base)
         except Exception:
             raise self._foreign(keys, self._names(keys), raws) from None
 
@@ -260,7 +297,9 @@ class StoreMap(VersionedBackingMap[Any]):
 
     def _bytes(self, keys: Sequence[Key], values: Sequence[Any]) -> list[bytes]:
         try:
-            raws = self._serializer.serialize_many(values)
+            raws = self._serializer.serialize_many(
+                _with_txids(list(values), self._base) if self._base else values
+            )
         except Exception:
             raise self._not_taken(keys, values) from None
         limit = self._store.max_value_bytes
@@ -273,19 +312,32 @@ class StoreMap(VersionedBackingMap[Any]):
             raise ValueTooLargeError(msg)
         return raws
 
-    def _compare(self, raw: bytes | None) -> tuple[int, int] | None:
-        """Return the fence, if it is not above this batch and attempt."""
+    def _seen(self, keys: Sequence[str]) -> Sequence[bytes | None]:
+        """Return the bytes of keys outside the prefix; nothing if the store does not let this state see them."""
+        try:
+            return self._ask(self._store.get_many, keys)[0]
+        except StoreError:
+            return [None] * len(keys)
+
+    def _compare(self, raw: bytes | None) -> None:
+        """Check that the fence is not above this batch and attempt."""
+        self._check(self._fence(raw))
+
+    def _fence(self, raw: bytes | None) -> tuple[int, int] | None:
         if raw is None:
             return None
         try:
-            txid, attempt = mark = msgspec.json.decode(raw, type=tuple[int, int])
+            return msgspec.json.decode(raw, type=tuple[int, int])
         except msgspec.DecodeError as error:
             msg = (
                 f"{self._store.where}, key {self._prefix + FENCE!r} holds {raw[:80]!r}, which is not [txid, "
                 f"attempt] ({error}): another program writes here. Use another keyPrefix, or remove that key"
             )
             raise ForeignValueError(msg) from None
-        if self._mark is not None and mark > self._mark:
+
+    def _check(self, fence: tuple[int, int] | None) -> None:
+        if fence is not None and self._mark is not None and fence > self._mark:
+            txid, attempt = fence
             msg = (
                 f"attempt {self._mark[1]} at batch {self._mark[0]} is over: attempt {attempt} at batch {txid} has "
                 f"begun in {self._store.where}; this attempt writes nothing more. For a late task this is normal. "
@@ -293,7 +345,6 @@ class StoreMap(VersionedBackingMap[Any]):
                 "state: use a new keyPrefix, or restore the data"
             )
             raise FencedError(msg)
-        return mark
 
     def _foreign(self, keys: Sequence[Key], names: Sequence[str], raws: Sequence[bytes | None]) -> StateError:
         for key, name, raw in zip(keys, names, raws, strict=True):
@@ -320,3 +371,14 @@ class StoreMap(VersionedBackingMap[Any]):
                     "numbers, strings, lists and dicts, or set the option serializer to one that accepts it"
                 )
         return StateError("the serializer failed on a batch, but on none of its values alone")
+
+
+def _with_txids(values: list[V], by: int) -> list[V]:
+    """Return the values with `by` more in their txids: an owner that took over begins above those of the one before."""
+    return [_with_txid(value, by) for value in values] if by else values
+
+
+def _with_txid(value: Any, by: int) -> Any:
+    if not isinstance(value, OpaqueValue | TransactionalValue) or value.txid is None:
+        return value
+    return msgspec.structs.replace(value, txid=value.txid + by)

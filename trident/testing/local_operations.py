@@ -10,7 +10,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from kinesis_trident.bolt.steps.columns import batch_of
-from kinesis_trident.bolt.testing.local_frames import LocalFrame, arrow, for_local_frames
+from kinesis_trident.bolt.testing.local_columns import for_local_frames
+from kinesis_trident.bolt.testing.local_frames import LocalFrame, arrow
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.build.graph import JoinNode
 from kinesis_trident.trident.run import frames

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.testing.by_reference import LocalCarrier, Recorder
 from kinesis_trident.bolt.testing.lives import life_of
-from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, arrow, run_in_spark
+from kinesis_trident.bolt.testing.local_frames import LocalFrame, LocalSession, arrow
 from kinesis_trident.bolt.testing.local_stream import LocalStream
 from kinesis_trident.bolt.testing.results import FailedTuple, TopologyResult
-from kinesis_trident.bolt.testing.run_bolts import check_spouts, run_streams
+from kinesis_trident.bolt.testing.run_bolts import check_spouts, run_in_spark, run_streams
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.spout.testing.clock import FakeTime
 from kinesis_trident.trident.build.graph import (
@@ -27,14 +27,13 @@ from kinesis_trident.trident.build.graph import (
     UpdateNode,
 )
 from kinesis_trident.trident.run.batches import TopologyAttempts
-from kinesis_trident.trident.testing import local_operations
+
+# Registers what frames of this process do.
+from kinesis_trident.trident.testing import local_operations  # noqa: F401
 from kinesis_trident.trident.testing.recording import NotedStates, RecordStep
 from kinesis_trident.trident.topology import TridentTopology
 
 __all__ = ["run_trident"]
-
-_ = local_operations
-"""Registers what frames in this process do."""
 
 
 def run_trident(
@@ -89,7 +88,8 @@ def run_trident(
             )
         run_streams(session, streams, clock, process)
         states = {name: factory.stored(_conf(spout)) for name, (factory, spout) in noted.items()}
-    return TopologyResult(emitted, {stream.name: stream.acked for stream in streams}, failed, states)
+    acked = {stream.name: stream.acked for stream in streams}
+    return TopologyResult(emitted, acked, {stream.name: stream.held for stream in streams}, failed, states)
 
 
 def _conf(spout: SpoutNode) -> dict[str, Any]:

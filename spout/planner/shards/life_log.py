@@ -46,7 +46,7 @@ class LifeLog:
         self._first_dead = ""
         self._failed_due = self._dead_due = steady()
         self._blocked: dict[str, float] = {}
-        self._refused: dict[str, tuple[int, str]] = {}
+        self._refused_since: dict[str, int] = {}
         self._say_again_at: dict[str, int] = {}
 
     def settled(
@@ -87,24 +87,24 @@ class LifeLog:
         if len(new) > _NAMED:
             log.info("%d more new shards", len(new) - _NAMED)
 
-    def looked(self, looks: Mapping[str, Look], now: int) -> None:
-        """Tell of shards whose every look is refused, now and then, and when they answer again. `now` as in `Look`."""
+    def refused(self, looks: Mapping[str, Look], now: int) -> None:
+        """Tell of shards whose every look is refused, now and then, and when they answer again.
+
+        `looks`: the last look at each of them; `now`: as in `Look`.
+        """
         begun: dict[str, list[str]] = {}
-        ended: list[str] = []
-        longest = 0
         for shard, look in looks.items():
-            if look.refused is None:
-                if shard in self._refused:
-                    since, _ = self._refused.pop(shard)
-                    longest = max(longest, now - since)
-                    ended.append(shard)
-                    self._say_again_at.pop(shard, None)
-            elif now - look.refused >= _REFUSED_MS and now >= self._say_again_at.get(shard, now):
-                self._refused[shard] = look.refused, look.why
+            since = look.refused if look.refused is not None else now
+            if now - since >= _REFUSED_MS and now >= self._say_again_at.get(shard, now):
+                self._refused_since[shard] = since
                 self._say_again_at[shard] = now + _SAID_AGAIN_MS
                 begun.setdefault(look.why, []).append(shard)
+        ended = sorted(self._refused_since.keys() - looks.keys())
+        longest = max((now - self._refused_since.pop(shard) for shard in ended), default=0)
+        for shard in ended:
+            del self._say_again_at[shard]
         for why, shards in begun.items():
-            seconds = (now - min(self._refused[shard][0] for shard in shards)) / 1000
+            seconds = (now - min(self._refused_since[shard] for shard in shards)) / 1000
             what = "throttles the reads" if why == "throttled" else "does not answer the reads"
             log.warning("%s: Kinesis %s, for %.0f s now", self._names(shards), what, seconds)
         if ended:

@@ -28,7 +28,9 @@ def sight_of(state: ShardState, look: Look | None) -> Sight:
         arrival = look.noted - max(0, look.at - look.arrival)
     decided = look.more is not None or (look.refused is not None and not look.behind_ms)
     seen = look.noted if here and look.noted and (decided or arrival is not None) else None
-    return Sight(seen, arrival, look.refused, look.why if look.refused else "")
+    # Whoever has moved the position on since was answered.
+    refused = look.refused if here else None
+    return Sight(seen, arrival, refused, look.why if refused else "")
 
 
 def lags_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict[str, Lag]:
@@ -115,8 +117,19 @@ class StatusNotes:
 
     def note(self, looks: Mapping[str, Look]) -> None:
         """Write a note if one is due. `looks`: the last look at each shard."""
-        self._state.life.looked(looks, self._now())
         now = self._steady()
-        if self._period is not None and (now >= self._due or self._store.status.learn()):
-            self._due = now + self._period
-            self._store.status.tell(status_of(self._state, looks, self._now(), self._epoch))
+        if self._period is None or (now < self._due and not self._store.status.learn()):
+            return
+        self._due = now + self._period
+        at = self._now()
+        self._store.status.tell(status_of(self._state, looks, at, self._epoch))
+        refused = {
+            shard: look
+            for shard, look in looks.items()
+            if look.refused is not None and self._is_there(shard, look)
+        }
+        self._state.life.refused(refused, at)
+
+    def _is_there(self, shard: str, look: Look) -> bool:
+        state = self._state.shards.get(shard)
+        return state is not None and state.position == look.position

@@ -133,10 +133,7 @@ class TipProbe:
     def _look(self, asked: tuple[str, Position]) -> Look:
         shard, position = asked
         last = self.looks.get(shard)
-        if last is not None and last.position == position:
-            look = last
-        else:
-            look = Look(position, refused=last.refused if last else None, why=last.why if last else "")
+        look = last if last is not None and last.position == position else Look(position)
         if isinstance(position, ShardEnd):
             return replace(look, more=False, at=self._wall())
         try:

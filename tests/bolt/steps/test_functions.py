@@ -29,10 +29,10 @@ from kinesis_trident.bolt.steps.functions import (
     Judged,
     PandasStep,
     RowStep,
-    chain,
     reason_of,
 )
 from kinesis_trident.bolt.steps.kinds import step_for
+from kinesis_trident.bolt.steps.parts import chain
 
 NUMBER = StructType([StructField("number", LongType())])
 NUMBER_NOT_NULL = StructType([StructField("number", LongType(), nullable=False)])
@@ -344,7 +344,7 @@ def test_a_chain_traces_rows_and_failures_to_the_first_input() -> None:
         return rows
 
     steps = [step_for(function, NUMBER) for function in (by_row, odd, not_seven, not_ninety)]
-    judged = chain(steps, batch("drop", "1", "bad", "2", "7", "9", "11", "drop", "13", "4"))
+    [judged] = chain(steps, batch("drop", "1", "bad", "2", "7", "9", "11", "drop", "13", "4"))
     assert found(judged) == ([10, 110, 130], [1, 6, 8], [2, 4, 5])
     assert {row: reason.partition(":")[0] for row, reason in judged.failed.items()} == {
         2: "ValueError",
@@ -356,13 +356,13 @@ def test_a_chain_traces_rows_and_failures_to_the_first_input() -> None:
 def test_a_chain_goes_on_when_nothing_is_left() -> None:
     steps = [step_for(function, NUMBER) for function in (by_row, lambda r: (r.number,))]
     again = PandasStep(lambda rows: rows, steps[0].schema)
-    judged = chain([*steps, again], batch("bad", "drop"))
+    [judged] = chain([*steps, again], batch("bad", "drop"))
     assert found(judged) == ([], [], [0])
 
 
 def test_without_steps_the_batch_is_as_it_was() -> None:
     given_ = batch("a", "b")
-    judged = chain([], given_)
+    [judged] = chain([], given_)
     assert judged.rows.equals(given_)
     assert (judged.source.tolist(), judged.failed) == ([0, 1], {})
     assert judged.source.dtype == np.int64

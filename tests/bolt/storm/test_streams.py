@@ -180,3 +180,17 @@ def test_a_tuple_tells_its_fields_and_where_it_is_from() -> None:
         ("parse", "errors", False, 2, [1, "x"], ["x", 1]),
         (True, False, 1, ["a", "b"]),
     ]
+
+
+def test_an_error_can_be_reported_without_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    class Reports(BasicBolt):
+        def execute(self, tup: Tuple, collector: Any) -> None:
+            collector.report_error(ValueError("odd"))
+
+    heard = Heard()
+    operator = BoltOperator(
+        "reports", 7, Reports(), {"in": ["line"]}, pa.schema([]), Tag("reports", 7, heard)
+    )
+    assert list(operator(iter([lines("a")]))) == []
+    assert heard.failed == {}
+    assert [record.getMessage() for record in caplog.records] == ["bolt 'reports', batch 7: ValueError: odd"]

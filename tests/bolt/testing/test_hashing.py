@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from kinesis_trident.bolt.steps.schemas import parse_schema
-from kinesis_trident.bolt.testing.hashing import partitions_of
-from kinesis_trident.bolt.testing.local_frames import arrow
+from kinesis_trident.bolt.storm import frames
+from kinesis_trident.bolt.testing import local_columns  # noqa: F401
+from kinesis_trident.bolt.testing.local_frames import LocalSession, arrow
 
 FIELDS = parse_schema(
     "text string, raw binary, yes boolean, a tinyint, b smallint, c int, d bigint, e float, f double, day date, "
@@ -35,20 +36,23 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("partitions", [7, 1_000_003])
-def test_rows_go_where_spark_sends_them(spark: SparkSession, partitions: int) -> None:
-    frame = spark.createDataFrame(ROWS, FIELDS)
-    one_by_one = [F.pmod(F.xxhash64(name), F.lit(partitions)).alias(name) for name in FIELDS.names]
-    together = F.pmod(F.xxhash64(*FIELDS.names), F.lit(partitions)).alias("all")
-    expected = frame.select(*one_by_one, together).toArrow()
-    batch = pa.RecordBatch.from_pylist(
-        [dict(zip(FIELDS.names, _plain(row), strict=True)) for row in ROWS], arrow(FIELDS)
+@pytest.mark.parametrize("tasks", [7, 1_000_003])
+def test_rows_go_where_spark_sends_them(spark: SparkSession, tasks: int) -> None:
+    here = LocalSession().frame(
+        FIELDS, [[pa.RecordBatch.from_pylist([_plain(row) for row in ROWS], arrow(FIELDS))]]
     )
-    for name in FIELDS.names:
-        assert partitions_of(batch, [name], partitions) == expected.column(name).to_pylist(), name
-    assert partitions_of(batch, FIELDS.names, partitions) == expected.column("all").to_pylist()
+    there = spark.createDataFrame(ROWS, FIELDS)
+    expected, found = there, here
+    for names in (*([name] for name in FIELDS.names), FIELDS.names):
+        columns = {f"plain {len(names)} {names[0]}": None, f"salted {len(names)} {names[0]}": 0x9E3779B9}
+        expected = frames.add_hashes(expected, columns, names, tasks)
+        found = frames.add_hashes(found, columns, names, tasks)
+    both = expected.drop(*FIELDS.names).toArrow().to_pydict(), found.drop(*FIELDS.names).toArrow().to_pydict()
+    assert len(both[0]) == 2 * len(FIELDS) + 2
+    assert both[0] == both[1]
 
 
-def _plain(row: tuple[object, ...]) -> list[object]:
+def _plain(row: tuple[Any, ...]) -> dict[str, Any]:
     *others, inner = row
-    return [*others, dict(zip("xy", inner, strict=True)) if isinstance(inner, tuple) else None]
+    struct = dict(zip("xy", inner, strict=True)) if isinstance(inner, tuple) else None
+    return dict(zip(FIELDS.names, [*others, struct], strict=True))

@@ -44,6 +44,7 @@ GOOD: dict[type[Node], Node] = {
     nodes.Pin: samples.pin(2, served=(3, 0), missing=(1,), through="7:2"),
     nodes.BatchOutcome: samples.acks(2, failed=3),
     nodes.SettledNode: samples.settled(3),
+    nodes.StatesNode: nodes.StatesNode(applied={"persistent_aggregate(Count) by word": 3}),
     nodes.StopNode: nodes.StopNode(epoch=1, settled=2),
     nodes.ExternalNode: nodes.ExternalNode(op="replay", records=("7:1",)),
     nodes.DeadLettersNode: nodes.DeadLettersNode(

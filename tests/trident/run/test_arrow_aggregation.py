@@ -18,7 +18,7 @@ from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import AggregateNode, Node
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.run import arrow_aggregation
-from kinesis_trident.trident.run.arrow_aggregation import Partials, partials_of
+from kinesis_trident.trident.run.arrow_aggregation import Partials, SharedPartials, partials_of
 
 FOLDS: dict[str, Callable[[Any], Any]] = {"count": sum, "sum": sum, "min": min, "max": max}
 GREATEST = (1 << 63) - 1
@@ -108,6 +108,32 @@ def test_groups_are_those_of_the_tuples(
             assert all(batch.schema.names == step.schema.names for batch in merged)
             assert sum(batch.num_rows for batch in merged) == len(expected), "one row a group"
             assert ended(merged, function) == expected
+
+    same()
+
+
+def test_several_consumers_get_what_each_would_get_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_aggregation, "_TUPLES", 100)
+    monkeypatch.setattr(arrow_aggregation, "_GROUPS", 400)
+    schema = "a string; b integer; n long"
+    steps = [made(Count(), ("a",), schema), made(Sum(), ("b", "a"), schema), made(Max(), (), schema)]
+    alone = [step for step in steps if step is not None]
+    together = SharedPartials(tuple(alone))
+    assert together.wanted == {"a", "b", "n"}
+
+    @settings(max_examples=25)
+    @given(ROWS, st.integers(1, 20))
+    def same(rows: list[tuple[Any, ...]], size: int) -> None:
+        out = list(together(given_as(rows, schema, size)))
+        assert all(batch.schema == arrow(together.fields) for batch in out)
+        for i, step in enumerate(alone):
+            mine = [
+                pa.RecordBatch.from_struct_array(batch.column(f"_{i}"))
+                for batch in out
+                if set(batch.column("__of").to_pylist()) == {i}
+            ]
+            expected = list(step(given_as(rows, schema, size)))
+            assert ended(mine, step.function) == ended(expected, step.function)
 
     same()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +19,19 @@ from samples_topology import a_stream
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.trident import Count, TridentTuple
+from kinesis_trident.trident import (
+    Count,
+    MapState,
+    Snapshottable,
+    StateFactory,
+    StateType,
+    Sum,
+    TridentTuple,
+    ValueUpdater,
+)
 from kinesis_trident.trident.build.graph import SpoutNode
 from kinesis_trident.trident.run.batches import TopologyAttempts
+from kinesis_trident.trident.state import Key
 from kinesis_trident.trident.stores import MemoryMapState
 from kinesis_trident.trident.stream import Stream
 from kinesis_trident.trident.topology import _below
@@ -69,6 +80,60 @@ class Parse:
         if int(number) in self.bad:
             raise ValueError(number)
         return [int(number), rest]
+
+
+class InFolder(StateFactory):
+    """A state in the executors: each partition writes what it gets to a file."""
+
+    kind = StateType.OPAQUE
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def make_state(self, conf: Mapping[str, Any], partition_index: int, num_partitions: int) -> InFile:
+        assert partition_index < num_partitions
+        return InFile(self.folder / str(partition_index))
+
+    @property
+    def found(self) -> list[tuple[Any, int]]:
+        """All keys, each as often as it was updated, with what was added."""
+        texts = [path.read_text() for path in self.folder.iterdir()]
+        return sorted(
+            (tuple(key), added) for text in texts for key, added in map(json.loads, text.splitlines())
+        )
+
+
+class InFile(MapState[int], Snapshottable[int]):
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def begin_commit(self, txid: int | None) -> None:
+        assert not self.path.exists()
+
+    def commit(self, txid: int | None) -> None:
+        return
+
+    def multi_get(self, keys: Sequence[Key]) -> list[int | None]:
+        raise NotImplementedError
+
+    def multi_put(self, keys: Sequence[Key], values: Sequence[int | None]) -> None:
+        raise NotImplementedError
+
+    def multi_update(self, keys: Sequence[Key], updaters: Sequence[ValueUpdater[int]]) -> list[int | None]:
+        added = [one.update(None) for one in updaters]
+        with self.path.open("a") as file:
+            file.writelines(json.dumps([list(key), one]) + "\n" for key, one in zip(keys, added, strict=True))
+        return list(added)
+
+    def get(self) -> int | None:
+        raise NotImplementedError
+
+    def set(self, value: int | None) -> None:
+        raise NotImplementedError
+
+    def update(self, updater: ValueUpdater[int]) -> int | None:
+        return self.multi_update([()], [updater])[0]
 
 
 class Counted(NamedTuple):
@@ -163,6 +228,39 @@ def test_what_fails_is_in_no_state(
     }
 
 
+def test_one_pass_for_states_of_different_partitions(
+    spark: SparkSession, zookeeper: EmbeddedZooKeeper, app: str, tmp_path: Path
+) -> None:
+    """A count over three partitions, a sum over one, one of all tuples, and an aggregation whose result is counted."""
+    calls = Tally(tmp_path / "calls")
+    states = [InFolder(tmp_path / str(i)) for i in range(4)]
+
+    def shape(stream: Stream, parse: Parse, _: list[Counted]) -> None:
+        parsed = stream.map(parse, "number long, rest string")
+        by_number, by_rest = parsed.group_by(["number"]), parsed.group_by(["rest"])
+        by_number.persistent_aggregate(states[0], Count(), ["n"]).parallelism_hint(3)
+        by_rest.persistent_aggregate(states[1], Sum(), ["n"], inputs=["number"]).parallelism_hint(1)
+        parsed.persistent_aggregate(states[2], Count(), ["n"])
+        sums = by_rest.aggregate(Sum(), ["sum"], inputs=["number"])
+        sums.group_by(["rest", "sum"]).persistent_aggregate(states[3], Count(), ["n"])
+
+    with batch_in_hand(spark, zookeeper.hosts, app) as (rows, batch):
+        run(rows, batch, shape, Reads(Tally(tmp_path / "reads")), Parse(calls), tracking=True)
+        noted = batch.applied_to_states()
+    assert calls.count == RECORDS
+    sums = {rest: sum(n for n in NUMBERS if n % 4 == int(rest)) * len(SHARDS) for rest in RESTS}
+    assert states[0].found == [((number,), len(SHARDS)) for number in NUMBERS]
+    assert states[1].found == [((rest,), sums[rest]) for rest in RESTS]
+    assert states[2].found == [((), RECORDS)]
+    assert states[3].found == [((rest, sums[rest]), 1) for rest in RESTS]
+    assert noted == {
+        "persistent_aggregate(Count) by number": 7,
+        "persistent_aggregate(Sum) by rest": 7,
+        "persistent_aggregate(Count)": 7,
+        "persistent_aggregate(Count) by rest,sum": 7,
+    }
+
+
 def run(
     rows: DataFrame,
     batch: CurrentBatch,
@@ -176,7 +274,7 @@ def run(
     stream = a_stream()
     spout = stream.node
     assert isinstance(spout, SpoutNode)
-    spout.tracking = tracking
+    spout.tracking, spout.rows = tracking, rows
     shape(stream, parse, states)
     assert spout.options is not None
     handler = BatchHandler(spout.options, lambda *_: None, 0)

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_trident.bolt.errors import BatchFailedError, FailedException
+from kinesis_trident.bolt.steps.functions import join_parts
 from kinesis_trident.trident import (
     ArrowFunction,
     Debug,
@@ -34,6 +35,7 @@ from kinesis_trident.trident.errors import StoreUnavailableError
 from kinesis_trident.trident.run.attempt import Untracked
 from kinesis_trident.trident.run.tracked import narrow_steps
 from kinesis_trident.trident.state import QueryFunction, State, StateFactory
+from kinesis_trident.trident.steps import emitting_steps
 from kinesis_trident.trident.steps.emitting_steps import ArrowStep, FunctionStep, QueryStep
 from kinesis_trident.trident.steps.tuple_steps import (
     FilterStep,
@@ -360,6 +362,43 @@ def test_an_operation_that_asks_for_a_replay_fails_the_batch_not_a_record(
 
     with pytest.raises(BatchFailedError, match="op: StoreUnavailableError: no answer"):
         run()
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 30), max_size=20), st.integers(1, 40))
+def test_large_tuples_are_judged_the_same_in_parts(numbers: list[int], flush: int) -> None:
+    class Texts(Function):
+        def execute(self, tup, collector):  # type: ignore[no-untyped-def]
+            if tup["m"] == 13:
+                collector.emit(["too", "many"])
+            collector.emit(["m" * tup["m"]])
+
+    text = pa.schema([("text", pa.string())])
+    steps = Pipeline((function(), FunctionStep("texts", Texts(), ("m",), text, pa.schema([*NX, *M]))))
+    whole = steps(batch(*numbers))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(emitting_steps, "FLUSH_BYTES", flush)
+        parts = list(steps.parts(batch(*numbers)))
+    joined = join_parts(parts)
+    assert joined.rows.equals(whole.rows)
+    assert (joined.source.tolist(), joined.failed) == (whole.source.tolist(), whole.failed)
+    for part in parts:
+        assert part.end is None or not len(part.source) or part.source[-1] < part.end
+
+
+def test_a_tuple_that_becomes_too_large_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Many(Function):
+        def execute(self, tup, collector):  # type: ignore[no-untyped-def]
+            for _ in range(tup["n"]):
+                collector.emit(["x" * 10])
+
+    monkeypatch.setattr(emitting_steps, "_MOST_BYTES", 25)
+    text = pa.schema([("text", pa.string())])
+    judged = FunctionStep("each(Many)", Many(), ("n",), text, N)(batch(2, 3, 1))
+    assert judged.source.tolist() == [0, 0, 2]
+    assert judged.failed == {
+        1: "OperationError: emitted 30 bytes for one tuple, but 25 are the most. Emit less"
+    }
 
 
 def test_debug_prints_each_tuple_and_keeps_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,13 +16,13 @@ START = 1_700_000_000
 class Upto(BasicBolt):
     """Fails a tuple until the attempt that it names."""
 
-    fields = "text string, attempt int, txid bigint"
+    fields = "text string, attempt int, txid bigint, arrived timestamp"
 
     def execute(self, tup: Any, collector: Any) -> None:
         if tup["attempt"] < int(tup["text"]):
             msg = f"attempt {tup['attempt']}"
             raise ValueError(msg)
-        collector.emit([tup["text"], tup["attempt"], tup["txid"]])
+        collector.emit([tup["text"], tup["attempt"], tup["txid"], tup["approximateArrivalTimestamp"]])
 
 
 class Together(Bolt):
@@ -58,9 +58,8 @@ def test_a_failed_tuple_comes_back_until_it_is_acked_or_exhausted() -> None:
     clock = FakeTime(START)
     result = run_topology(topology(), {"spout": ["1", "3", "9", "1"]}, attempts=None, clock=clock)
     assert result.acked["spout"] == ["1", "1", "3"]
-    assert [row for row in result.emitted["upto"] if row.text == "3"] == [
-        ("3", 3, result.emitted["upto"][-1].txid)
-    ]
+    (third,) = (row for row in result.emitted["upto"] if row.text == "3")
+    assert (third.attempt, third.arrived.timestamp()) == (3, START)
     assert [(one.values, one.attempt) for one in result.failed if one.values == "9"] == [
         ("9", 1), ("9", 2), ("9", 3), ("9", 4)
     ]  # fmt: skip

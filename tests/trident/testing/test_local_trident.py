@@ -301,6 +301,11 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "no value": (trident({"lines": [{"partitionKey": "a"}]}), "does not tell the field 'line', which .*CAST"),
     "a wrong type": (trident({"lines": [[5]]}), "field 'line', which is string, does not fit: "),
+    "another stream": (
+        trident({"lines": [{"line": "a", "stream": "b"}]}),
+        "of the stream 'b', which .* reads lines",
+    ),
+    "a number as data": (trident({"lines": [{"data": 5}]}), "has 5 for 'data'. Give a text or bytes as data"),
     "no bolt": (bolts({"lines": ["a"]}), "the topology has no bolt"),
     "a scheme without a type": (
         bolts({}, spout=KinesisSpout(streamName="l", scheme={"n": "length(data)"})),
@@ -349,24 +354,30 @@ def test_what_cannot_run_is_refused_by_name(what: str) -> None:
 def test_given_tuples_have_every_form() -> None:
     topology = TridentTopology()
     several = KinesisSpout(
-        streamName="lines",
+        streamName="lines,others",
         applicationName="words",
         zookeeper__hosts="nowhere:1",
         scheme={
             "key": "partitionKey",
             "line": "CAST(data AS STRING)",
             "n": "CAST(length(data) AS decimal(5,0))",
+            "of": "stream",
         },
     )
-    topology.new_stream("lines", several).project(["key", "line", "n", "data", "partitionKey", "attempt"])
+    topology.new_stream("lines", several).project(
+        ["key", "line", "n", "of", "data", "partitionKey", "attempt"]
+    )
     given = [
-        {"key": "k", "line": "a", "n": 1},
-        {"data": "bytes", "partitionKey": "p", "n": None},
-        ("k2", "b", 2),
-        ["k3", "c", 3],
+        {"key": "k", "line": "a", "n": 1, "of": "x"},
+        {"data": "bytes", "partitionKey": "p", "stream": "others", "n": None},
+        ("k2", "b", 2, "y"),
+        ["k3", "c", 3, "z"],
     ]
     result = run_topology(topology, {"lines": given})
     assert [tuple(row) for row in result.emitted["project"]] == [
-        ("k", "a", 1), ("p", "bytes", None), ("k2", "b", 2), ("k3", "c", 3)
-    ]  # fmt: skip
+        ("k", "a", 1, "x"),
+        ("p", "bytes", None, "others"),
+        ("k2", "b", 2, "y"),
+        ("k3", "c", 3, "z"),
+    ]
     assert result.acked["lines"] == given

@@ -1,8 +1,8 @@
 """The cases of Storm's own integration tests of topologies, in Python, run without Spark.
 
 Source: `TopologyIntegrationTest` of Apache Storm 2 and the bolts of `org.apache.storm.testing` that it uses. What is
-different here: a topology has one spout, and a tuple has time until its batch ends, so a tuple that is never acked
-fails at once, and a bolt cannot hold one for the next batch.
+different here: a topology has one spout, a tuple that its bolt neither acks nor keeps fails at once, and one that it
+keeps comes again to a new instance of the bolt.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kinesis_trident import BasicBolt, Bolt, KinesisSpout, TopologyBuilder, string_scheme
-from kinesis_trident.testing import TopologyResult, run_topology
+from kinesis_trident.testing import Batches, FakeTime, TopologyResult, run_topology
 
 
 class Collecting(Bolt):
@@ -65,17 +65,46 @@ class Ack(Collecting):
 
 
 class AckEveryOther(Collecting):
+    """Forgets every other tuple."""
+
     def execute(self, tup: Any) -> None:
-        self.held.append(tup)
+        self.held.append(tup["num"])
         if len(self.held) % 2:
             self.collector.ack(tup)
 
 
-class ResetTimeout(Collecting):
+class Hold(Collecting):
+    """Keeps the tuple b for ever; it may reset its timeout."""
+
+    def __init__(self, resets: bool) -> None:
+        self.resets = resets
+
     def execute(self, tup: Any) -> None:
-        self.collector.reset_timeout(tup)
-        if tup[0] != "never":
+        if tup["num"] != "b":
             self.collector.ack(tup)
+            return
+        self.held.append(tup)
+        if self.resets:
+            self.collector.reset_timeout(tup)
+
+
+class Meet(Collecting):
+    """Joins the tuples of two batches: each waits for one with the same letter."""
+
+    fields = "pair string"
+
+    def prepare(self, context: Any, collector: Any) -> None:
+        self.collector = collector
+        self.waiting: dict[str, Any] = {}
+
+    def execute(self, tup: Any) -> None:
+        other = self.waiting.pop(tup["num"][0], None)
+        if other is None:
+            self.waiting[tup["num"][0]] = tup
+            return
+        self.collector.emit(["".join(sorted([other["num"], tup["num"]]))], [other, tup])
+        self.collector.ack(other)
+        self.collector.ack(tup)
 
 
 class DupAnchor(Collecting):
@@ -186,7 +215,7 @@ def test_equal_fields_meet_in_one_task_and_shuffled_tuples_spread() -> None:
     assert max(row.task for row in result.emitted["5"]) == 3
 
 
-def test_a_tuple_without_an_ack_fails_when_its_time_is_over() -> None:
+def test_a_tuple_that_its_bolt_forgets_fails_at_once() -> None:
     topology = builder()
     topology.set_bolt("2", AckEveryOther()).shuffle_grouping("1")
     result = run_topology(topology, {"1": ["a", "b", "c"]})
@@ -194,12 +223,31 @@ def test_a_tuple_without_an_ack_fails_when_its_time_is_over() -> None:
     assert reasons(result) == [("b", "NOT_ACKED (bolt 2)")]
 
 
-def test_a_reset_timeout_changes_nothing() -> None:
+def test_a_tuple_that_is_held_fails_when_its_time_is_over() -> None:
+    topology = builder(messageTimeout="5s", retryLimit=0)
+    topology.set_bolt("2", Hold(resets=False)).shuffle_grouping("1")
+    clock = FakeTime(1_700_000_000)
+    result = run_topology(topology, {"1": ["a", "b", "c"]}, clock=clock)
+    assert result.acked["1"] == ["a", "c"]
+    assert result.failed == result.exhausted == [("1", "b", 1, "TIMEOUT (bolt 2)", None)]
+    # It came again each second, to a new instance of the bolt.
+    assert (clock.now, result.emitted["1"]) == (1_700_000_005, ["a", "b", "c", *["b"] * 5])
+
+
+def test_a_reset_timeout_begins_anew() -> None:
+    topology = builder(messageTimeout="5s")
+    topology.set_bolt("2", Hold(resets=True)).shuffle_grouping("1")
+    result = run_topology(topology, {"1": ["a", "b"]})
+    assert (result.acked["1"], result.held["1"], result.failed) == (["a"], ["b"], [])
+    assert result.emitted["1"].count("b") > 6
+
+
+def test_tuples_of_different_batches_meet_while_they_are_held() -> None:
     topology = builder()
-    topology.set_bolt("2", ResetTimeout()).shuffle_grouping("1")
-    result = run_topology(topology, {"1": ["a", "never"]})
-    assert result.acked["1"] == ["a"]
-    assert reasons(result) == [("never", "NOT_ACKED (bolt 2)")]
+    topology.set_bolt("2", Meet(), 1).shuffle_grouping("1")
+    result = run_topology(topology, {"1": Batches(["a1", "b1"], ["a2"], ["b2"])})
+    assert sorted(row.pair for row in result.emitted["2"]) == ["a1a2", "b1b2"]
+    assert (sorted(result.acked["1"]), result.held["1"], result.failed) == (["a1", "a2", "b1", "b2"], [], [])
 
 
 def ack_tracking() -> TopologyBuilder:
@@ -229,7 +277,7 @@ def test_a_failure_below_several_anchors_fails_all_of_them_and_no_other() -> Non
     result = run_topology(topology, {"1": ["a", "b", "c"]})
     assert result.acked["1"] == []
     kinds = {values: reason.split(" (")[0] for values, reason in reasons(result)}
-    assert sorted(kinds.values()) == ["NOT_ACKED", "ValueError: no 2", "ValueError: no 2"]
+    assert sorted(kinds.values()) == ["TIMEOUT", "ValueError: no 2", "ValueError: no 2"]
     assert len(result.emitted["2"]) == 1
 
 

@@ -32,7 +32,7 @@ class Split(BasicBolt):
 
 
 class Together(Bolt):
-    """Emits a tuple for each word, anchored to all tuples with it; it acks all but one."""
+    """Emits a tuple for each word, anchored to all tuples with it; it forgets one."""
 
     fields = "word string, task int"
 
@@ -41,13 +41,14 @@ class Together(Bolt):
         self.held: dict[str, list[Any]] = {}
 
     def execute(self, tup: Any) -> None:
-        self.held.setdefault(tup["word"], []).append(tup)
         if tup["word"] != "az":
+            self.held.setdefault(tup["word"], []).append(tup)
             self.collector.ack(tup)
 
     def cleanup(self) -> None:
         for word, tuples in self.held.items():
             self.collector.emit([word, self.task], tuples)
+        self.held.clear()
 
 
 class Refuse(BasicBolt):

@@ -253,6 +253,7 @@ class MemcachedState(MapStateFactory):
     A host may be preceded by `user:password@`, for a server that was started with `-Y`.
     """
 
+    lasting: ClassVar[bool] = False
     options_type: ClassVar[type[MapOptions]] = MemcachedOptions
 
     def __init__(self, kind: Any, target: str | Sequence[str], **options: Any) -> None:

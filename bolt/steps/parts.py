@@ -1,0 +1,91 @@
+"""Runs a batch through steps in parts, so that a small batch whose tuples become large is never held as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from kinesis_trident.bolt.steps.functions import Judged, Step, join_parts
+
+__all__ = ["chain", "in_parts"]
+
+_MOST_BYTES = 1 << 30
+"""The bytes that one input row may become in all: Arrow's texts end at twice as many."""
+
+S = TypeVar("S", bound=Step)
+
+
+def in_parts(step: Step, batch: pa.RecordBatch) -> Iterator[Judged]:
+    """Judge a batch by one step: in its parts, if it has a method `parts`, or at once."""
+    parts = getattr(step, "parts", None)
+    if parts is None:
+        yield step(batch)
+    else:
+        yield from parts(batch)
+
+
+def chain(
+    steps: Sequence[S],
+    batch: pa.RecordBatch,
+    judge: Callable[[S, pa.RecordBatch], Iterator[Judged]] = in_parts,
+) -> Iterator[Judged]:
+    """Run a batch through steps one after the other; rows are traced back to the first input.
+
+    Yields:
+        Parts in the order of the input; each has all rows of the input rows that it is about.
+    """
+    if not steps:
+        yield Judged(batch, np.arange(batch.num_rows, dtype=np.int64), {})
+        return
+    for judged in judge(steps[0], batch):
+        if len(steps) == 1:
+            yield judged
+        else:
+            yield from _next_steps(judged, steps[1:], judge)
+
+
+def _next_steps(
+    above: Judged, steps: Sequence[S], judge: Callable[[S, pa.RecordBatch], Iterator[Judged]]
+) -> Iterator[Judged]:
+    """Run a part through the next steps; rows wait while a later part can have more of the same input row."""
+    count = above.rows.num_rows
+    failed = dict(above.failed)
+    held: list[Judged] = []
+    open_row: int | None = None
+    for part in chain(steps, above.rows, judge):
+        source = above.source[part.source]
+        for row, reason in part.failed.items():
+            failed.setdefault(int(above.source[row]), reason)
+        end = count if part.end is None else part.end
+        before, open_row = open_row, None
+        if 0 < end < count and above.source[end] == above.source[end - 1]:
+            open_row = int(above.source[end])
+        if open_row is not None and open_row == before:
+            held.append(Judged(part.rows, source, {}))
+            continue
+        cut = len(source) if open_row is None else int(np.searchsorted(source, open_row))
+        ready = [*held, Judged(part.rows.slice(0, cut), source[:cut], {})]
+        held = [Judged(part.rows.slice(cut), source[cut:], {})]
+        if before is not None:
+            ready = _bounded(ready, before, failed)
+        joined = join_parts(ready)
+        edge = open_row if open_row is not None else int(above.source[end]) if end < count else above.end
+        # A failure goes with the part that has the other rows of its input row.
+        done = {row: reason for row, reason in failed.items() if edge is None or row < edge}
+        failed = {row: reason for row, reason in failed.items() if row not in done}
+        yield Judged(joined.rows, joined.source, done, edge)
+
+
+def _bounded(parts: list[Judged], row: int, failed: dict[int, str]) -> list[Judged]:
+    """Drop the rows of an input row that has become too large to be one batch, and fail it."""
+    if sum(part.rows.nbytes for part in parts) <= _MOST_BYTES:
+        return parts
+    failed.setdefault(row, f"it became more than {_MOST_BYTES >> 20:,} MiB. Emit less for one tuple")
+    kept = [part.source != row for part in parts]
+    return [
+        Judged(part.rows.filter(pa.array(keep)), part.source[keep], {})
+        for part, keep in zip(parts, kept, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""Topologies over DataFrames other than the source."""

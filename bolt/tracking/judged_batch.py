@@ -1,0 +1,73 @@
+"""The batch that `Tracking` judges: that of the source, or any DataFrame whose rows have anchors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from kinesis_trident.bolt.tracking.coverage import Wiring
+from kinesis_trident.bolt.tracking.operators import Verdict
+from kinesis_trident.bolt.tracking.reports import FailedRun, Reports
+from kinesis_trident.bolt.tracking.spans import Spans
+from kinesis_trident.checkpoint.model.nodes import NotDone, Pin
+from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
+
+__all__ = ["JudgedBatch"]
+
+
+class JudgedBatch(Protocol):
+    """A batch; each method as `CurrentBatch` has it."""
+
+    @property
+    def spool(self) -> RetrySpool | None:
+        """The spool of failed records, if there is one."""
+        ...
+
+    @property
+    def deadly(self) -> Mapping[int, list[FailedRun]]:
+        """The records known to end the worker that processes them."""
+        ...
+
+    @property
+    def txid(self) -> int:
+        """The transaction id."""
+        ...
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The published outcome, if there is one."""
+        ...
+
+    def reports(self, reports: Reports) -> Reports:
+        """Return the reports of this batch."""
+        ...
+
+    def pins(self) -> Mapping[str, Pin]:
+        """Return the pins of the turns."""
+        ...
+
+    def is_unread(self, pins: Mapping[str, Pin]) -> bool:
+        """Return True if not all turns are in `pins`."""
+        ...
+
+    def uncovered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> list[tuple[str, str]]:
+        """Return the operators, each with a shard whose records it has not all seen."""
+        ...
+
+    def spans(self, missing: Iterable[tuple[str, str]], pins: Mapping[str, Pin]) -> Spans:
+        """Return spans of the shards in `missing`."""
+        ...
+
+    def require_covered(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> None:
+        """Check that every record was judged."""
+        ...
+
+    def failed(self, wiring: Wiring, reports: Reports, pins: Mapping[str, Pin]) -> dict[int, list[FailedRun]]:
+        """Return the failures of operators, by shard index."""
+        ...
+
+    def outcome(
+        self, failed: Mapping[int, Iterable[FailedRun]], pins: Mapping[str, Pin], refused: Mapping[str, str]
+    ) -> dict[str, tuple[NotDone, ...]]:
+        """Return the records that are not done, by shard."""
+        ...

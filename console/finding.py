@@ -1,0 +1,45 @@
+"""A finding: what is wrong with an application, where, and what to do."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+__all__ = ["Finding", "Level", "Limits"]
+
+
+class Level(enum.IntEnum):
+    """How bad a finding is; the values are the exit codes that monitoring plugins use, but for NOTE."""
+
+    NOTE = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that a person should know, with a name for programs.
+
+    Attributes:
+        level: how bad it is.
+        code: its name, which does not change.
+        sentence: what is wrong, and where.
+        remedy: what to do.
+        shards: those concerned, as people name them; empty for the whole application.
+    """
+
+    level: Level
+    code: str
+    sentence: str
+    remedy: str
+    shards: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of a check; None for no limit."""
+
+    lag_ms: int | None = None
+    retrying: int | None = None
+    dead: int | None = None

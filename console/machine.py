@@ -1,0 +1,97 @@
+"""What `doctor` tries on this machine: versions, Java, and the Python of Spark's workers."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from typing import NamedTuple
+
+from kinesis_trident.checkpoint.embedded.java import find_java
+from kinesis_trident.tracker.errors import KinesisTridentError
+
+__all__ = ["Result", "examine_machine"]
+
+_PACKAGES = ("kinesis-trident", "pyspark", "pyarrow", "pandas", "kazoo", "boto3", "msgspec", "numpy")
+
+
+class Result(NamedTuple):
+    """What one trial found: `state` is ok, warning, failed or skipped."""
+
+    name: str
+    state: str
+    says: str
+    remedy: str = ""
+
+
+def examine_machine() -> list[Result]:
+    """Try what is installed here."""
+    return [*_versions(), _java(), _workers()]
+
+
+def _versions() -> Iterator[Result]:
+    found = []
+    for name in _PACKAGES:
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            found.append(f"{name} missing")
+    yield Result("versions", "ok", f"Python {platform.python_version()}, {', '.join(found)}")
+    try:
+        spark = metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        yield Result(
+            "spark", "warning", "pyspark is not installed here", "pip install 'kinesis-trident[spark]'"
+        )
+        return
+    numbers = tuple(int(part) for part in spark.split(".")[:2] if part.isdigit())
+    good = numbers >= (4, 2)
+    yield Result(
+        "spark",
+        "ok" if good else "failed",
+        f"pyspark {spark}",
+        "" if good else "install pyspark 4.2 or newer",
+    )
+
+
+def _java() -> Result:
+    try:
+        java = find_java()
+    except KinesisTridentError as error:
+        return Result("java", "failed", str(error), "pip install 'kinesis-trident[java]'")
+    return Result("java", "ok", str(java))
+
+
+def _workers() -> Result:
+    """Run the Python that Spark starts for its workers here, if it is set, and compare."""
+    name = os.environ.get("PYSPARK_PYTHON") or "python3"
+    path = shutil.which(name)
+    if path is None:
+        return Result("python of workers", "failed", f"{name} is not found", "set PYSPARK_PYTHON to a Python")
+    program = "import sys, kinesis_trident, pyarrow; print('%d.%d' % sys.version_info[:2])"
+    try:
+        done = subprocess.run([path, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Result("python of workers", "failed", f"{path}: {error}", "set PYSPARK_PYTHON to a Python")
+    here = "{}.{}".format(*sys.version_info)
+    said = done.stdout.strip()
+    if done.returncode != 0:
+        why = (done.stderr.strip().splitlines() or ["it failed"])[-1]
+        return Result(
+            "python of workers",
+            "failed",
+            f"{path}: {why}",
+            f"install kinesis-trident there, or set PYSPARK_PYTHON={sys.executable}",
+        )
+    if said != here:
+        return Result(
+            "python of workers",
+            "failed",
+            f"{path} is Python {said}, the driver's is {here}",
+            f"set PYSPARK_PYTHON={sys.executable} on all machines",
+        )
+    return Result("python of workers", "ok", f"{path}, Python {said}, with kinesis-trident")

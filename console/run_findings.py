@@ -1,0 +1,131 @@
+"""The findings about a run and its batch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kinesis_trident.console.finding import Finding, Level
+from kinesis_trident.console.snapshot import Snapshot
+from kinesis_trident.console.text import counted, duration
+
+__all__ = ["about_batch", "about_nodes", "about_run", "phase"]
+
+_MINUTE = 60_000
+_ASKED_MS = _MINUTE
+_SILENT_MS = 5 * _MINUTE
+_STUCK_MS = 10 * _MINUTE
+_TAKEOVER_MS = 5 * _MINUTE
+_TAKEOVERS_TOO_MANY = 3
+
+
+def phase(snapshot: Snapshot, now: int) -> tuple[str, int | None]:
+    """Return what the application does with its batch in hand, and since when (by ZooKeeper's clock)."""
+    batch = snapshot.batch
+    if batch is None:
+        status = snapshot.status
+        if snapshot.owner is None or status is None or status.epoch < snapshot.epoch:
+            return "no batch in hand", None
+        if now - status.time > _ASKED_MS:
+            return "no batch in hand; Spark asks for none", status.time
+        return "no batch in hand; waits for records", None
+    if snapshot.finished:
+        since = snapshot.finished_at
+    elif snapshot.pins:
+        since = snapshot.read_at
+    else:
+        since = snapshot.planned_at
+    return snapshot.batch_state, since
+
+
+def about_nodes(snapshot: Snapshot) -> Iterator[Finding]:
+    """Find the nodes that cannot be read."""
+    for problem in snapshot.problems:
+        yield Finding(
+            Level.CRITICAL,
+            "corrupt-node",
+            f"a node cannot be read: {problem.partition('. Nothing was changed')[0]}",
+            "restore it from a backup of ZooKeeper, or read it with the release that wrote it; delete it only if "
+            "you accept to lose its content",
+        )
+
+
+def about_run(snapshot: Snapshot, now: int) -> Iterator[Finding]:
+    """Find what is wrong with the newest run: it has stopped, was taken over, is not asked, or has lost records."""
+    app, status = snapshot.layout.application, snapshot.status
+    recent = [note for at, note in snapshot.takeovers if now - at <= _TAKEOVER_MS]
+    if recent:
+        newest = recent[-1]
+        many = len(recent) >= _TAKEOVERS_TOO_MANY
+        yield Finding(
+            Level.CRITICAL if many else Level.WARNING,
+            "takeover",
+            f"{counted(len(recent), 'run')} had to stop for a newer one in the last 5 minutes, the last for epoch "
+            f"{newest.by_epoch} on {newest.by_host}, pid {newest.by_pid}",
+            f"if that was no restart, two queries (or two load() of one) use the applicationName {app!r}: give each "
+            "its own",
+        )
+    if snapshot.run is None:
+        yield Finding(
+            Level.WARNING,
+            "never-started",
+            "no query of this application has ever started here",
+            "check the application's name, --zookeeper and --root, and start the query",
+        )
+        return
+    run = snapshot.run
+    where = f"epoch {snapshot.epoch} on {run.host}, pid {run.pid}"
+    if snapshot.owner is None:
+        said = f", which was last heard {duration(now - status.time)} ago" if status is not None else ""
+        yield Finding(
+            Level.CRITICAL,
+            "not-running",
+            f"no run is connected to ZooKeeper; the last one was {where}{said}",
+            "look into its log for the reason, and start the query with the same checkpointLocation: it goes on "
+            "where it stopped",
+        )
+    elif status is None or status.epoch < snapshot.epoch:
+        if now - run.since > _SILENT_MS:
+            yield Finding(
+                Level.WARNING,
+                "not-asked",
+                f"the run {where} has started {duration(now - run.since)} ago, and has not looked at the stream yet",
+                "look into its log: Spark may be replaying a batch, or wait for executors",
+            )
+    elif snapshot.batch is None and now - status.time > _SILENT_MS:
+        yield Finding(
+            Level.WARNING,
+            "not-asked",
+            f"Spark has asked the run {where} for nothing for {duration(now - status.time)}, and no batch is in hand: "
+            "the query has stopped or waits for its trigger",
+            "if its trigger is not as long as that, start the query again; kinesis_trident.stop(query) ends the "
+            "process of a stopped one",
+        )
+    if status is not None and status.losses and status.epoch == snapshot.epoch:
+        yield Finding(
+            Level.CRITICAL,
+            "data-loss",
+            f"unread records were lost ({counted(status.losses, 'loss', 'losses')} since this run began), the last: "
+            f"{status.lost}",
+            "raise the stream's retention, or read faster: docs/guarantees.md",
+        )
+
+
+def about_batch(snapshot: Snapshot, now: int) -> Iterator[Finding]:
+    """Find a batch that has not moved for long."""
+    if snapshot.batch is None or snapshot.owner is None:
+        return
+    what, since = phase(snapshot, now)
+    if since is None or now - since <= _STUCK_MS:
+        return
+    if snapshot.finished or set(snapshot.batch.plan.shards) <= set(snapshot.pins):
+        remedy = (
+            "if the query still runs, its functions or its sink take that long; if it has stopped, start it again: its "
+            "next start settles the batch"
+        )
+    else:
+        remedy = (
+            "check in Spark's UI that executors run, and in their log that they reach Kinesis and ZooKeeper"
+        )
+    yield Finding(
+        Level.WARNING, "slow-batch", f"{what}, and nothing has moved for {duration(now - since)}", remedy
+    )

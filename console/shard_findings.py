@@ -1,0 +1,189 @@
+"""The findings about shards and records, and about the limits of a check. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from kinesis_trident.checkpoint.model.run_status import Lag
+from kinesis_trident.console.finding import Finding, Level, Limits
+from kinesis_trident.console.lag import is_read, retention_left, sight_of, totals
+from kinesis_trident.console.snapshot import Snapshot
+from kinesis_trident.console.text import counted, duration
+from kinesis_trident.tracker.records import Run
+
+__all__ = ["about_limits", "about_records", "about_shards"]
+
+_REFUSED_MS = 15_000
+_REFUSED_LONG_MS = 5 * 60_000
+_NAMED = 3
+
+
+def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Iterator[Finding]:
+    """Find the shards that Kinesis refuses, that are blocked, or whose unread records expire."""
+    app = snapshot.layout.application
+    refused: dict[str, dict[str, int]] = {}
+    for shard in lags:
+        sight = sight_of(snapshot, shard)
+        if sight.refused is not None and is_read(snapshot, shard) and snapshot.owner is not None:
+            refused.setdefault(sight.why, {})[shard] = now - sight.refused
+    for why, shards in sorted(refused.items()):
+        longest = max(shards.values())
+        if longest < _REFUSED_MS:
+            continue
+        throttled = why == "throttled"
+        yield Finding(
+            Level.CRITICAL if longest >= _REFUSED_LONG_MS else Level.WARNING,
+            why,
+            f"Kinesis {'throttles' if throttled else 'does not answer'} the reads of {_names(snapshot, shards)}, for "
+            f"{duration(longest)} now",
+            "other readers of the stream use up its limits: stop them, or give this query consumerMode=efo, more "
+            "shards, or a lower maxFetchRate"
+            if throttled
+            else "check the endpoint, the network and AWS's status page; kinesis-trident doctor tries each call",
+            _labels(snapshot, shards),
+        )
+    blocked = {shard: node.blocked for shard, node in snapshot.inflight.items() if node.blocked}
+    if blocked:
+        yield Finding(
+            Level.CRITICAL,
+            "blocked",
+            f"{_names(snapshot, blocked)} {'reads' if len(blocked) == 1 else 'read'} nothing new: "
+            f"{next(iter(blocked.values())).partition(':')[0]}",
+            f"fix what makes the records fail (kinesis-trident retries {app}), or raise maxRetryingRecords; with "
+            "ackMode=explicit, ack them",
+            _labels(snapshot, blocked),
+        )
+    ends: dict[str, int] = {}
+    for shard, lag in lags.items():
+        left = retention_left(snapshot, shard, lag)
+        if left is not None and lag.ms is not None and lag.ms > left:
+            ends[shard] = left
+    if ends:
+        soonest = min(ends, key=lambda shard: ends[shard])
+        age = lags[soonest].ms or 0
+        gone = ends[soonest] == 0
+        yield Finding(
+            Level.CRITICAL if gone or age > 4 * ends[soonest] else Level.WARNING,
+            "retention",
+            f"the oldest unread record of {snapshot.label_of(soonest)} is {duration(age)} old and "
+            + ("has expired" if gone else f"expires in {duration(ends[soonest])}"),
+            "raise the stream's retention now (aws kinesis increase-stream-retention-period), then read faster: more "
+            "shards, more executors, a faster sink",
+            _labels(snapshot, ends),
+        )
+
+
+def about_records(snapshot: Snapshot) -> Iterator[Finding]:
+    """Find the records that failed, and the requests that nobody could read."""
+    app = snapshot.layout.application
+    waiting = [run for node in snapshot.inflight.values() for run in node.waiting]
+    if waiting:
+        yield Finding(
+            Level.NOTE,
+            "retrying",
+            f"{counted(sum(run.count for run in waiting), 'failed record')} will be delivered again; most often: "
+            f"{_reasons(waiting)}",
+            f"kinesis-trident retries {app} shows all reasons",
+        )
+    dead = {shard: node.dead for shard, node in snapshot.inflight.items() if node.dead}
+    if dead:
+        runs = [run for some in dead.values() for run in some]
+        shard, first = next((shard, some[0]) for shard, some in dead.items())
+        stopped = snapshot.owner is None
+        source = snapshot.layout.key_of(shard).source
+        yield Finding(
+            Level.CRITICAL if stopped else Level.NOTE,
+            "exhausted",
+            f"{counted(sum(run.count for run in runs), 'record')} failed too often, and "
+            + (
+                "stopped the query if onExhausted=fail"
+                if stopped
+                else "will be dead-lettered with the next batch"
+            )
+            + f"; the first is {source}:{first.first or first.last}: {_reasons(runs)}",
+            "set deadLetter, or onExhausted=skip, and start again; or fix the cause, run kinesis-trident dead-letters "
+            f"{app} replay --exhausted, and start again"
+            if stopped
+            else f"kinesis-trident dead-letters {app} lists it then",
+            _labels(snapshot, dead),
+        )
+    letters = sum(node.count for node in snapshot.dead_letters.values())
+    if letters:
+        yield Finding(
+            Level.NOTE,
+            "dead-letters",
+            f"{counted(letters, 'record')} {'was' if letters == 1 else 'were'} dead-lettered or skipped so far",
+            f"kinesis-trident dead-letters {app} lists them; replay delivers them again",
+        )
+    if snapshot.rejected:
+        yield Finding(
+            Level.WARNING,
+            "rejected-requests",
+            f"{counted(len(snapshot.rejected), 'request')} of other processes could not be read, the first is at "
+            f"{snapshot.rejected[0]}",
+            "tell their author, and delete the node: the records are as if nobody had asked",
+        )
+
+
+def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: Limits) -> Iterator[Finding]:
+    """Find the limits that are exceeded, and a lag that nobody knows."""
+    numbers = totals(snapshot, now, lags)
+    app = snapshot.layout.application
+    if limits.lag_ms is not None:
+        to_read = {shard: lag.ms for shard, lag in lags.items() if is_read(snapshot, shard)}
+        late = [shard for shard, ms in to_read.items() if ms is not None and ms > limits.lag_ms]
+        unknown = [shard for shard, ms in to_read.items() if ms is None]
+        if late:
+            most = max(to_read[shard] or 0 for shard in late)
+            yield Finding(
+                Level.CRITICAL,
+                "max-lag",
+                f"the oldest unread record of {_names(snapshot, late)} is {duration(most)} old, more than "
+                f"{duration(limits.lag_ms)}",
+                f"kinesis-trident status {app} says why, if it is known",
+                _labels(snapshot, late),
+            )
+        elif unknown or not to_read:
+            seen = min((lags[shard].seen_at or 0 for shard in unknown), default=0)
+            said = f"no look at the end of the stream has succeeded for {duration(max(0, now - seen))}"
+            yield Finding(
+                Level.UNKNOWN,
+                "unknown-lag",
+                f"the lag of {_names(snapshot, unknown) if unknown else 'the application'} is unknown: "
+                + (said if seen else "nobody has looked at the stream's end yet"),
+                f"kinesis-trident status {app} says why, if it is known",
+                _labels(snapshot, unknown),
+            )
+    for limit, number, code, what in (
+        (limits.retrying, numbers.retrying, "max-retrying", "wait for a retry"),
+        (limits.dead, numbers.dead_lettered, "max-dead", "were dead-lettered or skipped"),
+    ):
+        if limit is not None and number > limit:
+            command = "retries" if code == "max-retrying" else "dead-letters"
+            yield Finding(
+                Level.CRITICAL,
+                code,
+                f"{counted(number, 'record')} {what}, more than {limit}",
+                f"kinesis-trident {command} {app} shows them",
+            )
+
+
+def _reasons(runs: Iterable[Run]) -> str:
+    counts: Counter[str] = Counter()
+    for run in runs:
+        counts[run.failures[-1].reason if run.failures else "unknown"] += run.count
+    ((reason, _),) = counts.most_common(1)
+    return reason
+
+
+def _labels(snapshot: Snapshot, shards: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(snapshot.label_of, sorted(shards)))
+
+
+def _names(snapshot: Snapshot, shards: Iterable[str]) -> str:
+    labels = _labels(snapshot, shards)
+    more = len(labels) - _NAMED
+    if more > 0:
+        return f"{counted(len(labels), 'shard')} ({', '.join(labels[:_NAMED])} and {more} more)"
+    return f"shard{'s' if len(labels) > 1 else ''} {', '.join(labels)}"

@@ -1,0 +1,216 @@
+"""Who owns the keys of a state: a mark beside the fence, so that no two updates share keys.
+
+Two updates of one batch mistake each other's values for their own, and two applications number their batches
+independently: both lose counts. The mark names the owner by the application, the stream and the update, so it is found
+however the address of the store is written. A state whose keys begin with the prefix of another one is found by that
+one's mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kinesis_trident.trident.errors import ForeignValueError, StateBehindError, StateOwnedError
+from kinesis_trident.trident.stores.key_text import mark_key
+
+__all__ = ["GLOBALS", "OWNER", "Mark", "Owner", "Place"]
+
+OWNER = "trident.owner"
+"""The entry of `conf` with the `Owner` of the states that a task updates."""
+
+GLOBALS = "global aggregates"
+"""The update that a prefix belongs to if only global aggregates stand under it, each with a mark of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """An update of a topology, and what its driver knows of its state.
+
+    `stream` is the name of the stream's state in ZooKeeper, which numbers the batches. `updates` are the names of all
+    updates of that stream, and `GLOBALS` if one is global: a mark of another one is left over from earlier code.
+    `is_global`: it updates one key only. `applied`: the newest batch that the state certainly holds; 0 if none is
+    known. `merged`: the names of streams that were read alone before, and are part of this one now.
+    """
+
+    application: str
+    stream: str
+    update: str
+    updates: frozenset[str] = frozenset()
+    is_global: bool = False
+    applied: int = 0
+    merged: frozenset[str] = frozenset()
+
+
+class Mark(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """`[application, stream, update, base]`: the owner, as a store keeps it.
+
+    `base` is added to each txid in the store: the batches of an owner that took the place of another application come
+    after those of that one.
+    """
+
+    application: str
+    stream: str
+    update: str
+    base: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.application}/{self.stream}/{self.update}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The keys of one state in a store: those of its own marks, and those of owners whose keys would contain its own.
+
+    Args:
+        owner: the update.
+        where: the store, for errors.
+        prefix: of the keys.
+        global_key: of a global aggregate.
+        accepted: the option `acceptOwner`: the owner that gave the place up, or whose keys are others for sure.
+        accepted_loss: the option `acceptLossUpTo`.
+    """
+
+    owner: Owner
+    where: str
+    prefix: str
+    global_key: str
+    accepted: str = ""
+    accepted_loss: int = 0
+    own: tuple[str, ...] = field(init=False)
+    others: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        own = [mark_key(self.prefix)]
+        if self.owner.is_global:
+            own.append(mark_key(self.prefix, self.global_key))
+        prefixes = (self._start[:size] for size in range(len(self._start)))
+        object.__setattr__(self, "own", tuple(own))
+        object.__setattr__(self, "others", tuple(mark_key(p) for p in prefixes if p != self.prefix))
+
+    def claim(self, raws: Sequence[bytes | None], fence: int | None, txid: int) -> list[Mark]:
+        """Return the marks that stand under `own` from now on.
+
+        Args:
+            raws: the bytes that stand there.
+            fence: the txid of the fence.
+            txid: of the batch that begins.
+
+        Raises:
+            StateOwnedError: another owner has the place.
+            ForeignValueError: another program's value stands there.
+        """
+        names = [GLOBALS, self.owner.update] if self.owner.is_global else [self.owner.update]
+        found = [*zip(names, self.own, raws, strict=True)]
+        # From the end: a refusal names a single update first.
+        claimed = [
+            self._claimed(update, key, self._decoded(key, raw), fence, txid)
+            for update, key, raw in found[::-1]
+        ]
+        return claimed[::-1]
+
+    def check_others(self, raws: Sequence[bytes | None]) -> None:
+        """Check that no other state's keys contain those of this one.
+
+        Raises:
+            StateOwnedError: one does.
+            ForeignValueError: another program's value stands there.
+        """
+        for key, raw in zip(self.others, raws, strict=True):
+            found = self._decoded(key, raw)
+            if found is None or found.update == GLOBALS or self._is_left_over(found):
+                continue
+            if not self._is_accepted(found):
+                msg = (
+                    f"{self.where}: the keys of {self._mine} begin with {self._start!r}, and so can those of {found} "
+                    f"(mark {key!r}): they would mix up their values. Nothing was written. Give one of them a "
+                    "keyPrefix that does not begin with the other's. If no key of the other can be one of these, or "
+                    f"it is no longer updated, set the option acceptOwner={str(found)!r} of this state"
+                )
+                raise StateOwnedError(msg)
+
+    def check_applied(self, fence: int | None) -> str:
+        """Return a warning if the store has forgotten batches, and this was accepted; else the empty string.
+
+        Raises:
+            StateBehindError: the store has lost batches that were applied.
+        """
+        applied = self.owner.applied
+        if (fence or 0) >= applied:
+            return ""
+        holds = f"knows no batch after {fence}" if fence is not None else "does not know of any batch"
+        what = (
+            f"{self.where} {holds} of the state of {self._mine}, to which batch {applied} was applied: it came back "
+            "from an older copy, lost its data, or is another store"
+        )
+        if self.accepted_loss >= applied:
+            return f"{what}. acceptLossUpTo={self.accepted_loss} accepts that"
+        msg = (
+            f"{what}. Nothing was written. Restore its data and start the query again; or accept that what batches up "
+            f"to {applied} added is lost, with the option acceptLossUpTo={applied} of this state (docs/states.md)"
+        )
+        raise StateBehindError(msg)
+
+    @property
+    def _start(self) -> str:
+        return self.prefix + self.global_key if self.owner.is_global else self.prefix
+
+    @property
+    def _mine(self) -> Mark:
+        owner = self.owner
+        return Mark(owner.application, owner.stream, owner.update)
+
+    def _claimed(self, update: str, key: str, found: Mark | None, fence: int | None, txid: int) -> Mark:
+        owner = self.owner
+        mine = Mark(owner.application, owner.stream, update)
+        if found is None:
+            # The first batch, or the first one with a release that writes marks.
+            return mine
+        # The next batch comes after those in the store, however they are numbered.
+        after = 0 if fence is None else fence - txid + 1
+        if self._is_of_topology(found) and (
+            found.update == update or found.update not in owner.updates or self._is_accepted(found)
+        ):
+            # The numbers of a stream that was read alone go on, or begin again.
+            base = found.base if found.stream == owner.stream else max(found.base, after)
+            return msgspec.structs.replace(mine, base=base)
+        if self._is_accepted(found):
+            return msgspec.structs.replace(mine, base=after)
+        msg = (
+            f"{self.where}: the keys of {mine} belong to {found} (mark {key!r}): each would count on the "
+            "other's values. Nothing was written. Give this state another keyPrefix, table, hash or folder. If it "
+            f"shall take over from the other, stop that one, and set the option acceptOwner={str(found)!r} of this "
+            "state"
+        )
+        raise StateOwnedError(msg)
+
+    def _is_left_over(self, found: Mark) -> bool:
+        """Return True for a mark of earlier code of the same topology: of one run at a time, so nobody else's."""
+        return self._is_of_topology(found) and found.update not in self.owner.updates
+
+    def _is_of_topology(self, found: Mark) -> bool:
+        owner = self.owner
+        return found.application == owner.application and found.stream in (owner.stream, *owner.merged)
+
+    def _is_accepted(self, found: Mark) -> bool:
+        if not self.accepted:
+            return False
+        # A global aggregate has two marks, one of which names no update.
+        whole = f"{found.application}/{found.stream}/"
+        return str(found) == self.accepted or (
+            found.update == GLOBALS and self.owner.is_global and self.accepted.startswith(whole)
+        )
+
+    def _decoded(self, key: str, raw: bytes | None) -> Mark | None:
+        if raw is None:
+            return None
+        try:
+            return msgspec.json.decode(raw, type=Mark)
+        except msgspec.DecodeError as error:
+            msg = (
+                f"{self.where}, key {key!r} holds {raw[:80]!r}, which is not the mark of an owner ({error}): another "
+                "program writes here. Use another keyPrefix, or remove that key"
+            )
+            raise ForeignValueError(msg) from None
