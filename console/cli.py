@@ -14,6 +14,7 @@ from kinesis_trident.console.commands import (
     checkpoints,
     dead_letters,
     doctor,
+    metrics,
     records,
     servers,
     status,
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _part in (status, checkpoints, records, dead_letters, streams, doctor, servers):
+for _part in (status, checkpoints, records, dead_letters, streams, doctor, metrics, servers):
     app.add_typer(_part.commands)
 
 

@@ -47,6 +47,8 @@ class Snapshot:
         status: what the newest run that said anything sees; None if none has.
         planned_at, read_at, finished_at: when `batch` was planned, last pinned and published, in epoch milliseconds by
             ZooKeeper's clock; None if it was not.
+        delivered_at: of the shards with records that are not acked yet, when the oldest of these were pinned, in epoch
+            milliseconds by ZooKeeper's clock.
         takeovers: when runs had to stop for a newer one, and which, the newest last.
         rejected: the requests of other processes that no run could read.
         problems: the errors of the nodes that cannot be read; these are missing in the other attributes.
@@ -70,6 +72,7 @@ class Snapshot:
     planned_at: int | None = None
     read_at: int | None = None
     finished_at: int | None = None
+    delivered_at: Mapping[str, int] = field(default_factory=dict)
     takeovers: tuple[tuple[int, FencedNode], ...] = ()
     rejected: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -180,6 +183,7 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
             if stream is None or store.layout.key_of(shard).stream == stream
         }
 
+    inflight = looked_at(store.shards.inflight())
     return Snapshot(
         layout=store.layout,
         streams=known if stream is None else (stream,),
@@ -192,7 +196,7 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
         finished=batch is not None and acks is not None and acks.plan == batch.plan.plan,
         shards=looked_at(lineage.shards if lineage else {}),
         checkpoints=looked_at(store.shards.checkpoints()),
-        inflight=looked_at(store.shards.inflight()),
+        inflight=inflight,
         dead_letters=looked_at(store.shards.dead_letters()),
         active=tuple(
             name
@@ -203,7 +207,16 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
         planned_at=planned_at,
         read_at=read_at,
         finished_at=finished_at if acks is not None else None,
+        delivered_at=_delivered_at(store, inflight),
         takeovers=tuple(store.epochs.takeovers()),
         rejected=tuple(store.external.rejected()),
         problems=tuple(dict.fromkeys(problems)),
     )
+
+
+def _delivered_at(store: SourceStore, inflight: Mapping[str, InflightNode]) -> dict[str, int]:
+    oldest = {
+        shard: min(run.txid for run in node.pending) for shard, node in inflight.items() if node.pending
+    }
+    times = store.written_at(*(store.layout.pin_of(txid, shard) for shard, txid in oldest.items()))
+    return {shard: at for shard, at in zip(oldest, times, strict=True) if at is not None}

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from kinesis_trident.bolt.storm.spout import DataFrameSpout, KinesisSpout, string_scheme
     from kinesis_trident.bolt.storm.topology import TopologyBuilder
     from kinesis_trident.checkpoint.embedded.java import ensure_java
+    from kinesis_trident.console.metrics.opentelemetry import export_to_opentelemetry
+    from kinesis_trident.console.metrics.queries import MetricsListener
+    from kinesis_trident.console.metrics.topologies import TopologyMetrics
     from kinesis_trident.console.notebook import ApplicationStatus, status
     from kinesis_trident.spout.acks import Acks
     from kinesis_trident.spout.errors import OptionsError, StopTimeoutError
@@ -64,6 +67,7 @@ __all__ = [
     "KinesisSpout",
     "KinesisTridentError",
     "KinesisTridentSource",
+    "MetricsListener",
     "OptionsError",
     "Outcomes",
     "OutputCollector",
@@ -74,9 +78,11 @@ __all__ = [
     "TopologyBuilder",
     "TopologyContext",
     "TopologyError",
+    "TopologyMetrics",
     "Tuple",
     "__version__",
     "ensure_java",
+    "export_to_opentelemetry",
     "foreach_batch",
     "read_dead_letters",
     "reliable",
@@ -101,6 +107,7 @@ _HOMES = {
     "KinesisSpout": "kinesis_trident.bolt.storm.spout",
     "KinesisTridentError": "kinesis_trident.tracker.errors",
     "KinesisTridentSource": "kinesis_trident.spout.source",
+    "MetricsListener": "kinesis_trident.console.metrics.queries",
     "OptionsError": "kinesis_trident.spout.errors",
     "Outcomes": "kinesis_trident.bolt.outcomes",
     "OutputCollector": "kinesis_trident.bolt.storm.api",
@@ -111,8 +118,10 @@ _HOMES = {
     "TopologyBuilder": "kinesis_trident.bolt.storm.topology",
     "TopologyContext": "kinesis_trident.bolt.storm.api",
     "TopologyError": "kinesis_trident.bolt.errors",
+    "TopologyMetrics": "kinesis_trident.console.metrics.topologies",
     "Tuple": "kinesis_trident.bolt.storm.api",
     "ensure_java": "kinesis_trident.checkpoint.embedded.java",
+    "export_to_opentelemetry": "kinesis_trident.console.metrics.opentelemetry",
     "foreach_batch": "kinesis_trident.bolt.reliable",
     "read_dead_letters": "kinesis_trident.spout.failed_records.dead_letters",
     "reliable": "kinesis_trident.bolt.reliable",

@@ -65,6 +65,12 @@ def chromium() -> Path:
     return _program("chromium")
 
 
+@pytest.fixture(scope="session")
+def promtool() -> Path:
+    """The program of Prometheus that checks metrics, rules and queries."""
+    return _program("promtool")
+
+
 def _program(name: str) -> Path:
     program = find(name)
     if program.path is None:

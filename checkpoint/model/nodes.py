@@ -229,7 +229,7 @@ class Pin(Node, frozen=True, kw_only=True):
     records are (at least partly) gone from the stream. `through`: the last retried position. `lost`: rows an
     earlier pin of this turn held that a replay no longer found. `positions`: with `ackMode=explicit`, those of
     all rows in order, as `tracker.position_keys.pack_in_parts` gives them. `gone`: retention had removed the shard
-    before the turn.
+    before the turn. `cost`: bytes of the new records, throttled reads, renewed iterators, without zeros at its end.
     """
 
     txid: Ordinal
@@ -252,6 +252,7 @@ class Pin(Node, frozen=True, kw_only=True):
     lost: Ordinal = 0
     positions: tuple[str, ...] = ()
     gone: bool = False
+    cost: tuple[Number, ...] = ()
 
 
 class BatchOutcome(Node, frozen=True, kw_only=True):

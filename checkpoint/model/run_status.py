@@ -10,7 +10,7 @@ import msgspec
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Node, Ordinal
 from kinesis_trident.tracker.records import Number, Time
 
-__all__ = ["FRESH_MS", "Lag", "Sight", "StatusNode", "lag_of", "total_lag"]
+__all__ = ["FRESH_MS", "Lag", "RunCounts", "Sight", "StatusNode", "lag_of", "total_lag"]
 
 FRESH_MS = 10_000
 """Milliseconds for which a look that found nothing unread still says that there is nothing unread."""
@@ -32,13 +32,42 @@ class Sight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     why: Refusal = ""
 
 
+class RunCounts(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
+    """The counts of a run since its start; records, unless said otherwise. Part of the status and of the progress.
+
+    `batches`: settled ones. `acked`: became done. `failed`: by the class of the error, at most 65 of them; a record
+    counts with each failure. `retried`: delivered again. `exhausted`: failed too often, or expired. `timed_out`: not
+    acked in time. `dead_lettered`: or skipped. `bytes`: payload of new records. `throttles`: answers of Kinesis that
+    refused a read of a turn. `renewals`: expired iterators of shards that were replaced. `settle_seconds`,
+    `operations`, `written`: the time of settling, and the requests and bytes of this run to ZooKeeper; those that
+    begin with `last` are of the last batch.
+    """
+
+    batches: Number = 0
+    acked: Number = 0
+    failed: dict[str, Number] = msgspec.field(default_factory=dict)
+    retried: Number = 0
+    exhausted: Number = 0
+    timed_out: Number = 0
+    dead_lettered: Number = 0
+    bytes: Number = 0
+    throttles: Number = 0
+    renewals: Number = 0
+    settle_seconds: float = 0.0
+    operations: Number = 0
+    written: Number = 0
+    last_settle_seconds: float = 0.0
+    last_operations: Number = 0
+    last_written: Number = 0
+
+
 class StatusNode(Node, frozen=True, kw_only=True):
     """`status`: what the newest run last saw; written every few seconds while Spark asks the run for batches.
 
     `time`: of the writing, by the run's clock. `settled`: the newest settled txid. `shards`: those with something
     unread or unknown, at most a few hundred. `seen`: every other shard that is read was seen at its tip, then or
     later; None if that is not so. `retention`: of the streams, by name, in hours. `losses`: how many losses of unread
-    records this run has reported, the last of them in `lost`.
+    records this run has reported, the last of them in `lost`. `counts`: of this run.
     """
 
     epoch: Ordinal
@@ -49,6 +78,7 @@ class StatusNode(Node, frozen=True, kw_only=True):
     retention: dict[str, Number] = msgspec.field(default_factory=dict)
     losses: Number = 0
     lost: str = ""
+    counts: RunCounts = msgspec.field(default_factory=RunCounts)
 
     def sight_of(self, shard: str) -> Sight:
         """Return what was seen of a shard."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from kinesis_trident.checkpoint.model.run_status import Lag, total_lag
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.sights import lags_of, retention_ms, sight_of
@@ -47,6 +49,8 @@ def progress_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict
     }
     retrying = sum(run.count for run in state.waiting)
     return {
+        "application": state.application,
+        "streams": sorted(state.streams.created),
         "txid": state.settled,
         "behindMs": total_lag(lags),
         "inflight": sum(node.held for node in state.active.values()),
@@ -55,6 +59,7 @@ def progress_of(state: SourceState, looks: Mapping[str, Look], now: int) -> dict
         "deadLettered": sum(node.count for node in letters.values()),
         **({"acks": state.tally._asdict()} if any(state.tally) else {}),
         **({"losses": len(losses), "lastLosses": list(losses.values())[-_LAST:]} if losses else {}),
+        "counts": msgspec.to_builtins(state.counts),
         "shards": shards,
         **({"otherShards": others} if (others := len(state.active) - len(shards)) else {}),
     }

@@ -14,6 +14,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     SettledNode,
     ShardsNode,
 )
+from kinesis_trident.checkpoint.model.run_status import RunCounts
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.data_loss import DataLossLog
 from kinesis_trident.spout.options.redaction import shown
@@ -24,6 +25,7 @@ from kinesis_trident.spout.planner.finished_batch import Finished
 from kinesis_trident.spout.planner.offset_recovery import adopted_nodes
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settlement import Explicit, SettledShard, settle_shard
+from kinesis_trident.spout.planner.shards.counting import RunCounter
 from kinesis_trident.spout.planner.shards.forgetting import Forgetting
 from kinesis_trident.spout.planner.shards.life_log import LifeLog
 from kinesis_trident.spout.planner.shards.lineage import Lineage, drained, readable
@@ -82,6 +84,7 @@ class SourceState:
         self.losses = DataLossLog(options.fail_on_data_loss)
         what = f"written to {shown(options.dead_letter)}" if options.dead_letter else "skipped"
         self.life = LifeLog(store.layout, what)
+        self._counter = RunCounter()
         self._forgetting = Forgetting(store, epoch)
         self._keeper = LineageKeeper(options, store, streams, epoch, self.losses)
         self.shards: dict[str, ShardState] = {}
@@ -167,11 +170,13 @@ class SourceState:
     def take_in_requests(self, now: int) -> None:
         """Take in what other processes ask for: replays, acks and fails."""
         for shard, state in self._amender.take_in_requests(self.shards, now):
+            self._counter.amend(self.shards[shard], state)
             self.shards[shard] = state
 
     def time_out(self, now: int) -> None:
         """Fail the records of the streams read now that nobody has acked in time."""
         for shard, state in self._amender.time_out(self.active, now):
+            self._counter.amend(self.shards[shard], state)
             self.shards[shard] = state
 
     def settle(self, plan: Plan, now: int) -> None:
@@ -229,17 +234,20 @@ class SourceState:
         )
         self._keeper.lineage = lineage
         self.dead_letters |= letters
+        self._counter.settle({shard: self._of(plan, shard) for shard in done}, done, pins, not_done)
         for shard, result in done.items():
             start = self._of(plan, shard).start
             self.shards[shard] = ShardState(start, result.checkpoint, result.inflight, result.turns)
         self.settled, self.settled_plan = plan.txid, plan.plan
+        seconds = time.monotonic() - begun
+        self._counter.spend(seconds, self._store.requests, self._store.written)
         self.life.settled(
             plan.txid,
             not_done,
             [letter for result in done.values() for letter in result.dead_lettered],
             {shard: result.inflight.blocked for shard, result in done.items()},
             ended,
-            time.monotonic() - begun,
+            seconds,
         )
         self.ended += len(ended)
         if not small:
@@ -281,11 +289,21 @@ class SourceState:
         return self._layout.key_of(shard)
 
     @property
+    def application(self) -> str:
+        """Return the name of the application."""
+        return self._layout.application
+
+    @property
     def active(self) -> Mapping[str, ShardState]:
         """Return the shards of the streams that are read now."""
         if not self._parked:
             return self.shards
         return {shard: state for shard, state in self.shards.items() if shard not in self._parked}
+
+    @property
+    def counts(self) -> RunCounts:
+        """Return what became of the records of this run, and what it took."""
+        return self._counter.total(self.tally)
 
     @property
     def tally(self) -> Tally:

@@ -19,7 +19,7 @@ from kinesis_trident.spout.kinesis import InUseError, KinesisError, Page, Thrott
 from kinesis_trident.spout.kinesis.closing import Closing
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
 from kinesis_trident.spout.positions import After, Position
-from kinesis_trident.spout.reader.polling import ShardPager
+from kinesis_trident.spout.reader.polling import ShardCalls, ShardPager
 from kinesis_trident.tracker.records import RecordPosition
 
 __all__ = ["RESUBSCRIBE_SECONDS", "Subscriber", "Subscription", "SubscriptionPager"]
@@ -66,7 +66,7 @@ class SubscriptionPager(ShardPager):
     Args:
         subscriber: the calls.
         consumer: its ARN.
-        stream, shard, position, closing, deaggregate: see `ShardPager`.
+        stream, shard, position, closing, deaggregate, calls: see `ShardPager`.
         clock: seconds of any one clock.
     """
 
@@ -83,8 +83,9 @@ class SubscriptionPager(ShardPager):
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         rng: random.Random | None = None,
+        calls: ShardCalls | None = None,
     ) -> None:
-        super().__init__(stream, shard, position, closing, deaggregate=deaggregate)
+        super().__init__(stream, shard, position, closing, deaggregate=deaggregate, calls=calls)
         self._subscriber = subscriber
         self._consumer = consumer
         self._clock = clock
@@ -110,6 +111,7 @@ class SubscriptionPager(ShardPager):
             records = None if page is None else self._take(page)
         except (ThrottledError, Unavailable) as error:
             self._give_up()
+            self._calls.throttles += isinstance(error, ThrottledError)
             if self._clock() >= deadline:
                 return None
             raise self._located(error) from error

@@ -24,7 +24,7 @@ from kinesis_trident.spout.kinesis.record_batches import arrival_at, count_throu
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.fan_out import Subscriber, SubscriptionPager
-from kinesis_trident.spout.reader.polling import Pager, ShardPager
+from kinesis_trident.spout.reader.polling import Pager, ShardCalls, ShardPager
 from kinesis_trident.spout.reader.turn import Bounds, Turn, TurnBuffer, cut
 from kinesis_trident.tracker.records import RecordPosition, Run
 
@@ -80,6 +80,9 @@ class ShardFetcher:
         fan_out: the source of pushed records, None to poll.
         limiter: the limits of polling; by default all turns of this process share one.
         wall: epoch milliseconds, for a server that does not report the time.
+
+    Attributes:
+        calls: the counts of the calls so far that gave nothing.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class ShardFetcher:
         self._limiter = limiter or shard_limiter(options, stream, shard)
         self._clock = self._limiter.clock
         self._wall = wall
+        self.calls = ShardCalls()
 
     def fetch_new(self, position: Position, bounds: Bounds) -> Turn:
         """Read from `position` until a bound, the tip, or the shard's end.
@@ -232,6 +236,7 @@ class ShardFetcher:
             deaggregate=self._deaggregate,
             clock=self._clock,
             sleep=self._limiter.sleep,
+            calls=self.calls,
         )
 
     def _pager(self, position: Position) -> Pager:
@@ -243,6 +248,7 @@ class ShardFetcher:
             self._limiter,
             deaggregate=self._deaggregate,
             closed=self._closed,
+            calls=self.calls,
         )
 
     @property

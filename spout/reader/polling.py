@@ -7,7 +7,7 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -26,7 +26,7 @@ from kinesis_trident.spout.kinesis.record_batches import beyond, payload_size, p
 from kinesis_trident.spout.log_lines import Seldom
 from kinesis_trident.spout.positions import After, Position
 
-__all__ = ["Pager", "ShardPager"]
+__all__ = ["Pager", "ShardCalls", "ShardPager"]
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,14 @@ _RENEWALS = 3
 """New iterators that may expire in a row before the turn stops reading the shard."""
 
 
+@dataclass(slots=True)
+class ShardCalls:
+    """The counts of calls for a shard that gave nothing: refused reads, and iterators that had expired."""
+
+    throttles: int = 0
+    renewals: int = 0
+
+
 class ShardPager(ABC):
     """Reads one shard forward, by polling or by subscription.
 
@@ -52,6 +60,7 @@ class ShardPager(ABC):
         position: where to start.
         closing: knows whether the shard is closed.
         deaggregate: splits aggregates into their user records; otherwise they are returned unchanged.
+        calls: counts what the calls cost.
 
     Attributes:
         position: after the last returned record, or the start position.
@@ -60,8 +69,16 @@ class ShardPager(ABC):
     """
 
     def __init__(
-        self, stream: str, shard: str, position: Position, closing: Closing, *, deaggregate: bool
+        self,
+        stream: str,
+        shard: str,
+        position: Position,
+        closing: Closing,
+        *,
+        deaggregate: bool,
+        calls: ShardCalls | None = None,
     ) -> None:
+        self._calls = calls or ShardCalls()
         self._stream = stream
         self._shard = shard
         self._closing = closing
@@ -140,7 +157,7 @@ class Pager(ShardPager):
 
     Args:
         kinesis: the calls.
-        stream, shard, position, deaggregate: see `ShardPager`.
+        stream, shard, position, deaggregate, calls: see `ShardPager`.
         limiter: the limits of the shard.
         closed: the shard was listed as closed.
     """
@@ -155,9 +172,10 @@ class Pager(ShardPager):
         *,
         deaggregate: bool = True,
         closed: bool = False,
+        calls: ShardCalls | None = None,
     ) -> None:
         closing = Closing(kinesis, stream, shard, known=closed)
-        super().__init__(stream, shard, position, closing, deaggregate=deaggregate)
+        super().__init__(stream, shard, position, closing, deaggregate=deaggregate, calls=calls)
         self._kinesis = kinesis
         self._limiter = limiter
         self._iterator: str | None = None
@@ -183,12 +201,14 @@ class Pager(ShardPager):
                 return self._read(limit)
             except (ThrottledError, Unavailable) as error:
                 self._limiter.refused()
+                self._calls.throttles += isinstance(error, ThrottledError)
                 if _seldom(f"{self._stream}/{self._shard}"):
                     log.info("the turn goes on with what it has, or tries again: %s", error)
                 raise
             except IteratorExpiredError as error:
                 # Continue after the last returned record: the start position would return records again.
                 self._iterator = None
+                self._calls.renewals += 1
                 if renewal == _RENEWALS - 1:
                     self._limiter.refused()
                     msg = (

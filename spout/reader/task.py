@@ -235,6 +235,7 @@ class TurnReader:
             through=through,
             positions=pack_in_parts(rows.keys()) if options.ack_mode == "explicit" else (),
             gone=gone,
+            cost=_cost(fresh.size if fresh else 0, fetcher.calls.throttles, fetcher.calls.renewals),
         )
         return rows, pin
 
@@ -274,6 +275,13 @@ class TurnReader:
             self._source.spool.put(turn.shard, self._partition.txid, kept)
         through = str(found.through) if found.through else None
         return tuple(served), through, tuple(wanted[i] for i in found.missing), segments
+
+
+def _cost(*numbers: int) -> tuple[int, ...]:
+    """Return the numbers without the zeros at their end: a pin is small, and there are very many."""
+    while numbers and not numbers[-1]:
+        numbers = numbers[:-1]
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,11 +176,15 @@ class AggregateNode(Node):
 
 @dataclass(eq=False, slots=True)
 class UpdateNode(Node):
-    """An update of a state; its output is the new values stream. `metrics` are counted while it runs."""
+    """An update of a state; its output is the new values stream. `metrics` are counted while it runs.
+
+    `newest`: the txid that it was last updated with.
+    """
 
     factory: StateFactory
     partitions: int | None = field(default=None, init=False)
     metrics: Accumulator[StateMetrics] | None = field(default=None, init=False, repr=False)
+    newest: int | None = field(default=None, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)

@@ -22,6 +22,7 @@ class StateMetrics:
         retries: requests that were sent again, because the store did not answer.
         late: tuples that came after their window was closed, and were dropped.
         seconds: the time of the updates, summed over partitions that ran side by side.
+        replays: batches that were updated again in place, with their txid.
     """
 
     updates: int = 0
@@ -30,6 +31,7 @@ class StateMetrics:
     retries: int = 0
     late: int = 0
     seconds: float = 0.0
+    replays: int = 0
 
     def add(self, other: StateMetrics) -> StateMetrics:
         """Add another's numbers to these."""

@@ -34,6 +34,7 @@ def count_updates(nodes: Sequence[Node]) -> None:
     """Count what the updates among these nodes ask of their stores, from now on."""
     for node in nodes:
         if isinstance(node, UpdateNode):
+            node.newest = None
             node.metrics = SparkContext.getOrCreate().accumulator(StateMetrics(), MetricsParam())
 
 
@@ -55,7 +56,11 @@ def read_metrics(parts: Mapping[str, Sequence[Node]]) -> dict[str, StateMetrics]
 
 @contextmanager
 def logged_update(node: UpdateNode, txid: int | None) -> Iterator[None]:
-    """Run an update, and log at level debug what it asked of its store."""
+    """Run an update, count it if it is a replay, and log at level debug what it asked of its store."""
+    if txid is not None:
+        if txid == node.newest and node.metrics is not None:
+            node.metrics.add(StateMetrics(replays=1))
+        node.newest = txid
     if node.metrics is None or not log.isEnabledFor(logging.DEBUG):
         yield
         return

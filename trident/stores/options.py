@@ -71,16 +71,16 @@ def options_of(kind: type[OptionsT], given: dict[str, Any]) -> OptionsT:
         raise StateOptionsError(msg) from None
 
 
-def require(package: str, extra: str, what: str = "this state") -> None:
-    """Check that a package is installed.
+def require(package: str, extra: str, what: str = "this state", *, executors: bool = True) -> None:
+    """Check that a package is installed; `executors`: they need it too.
 
     Raises:
         MissingExtraError: it is not; the message names the extra of kinesis-trident that brings it.
     """
     if importlib.util.find_spec(package) is None:
         msg = (
-            f"{what} needs the package {package}. Run pip install 'kinesis-trident[{extra}]', on the "
-            "executors too"
+            f"{what} needs the package {package}. Run pip install 'kinesis-trident[{extra}]'"
+            f"{', on the executors too' if executors else ''}"
         )
         raise MissingExtraError(msg)
 

@@ -82,6 +82,7 @@ def status_of(state: SourceState, looks: Mapping[str, Look], now: int, epoch: in
         retention={name: info.retention_hours for name, info in state.streams.infos.items()},
         losses=len(losses),
         lost=losses[-1][:500] if losses else "",
+        counts=state.counts,
     )
 
 

@@ -1,0 +1,128 @@
+"""The metrics of an application, from its nodes in ZooKeeper and the time. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kinesis_trident.checkpoint.model.run_status import RunCounts
+from kinesis_trident.console.finding import Level
+from kinesis_trident.console.findings import find
+from kinesis_trident.console.lag import is_read, retention_left, shard_lags, sight_of
+from kinesis_trident.console.metrics.readings import Readings
+from kinesis_trident.console.snapshot import Snapshot
+
+__all__ = ["home_of", "read_counts", "read_snapshot"]
+
+
+def read_snapshot(readings: Readings, snapshot: Snapshot, now: int) -> None:
+    """Add the metrics of a home. `now` is in epoch milliseconds."""
+    home = home_of(snapshot.layout.application, snapshot.streams)
+    status = snapshot.status
+    readings.set("connected", snapshot.owner is not None, *home)
+    readings.set("epoch", snapshot.epoch, *home)
+    readings.set("settled_txid", snapshot.settled.txid if snapshot.settled else 0, *home)
+    readings.set("batch_age_seconds", _age(snapshot.planned_at, now), *home)
+    findings = Counter((one.level, one.code) for one in find(snapshot, now))
+    for (level, code), count in findings.items():
+        readings.set("findings", count, *home, _word(level), code)
+    for state in ("open", "closed", "drained"):
+        number = sum(node.state == state for node in snapshot.shards.values())
+        readings.set("shards", number, *home, state)
+    if status is not None:
+        readings.set("status_age_seconds", _age(status.time, now), *home)
+        readings.set("losses_total", status.losses, *home)
+        read_counts(readings, home, status.counts)
+    _read_lags(readings, snapshot, now)
+    _read_records(readings, snapshot, now)
+
+
+def home_of(application: str, streams: tuple[str, ...]) -> tuple[str, str]:
+    """Return the labels of an application and of the streams that are read together."""
+    return application, ",".join(sorted(streams))
+
+
+def read_counts(readings: Readings, home: tuple[str, str], counts: RunCounts) -> None:
+    """Add what a run has counted."""
+    for name, value in (
+        ("batches_total", counts.batches),
+        ("acked_records_total", counts.acked),
+        ("retried_records_total", counts.retried),
+        ("exhausted_records_total", counts.exhausted),
+        ("timed_out_records_total", counts.timed_out),
+        ("read_bytes_total", counts.bytes),
+        ("throttles_total", counts.throttles),
+        ("iterator_refreshes_total", counts.renewals),
+        ("settle_seconds_total", counts.settle_seconds),
+        ("zookeeper_operations_total", counts.operations),
+        ("zookeeper_written_bytes_total", counts.written),
+    ):
+        readings.set(name, value, *home)
+    if counts.batches:
+        readings.set("last_settle_seconds", counts.last_settle_seconds, *home)
+        readings.set("last_batch_zookeeper_operations", counts.last_operations, *home)
+        readings.set("last_batch_zookeeper_bytes", counts.last_written, *home)
+    for reason, count in counts.failed.items():
+        readings.set("failed_records_total", count, *home, reason)
+
+
+def _read_lags(readings: Readings, snapshot: Snapshot, now: int) -> None:
+    for shard, lag in shard_lags(snapshot, now).items():
+        if not is_read(snapshot, shard):
+            continue
+        labels = _labels(snapshot, shard)
+        readings.set("lag_seconds", _seconds(lag.ms), *labels)
+        readings.set("look_age_seconds", _age(lag.seen_at, now), *labels)
+        readings.set("retention_left_seconds", _seconds(retention_left(snapshot, shard, lag)), *labels)
+        sight = sight_of(snapshot, shard)
+        if sight.refused is not None:
+            readings.set("refused_seconds", _age(sight.refused, now), *labels, sight.why)
+
+
+def _read_records(readings: Readings, snapshot: Snapshot, now: int) -> None:
+    for shard, node in snapshot.checkpoints.items():
+        readings.set("read_records_total", node.read, *_labels(snapshot, shard))
+        # Prometheus sees a rise only of a counter that was there before.
+        readings.set("dead_lettered_records_total", 0, *_labels(snapshot, shard))
+    for shard, letters in snapshot.dead_letters.items():
+        readings.set("dead_lettered_records_total", letters.count, *_labels(snapshot, shard))
+    for shard in sorted({*snapshot.inflight, *snapshot.pins}):
+        labels = _labels(snapshot, shard)
+        inflight, pin = snapshot.inflight.get(shard), snapshot.pins.get(shard)
+        retrying = sum(run.count for run in inflight.waiting) if inflight else 0
+        exhausted = sum(run.count for run in inflight.dead) if inflight else 0
+        unacked = sum(run.count for run in inflight.pending) if inflight else 0
+        held = retrying + exhausted + unacked
+        readings.set("in_flight_records", held + (pin.fresh if pin else 0), *labels)
+        readings.set("retrying_records", retrying, *labels)
+        readings.set("exhausted_records", exhausted, *labels)
+        readings.set("unacked_records", unacked, *labels)
+        readings.set("shard_blocked", bool(inflight and inflight.blocked), *labels)
+        failed = (
+            [run.failures[0].time for run in (*inflight.waiting, *inflight.dead) if run.failures]
+            if inflight
+            else []
+        )
+        delivered = snapshot.delivered_at.get(shard)
+        oldest = min([*failed, *([delivered] if delivered is not None else [])], default=None)
+        readings.set("oldest_unacked_seconds", _age(oldest, now), *labels)
+
+
+def _labels(snapshot: Snapshot, shard: str) -> tuple[str, str, str]:
+    try:
+        key = snapshot.layout.key_of(shard)
+    except ValueError:
+        # A parent that was removed before its stream was read together with others.
+        return *home_of(snapshot.layout.application, snapshot.streams), shard
+    return snapshot.layout.application, key.stream, key.shard
+
+
+def _age(at: int | None, now: int) -> float | None:
+    return None if at is None else _seconds(max(0, now - at))
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def _word(level: Level) -> str:
+    return level.name.lower()

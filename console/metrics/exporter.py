@@ -1,0 +1,136 @@
+"""Reads the metrics of applications from ZooKeeper each time they are asked for, as text or over HTTP."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, generate_latest, start_wsgi_server
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from kinesis_trident.checkpoint.store.source_store import find_applications
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.checkpoint.zookeeper.session import Session
+from kinesis_trident.console.metrics.application import read_snapshot
+from kinesis_trident.console.metrics.readings import Readings
+from kinesis_trident.console.snapshot import take_snapshot
+from kinesis_trident.console.target import ConsoleError, Target, open_stores
+from kinesis_trident.tracker.errors import KinesisTridentError
+
+__all__ = ["ApplicationMetrics", "address_of", "metrics_text", "serve_metrics"]
+
+log = logging.getLogger(__name__)
+
+
+class ApplicationMetrics(Collector):
+    """Collects the metrics of applications; each collection reads ZooKeeper.
+
+    What cannot be read has no samples, and `application_up` or `zookeeper_up` is 0.
+
+    Args:
+        zookeeper: the servers.
+        root: the option `zookeeper.root` of the queries.
+        applications: their names; all below the root if there are none.
+    """
+
+    def __init__(self, zookeeper: ZooKeeperConfig, root: str, applications: Sequence[str] = ()) -> None:
+        self._zookeeper = zookeeper
+        self._root = root
+        self._applications = tuple(applications)
+        # A scrape that does not end is not doubled by the next one.
+        self._lock = threading.Lock()
+
+    def describe(self) -> Iterator[Family]:
+        """Yield nothing: ZooKeeper is not read when the collector is registered."""
+        return iter(())
+
+    def collect(self) -> Iterator[Family]:
+        """Yield all metrics."""
+        with self._lock:
+            readings = Readings()
+            try:
+                names = self._known()
+            except KinesisTridentError as error:
+                log.warning("%s", error)
+                names = None
+            readings.set("zookeeper_up", names is not None)
+            for name in self._applications or names or ():
+                readings.set("application_up", names is not None and self._read(readings, name), name)
+        yield from readings.families()
+
+    def _known(self) -> list[str]:
+        client = connect(self._zookeeper)
+        try:
+            return find_applications(Session(client, self._zookeeper.session_timeout), self._root)
+        finally:
+            client.stop()
+            client.close()
+
+    def _read(self, readings: Readings, application: str) -> bool:
+        try:
+            with open_stores(Target(self._zookeeper, self._root, application)) as stores:
+                snapshots = [take_snapshot(store) for store in stores]
+        except KinesisTridentError as error:
+            # One that cannot be read hides no others.
+            log.warning("application %r: %s", application, error)
+            return False
+        now = int(time.time() * 1000)
+        for snapshot in snapshots:
+            read_snapshot(readings, snapshot, now)
+        return not any(snapshot.problems for snapshot in snapshots)
+
+
+def metrics_text(zookeeper: ZooKeeperConfig, root: str, applications: Sequence[str] = ()) -> str:
+    """Return the metrics of applications, all below the root by default, in Prometheus' text format.
+
+    A web server gives it the type `prometheus_client.CONTENT_TYPE_LATEST`.
+    """
+    return generate_latest(_registry(zookeeper, root, applications)).decode()
+
+
+def serve_metrics(
+    zookeeper: ZooKeeperConfig, root: str, applications: Sequence[str], listen: str
+) -> tuple[WSGIServer, threading.Thread]:
+    """Serve the metrics over HTTP in another thread; each request reads ZooKeeper.
+
+    Args:
+        zookeeper: the servers.
+        root: as in `ApplicationMetrics`.
+        applications: as there.
+        listen: `host:port`; port 0 chooses a free one.
+
+    Returns:
+        The server, whose `server_address` is where it listens, and its thread.
+
+    Raises:
+        ConsoleError: the address is not one, or cannot be used.
+    """
+    host, port = address_of(listen)
+    try:
+        return start_wsgi_server(port, host, _registry(zookeeper, root, applications))
+    except OSError as error:
+        msg = f"cannot listen at {listen}: {error}. Give --listen another address"
+        raise ConsoleError(msg) from None
+
+
+def address_of(listen: str) -> tuple[str, int]:
+    """Return host and port of an address.
+
+    Raises:
+        ConsoleError: it is not `host:port`.
+    """
+    host, colon, port = listen.rpartition(":")
+    if not (host and colon and port.isdecimal() and int(port) < 2**16):
+        msg = f"--listen {listen!r} is not an address. Give host:port, as 127.0.0.1:9464 or [::1]:9464"
+        raise ConsoleError(msg)
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _registry(zookeeper: ZooKeeperConfig, root: str, applications: Sequence[str]) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    registry.register(ApplicationMetrics(zookeeper, root, applications))
+    return registry

@@ -1,0 +1,163 @@
+"""The table of all metrics: names, kinds, labels, and where each can be had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["COMMAND", "LISTENER", "METRICS", "TOPOLOGY", "Metric", "markdown", "metric"]
+
+COMMAND, LISTENER, TOPOLOGY = "command", "listener", "topology"
+
+_HOME = ("application", "stream")
+_SHARD = (*_HOME, "shard")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric; `places` are those that export it."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    labels: tuple[str, ...]
+    sentence: str
+    places: tuple[str, ...] = (COMMAND, LISTENER)
+
+    @property
+    def unit(self) -> str:
+        """Return the unit that the name ends in, as UCUM and OpenTelemetry write it."""
+        base = self.name.removesuffix("_total").removesuffix("_timestamp")
+        return next((unit for end, unit in (("_seconds", "s"), ("_bytes", "By")) if base.endswith(end)), "")
+
+
+def _counter(name: str, labels: tuple[str, ...], sentence: str, *places: str) -> Metric:
+    return Metric(f"kinesis_trident_{name}", "counter", labels, sentence, places or (COMMAND, LISTENER))
+
+
+def _gauge(name: str, labels: tuple[str, ...], sentence: str, *places: str) -> Metric:
+    return Metric(f"kinesis_trident_{name}", "gauge", labels, sentence, places or (COMMAND, LISTENER))
+
+
+_QUERY = ("query",)
+_STATE = ("topology", "state")
+
+METRICS: tuple[Metric, ...] = (
+    _gauge("zookeeper_up", (), "1 if ZooKeeper has answered, else 0.", COMMAND),
+    _gauge(
+        "application_up", ("application",), "1 if the application's nodes could be read, else 0.", COMMAND
+    ),
+    _gauge("connected", _HOME, "1 while a run holds its session with ZooKeeper, else 0.", COMMAND),
+    _gauge("epoch", _HOME, "The epoch of the newest run: each start raises it.", COMMAND),
+    _gauge("settled_txid", _HOME, "The newest settled batch."),
+    _gauge("batch_age_seconds", _HOME, "Since the batch in hand was planned; absent without one.", COMMAND),
+    _gauge("status_age_seconds", _HOME, "Since the run has last written its status.", COMMAND),
+    _gauge(
+        "findings",
+        (*_HOME, "level", "code"),
+        "What `kinesis-trident status` finds, by the codes of docs/console.md.",
+        COMMAND,
+    ),
+    _gauge("shards", (*_HOME, "state"), "Shards, by state: open, closed, drained.", COMMAND),
+    _counter("read_records_total", _SHARD, "Records delivered for the first time, by all runs.", COMMAND),
+    _counter(
+        "dead_lettered_records_total",
+        _SHARD,
+        "Records dead-lettered or skipped, by all runs; those of removed shards have the shard `past-retention`.",
+    ),
+    _gauge("lag_seconds", _SHARD, "The age of the oldest unread record; absent where it is unknown."),
+    _gauge("look_age_seconds", _SHARD, "Since the end of the shard was last looked at.", COMMAND),
+    _gauge("retention_left_seconds", _SHARD, "Until the oldest unread record expires; absent where unknown."),
+    _gauge(
+        "refused_seconds",
+        (*_SHARD, "reason"),
+        "Since when Kinesis refuses each look: throttled, unavailable.",
+    ),
+    _gauge(
+        "shard_blocked", _SHARD, "1 while the shard reads nothing new because too much has failed, else 0."
+    ),
+    _gauge(
+        "in_flight_records", _SHARD, "Records that are read and not done; the command adds the batch in hand."
+    ),
+    _gauge("retrying_records", _SHARD, "Failed records that wait for a retry."),
+    _gauge("exhausted_records", _SHARD, "Records that failed too often, and are not dead-lettered yet."),
+    _gauge("unacked_records", _SHARD, "Records that wait for an ack, with `ackMode=explicit`."),
+    _gauge(
+        "oldest_unacked_seconds",
+        _SHARD,
+        "Since the oldest record in flight was delivered (`ackMode=explicit`), or first failed; absent without one.",
+        COMMAND,
+    ),
+    _counter("acked_records_total", _HOME, "Records that became done, since the run began."),
+    _counter(
+        "failed_records_total",
+        (*_HOME, "reason"),
+        "Failures, by the class of the error, at most 64 and `other`, since the run began.",
+    ),
+    _counter("retried_records_total", _HOME, "Records delivered again, since the run began."),
+    _counter(
+        "exhausted_records_total", _HOME, "Records that failed too often or expired, since the run began."
+    ),
+    _counter(
+        "timed_out_records_total",
+        _HOME,
+        "Records not acked in time, with `ackMode=explicit`, since the run began.",
+    ),
+    _counter("read_bytes_total", _HOME, "Payload of new records, since the run began."),
+    _counter("throttles_total", _HOME, "Reads in turns that Kinesis has throttled, since the run began."),
+    _counter(
+        "iterator_refreshes_total", _HOME, "Expired shard iterators replaced in turns, since the run began."
+    ),
+    _counter("losses_total", _HOME, "Losses of unread records, since the run began."),
+    _counter("batches_total", _HOME, "Settled batches, since the run began."),
+    _counter("settle_seconds_total", _HOME, "Time of settling, since the run began."),
+    _gauge("last_settle_seconds", _HOME, "Time of settling the last batch."),
+    _counter(
+        "zookeeper_operations_total", _HOME, "Requests of the planner to ZooKeeper, since the run began."
+    ),
+    _counter("zookeeper_written_bytes_total", _HOME, "Bytes the planner has written, since the run began."),
+    _gauge(
+        "last_batch_zookeeper_operations",
+        _HOME,
+        "Requests of the planner from batch to batch, the last time.",
+    ),
+    _gauge(
+        "last_batch_zookeeper_bytes",
+        _HOME,
+        "Bytes the planner has written from batch to batch, the last time.",
+    ),
+    _counter("query_input_rows_total", _QUERY, "Rows of the query's batches, retries included.", LISTENER),
+    _gauge(
+        "query_batch_seconds", _QUERY, "Duration of the query's last batch, as Spark reports it.", LISTENER
+    ),
+    _gauge("query_last_batch", _QUERY, "Spark's number of the query's last batch.", LISTENER),
+    _counter(
+        "state_updates_total", _STATE, "Partitions of batches that were updated, replays included.", TOPOLOGY
+    ),
+    _counter(
+        "state_replays_total", _STATE, "Batches that were updated again in place, with their txid.", TOPOLOGY
+    ),
+    _counter("state_read_keys_total", _STATE, "Keys read from the store.", TOPOLOGY),
+    _counter("state_written_keys_total", _STATE, "Keys written to the store, or tried.", TOPOLOGY),
+    _counter(
+        "state_retries_total", _STATE, "Requests sent again, because the store did not answer.", TOPOLOGY
+    ),
+    _counter("state_late_tuples_total", _STATE, "Tuples that came after their window was closed.", TOPOLOGY),
+    _counter("state_store_seconds_total", _STATE, "Time of the updates, summed over partitions.", TOPOLOGY),
+)
+
+_BY_NAME = {one.name.removeprefix("kinesis_trident_"): one for one in METRICS}
+
+
+def metric(name: str) -> Metric:
+    """Return a metric by its name without `kinesis_trident_`."""
+    return _BY_NAME[name]
+
+
+def markdown(metrics: Iterable[Metric] = METRICS) -> str:
+    """Render metrics as a Markdown table for the documentation."""
+    lines = ["| metric | kind | labels | from | |", "|---|---|---|---|---|"]
+    for one in metrics:
+        labels = ", ".join(f"`{label}`" for label in one.labels)
+        lines.append(f"| `{one.name}` | {one.kind} | {labels} | {', '.join(one.places)} | {one.sentence} |")
+    return "\n".join(lines) + "\n"
