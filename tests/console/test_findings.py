@@ -224,6 +224,6 @@ def test_a_record_that_a_bolt_holds_has_not_failed() -> None:
     held = msgspec.structs.replace(WAITING, failures=(Failure(NOW, "HELD (bolt join)"),))
     (found,) = [one for one in find(with_inflight(waiting=(held,)), NOW) if one.code in ("held", "retrying")]
     assert (found.code, found.level) == ("held", Level.NOTE)
-    assert "bolts hold 1 record that wait for others: HELD (bolt join)" in found.sentence
+    assert "Bolts hold 1 record that wait for others: HELD (bolt join)" in found.sentence
     both = codes(with_inflight(waiting=(held, msgspec.structs.replace(WAITING, last="77", first="77"))))
     assert {"held", "retrying"} <= both.keys()
