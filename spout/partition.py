@@ -14,7 +14,7 @@ from kinesis_trident.tracker.records import Run
 
 __all__ = ["PROTOCOL", "ShardTurn", "TurnsPartition", "tasks_for", "tasks_of"]
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Increase this when the content of a partition, or the task's use of it, changes."""
 
 

@@ -83,7 +83,7 @@ def test_places_of_their_own() -> None:
     counts(stream, RedisState.opaque(URL, globalKey="b"))
     counts(stream, MemoryMapState.opaque(), "partitionKey")
     counts(stream, MemoryMapState.opaque(), "partitionKey")
-    with pytest.raises(AttributeError, match="sparkContext"):
+    with pytest.raises(TopologyError, match="without a Spark session"):
         start(stream)
 
 
@@ -98,7 +98,7 @@ def test_a_prefix_that_begins_another_one(prefixes: tuple[str, str]) -> None:
     for prefix in prefixes:
         accepted = "shop/lines@1/persistent_aggregate(Count) by partitionKey in count"
         counts(stream, RedisState.opaque(URL, keyPrefix=prefix, acceptOwner=accepted), "partitionKey")
-    with pytest.raises(AttributeError, match="sparkContext"):
+    with pytest.raises(TopologyError, match="without a Spark session"):
         start(stream)
 
 
