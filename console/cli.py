@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls
-from kinesis_trident.console.commands import checkpoints, doctor, records, servers, status, streams
+from kinesis_trident.console.commands import checkpoints, doctor, records, servers, status, streams, ui
 from kinesis_trident.console.commands.servers import serve
 from kinesis_trident.console.target import Login
 from kinesis_trident.tracker.errors import KinesisTridentError
@@ -24,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _part in (status, checkpoints, records, streams, doctor, servers):
+for _part in (status, ui, checkpoints, records, streams, doctor, servers):
     app.add_typer(_part.commands)
 
 

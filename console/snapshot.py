@@ -47,6 +47,7 @@ class Snapshot:
         status: what the newest run that said anything sees; None if none has.
         planned_at, read_at, finished_at: when `batch` was planned, last pinned and published, in epoch milliseconds by
             ZooKeeper's clock; None if it was not.
+        settled_at: when the newest settled batch was settled, by the same clock; None before the first.
         takeovers: when runs had to stop for a newer one, and which, the newest last.
         rejected: the requests of other processes that no run could read.
         problems: the errors of the nodes that cannot be read; these are missing in the other attributes.
@@ -70,6 +71,7 @@ class Snapshot:
     planned_at: int | None = None
     read_at: int | None = None
     finished_at: int | None = None
+    settled_at: int | None = None
     takeovers: tuple[tuple[int, FencedNode], ...] = ()
     rejected: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -203,6 +205,7 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
         planned_at=planned_at,
         read_at=read_at,
         finished_at=finished_at if acks is not None else None,
+        settled_at=store.written_at(store.layout.settled)[0],
         takeovers=tuple(store.epochs.takeovers()),
         rejected=tuple(store.external.rejected()),
         problems=tuple(dict.fromkeys(problems)),

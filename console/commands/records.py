@@ -12,16 +12,16 @@ import msgspec
 import typer
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
-from kinesis_trident.console.changes import note_request
 from kinesis_trident.console.commands.status import DEFAULT_ROOT
 from kinesis_trident.console.dead_letter_replay import (
-    MessageId,
-    ask_for_replay,
     exhausted_ids,
     folder_ids,
+    letters_in,
     listed_ids,
+    payload_text,
     waiting_ids,
 )
+from kinesis_trident.console.redelivery import deliver_again
 from kinesis_trident.console.render import json_line, show
 from kinesis_trident.console.target import (
     Application,
@@ -200,14 +200,8 @@ def _ask(
     stores: Sequence[SourceStore], texts: list[str], as_json: bool, *, what: str, found: bool = False
 ) -> None:
     """Ask the query for records, note that, and say when they come."""
-    count = ask_for_replay(stores, [MessageId.parse(text) for text in texts], found=found)
+    count = deliver_again(stores, texts, what=what, found=found)
     running = any(store.epochs.owner() for store in stores)
-    for store in stores:
-        sources = {f"{stream}/" for stream in streams_of(store)}
-        mine = [text for text in texts if text.partition("/")[0] + "/" in sources]
-        if mine:
-            more = f" and {len(mine) - 3} more" if len(mine) > 3 else ""
-            note_request(store, f"{what}: {', '.join(mine[:3])}{more}")
     if as_json:
         print(json_line({"records": count, "running": running}))
         return
@@ -306,14 +300,11 @@ def _letters(
 def _in_folder(folder: str, application: str, streams: set[str], *, given: bool) -> dict[str, dict[str, Any]]:
     # Only here, because it loads pyarrow, and the other commands must answer at once.
     from kinesis_trident.spout.errors import DeadLetterError
-    from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 
-    place = folder if "://" in folder else str(Path(folder).absolute())
     try:
         return {
             letter.message_id: msgspec.to_builtins(letter)
-            for letter in read_dead_letters(place)
-            if letter.application_name == application and letter.stream in streams
+            for letter in letters_in(folder, application, streams)
         }
     except DeadLetterError as error:
         if given:
@@ -326,22 +317,13 @@ def _shown(letter: dict[str, Any]) -> str:
     lines = []
     for key, value in letter.items():
         if key == "data":
-            lines += [f"data: {_text_of(value)}"]
+            data = None if value is None else msgspec.convert(value, bytes)
+            lines += [f"data: {payload_text(data)}"]
         elif key == "reasons":
             lines += [f"failed at {one['time']}: {make_visible(one['reason'])}" for one in value]
         elif value not in (None, -1):
             lines.append(f"{key}: {make_visible(str(value))}")
     return "\n".join(lines) + "\n"
-
-
-def _text_of(data: str | None) -> str:
-    """Return a payload as text if it is text, else as it stands in JSON."""
-    if data is None:
-        return "gone: the record was past the stream's retention"
-    try:
-        return make_visible(msgspec.convert(data, bytes).decode())
-    except UnicodeDecodeError:
-        return f"(base64) {data}"
 
 
 def _write(lines: list[str], file: Path | None) -> None:
