@@ -16,7 +16,7 @@ from kinesis_trident.tracker.reasons import make_visible
 __all__ = ["Box", "draw_curve", "draw_lineage", "draw_phases"]
 
 _BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 168, 46, 64, 14
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 520, 170, 58, 14, 26
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 520, 170, 72, 14, 28
 
 
 @dataclass(frozen=True, slots=True)

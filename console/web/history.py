@@ -38,6 +38,7 @@ class BatchTimes:
         records: new ones, as far as they were seen.
         again: records of it that were delivered again.
         planned_at, read_at, finished_at, settled_at: None if the phase has not ended, or nobody saw it.
+        done: the batch is settled.
     """
 
     txid: int
@@ -47,6 +48,7 @@ class BatchTimes:
     read_at: int | None = None
     finished_at: int | None = None
     settled_at: int | None = None
+    done: bool = False
 
 
 @dataclass(slots=True)
@@ -114,5 +116,7 @@ class History:
         if settled is not None and settled.txid > 0:
             held = self._batches.get(settled.txid, BatchTimes(settled.txid))
             self._batches[settled.txid] = replace(held, settled_at=snapshot.settled_at)
+            for txid, batch in self._batches.items():
+                self._batches[txid] = replace(batch, done=batch.done or txid <= settled.txid)
         for txid in sorted(self._batches)[:-_BATCHES]:
             del self._batches[txid]

@@ -146,7 +146,7 @@ def _batches(history: History, now: int) -> list[Row]:
                 "state": _state(batch),
                 "planned_at": batch.planned_at,
                 "phases": [(name, took.get(name)) for name in _PHASES],
-                "took": sum(took.values()) if phases else None,
+                "took": sum(took.values()) if phases and (batch.settled_at or not batch.done) else None,
                 "bar": draw_phases(phases, longest) if phases else None,
             }
         )
@@ -154,26 +154,26 @@ def _batches(history: History, now: int) -> list[Row]:
 
 
 def _phases(batch: BatchTimes, now: int) -> list[tuple[str, int]]:
-    """Return the phases as far as both their ends are known; the one that goes on lasts until now."""
-    ends = [batch.planned_at, batch.read_at, batch.finished_at, batch.settled_at]
-    if ends[0] is None:
+    """Return the phases of a batch with their milliseconds; the one that goes on lasts until now.
+
+    Phases whose border nobody saw are one, `unseen`.
+    """
+    if batch.planned_at is None:
         return []
     found: list[tuple[str, int]] = []
-    begin = ends[0]
-    for name, end in zip(_PHASES, ends[1:], strict=True):
+    begin, waiting = batch.planned_at, []
+    for name, end in zip(_PHASES, (batch.read_at, batch.finished_at, batch.settled_at), strict=True):
+        waiting.append(name)
         if end is not None:
-            found.append((name, max(0, end - begin)))
-            begin = end
-    if batch.settled_at is None:
-        going_on = _PHASES[
-            min(len(_PHASES) - 1, next((n for n, end in enumerate(ends[1:]) if end is None), 2))
-        ]
-        found.append((going_on, max(0, now - begin)))
+            found.append((name if len(waiting) == 1 else "unseen", max(0, end - begin)))
+            begin, waiting = end, []
+    if waiting and not batch.done:
+        found.append((waiting[0], max(0, now - begin)))
     return found
 
 
 def _state(batch: BatchTimes) -> str:
-    if batch.settled_at is not None:
+    if batch.done:
         return "settled"
     if batch.finished_at is not None:
         return "settling"

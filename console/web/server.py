@@ -54,7 +54,18 @@ def serve_page(
             f"the page is at {address}?token={guard.token}; it can change things; Ctrl-C ends it", flush=True
         )
     app = make_app(site, [*_LOCAL, host, *names])
-    # Pages that are open would hold up the end for ever.
-    config = uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=1)
+    config = uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=5)
     with listening:
-        uvicorn.Server(config).run(sockets=[listening])
+        _Server(config, site.watcher).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """Ends the streams of events before it waits for open connections."""
+
+    def __init__(self, config: uvicorn.Config, watcher: Watcher) -> None:
+        super().__init__(config)
+        self._watcher = watcher
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._watcher.end()
+        await super().shutdown(sockets)

@@ -72,6 +72,7 @@ class Watcher:
     _folders_read: dict[str, float] = field(default_factory=dict)
     _sought: set[str] = field(default_factory=set)
     _waiting: set[asyncio.Event] = field(default_factory=set)
+    _ended: bool = False
 
     def watch(self, application: str) -> None:
         """Note that somebody looks at an application now."""
@@ -135,16 +136,22 @@ class Watcher:
             await asyncio.sleep(self.period)
 
     async def changes(self) -> AsyncIterator[None]:
-        """Yield after each refresh."""
+        """Yield now and after each refresh, until the end."""
         event = asyncio.Event()
         self._waiting.add(event)
         try:
-            while True:
+            while not self._ended:
                 yield
                 await event.wait()
                 event.clear()
         finally:
             self._waiting.discard(event)
+
+    def end(self) -> None:
+        """End what waits for changes."""
+        self._ended = True
+        for event in self._waiting:
+            event.set()
 
     def close(self) -> None:
         """Close the connection."""

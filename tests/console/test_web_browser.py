@@ -1,4 +1,7 @@
-"""The page in a browser: an application lives its life, and the page shows it without being loaded again."""
+"""The page in a browser: an application lives its life, and the page shows it without being loaded again.
+
+`SCREENSHOTS=1` keeps the pictures in docs/images.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,56 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
-from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
-from kinesis_trident.testing import DeliveredRow, QueryByHand
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.errors import FencedError
+from kinesis_trident.testing import MemoryKinesis, QueryByHand, SparkCheckpoint
 
-if TYPE_CHECKING:
-    from mypy_boto3_kinesis import KinesisClient
-
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
-HOSTILE = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
+ROOT = Path(__file__).parents[2]
 APPLICATION = "orders-job"
+HOSTILE = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
 
-# What playwright waits for at most, in milliseconds.
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=15_000)
+
+
+def why(row: Any) -> str:
+    order = json.loads(row.data)
+    if "amount" not in order:
+        return f"KeyError: 'amount' of {order['order']}, note {order['note']}"
+    return "TimeoutError: the billing service did not answer in 5 s" if order["amount"] < 0 else ""
+
+
+class Running(QueryByHand):
+    """A life of a query that goes on by itself; what is not JSON with an amount fails, each row for its reason."""
+
+    def publish(self, rows: Iterable[Any] = (), reason: Callable[[Any], str] = why) -> None:
+        super().publish(rows, reason)
+
+    def go_on(self) -> None:
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._go_on, daemon=True)
+        self._thread.start()
+
+    def _go_on(self) -> None:
+        while not self._ended.is_set():
+            if self.in_hand is not None or self.plan() is not None:
+                self.batch(lambda row: bool(why(row)))
+
+    def pause(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+def order(number: int, **values: object) -> str:
+    return json.dumps({"order": f"A-{1000 + number}", **(values or {"amount": 20 + number})})
 
 
 @pytest.fixture(scope="module")
@@ -38,115 +71,126 @@ def browser(chromium: Path) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def start_page(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Callable[..., str]]:
-    """`start_page("--allow-changes") -> address`, for the applications below the root `/<app>`."""
+def address(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[str]:
+    """Where the page is, of the applications below `/<app>`, with the token."""
+    where = ["--zookeeper", zookeeper.hosts, "--root", f"/{app}", "--port", "0", "--refresh", "0.3"]
+    command = [sys.executable, "-c", "from kinesis_trident.console.cli import main; main()", "ui", *where]
+    with (
+        subprocess.Popen([*command, "--allow-changes"], stdout=subprocess.PIPE, text=True) as process,
+        ExitStack() as ending,
+    ):
+        ending.callback(process.terminate)
+        assert process.stdout is not None
+        (found,) = re.findall(r"http://\S+?(?=;)", process.stdout.readline())
+        yield found
+
+
+@pytest.fixture
+def start_query(zookeeper: EmbeddedZooKeeper, app: str, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """`start_query(kinesis, **options)`: a life that goes on until the end of the test, or its `pause`."""
+    checkpoint = SparkCheckpoint()
     with ExitStack() as ending:
 
-        def start(*arguments: str) -> str:
-            where = ["--zookeeper", zookeeper.hosts, "--root", f"/{app}"]
-            command = [sys.executable, "-m", "kinesis_trident.console.cli", "ui", *where, "--port", "0"]
-            code = "from kinesis_trident.console.cli import main; main()"
-            command[1:3] = ["-c", code]
-            process = subprocess.Popen(
-                [*command, "--refresh", "0.3", *arguments], stdout=subprocess.PIPE, text=True, env=os.environ
+        def start(kinesis: MemoryKinesis, **options: str) -> Running:
+            query = Running.start(
+                {
+                    "streamName": "orders",
+                    "region": "us-east-1",
+                    "applicationName": APPLICATION,
+                    "zookeeper.hosts": zookeeper.hosts,
+                    "zookeeper.root": f"/{app}",
+                    "startingPosition": "TRIM_HORIZON",
+                    "minFetchPeriod": "0ms",
+                    "describeShardInterval": "100ms",
+                    "retryLimit": "1",
+                    "deadLetter": str(tmp_path / "letters"),
+                }
+                | options,
+                kinesis,
+                checkpoint=checkpoint,
             )
-            ending.callback(process.wait)
-            ending.callback(process.terminate)
-            assert process.stdout is not None
-            ending.callback(process.stdout.close)
-            (address,) = re.findall(r"http://\S+?(?=;)", process.stdout.readline())
-            return address
+            ending.callback(query.end)
+            query.go_on()
+            ending.callback(query.pause)
+            return query
 
         yield start
 
 
-def row(number: int) -> str:
-    return json.dumps({"order": f"A-{1000 + number}", "amount": 20 + number})
-
-
-def is_bad(row: DeliveredRow) -> bool:
-    return b"amount" not in row.data
-
-
-def watch(context: BrowserContext, problems: list[str]) -> Page:
-    page = context.new_page()
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """The page of all applications, which must be content with itself: nothing in the console, no error."""
+    problems: list[str] = []
 
     def note(message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"}:
             problems.append(message.text)
 
-    page.on("console", note)
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    return page
+    with browser.new_context(viewport={"width": 1280, "height": 900}, locale="en") as context:
+        page = context.new_page()
+        page.on("console", note)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(address)
+        yield page
+        assert page.title() != "run"
+    assert problems == []
+
+
+def picture(page: Page, tmp_path: Path, name: str) -> None:
+    folder = ROOT / "docs" / "images" if os.environ.get("SCREENSHOTS") else tmp_path
+    page.evaluate("document.activeElement.blur()")
+    page.screenshot(path=folder / f"{name}.png", full_page=True)
 
 
 def test_a_life_is_shown_while_it_is_lived(
-    browser: Browser,
-    start_page: Callable[..., str],
-    zookeeper: EmbeddedZooKeeper,
-    kinesis: KinesisClient,
-    kinesis_server: EmbeddedKinesis,
-    make_stream: Callable[..., str],
-    app: str,
+    page: Page,
+    start_query: Callable[..., Running],
     tmp_path: Path,
 ) -> None:
-    stream = make_stream(2)
-    options = {
-        "streamName": stream,
-        "endpointUrl": kinesis_server.endpoint_url,
-        "region": "us-east-1",
-        "applicationName": APPLICATION,
-        "zookeeper.hosts": zookeeper.hosts,
-        "zookeeper.root": f"/{app}",
-        "startingPosition": "TRIM_HORIZON",
-        "minFetchPeriod": "0ms",
-        "describeShardInterval": "1ms",
-        "retryLimit": "1",
-        "retryBackoff": "1ms..1ms x1",
-        "deadLetter": str(tmp_path / "letters"),
-    }
+    # In memory, because moto's closed shards never end.
+    kinesis = MemoryKinesis("orders", 2)
 
     def put(*payloads: str) -> None:
-        kinesis.put_records(
-            StreamName=stream,
-            Records=[{"Data": text.encode(), "PartitionKey": str(n)} for n, text in enumerate(payloads)],
-        )
+        kinesis.put_records("orders", [(text.encode(), text) for text in payloads])
 
-    def run(fails: Callable[[DeliveredRow], bool] = is_bad) -> None:
-        for _ in range(20):
-            if not query.batch(fails):
-                pass
+    put(*map(order, range(40)))
+    query = start_query(kinesis, retryBackoff="1ms..1ms x1")
 
-    put(*map(row, range(40)))
-    query = QueryByHand.start(options)
-    query.batch(is_bad)
-    problems: list[str] = []
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = watch(context, problems)
-    page.goto(start_page("--allow-changes"))
+    # It shows an application that came after it, and then whatever happens.
     page.get_by_role("link", name=APPLICATION).click()
     expect(page.locator("#live")).to_have_text("live")
-    kinesis.split_shard(
-        StreamName=stream, ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**125)
-    )
-    put(*map(row, range(40, 80)), json.dumps({"order": "A-1080", "note": HOSTILE}))
-    while not query.store.shards.dead_letters():
-        put(row(1))
-        query.batch(is_bad)
-    expect(page.locator("svg.lineage g.open")).to_have_count(3)
-    expect(page.locator("td.payload code").first).to_contain_text("onerror")
-    page.screenshot(path=tmp_path / "one.png", full_page=True)
-    page.get_by_role("button", name="Replay").first.click()
-    expect(page.get_by_text("1 record will be delivered again")).to_be_visible()
-    put(row(2))
-    query.batch(is_bad)
-    page.screenshot(path="/tmp/web_one.png", full_page=True)
-    page.emulate_media(color_scheme="dark")
-    page.screenshot(path="/tmp/web_dark.png", full_page=True)
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.emulate_media(color_scheme="light")
-    page.screenshot(path="/tmp/web_phone.png", full_page=True)
-    page.goto(page.url.partition("/app")[0])
-    page.screenshot(path="/tmp/web_list.png", full_page=True)
-    query.end()
-    assert problems == []
+    shards = page.locator("svg.lineage g.shard")
+    expect(shards).to_have_count(2)
+    _, upper = kinesis.split("shardId-000000000000")
+    put(*map(order, range(40, 80)))
+    expect(shards).to_have_count(4)
+    expect(page.locator("svg.lineage g.drained")).to_have_count(1)
+    kinesis.merge(upper, "shardId-000000000001")
+    expect(shards).to_have_count(5)
+
+    # A poison record, whose payload and reason are a script.
+    put(order(80, note=HOSTILE))
+    letters = page.get_by_role("region", name="Dead letters").locator("tbody tr")
+    expect(letters.locator(".payload")).to_contain_text("onerror")
+    expect(letters.locator(".reason")).to_contain_text("<script>")
+    expect(page.get_by_text("Nothing is wrong.")).to_be_visible()
+
+    # Another process takes over, and lets failed records wait.
+    query.pause()
+    successor = start_query(kinesis, retryBackoff="10m..10m x1")
+    with pytest.raises(FencedError):
+        query.plan()
+    expect(page.locator(".findings .warning .sentence")).to_contain_text("had to stop for a newer one")
+    expect(page.locator(".findings .warning .remedy")).to_contain_text("give each its own")
+    put(*map(order, range(80, 120)), *(order(n, amount=-n) for n in range(120, 123)))
+    reasons = page.get_by_role("region", name="Reasons of retries").locator("tbody tr")
+    expect(reasons).to_contain_text("TimeoutError: the billing service")
+    page.get_by_text("Each record that waits").click()
+
+    # The keyboard alone: replay the dead letter.
+    page.get_by_role("button", name="Replay").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Done: 1 record will be delivered again")).to_be_visible()
+    expect(reasons).to_have_count(2)
+    picture(page, tmp_path, "ui-application")
+    successor.pause()
