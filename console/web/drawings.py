@@ -169,6 +169,9 @@ def _places(parents: Mapping[str, Sequence[str]]) -> dict[str, tuple[float, floa
 
     for name in sorted(parents):
         column(name, frozenset({name}))
+    for name in sorted(parents, key=lambda one: -columns[one]):
+        # Right before its first child, so that no arrow passes behind other boxes.
+        columns[name] = min((columns[one] for one in children[name]), default=columns[name] + 1) - 1
     for name in sorted(parents, key=lambda one: (columns[one], one)):
         if name not in rows:
             row(name)

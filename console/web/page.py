@@ -63,6 +63,7 @@ def _part(part: Part, now: int, previews: Mapping[str, str]) -> Row:
         "lineage": _lineage(snapshot, now),
         "shards": _cut(_shards(snapshot, now)),
         "batches": _batches(history, now),
+        "unseen": sum(batch.planned_at is None for batch in history.batches),
         "reasons": _cut(list(VIEWS["retry-reasons"](snapshot, now).rows)),
         "retries": _cut(_retries(snapshot, now)),
         "inflight": _cut(
@@ -132,9 +133,9 @@ def _retries(snapshot: Snapshot, now: int) -> list[Row]:
 
 
 def _batches(history: History, now: int) -> list[Row]:
-    batches = history.batches
+    batches = [batch for batch in history.batches if batch.planned_at is not None]
     known = [_phases(batch, now) for batch in batches]
-    longest = max((sum(ms for _, ms in phases) for phases in known), default=1)
+    longest = max((sum(took for _, took in phases) for phases in known), default=1)
     rows = []
     for batch, phases in zip(batches, known, strict=True):
         took = dict(phases)
@@ -146,8 +147,8 @@ def _batches(history: History, now: int) -> list[Row]:
                 "state": _state(batch),
                 "planned_at": batch.planned_at,
                 "phases": [(name, took.get(name)) for name in _PHASES],
-                "took": sum(took.values()) if phases and (batch.settled_at or not batch.done) else None,
-                "bar": draw_phases(phases, longest) if phases else None,
+                "took": sum(took.values()) if batch.settled_at or not batch.done else None,
+                "bar": draw_phases(phases, longest),
             }
         )
     return rows
@@ -158,10 +159,9 @@ def _phases(batch: BatchTimes, now: int) -> list[tuple[str, int]]:
 
     Phases whose border nobody saw are one, `unseen`.
     """
-    if batch.planned_at is None:
-        return []
     found: list[tuple[str, int]] = []
-    begin, waiting = batch.planned_at, []
+    waiting: list[str] = []
+    begin = batch.planned_at or 0
     for name, end in zip(_PHASES, (batch.read_at, batch.finished_at, batch.settled_at), strict=True):
         waiting.append(name)
         if end is not None:

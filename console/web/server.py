@@ -12,7 +12,7 @@ from kinesis_trident.console.web.app import Site, make_app
 from kinesis_trident.console.web.guard import Guard
 from kinesis_trident.console.web.watcher import Watcher
 
-__all__ = ["serve_page"]
+__all__ = ["PageServer", "serve_page"]
 
 _LOCAL = ("127.0.0.1", "localhost")
 
@@ -56,10 +56,10 @@ def serve_page(
     app = make_app(site, [*_LOCAL, host, *names])
     config = uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=5)
     with listening:
-        _Server(config, site.watcher).run(sockets=[listening])
+        PageServer(config, site.watcher).run(sockets=[listening])
 
 
-class _Server(uvicorn.Server):
+class PageServer(uvicorn.Server):
     """Ends the streams of events before it waits for open connections."""
 
     def __init__(self, config: uvicorn.Config, watcher: Watcher) -> None:
@@ -67,5 +67,6 @@ class _Server(uvicorn.Server):
         self._watcher = watcher
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End what would keep the server from ending, then the server."""
         self._watcher.end()
         await super().shutdown(sockets)

@@ -13,14 +13,21 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from samples_console import NOW, SNAPSHOT
+from web_site import busy_look, serving, still
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.console.web.app import Site
+from kinesis_trident.console.web.history import History
+from kinesis_trident.console.web.watcher import Look, Part
 from kinesis_trident.testing import MemoryKinesis, QueryByHand, SparkCheckpoint
 
 ROOT = Path(__file__).parents[2]
@@ -192,5 +199,40 @@ def test_a_life_is_shown_while_it_is_lived(
     page.keyboard.press("Enter")
     expect(page.get_by_text("Done: 1 record will be delivered again")).to_be_visible()
     expect(reasons).to_have_count(2)
-    picture(page, tmp_path, "ui-application")
+    picture(page, tmp_path, "life")
     successor.pause()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pictures(browser: Browser, tmp_path: Path, scheme: Literal["light", "dark"]) -> None:
+    look, previews = busy_look()
+    other = replace(
+        look.parts[0].snapshot,
+        layout=Layout("/kinesis-trident", "clicks", "clicks", 1),
+        streams=("clicks",),
+        inflight={},
+        dead_letters={},
+        shards={},
+        checkpoints={},
+        takeovers=(),
+    )
+    history = History()
+    looks = {
+        "orders-job": look,
+        "billing": Look("billing", NOW, (Part(SNAPSHOT, history),)),
+        "clicks": Look("clicks", NOW, (Part(other, history),)),
+    }
+    with (
+        serving(Site(still(looks, previews))) as port,
+        browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900}) as context,
+    ):
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{port}/app?name=orders-job")
+        expect(page.locator("#live")).to_have_text("live")
+        picture(page, tmp_path, f"ui-application-{scheme}")
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        picture(page, tmp_path, f"ui-phone-{scheme}")
+        page.set_viewport_size({"width": 1280, "height": 560})
+        page.goto(f"http://127.0.0.1:{port}/")
+        picture(page, tmp_path, f"ui-list-{scheme}")
