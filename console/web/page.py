@@ -98,11 +98,8 @@ def _lineage(snapshot: Snapshot, now: int) -> Row:
     boxes = []
     for name in drawn:
         lineage, lag = snapshot.shards[name], lags[name].ms if name in lags else None
-        line = (
-            "done"
-            if lineage.state == "drained"
-            else "lag " + (duration(lag) if lag is not None else "unknown")
-        )
+        said = "unknown" if lag is None else duration(lag) if lag else "none"
+        line = "done" if lineage.state == "drained" else f"lag {said}"
         parents = tuple(map(snapshot.label_of, lineage.parents))
         boxes.append(Box(snapshot.label_of(name), lineage.state, line, parents))
     left = len(names) - len(drawn)

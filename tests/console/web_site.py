@@ -82,7 +82,7 @@ def busy_look() -> tuple[Look, dict[str, str]]:
     """An application with half an hour of history, and something of everything; and the payloads of its letters."""
     names = [f"shardId-{number:012d}" for number in range(9)]
     parents = {4: (0,), 5: (0,), 6: (1, 2), 7: (5, 6), 8: (3,)}
-    drained, closed = {0, 1, 2}, {5}
+    drained, closed = {0, 1, 2, 3, 6}, {5}
     shards = {
         name: ShardLineage(
             parents=tuple(names[one] for one in parents.get(number, ())),
@@ -124,12 +124,12 @@ def busy_look() -> tuple[Look, dict[str, str]]:
         owner=replace_node(SNAPSHOT.owner, epoch=12, since=NOW - 47 * MINUTE),
         run=replace_node(SNAPSHOT.run, since=NOW - 47 * MINUTE),
         settled=SettledNode(txid=2_318, plan="p7"),
-        settled_at=NOW - 2_100,
+        settled_at=NOW - 2_052,
         batch=replace_node(
             SNAPSHOT.batch,
-            plan=Plan(txid=2_319, plan="p8", streams={"orders": 1}, positions={}, read=tuple(names[3:5])),
+            plan=Plan(txid=2_319, plan="p8", streams={"orders": 1}, positions={}, read=tuple(names[4:6])),
         ),
-        pins={name: pin(name, 410) for name in names[3:5]},
+        pins={name: replace_node(pin(name, 410), txid=2_319) for name in names[4:6]},
         planned_at=NOW - 2_050,
         read_at=NOW - 900,
         shards=shards,
@@ -162,7 +162,7 @@ def busy_look() -> tuple[Look, dict[str, str]]:
                 names[8]: Sight(
                     seen=NOW - 74_000, arrival=NOW - 61_000, refused=NOW - 72_000, why="throttled"
                 ),
-                names[7]: Sight(seen=NOW - 1_200, arrival=NOW - 3_400),
+                names[5]: Sight(seen=NOW - 1_200, arrival=NOW - 3_400),
             },
             retention={"orders": 24},
         ),
@@ -181,7 +181,7 @@ def busy_look() -> tuple[Look, dict[str, str]]:
 
 def fill(history: History, end: Snapshot) -> None:
     """Let the history see half an hour that ends as `end`: a steady stream, a pause, and what it brings about."""
-    names = list(end.checkpoints)
+    names, total = list(end.checkpoints), 0
     for back in range(360, -1, -1):
         now = NOW - back * 5_000
         slow = max(0, 150 - abs(back - 150)) / 150
@@ -191,8 +191,8 @@ def fill(history: History, end: Snapshot) -> None:
             + 48_000 * slow**3
             + (61_000 - back * 5_000 if back < 12 else 0)
         )
-        total = 180_000 - int(back * 5 * (410 + 60 * ((back * 11) % 7) / 7))
-        failures = tuple(Failure(now - 1, "x") for _ in range(1 if back % 23 == 0 or back < 5 else 0))
+        total += 5 * (400 + back * 37 % 60 - int(330 * slow**3))
+        failures = tuple(Failure(now - 1, "x") for _ in range(back * 7919 % 13 // 11 + 2 * (back < 12)))
         status = end.status
         assert status is not None
         look = replace(
