@@ -176,7 +176,7 @@ def _places(parents: Mapping[str, Sequence[str]]) -> dict[str, tuple[float, floa
         if name not in rows:
             row(name)
     lowest: dict[int, float] = {}
-    places = {}
+    places: dict[str, tuple[float, float]] = {}
     for name in sorted(parents, key=lambda one: (columns[one], rows[one], one)):
         at = max(rows[name], lowest.get(columns[name], 0.0))
         lowest[columns[name]] = at + 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from kinesis_trident.console.lag import totals
 from kinesis_trident.console.snapshot import Snapshot
+from kinesis_trident.tracker.records import PendingRun, Run
 
 __all__ = ["BatchTimes", "History", "Sample"]
 
@@ -92,7 +93,8 @@ class History:
         failed = 0
         for shard, held in snapshot.inflight.items():
             newest = before = self._failed_at.get(shard, 0)
-            for run in (*held.waiting, *held.dead, *held.pending):
+            runs: list[Run | PendingRun] = [*held.waiting, *held.dead, *held.pending]
+            for run in runs:
                 for failure in run.failures:
                     failed += run.count if failure.time > before else 0
                     newest = max(newest, failure.time)

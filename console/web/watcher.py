@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ from kinesis_trident.console.web.history import History
 from kinesis_trident.tracker.errors import KinesisTridentError
 
 __all__ = ["Look", "Part", "Watcher"]
+
+log = logging.getLogger(__name__)
 
 _UNWATCHED_SECONDS = 15.0
 _WATCHED_SECONDS = 30.0
@@ -127,7 +130,12 @@ class Watcher:
         """Refresh until this is cancelled, and wake those who wait after each time."""
         reading: asyncio.Task[None] | None = None
         while True:
-            await asyncio.to_thread(self.refresh)
+            try:
+                await asyncio.to_thread(self.refresh)
+            except Exception as error:
+                # A defect must not leave a page that stands still and looks alive.
+                log.exception("the applications cannot be looked at")
+                self.problem = f"{type(error).__name__}: {error}"
             if reading is None or reading.done():
                 # A folder may be far away and large: the page does not wait for it.
                 reading = asyncio.create_task(asyncio.to_thread(self.read_payloads))

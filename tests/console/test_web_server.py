@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from urllib.parse import urlencode
 
 import pytest
@@ -285,7 +286,7 @@ def test_any_lineage_can_be_drawn_and_no_two_boxes_overlap(shards: list[tuple[st
         by_column.setdefault(x, []).append(float(y))
     for column in by_column.values():
         rows = sorted(column)
-        assert all(b - a > 46 for a, b in zip(rows, rows[1:], strict=False))
+        assert all(b - a > 46 for a, b in pairwise(rows))
 
 
 @given(st.lists(st.none() | st.floats(0, 1e9), max_size=30))

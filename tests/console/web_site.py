@@ -151,7 +151,7 @@ def busy_look() -> tuple[Look, dict[str, str]]:
             ),
             names[8]: InflightNode(txid=2_318, waiting=(run(9_500, 12, 19_000, timeout),)),
         },
-        dead_letters={names[4]: DeadLettersNode(count=3, target="s3://orders/dead-letters", last=records)},
+        dead_letters={names[4]: DeadLettersNode(count=3, target="/mnt/orders/dead-letters", last=records)},
         active=("orders",),
         status=StatusNode(
             epoch=12,
