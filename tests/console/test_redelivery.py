@@ -44,7 +44,7 @@ def test_a_waiting_record_is_dead_lettered_by_the_next_life(
     # Settles the batch; what failed is not due yet.
     assert query.plan() is None
     first, second = waiting_ids(store)
-    with pytest.raises(ConsoleError, match="is running .* Stop its query"):
+    with pytest.raises(ConsoleError, match=r"is running .* Stop its query"):
         dead_letter_now(store, {first})
     query.end()
     with pytest.raises(ConsoleError, match="no such record waits"):

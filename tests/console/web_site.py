@@ -7,7 +7,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
+import msgspec
 import uvicorn
 from samples_console import NOW, SEQUENCE, SNAPSHOT, pin
 
@@ -192,13 +194,13 @@ def fill(history: History, end: Snapshot) -> None:
             + (61_000 - back * 5_000 if back < 12 else 0)
         )
         total += 5 * (400 + back * 37 % 60 - int(330 * slow**3))
-        failures = tuple(Failure(now - 1, "x") for _ in range(back * 7919 % 13 // 11 + 2 * (back < 12)))
+        failures = tuple(Failure(now - 1, "x") for _ in range((back * back % 53 < 3) + 2 * (back < 12)))
         status = end.status
         assert status is not None
         look = replace(
             end,
-            checkpoints={names[3]: replace_node(end.checkpoints[names[3]], read=total)},
-            status=replace_node(status, shards={names[3]: Sight(seen=now, arrival=now - lag)}),
+            checkpoints={names[8]: replace_node(end.checkpoints[names[8]], read=total)},
+            status=replace_node(status, shards={names[8]: Sight(seen=now, arrival=now - lag)}),
             inflight={names[4]: InflightNode(txid=1, waiting=(Run("1", "9", 9, failures=failures),))},
             dead_letters={},
         )
@@ -225,7 +227,6 @@ def fill(history: History, end: Snapshot) -> None:
     history.samples.pop()
 
 
-def replace_node(node, **changes):  # type: ignore[no-untyped-def]
-    import msgspec
-
+def replace_node(node: Any, **changes: object) -> Any:
+    """The node with other values in some fields."""
     return msgspec.structs.replace(node, **changes)
