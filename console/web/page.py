@@ -79,7 +79,8 @@ def _part(part: Part, now: int, previews: Mapping[str, str]) -> Row:
 
 
 def _curves(history: History) -> list[Row]:
-    samples = history.samples
+    # A copy: another thread may add a sample at any time.
+    samples = list(history.samples)
     return [
         {"title": title, "svg": draw_curve(points, title, unit, kind)}
         for title, unit, kind, points in (

@@ -210,7 +210,9 @@ def test_a_life_is_shown_while_it_is_lived(
 
 def test_pictures(browser: Browser, tmp_path: Path) -> None:
     look, previews = busy_look()
-    stopped = replace(SNAPSHOT, layout=Layout("/kinesis-trident", "clicks", "clicks", 1), owner=None)
+    stopped = replace(
+        SNAPSHOT, layout=Layout("/kinesis-trident", "clicks", "clicks", 1), streams=("clicks",), owner=None
+    )
     looks = {
         one.layout.application: Look(one.layout.application, NOW, (Part(one, History()),))
         for one in (SNAPSHOT, stopped)
