@@ -19,6 +19,7 @@ from kinesis_trident.console.commands import (
     servers,
     status,
     streams,
+    ui,
 )
 from kinesis_trident.console.commands.servers import serve
 from kinesis_trident.console.target import Login
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _part in (status, checkpoints, records, dead_letters, streams, doctor, metrics, servers):
+for _part in (status, ui, checkpoints, records, dead_letters, streams, doctor, metrics, servers):
     app.add_typer(_part.commands)
 
 

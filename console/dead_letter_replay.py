@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.console.target import ConsoleError
-from kinesis_trident.tracker.records import RecordPosition
+from kinesis_trident.tracker.reasons import make_visible
+from kinesis_trident.tracker.records import RecordPosition, Run
+
+if TYPE_CHECKING:
+    from kinesis_trident.spout.failed_records.dead_letters import DeadLetter
 
 __all__ = [
     "MessageId",
     "ask_for_replay",
     "exhausted_ids",
     "folder_ids",
+    "letters_in",
     "listed_ids",
+    "payload_text",
     "requests",
     "waiting_ids",
 ]
@@ -86,20 +95,39 @@ def folder_ids(folder: str, application: str, streams: Container[str]) -> tuple[
     Raises:
         DeadLetterError: the folder cannot be read; it names it.
     """
-    # Only here, because it loads pyarrow, and the other commands must answer at once.
-    from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
-
-    place = folder if "://" in folder else str(Path(folder).absolute())
     ids: list[str] = []
     expired = 0
-    for letter in read_dead_letters(place):
-        if letter.application_name != application or letter.stream not in streams:
-            continue
+    for letter in letters_in(folder, application, streams):
         if letter.data is None:
             expired += letter.count
         else:
             ids.append(letter.message_id)
     return ids, expired
+
+
+def letters_in(folder: str, application: str, streams: Container[str]) -> Iterator[DeadLetter]:
+    """Yield the dead letters of one application and its streams in a folder, which applications may share.
+
+    Raises:
+        DeadLetterError: the folder cannot be read; it names it.
+    """
+    # Only here, because it loads pyarrow, and the other commands must answer at once.
+    from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
+
+    place = folder if "://" in folder else str(Path(folder).absolute())
+    for letter in read_dead_letters(place):
+        if letter.application_name == application and letter.stream in streams:
+            yield letter
+
+
+def payload_text(data: bytes | None) -> str:
+    """Return a payload as text if it is text, else in base64."""
+    if data is None:
+        return "gone: the record was past the stream's retention"
+    try:
+        return make_visible(data.decode())
+    except UnicodeDecodeError:
+        return f"(base64) {msgspec.to_builtins(data)}"
 
 
 def exhausted_ids(store: SourceStore) -> list[str]:
@@ -111,13 +139,21 @@ def exhausted_ids(store: SourceStore) -> list[str]:
     ]
 
 
-def waiting_ids(store: SourceStore, reason: str | None = None) -> list[str]:
-    """Return a message id for each run of records that waits for a retry; with `reason`, if it has that in its own."""
+def waiting_ids(store: SourceStore, reason: str | None = None, *, exact: bool = False) -> list[str]:
+    """Return a message id for each run of records that waits for a retry.
+
+    With `reason`, only those whose last reason contains it, or is it, if `exact`.
+    """
+
+    def is_meant(run: Run) -> bool:
+        said = run.failures[-1].reason if run.failures else ""
+        return reason is None or (said == reason if exact else bool(run.failures) and reason in said)
+
     return [
         f"{store.layout.key_of(shard).source}:{run.last}"
         for shard, node in sorted(store.shards.inflight().items())
         for run in node.waiting
-        if reason is None or (run.failures and reason in run.failures[-1].reason)
+        if is_meant(run)
     ]
 
 

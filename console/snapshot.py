@@ -49,6 +49,7 @@ class Snapshot:
             ZooKeeper's clock; None if it was not.
         delivered_at: of the shards with records that are not acked yet, when the oldest of these were pinned, in epoch
             milliseconds by ZooKeeper's clock.
+        settled_at: when the newest settled batch was settled, by the same clock; None before the first.
         takeovers: when runs had to stop for a newer one, and which, the newest last.
         rejected: the requests of other processes that no run could read.
         problems: the errors of the nodes that cannot be read; these are missing in the other attributes.
@@ -73,6 +74,7 @@ class Snapshot:
     read_at: int | None = None
     finished_at: int | None = None
     delivered_at: Mapping[str, int] = field(default_factory=dict)
+    settled_at: int | None = None
     takeovers: tuple[tuple[int, FencedNode], ...] = ()
     rejected: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -208,6 +210,7 @@ def take_snapshot(store: SourceStore, stream: str | None = None) -> Snapshot:
         read_at=read_at,
         finished_at=finished_at if acks is not None else None,
         delivered_at=_delivered_at(store, inflight),
+        settled_at=store.written_at(store.layout.settled)[0],
         takeovers=tuple(store.epochs.takeovers()),
         rejected=tuple(store.external.rejected()),
         problems=tuple(dict.fromkeys(problems)),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
+from kazoo.client import KazooClient
 
 from kinesis_trident.checkpoint.store.source_store import (
     SourceStore,
@@ -38,6 +39,7 @@ __all__ = [
     "Yes",
     "ZooKeeper",
     "open_stores",
+    "stores_of",
     "target_of",
 ]
 
@@ -62,28 +64,37 @@ def open_stores(target: Target) -> Iterator[list[SourceStore]]:
     """
     client = connect(target.zookeeper)
     try:
-        session = Session(client, target.zookeeper.session_timeout)
-        layouts = find_layouts(session, target.root, target.application)
-        if not layouts:
-            raise ConsoleError(_no_application(target, find_applications(session, target.root)))
-        stores = [SourceStore(client, layout, target.zookeeper.session_timeout) for layout in layouts]
-        together = {stream for store in stores if store.layout.several for stream in streams_of(store)}
-        newest = {store.layout.stream: store for store in stores if store.layout.stream not in together}
-        known = {stream for store in newest.values() for stream in streams_of(store)}
-        if target.stream is not None and target.stream not in known:
-            msg = (
-                f"application {target.application!r} does not read stream {target.stream!r}; it reads "
-                f"{', '.join(sorted(known))}"
-            )
-            raise ConsoleError(msg)
-        yield [
-            store
-            for _, store in sorted(newest.items())
-            if target.stream is None or target.stream in streams_of(store)
-        ]
+        yield stores_of(client, target)
     finally:
         client.stop()
         client.close()
+
+
+def stores_of(client: KazooClient, target: Target) -> list[SourceStore]:
+    """Return the same stores over a connection that the caller keeps.
+
+    Raises:
+        ConsoleError, CheckpointError: as `open_stores`.
+    """
+    session = Session(client, target.zookeeper.session_timeout)
+    layouts = find_layouts(session, target.root, target.application)
+    if not layouts:
+        raise ConsoleError(_no_application(target, find_applications(session, target.root)))
+    stores = [SourceStore(client, layout, target.zookeeper.session_timeout) for layout in layouts]
+    together = {stream for store in stores if store.layout.several for stream in streams_of(store)}
+    newest = {store.layout.stream: store for store in stores if store.layout.stream not in together}
+    known = {stream for store in newest.values() for stream in streams_of(store)}
+    if target.stream is not None and target.stream not in known:
+        msg = (
+            f"application {target.application!r} does not read stream {target.stream!r}; it reads "
+            f"{', '.join(sorted(known))}"
+        )
+        raise ConsoleError(msg)
+    return [
+        store
+        for _, store in sorted(newest.items())
+        if target.stream is None or target.stream in streams_of(store)
+    ]
 
 
 def _no_application(target: Target, known: list[str]) -> str:

@@ -14,7 +14,13 @@ import typer
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.console.commands.records import ask
 from kinesis_trident.console.commands.status import DEFAULT_ROOT
-from kinesis_trident.console.dead_letter_replay import exhausted_ids, folder_ids, listed_ids
+from kinesis_trident.console.dead_letter_replay import (
+    exhausted_ids,
+    folder_ids,
+    letters_in,
+    listed_ids,
+    payload_text,
+)
 from kinesis_trident.console.render import json_line, show
 from kinesis_trident.console.target import (
     Application,
@@ -195,14 +201,11 @@ def _letters(
 def _in_folder(folder: str, application: str, streams: set[str], *, given: bool) -> dict[str, dict[str, Any]]:
     # Only here, because it loads pyarrow, and the other commands must answer at once.
     from kinesis_trident.spout.errors import DeadLetterError
-    from kinesis_trident.spout.failed_records.dead_letters import read_dead_letters
 
-    place = folder if "://" in folder else str(Path(folder).absolute())
     try:
         return {
             letter.message_id: msgspec.to_builtins(letter)
-            for letter in read_dead_letters(place)
-            if letter.application_name == application and letter.stream in streams
+            for letter in letters_in(folder, application, streams)
         }
     except DeadLetterError as error:
         if given:
@@ -215,22 +218,13 @@ def _shown(letter: dict[str, Any]) -> str:
     lines = []
     for key, value in letter.items():
         if key == "data":
-            lines += [f"data: {_text_of(value)}"]
+            data = None if value is None else msgspec.convert(value, bytes)
+            lines += [f"data: {payload_text(data)}"]
         elif key == "reasons":
             lines += [f"failed at {one['time']}: {make_visible(one['reason'])}" for one in value]
         elif value not in (None, -1):
             lines.append(f"{key}: {make_visible(str(value))}")
     return "\n".join(lines) + "\n"
-
-
-def _text_of(data: str | None) -> str:
-    """Return a payload as text if it is text, else as it stands in JSON."""
-    if data is None:
-        return "gone: the record was past the stream's retention"
-    try:
-        return make_visible(msgspec.convert(data, bytes).decode())
-    except UnicodeDecodeError:
-        return f"(base64) {data}"
 
 
 def _write(lines: list[str], file: Path | None) -> None:

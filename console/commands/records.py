@@ -8,14 +8,10 @@ from typing import Annotated
 
 import typer
 
-from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
-from kinesis_trident.console.changes import note_request
+from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.commands.status import DEFAULT_ROOT
-from kinesis_trident.console.dead_letter_replay import (
-    MessageId,
-    ask_for_replay,
-    waiting_ids,
-)
+from kinesis_trident.console.dead_letter_replay import waiting_ids
+from kinesis_trident.console.redelivery import deliver_again
 from kinesis_trident.console.render import json_line, show
 from kinesis_trident.console.target import (
     Application,
@@ -127,14 +123,8 @@ def ask(
     stores: Sequence[SourceStore], texts: list[str], as_json: bool, *, what: str, found: bool = False
 ) -> None:
     """Ask the query for records, note that, and say when they come; `found` as in `ask_for_replay`."""
-    count = ask_for_replay(stores, [MessageId.parse(text) for text in texts], found=found)
+    count = deliver_again(stores, texts, what=what, found=found)
     running = any(store.epochs.owner() for store in stores)
-    for store in stores:
-        sources = {f"{stream}/" for stream in streams_of(store)}
-        mine = [text for text in texts if text.partition("/")[0] + "/" in sources]
-        if mine:
-            more = f" and {len(mine) - 3} more" if len(mine) > 3 else ""
-            note_request(store, f"{what}: {', '.join(mine[:3])}{more}")
     if as_json:
         print(json_line({"records": count, "running": running}))
         return

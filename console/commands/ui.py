@@ -1,0 +1,50 @@
+"""The command that shows applications in a browser."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from kinesis_trident.console.commands.status import DEFAULT_ROOT
+from kinesis_trident.console.target import ConsoleError, Root, ZooKeeper, target_of
+
+__all__ = ["commands"]
+
+commands = typer.Typer()
+
+_NEEDED = ("starlette", "uvicorn", "jinja2")
+
+
+@commands.command("ui", short_help="Show the applications in a browser.")
+def ui(
+    *,
+    context: typer.Context,
+    zookeeper: ZooKeeper,
+    root: Root = DEFAULT_ROOT,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Its port; 0 chooses a free one.")] = 8787,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name under which browsers may ask for the page; repeat it."),
+    ] = None,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Let whoever has the printed token retry and replay.")
+    ] = False,
+    refresh: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
+) -> None:
+    """Show the applications as web pages that keep themselves up to date; Ctrl-C ends it.
+
+    The pages show failed records' payloads and are not protected by a password: they listen on this machine alone
+    unless --host says otherwise. They change nothing without --allow-changes.
+    """
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        msg = f"the page needs {', '.join(missing)}. Install it with pip install 'kinesis-trident[ui]'"
+        raise ConsoleError(msg)
+    # Only here: the packages of the extra may be missing.
+    from kinesis_trident.console.web.server import serve_page
+
+    target = target_of(context.obj, zookeeper, root, "", None)
+    serve_page(target, host, port, tuple(allowed_host or ()), allow_changes=allow_changes, refresh=refresh)

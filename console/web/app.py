@@ -1,0 +1,272 @@
+"""The routes of the web page: lists, pages, live events, changes, assets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from kinesis_trident.checkpoint.store.source_store import streams_of
+from kinesis_trident.console.dead_letter_replay import waiting_ids
+from kinesis_trident.console.redelivery import dead_letter_now, deliver_again
+from kinesis_trident.console.target import ConsoleError
+from kinesis_trident.console.text import counted, duration, iso_time, short
+from kinesis_trident.console.web.guard import Guard, SafeHeaders, cookie_name
+from kinesis_trident.console.web.page import application_values, list_values
+from kinesis_trident.console.web.watcher import Watcher
+from kinesis_trident.tracker.errors import KinesisTridentError
+from kinesis_trident.tracker.reasons import make_visible
+
+__all__ = ["Site", "make_app", "routes"]
+
+_HERE = Path(__file__).parent
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+# Read once: no path of a request reaches the file system.
+_ASSETS = {
+    path.name: path.read_bytes() for path in sorted((_HERE / "assets").iterdir()) if path.suffix in _TYPES
+}
+_BODY_MOST = 64 * 1024
+_LISTENERS_MOST = 64
+_SAID_MS = 60_000
+
+
+def _templates() -> Environment:
+    def finalize(value: Any) -> Any:
+        return make_visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "duration": duration,
+        "time": iso_time,
+        "short": short,
+        "address": lambda name: f"/app?name={quote(name, safe='')}",
+        "quoted": lambda name: quote(name, safe=""),
+    }
+    environment.globals["counted"] = counted
+    return environment
+
+
+_TEMPLATES = _templates()
+
+
+@dataclass(slots=True)
+class Site:
+    """What the routes share: the looks, and the guard if changes are allowed."""
+
+    watcher: Watcher
+    guard: Guard | None = None
+    said: dict[str, tuple[str, str, int]] = field(default_factory=dict)
+    listeners: int = 0
+
+    def now(self) -> int:
+        """Return the time in epoch milliseconds."""
+        return int(self.watcher.clock() * 1000)
+
+    def render(self, name: str, request: Request, **values: Any) -> str:
+        """Fill a template."""
+        may = self.guard is not None and self.guard.knows(request)
+        return _TEMPLATES.get_template(name).render(
+            values
+            | {
+                "now": self.now(),
+                "problem_of_all": self.watcher.problem,
+                "allowed": self.guard is not None,
+                "form": self.guard.form if self.guard and may else "",
+            }
+        )
+
+    def main(self, request: Request, application: str | None) -> str | None:
+        """Return the content of a page, which the live events repeat; None if there is no such application."""
+        if application is None:
+            return self.render("list.html", request, rows=list_values(self.watcher.looks, self.now()))
+        look = self.watcher.looks.get(application)
+        if look is None:
+            return None
+        self.watcher.watch(application)
+        values = application_values(look, self.now(), dict(self.watcher.previews))
+        said = self.said.get(application)
+        if said is not None and self.now() - said[2] > _SAID_MS:
+            said = None
+        return self.render("application.html", request, said=said, **values)
+
+
+def make_app(site: Site, hosts: Sequence[str]) -> Starlette:
+    """Make the application of the page; `hosts` are the names under which it may be asked for."""
+
+    @contextlib.asynccontextmanager
+    async def life(_app: Starlette) -> AsyncIterator[None]:
+        watching = asyncio.create_task(site.watcher.run())
+        yield
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+        site.watcher.close()
+
+    middleware = [
+        Middleware(SafeHeaders),
+        Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+    ]
+    return Starlette(routes=routes(site), middleware=middleware, lifespan=life)
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    """Return the routes; those of another part of the console are appended here."""
+
+    async def listed(request: Request) -> Response:
+        token = request.query_params.get("token")
+        if token is not None:
+            return _log_in(site, request, token)
+        return _page(site, request, None)
+
+    async def application(request: Request) -> Response:
+        return _page(site, request, request.query_params.get("name", ""))
+
+    async def events(request: Request) -> Response:
+        if site.listeners >= _LISTENERS_MOST:
+            return _error("too many pages are open on this server. Close some of them", 503)
+        headers = {"x-accel-buffering": "no"}
+        content = _events(site, request, request.query_params.get("name"))
+        return StreamingResponse(content, media_type="text/event-stream", headers=headers)
+
+    async def asset(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in _ASSETS:
+            return _error("there is no such file", 404)
+        return Response(_ASSETS[name], media_type=_TYPES[Path(name).suffix])
+
+    async def change(request: Request) -> Response:
+        return await _change(site, request)
+
+    found: list[BaseRoute] = [
+        Route("/", listed),
+        Route("/app", application),
+        Route("/events", events),
+        Route("/assets/{name}", asset),
+    ]
+    if site.guard is not None:
+        found.append(Route("/change", change, methods=["POST"]))
+    return found
+
+
+def _page(site: Site, request: Request, application: str | None) -> Response:
+    main = site.main(request, application)
+    if main is None:
+        return _error("there is no such application. The first page lists those there are", 404)
+    title = f"{application} · Kinesis-Trident" if application else "Kinesis-Trident"
+    stream = "/events" + (f"?name={quote(application, safe='')}" if application is not None else "")
+    page = site.render(
+        "layout.html", request, main=Markup(main), title=title, application=application, stream=stream
+    )
+    return HTMLResponse(page)
+
+
+async def _events(site: Site, request: Request, application: str | None) -> AsyncIterator[str]:
+    """Yield the content of a page as events, each time that it has changed."""
+    site.listeners += 1
+    before = None
+    try:
+        async for _ in site.watcher.changes():
+            main = site.main(request, application)
+            if main is not None and main != before:
+                yield f"data: {json.dumps(main)}\n\n"
+                before = main
+            else:
+                # A comment: it shows whether anybody is still there.
+                yield ":\n\n"
+    finally:
+        site.listeners -= 1
+
+
+def _log_in(site: Site, request: Request, token: str) -> Response:
+    if site.guard is None or not site.guard.is_token(token):
+        return _error(
+            "this token is not of this server. Open the address that kinesis-trident ui has printed", 403
+        )
+    answer = RedirectResponse("/", 303)
+    answer.set_cookie(
+        cookie_name(request),
+        site.guard.session,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return answer
+
+
+async def _change(site: Site, request: Request) -> Response:
+    """Carry out one change; what came of it stands on the page that follows."""
+    assert site.guard is not None
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _BODY_MOST:
+            return _error("the request is too long. Choose fewer records", 413)
+    fields = {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+    refusal = site.guard.refusal(request, fields.get("form", ""))
+    if refusal:
+        return _error(refusal, 403)
+    application = fields.get("application", "")
+    if application not in site.watcher.looks:
+        return _error("there is no such application. The first page lists those there are", 404)
+    try:
+        said = await asyncio.to_thread(_carry_out, site, application, fields)
+        site.said[application] = ("done", said, site.now())
+    except KinesisTridentError as error:
+        site.said[application] = ("refused", str(error), site.now())
+    return RedirectResponse(f"/app?name={quote(application, safe='')}", 303)
+
+
+def _carry_out(site: Site, application: str, fields: dict[str, str]) -> str:
+    """Carry out a change, and return what comes of it.
+
+    Raises:
+        ConsoleError: the records are not there any more, or the query must be stopped for it.
+        CheckpointError: ZooKeeper does not answer.
+    """
+    action, one = fields.get("action"), fields.get("id", "")
+    with site.watcher.stores(application) as stores:
+        if action == "dead-letter":
+            stream = one.partition("/")[0]
+            count = sum(dead_letter_now(store, {one}) for store in stores if stream in streams_of(store))
+            return f"{counted(count, 'record')} will be dead-lettered when the query starts again"
+        if action == "retry" and not one:
+            reason = fields.get("reason", "")
+            ids = [text for store in stores for text in waiting_ids(store, reason, exact=True)]
+        elif action in {"retry", "replay"}:
+            ids = [one]
+        else:
+            msg = "there is no such change. Load the page again"
+            raise ConsoleError(msg)
+        if not ids:
+            msg = "no such record waits for a retry any more. Look at the list again"
+            raise ConsoleError(msg)
+        count = deliver_again(stores, ids, what="retry now" if action == "retry" else "replay")
+        running = any(store.epochs.owner() for store in stores)
+        when = "with one of the next micro-batches" if running else "once the query is started"
+        return f"{counted(count, 'record')} will be delivered again {when}"
+
+
+def _error(text: str, status: int) -> Response:
+    page = _TEMPLATES.get_template("error.html").render(text=text[:1].upper() + text[1:], status=status)
+    return HTMLResponse(page, status)

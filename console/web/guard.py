@@ -1,0 +1,100 @@
+"""The page's defences: the token that allows changes, the origin of a request, and the headers of each answer.
+
+The name in the Host header is checked by Starlette's middleware: a page of another site cannot reach this one under a
+name of its own (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["Guard", "SafeHeaders"]
+
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    # no-referrer would make browsers hide the origin of our own forms.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Decides who may change things: whoever has opened the address with the token, from our own pages only.
+
+    The browser keeps a cookie, and each form has a field; both follow from the token, and are worth nothing alone.
+    """
+
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+
+    @property
+    def session(self) -> str:
+        """The value of the cookie."""
+        return self._derive("session")
+
+    @property
+    def form(self) -> str:
+        """The value of the field of each form."""
+        return self._derive("form")
+
+    def is_token(self, given: str) -> bool:
+        """Tell whether this is the token."""
+        return _same(given, self.token)
+
+    def knows(self, request: Request) -> bool:
+        """Tell whether the request comes from a browser that has opened the address with the token."""
+        return _same(request.cookies.get(cookie_name(request), ""), self.session)
+
+    def refusal(self, request: Request, field: str) -> str:
+        """Return why a request may change nothing; empty if it may."""
+        origin = request.headers.get("origin", "")
+        if urlsplit(origin).netloc != request.headers.get("host"):
+            return "the request does not come from this page. Open the address that kinesis-trident ui has printed"
+        if not self.knows(request) or not _same(field, self.form):
+            return (
+                "this browser has not opened the address with the token. Open the one that kinesis-trident ui has "
+                "printed"
+            )
+        return ""
+
+    def _derive(self, what: str) -> str:
+        return hmac.new(self.token.encode(), what.encode(), hashlib.sha256).hexdigest()
+
+
+class SafeHeaders:
+    """ASGI middleware: adds to each answer the headers that keep other pages and foreign content out."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, with the headers."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                added = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+                message = {**message, "headers": [*message.get("headers", []), *added]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+def cookie_name(request: Request) -> str:
+    """Return the name of our cookie: browsers send those of all ports of a host to each of them."""
+    return f"kinesis-trident-{request.url.port or 80}"
+
+
+def _same(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())

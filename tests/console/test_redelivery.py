@@ -1,0 +1,64 @@
+"""A record that waits for a retry is dead-lettered at once, by a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from by_hand import Lives
+from kazoo.client import KazooClient
+
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.console.dead_letter_replay import letters_in, waiting_ids
+from kinesis_trident.console.redelivery import dead_letter_now
+from kinesis_trident.console.target import ConsoleError
+from kinesis_trident.testing import MemoryKinesis, SparkCheckpoint
+
+
+@pytest.fixture
+def lives(zookeeper: EmbeddedZooKeeper, app: str, tmp_path: Path) -> Iterator[Lives]:
+    held = Lives(
+        zookeeper.hosts,
+        app,
+        retryBackoff="1h..1h x1",
+        retryLimit="3",
+        onExhausted="deadLetter",
+        deadLetter=str(tmp_path),
+    )
+    yield held
+    held.end()
+
+
+def test_a_waiting_record_is_dead_lettered_by_the_next_life(
+    lives: Lives, zookeeper: EmbeddedZooKeeper, app: str, tmp_path: Path
+) -> None:
+    kinesis, checkpoint = MemoryKinesis(), SparkCheckpoint()
+    kinesis.put_records("orders", [(str(number).encode(), "k") for number in range(5)])
+    query = lives.begin(kinesis, checkpoint)
+    query.batch(failing=[1, 3])
+    client = KazooClient(zookeeper.hosts)
+    client.start()
+    store = SourceStore(client, query.run.layout)
+    # Settles the batch; what failed is not due yet.
+    assert query.plan() is None
+    first, second = waiting_ids(store)
+    with pytest.raises(ConsoleError, match=r"is running .* Stop its query"):
+        dead_letter_now(store, {first})
+    query.end()
+    with pytest.raises(ConsoleError, match="no such record waits"):
+        dead_letter_now(store, {"orders/shardId-000000000000:77"})
+    assert dead_letter_now(store, {first}) == 1
+    assert waiting_ids(store) == [second]
+    (note,) = store.changes.notes()
+    assert note.what == f"dead-letter 1 record now: {first}"
+    assert note.backup
+    successor = lives.begin(kinesis, checkpoint)
+    assert successor.batch() == []
+    assert successor.plan() is None
+    (letter,) = letters_in(str(tmp_path), app, {"orders"})
+    assert (letter.message_id, letter.data) == (first, b"1")
+    assert waiting_ids(store) == [second]
+    client.stop()
+    client.close()

@@ -1,0 +1,316 @@
+"""The page's defences, against its real server: names, origins, tokens, paths, headers, foreign content."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from urllib.parse import urlencode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples_console import CHILD, NOW, PARENT, SNAPSHOT
+from web_site import busy_look, serving, site_of, still
+
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import (
+    DeadLetterRecord,
+    DeadLettersNode,
+    InflightNode,
+    ShardLineage,
+)
+from kinesis_trident.console.cli import main
+from kinesis_trident.console.web.app import Site
+from kinesis_trident.console.web.drawings import Box, draw_curve, draw_lineage
+from kinesis_trident.console.web.guard import Guard
+from kinesis_trident.console.web.history import History
+from kinesis_trident.tracker.records import Failure, Run
+
+HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>\"'&"
+TOKEN = "the-token"
+
+Answer = tuple[int, dict[str, str], str]
+
+
+def hostile_site() -> Site:
+    """Everything that others can name is a script."""
+    run = Run("20", "20", failures=(Failure(NOW, HOSTILE),))
+    name = f"orders/{CHILD}:1"
+    bad = DeadLetterRecord(name, 4, HOSTILE, NOW, 7)
+    snapshot = replace(
+        SNAPSHOT,
+        layout=Layout("/kinesis-trident", HOSTILE, "orders", 1),
+        streams=(HOSTILE,),
+        shards={**SNAPSHOT.shards, HOSTILE: ShardLineage(parents=(PARENT,))},
+        inflight={CHILD: InflightNode(txid=7, waiting=(run,), blocked=HOSTILE)},
+        dead_letters={CHILD: DeadLettersNode(count=1, target=f"/{HOSTILE}", last=(bad,))},
+        problems=(HOSTILE,),
+    )
+    return site_of(snapshot, guard=Guard(TOKEN), previews={name: HOSTILE})
+
+
+class Client:
+    """Asks one server, as nobody's browser would."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.host = f"127.0.0.1:{port}"
+
+    def __call__(self, path: str, method: str = "GET", body: str | None = None, **headers: str) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        named = {"Host": self.host} | {name.replace("_", "-"): value for name, value in headers.items()}
+        try:
+            # Not `request`, which would tidy the path.
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            for name, value in named.items():
+                connection.putheader(name, value)
+            if body is not None:
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body.encode() if body is not None else None)
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return answer.status, found, answer.read().decode()
+        finally:
+            connection.close()
+
+    def log_in(self) -> tuple[str, str]:
+        """The cookie and the field of forms that the token gives."""
+        status, headers, _ = self(f"/?token={TOKEN}")
+        assert status == 303
+        cookie = headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert TOKEN not in cookie
+        cookie = cookie.partition(";")[0]
+        page = self("/app?" + urlencode({"name": HOSTILE}), Cookie=cookie)[2]
+        (form,) = set(re.findall(r'name="form" value="(\w+)"', page))
+        return cookie, form
+
+
+@pytest.fixture(scope="module")
+def ask() -> Iterator[Client]:
+    with serving(hostile_site()) as port:
+        yield Client(port)
+
+
+@pytest.fixture(scope="module")
+def ask_reader() -> Iterator[Client]:
+    with serving(site_of(SNAPSHOT)) as port:
+        yield Client(port)
+
+
+def test_nothing_that_others_name_is_markup(ask: Client) -> None:
+    cookie, _ = ask.log_in()
+    for path in ("/", "/app?" + urlencode({"name": HOSTILE})):
+        status, _, page = ask(path, Cookie=cookie)
+        assert status == 200
+        assert "<script>alert" not in page
+        assert "<img src=x" not in page
+        assert "&lt;script&gt;alert" in page
+        # Attributes end where they should.
+        assert re.findall(r"<[^>]*\bonerror=[^>]*>", re.sub(r'"[^"]*"', '""', page)) == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/app?name=x", "/assets/page.js", "/assets/none", "/none", "/?token=x"]
+)
+def test_each_answer_keeps_foreign_content_out(ask: Client, path: str) -> None:
+    _, headers, _ = ask(path)
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "169.254.0.1"]
+)
+def test_another_name_of_this_host_is_refused(ask: Client, host: str) -> None:
+    for path in ("/", "/app?name=x", "/events", "/assets/page.js"):
+        assert ask(path, Host=host)[0] == 400
+    assert ask("/change", "POST", "", Host=host, Origin=f"http://{host}")[0] == 400
+
+
+def test_the_names_of_this_host_are_served(ask: Client) -> None:
+    assert ask("/", Host=f"localhost:{ask.port}")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/assets/../app.py",
+        "/assets/..%2fapp.py",
+        "/assets/%2e%2e/guard.py",
+        "/assets/....//app.py",
+        "/assets//etc/passwd",
+        "/assets/%2fetc%2fpasswd",
+        "/assets/page.js%00.css",
+        "/../../../../etc/passwd",
+        "/assets/",
+    ],
+)
+def test_no_path_leads_to_another_file(ask: Client, path: str) -> None:
+    status, _, page = ask(path)
+    assert status == 404
+    assert "root:" not in page
+    assert "import" not in page
+
+
+@pytest.mark.parametrize(
+    ("origin", "with_cookie", "with_form"),
+    [
+        ("http://evil.example", True, True),
+        ("null", True, True),
+        ("", True, True),
+        ("own", False, True),
+        ("own", True, False),
+    ],
+)
+def test_a_change_needs_our_page_the_cookie_and_the_form(
+    ask: Client, origin: str, with_cookie: bool, with_form: bool
+) -> None:
+    cookie, form = ask.log_in()
+    body = urlencode({"application": HOSTILE, "action": "retry", "form": form if with_form else "0" * 64})
+    headers = {"Origin": f"http://{ask.host}" if origin == "own" else origin}
+    if with_cookie:
+        headers["Cookie"] = cookie
+    status, _, page = ask("/change", "POST", body, **headers)
+    assert status == 403
+    assert "kinesis-trident ui has printed" in page
+
+
+def test_a_wrong_token_opens_nothing(ask: Client) -> None:
+    status, headers, _ = ask("/?token=" + TOKEN[:-1])
+    assert status == 403
+    assert "set-cookie" not in headers
+    assert 'name="form"' not in ask("/app?" + urlencode({"name": HOSTILE}))[2]
+
+
+def test_a_change_by_a_link_or_too_long_a_request_is_refused(ask: Client) -> None:
+    cookie, form = ask.log_in()
+    fields = urlencode({"application": HOSTILE, "action": "retry", "form": form})
+    assert ask(f"/change?{fields}", Cookie=cookie)[0] == 405
+    status, _, page = ask(
+        "/change", "POST", fields + "&x=" + "x" * 70_000, Cookie=cookie, Origin=f"http://{ask.host}"
+    )
+    assert (status, "Choose fewer records" in page) == (413, True)
+
+
+def test_without_allow_changes_there_is_nothing_to_change_with(ask_reader: Client) -> None:
+    assert ask_reader("/change", "POST", "", Origin=f"http://{ask_reader.host}")[0] == 404
+    assert ask_reader("/?token=x")[0] == 403
+    page = ask_reader("/app?name=billing")[2]
+    assert "<form" not in page
+    assert "read-only" in page
+
+
+def test_an_unknown_application_says_so(ask_reader: Client) -> None:
+    status, _, page = ask_reader("/app?name=../../etc/passwd")
+    assert (status, "There is no such application" in page) == (404, True)
+
+
+def test_events_carry_the_content_of_the_page(ask_reader: Client) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", ask_reader.port, timeout=10)
+    connection.request("GET", "/events?name=billing")
+    answer = connection.getresponse()
+    assert answer.getheader("content-type", "").startswith("text/event-stream")
+    line = answer.readline().decode()
+    assert "Retrying, by reason" in json.loads(line.removeprefix("data: "))
+    connection.close()
+
+
+def test_a_busy_application_is_shown_with_all_that_it_has() -> None:
+    look, previews = busy_look()
+    with serving(Site(still({"orders-job": look}, previews))) as port:
+        page = Client(port)("/app?name=orders-job")[2]
+    for said in (
+        "Kinesis throttles the reads of shard shardId-000000000008",
+        "stop them, or give this query consumerMode=efo",
+        "throttled for 1m 12s",
+        "23h 58m",
+        "TimeoutError: the billing service did not answer in 5 s",
+        "in 11.0 s",
+        "&#34;A-18204&#34;",
+        "epoch 11 had to stop for epoch 12 on worker-7",
+        "ada@ops-1: replay:",
+    ):
+        assert said in page, said
+
+
+def test_rates_follow_from_two_looks() -> None:
+    history = History()
+    history.add(SNAPSHOT, NOW)
+    held = SNAPSHOT.inflight[CHILD]
+    failed = replace_run(held.waiting[0], NOW + 500)
+    grown = replace(
+        SNAPSHOT,
+        inflight={CHILD: InflightNode(txid=8, waiting=(failed, *held.waiting[1:]), dead=held.dead)},
+        checkpoints={
+            name: type(node)(checkpoint=node.checkpoint, txid=8, position=node.position, read=node.read + 10)
+            for name, node in SNAPSHOT.checkpoints.items()
+        },
+    )
+    history.add(grown, NOW + 2_000)
+    first, second = history.samples
+    assert (first.read_rate, first.fail_rate) == (None, None)
+    assert (second.read_rate, second.fail_rate) == (10.0, 0.5)
+
+
+def replace_run(run: Run, at: int) -> Run:
+    return Run(
+        run.first, run.last, run.count, attempt=3, due=run.due, failures=(*run.failures, Failure(at, "x"))
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(st.text(max_size=8), st.lists(st.text(max_size=8), max_size=2)),
+        max_size=12,
+        unique_by=lambda x: x[0],
+    )
+)
+def test_any_lineage_can_be_drawn_and_no_two_boxes_overlap(shards: list[tuple[str, list[str]]]) -> None:
+    boxes = [Box(name, "open", "lag 1 s", tuple(parents)) for name, parents in shards]
+    drawn = str(draw_lineage(boxes))
+    corners = re.findall(r'<rect x="([^"]*)" y="([^"]*)"', drawn)
+    assert len(corners) == len(boxes)
+    by_column: dict[str, list[float]] = {}
+    for x, y in corners:
+        by_column.setdefault(x, []).append(float(y))
+    for column in by_column.values():
+        rows = sorted(column)
+        assert all(b - a > 46 for a, b in pairwise(rows))
+
+
+@given(st.lists(st.none() | st.floats(0, 1e9), max_size=30))
+def test_a_curve_stays_in_its_frame(values: list[float | None]) -> None:
+    drawn = str(draw_curve([(1_000 * at, value) for at, value in enumerate(values)], "Lag", "ms", "lag"))
+    for points in re.findall(r'<polyline class="curve" points="([^"]*)"', drawn):
+        for point in points.split():
+            x, y = map(float, point.split(","))
+            assert 0 <= x <= 520
+            assert 0 <= y <= 170
+
+
+def test_a_port_that_is_taken_says_what_to_do(
+    zookeeper: EmbeddedZooKeeper, ask_reader: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["ui", "--zookeeper", zookeeper.hosts, "--port", str(ask_reader.port)])
+    assert "Choose others with --host and --port" in capsys.readouterr().err
+
+
+def test_a_missing_extra_is_named(
+    zookeeper: EmbeddedZooKeeper, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("kinesis_trident.console.commands.ui.find_spec", lambda _name: None)
+    with pytest.raises(SystemExit):
+        main(["ui", "--zookeeper", zookeeper.hosts])
+    assert "pip install 'kinesis-trident[ui]'" in capsys.readouterr().err
