@@ -10,7 +10,7 @@ from kinesis_trident.console.finding import Finding, Level, Limits
 from kinesis_trident.console.lag import is_read, retention_left, sight_of, totals
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import counted, duration
-from kinesis_trident.tracker.reasons import is_held
+from kinesis_trident.tracker.reasons import is_held_run
 from kinesis_trident.tracker.records import Run
 
 __all__ = ["about_limits", "about_records", "about_shards"]
@@ -79,7 +79,7 @@ def about_records(snapshot: Snapshot) -> Iterator[Finding]:
     """Find the records that failed, and the requests that nobody could read."""
     app = snapshot.layout.application
     runs = [run for node in snapshot.inflight.values() for run in node.waiting]
-    held = [run for run in runs if run.failures and is_held(run.failures[-1].reason)]
+    held = [run for run in runs if is_held_run(run)]
     waiting = [run for run in runs if run not in held]
     if held:
         yield Finding(

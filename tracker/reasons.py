@@ -22,6 +22,7 @@ __all__ = [
     "FewReasons",
     "error_class",
     "is_held",
+    "is_held_run",
     "is_worse",
     "make_reason",
     "make_visible",
@@ -75,6 +76,11 @@ def error_class(reason: str) -> str:
 def is_held(reason: str) -> bool:
     """Return True for the reason of a record that a bolt holds."""
     return reason.partition(_HOLDER)[0] in (HELD, HELD_ANEW)
+
+
+def is_held_run(run: Run) -> bool:
+    """Return True for records that a bolt holds."""
+    return bool(run.failures) and is_held(run.failures[-1].reason)
 
 
 def is_worse(reason: str, than: str | None) -> bool:

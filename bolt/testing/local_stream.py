@@ -31,7 +31,7 @@ from kinesis_trident.spout.positions import TRIM_HORIZON, After
 from kinesis_trident.spout.reader.rows import SCHEMA, Segment, TurnRows
 from kinesis_trident.spout.testing.clock import FakeTime
 from kinesis_trident.tracker.ids import tag
-from kinesis_trident.tracker.reasons import is_held
+from kinesis_trident.tracker.reasons import is_held, is_held_run
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
 
@@ -163,14 +163,17 @@ class LocalStream:
         return [
             run
             for run in self._state.waiting
-            if (most is None or run.attempt < most) and not (idle and _is_held(run))
+            if (most is None or run.attempt < most) and not (idle and is_held_run(run))
         ]
 
     @property
     def held(self) -> list[Any]:
         """The tuples that bolts hold now."""
         return [
-            self._given[number][0] for run in self._state.waiting if _is_held(run) for number in _numbers(run)
+            self._given[number][0]
+            for run in self._state.waiting
+            if is_held_run(run)
+            for number in _numbers(run)
         ]
 
     def _record(self, given: object) -> dict[str, Any]:
@@ -256,10 +259,6 @@ class LocalStream:
                 self._changed = now
                 due = run.due / 1000 if run in waiting else None
                 self._failed.append(FailedTuple(self.name, given, attempt, reason, due))
-
-
-def _is_held(run: Run) -> bool:
-    return bool(run.failures) and is_held(run.failures[-1].reason)
 
 
 def _numbers(run: Run) -> range:

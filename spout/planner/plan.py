@@ -18,6 +18,7 @@ from kinesis_trident.spout.planner.named_runs import (
 )
 from kinesis_trident.spout.positions import At, Position, parse_position
 from kinesis_trident.tracker.position_keys import Keys, position_of
+from kinesis_trident.tracker.reasons import is_held_run
 from kinesis_trident.tracker.records import PendingRun, RecordPosition, Run
 
 __all__ = [
@@ -169,7 +170,7 @@ def make_plan(
     wanted = [shard for shard in wanted if room.get(shard, 1) > 0]
     limit, chosen = per_shard_limit(wanted, max_records, txid)
     limit_bytes, chosen = per_shard_limit(chosen, max_bytes, txid)
-    if not (chosen or retries or dead):
+    if not (chosen or dead or any(run.due <= now for _, state in ordered for run in state.waiting)):
         return None
     made = Plan(
         txid=txid,
@@ -234,8 +235,11 @@ def per_shard_limit(shards: list[str], most: int | None, txid: int) -> tuple[int
 
 
 def _due(state: ShardState, now: int) -> tuple[Run, ...]:
+    """Return the runs that go into a plan; what bolts hold goes into each, to meet what it waits for."""
     waiting = state.waiting
-    return tuple(run for run in waiting if run.due <= now)[:MAX_DUE_RUNS] if waiting else ()
+    return (
+        tuple(run for run in waiting if run.due <= now or is_held_run(run))[:MAX_DUE_RUNS] if waiting else ()
+    )
 
 
 def _all(state: ShardState) -> tuple[Run, ...]:

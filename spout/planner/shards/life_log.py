@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, NotDone, ShardLineage
 from kinesis_trident.spout.planner.shards.tip_probe import Look
+from kinesis_trident.tracker.reasons import is_held
 
 __all__ = ["LifeLog"]
 
@@ -65,7 +66,8 @@ class LifeLog:
         self._txid = txid
         for pieces in not_done.values():
             for piece in pieces:
-                self._failed[piece.reason] += piece.count
+                if not is_held(piece.reason):
+                    self._failed[piece.reason] += piece.count
         for letter in letters:
             self._first_dead = self._first_dead or letter.message_id
             self._dead[letter.reason] += letter.count

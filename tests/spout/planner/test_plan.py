@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from kinesis_trident.spout.planner.plan import (
     still_due,
 )
 from kinesis_trident.spout.positions import TRIM_HORIZON, After
-from kinesis_trident.tracker.records import RecordPosition, Run
+from kinesis_trident.tracker.records import Failure, RecordPosition, Run
 
 NOW = 1_700_000_000_000
 
@@ -152,6 +153,27 @@ def test_the_limit_of_a_plan_counts_new_records_of_shards_that_may_be_read() -> 
     plan = plan_for({"a": shard(), "b": shard(blocked="full"), "c": shard()}, "a", "b", "c", max_records=9)
     assert plan is not None
     assert (plan.limit, plan.read) == (4, ("a", "c"))
+
+
+def test_what_bolts_hold_comes_with_each_batch_so_that_partners_meet() -> None:
+    due = run(7, NOW)
+    held = msgspec.structs.replace(
+        run(8, NOW + 1_000, attempt=0), failures=(Failure(NOW, "HELD (bolt join)"),)
+    )
+    plan = plan_for({"a": shard(due), "b": shard(held)})
+    assert plan is not None
+    assert {name: [one.last for one in runs] for name, runs in plan.retries.items()} == {
+        "a": ["7"],
+        "b": ["8"],
+    }
+    plan = plan_for({"a": shard(), "b": shard(held)}, "a")
+    assert plan is not None
+    assert [one.last for one in plan.retries["b"]] == ["8"]
+    # By itself it makes no batch before it is due.
+    assert (
+        make_plan(txid=8, plan="p", streams={}, states={"b": shard(held)}, read=(), now=NOW, max_records=None)
+        is None
+    )
 
 
 def test_due_and_dead_runs_are_merged_in_shard_order_by_number_not_by_text() -> None:
