@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote
@@ -131,7 +132,7 @@ def make_app(site: Site, hosts: Sequence[str]) -> Starlette:
 
 
 def routes(site: Site) -> list[BaseRoute]:
-    """Return the routes; those of another part of the console are appended here."""
+    """Return the routes; `/metrics` is there if its packages are."""
 
     async def listed(request: Request) -> Response:
         token = request.query_params.get("token")
@@ -155,6 +156,15 @@ def routes(site: Site) -> list[BaseRoute]:
             return _error("there is no such file", 404)
         return Response(_ASSETS[name], media_type=_TYPES[Path(name).suffix])
 
+    def metrics(_request: Request) -> Response:
+        # Only here: the packages of the extra may be missing.
+        from prometheus_client import CONTENT_TYPE_LATEST
+
+        from kinesis_trident.console.metrics.exporter import metrics_text
+
+        target = site.watcher.target
+        return Response(metrics_text(target.zookeeper, target.root), media_type=CONTENT_TYPE_LATEST)
+
     async def change(request: Request) -> Response:
         return await _change(site, request)
 
@@ -164,6 +174,8 @@ def routes(site: Site) -> list[BaseRoute]:
         Route("/events", events),
         Route("/assets/{name}", asset),
     ]
+    if find_spec("prometheus_client") is not None:
+        found.append(Route("/metrics", metrics))
     if site.guard is not None:
         found.append(Route("/change", change, methods=["POST"]))
     return found

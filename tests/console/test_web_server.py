@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from samples_console import CHILD, NOW, PARENT, SNAPSHOT
-from web_site import busy_look, serving, site_of, still
+from web_site import StillWatcher, busy_look, serving, site_of, still
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout
@@ -24,7 +24,10 @@ from kinesis_trident.checkpoint.model.nodes import (
     InflightNode,
     ShardLineage,
 )
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.console.cli import main
+from kinesis_trident.console.target import Target
 from kinesis_trident.console.web.app import Site
 from kinesis_trident.console.web.drawings import Box, draw_curve, draw_lineage
 from kinesis_trident.console.web.guard import Guard
@@ -209,6 +212,19 @@ def test_without_allow_changes_there_is_nothing_to_change_with(ask_reader: Clien
     page = ask_reader("/app?name=billing")[2]
     assert "<form" not in page
     assert "read-only" in page
+
+
+def test_the_metrics_are_there_for_prometheus(zookeeper: EmbeddedZooKeeper, app: str) -> None:
+    where = ZooKeeperConfig(zookeeper.hosts)
+    client = connect(where)
+    SourceStore(client, Layout("/kinesis-trident", app, "orders", 1)).epochs.raise_epoch("here", 1, NOW)
+    client.stop()
+    client.close()
+    target = Target(where, "/kinesis-trident", "")
+    with serving(Site(StillWatcher(target, 0.2))) as port:
+        status, headers, text = Client(port)("/metrics")
+    assert (status, headers["content-type"].partition(";")[0]) == (200, "text/plain")
+    assert re.search(rf'^kinesis_trident_application_up\{{application="{app}"\}} 1', text, re.MULTILINE)
 
 
 def test_an_unknown_application_says_so(ask_reader: Client) -> None:
