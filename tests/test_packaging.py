@@ -207,7 +207,13 @@ def files_of(wheel: Path) -> list[str]:
 
 def our_files() -> set[str]:
     """Every module of the checkout by its place below the import name."""
-    modules = {f"{NAME}/{p.relative_to(ROOT)}" for one in PACKAGES for p in (ROOT / one).rglob("*.py")}
+    kinds = ("*.py", "*.html", "*.css", "*.js", "*.svg")
+    modules = {
+        f"{NAME}/{p.relative_to(ROOT)}"
+        for one in PACKAGES
+        for kind in kinds
+        for p in (ROOT / one).rglob(kind)
+    }
     return modules | {f"{NAME}/{path.name}" for path in (ROOT / NAME).glob("*.py")} | {DISCOVERY}
 
 

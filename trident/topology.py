@@ -128,13 +128,13 @@ class TridentTopology:
             TopologyError: there is no Kinesis stream, a stream is not used, two updates go to one state, or
                 `strict` refuses a state.
         """
-        parts = self.check(strict=strict)
         if self._spark is None:
             msg = (
                 "start: the topology was built without a Spark session. Build it with TridentTopology(spark), or run "
                 "it with kinesis_trident.testing.run_topology"
             )
             raise TopologyError(msg)
+        parts = self.check(strict=strict)
         queries: dict[str, StreamingQuery] = {}
         one = len(parts) == 1
         for nodes in parts.values():

@@ -192,7 +192,10 @@ class Place:
 
     def _is_of_topology(self, found: Mark) -> bool:
         owner = self.owner
-        return found.application == owner.application and found.stream in (owner.stream, *owner.merged)
+        if found.application != owner.application:
+            return False
+        # A stream that was created again has its old name.
+        return found.stream in owner.merged or _name_of(found.stream) == _name_of(owner.stream)
 
     def _is_accepted(self, found: Mark) -> bool:
         if not self.accepted:
@@ -214,3 +217,9 @@ class Place:
                 "program writes here. Use another keyPrefix, or remove that key"
             )
             raise ForeignValueError(msg) from None
+
+
+def _name_of(stream: str) -> str:
+    """Return a stream's name without its creation time, or the name of several that are read together."""
+    name, _, _created = stream.rpartition("@")
+    return name or stream

@@ -96,7 +96,7 @@ def test_the_driver_has_the_metrics_of_each_state(
     }
     assert found["numbers: persistent_aggregate(Count)"].updates == 1
     assert all(one.seconds > 0 and one.retries == 0 for one in found.values())
-    said = [record.message for record in caplog.records]
+    said = [record.getMessage() for record in caplog.records]
     assert len(said) == 3
     assert said[1].startswith(
         "batch 7: persistent_aggregate(Count): StateMetrics(updates=1, keys_read=1, keys_written=1,"
