@@ -52,16 +52,22 @@ def apps(
 ) -> None:
     """List the applications in ZooKeeper, with the worst that each suffers from."""
     everything = target_of(context.obj, zookeeper, root, "", None)
+    rows: list[dict[str, object]] = []
+    problems: list[str] = []
+    names: list[str] = []
     client = connect(everything.zookeeper)
     try:
         session = Session(client, everything.zookeeper.session_timeout)
-        # Other programs may have nodes there.
-        names = [name for name in find_applications(session, root) if find_layouts(session, root, name)]
+        for name in find_applications(session, root):
+            try:
+                # Other programs may have nodes there.
+                if find_layouts(session, root, name):
+                    names.append(name)
+            except KinesisTridentError as error:
+                problems.append(f"{name}: {error}")
     finally:
         client.stop()
         client.close()
-    rows: list[dict[str, object]] = []
-    problems: list[str] = []
     for name in names:
         try:
             statuses = _look(target_of(context.obj, zookeeper, root, name, None))
