@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
 from samples_console import (
     CHILD,
     NOW,
@@ -198,8 +199,12 @@ def test_a_corrupt_node_is_named(command: Command, client: KazooClient, store: S
     assert "epoch 1 on worker-7" in out
     assert f"{layout.audit}/1" in err
     client.create(f"/kinesis-trident/{app}-other/orders@1/epoch", b"{}", makepath=True)
+    # Nor does one that only somebody else may read.
+    closed = make_digest_acl("somebody", "secret", all=True)
+    client.create(f"/kinesis-trident/{app}-closed", acl=[closed])
     code, out, err = command("apps")
     assert app in out, (code, err)
+    assert f"{app}-closed" in out + err
 
 
 def test_named_records_are_asked_for_again(command: Command, store: SourceStore, app: str) -> None:
