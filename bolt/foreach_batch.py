@@ -142,12 +142,12 @@ class BatchHandler:
         log.warning(
             "batch %d ended a Python worker again: looking for the record, in child processes", batch.txid
         )
-        tracking = self._isolate(rows, batch, self.carrier)
-        found = tracking.deadly()
-        if not found or died > _MOST_ISOLATIONS + 1:
+        found = self._isolate(rows, batch, self.carrier).deadly() if died <= _MOST_ISOLATIONS + 1 else {}
+        if not found:
+            others = " other" if batch.deadly else ""
             msg = (
-                f"batch {batch.txid}: Python workers ended {died} times, and no single record ends one by itself. "
-                "They may run out of memory: lower maxFetchRecordsPerShard or raise the executors' memory, and "
+                f"batch {batch.txid}: Python workers ended {died} times, and no single{others} record ends one by "
+                "itself. They may run out of memory: lower maxFetchRecordsPerShard or raise the executors' memory, and "
                 "start the query again, which reads the batch again. None of its records is acked"
             )
             raise WorkerDiedError(msg) from error

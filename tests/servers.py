@@ -12,6 +12,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import redis
+
 from kinesis_trident.checkpoint.embedded import EmbeddedServer
 from kinesis_trident.checkpoint.embedded.ports import free_port
 
@@ -31,6 +33,14 @@ class RedisServer(EmbeddedServer):
     @property
     def url(self) -> str:
         return f"redis://{LOOPBACK}:{self.port}"
+
+    def kill(self) -> None:
+        """`kill -9`, and a new start on what is on disk."""
+        process = self._process
+        assert process is not None
+        os.kill(redis.Redis.from_url(self.url).info("server")["process_id"], signal.SIGKILL)
+        process.wait()
+        self.start()
 
     def _command(self) -> list[str]:
         settings = {"bind": LOOPBACK, "port": self.port, "save": "", "appendonly": "no", **self._settings}

@@ -75,7 +75,8 @@ def error_class(reason: str) -> str:
 
 def is_held(reason: str) -> bool:
     """Return True for the reason of a record that a bolt holds."""
-    return reason.partition(_HOLDER)[0] in (HELD, HELD_ANEW)
+    # Nearly all reasons are others, and there may be very many.
+    return reason.startswith(HELD) and reason.partition(_HOLDER)[0] in (HELD, HELD_ANEW)
 
 
 def is_held_run(run: Run) -> bool:

@@ -132,9 +132,14 @@ class _Records:
             row = self._rows.get(root)
             if row is None:
                 others.append(root)
-            elif is_worse(reason, self.failed.get(row)):
-                self.failed[row] = reason
+            else:
+                self.fail_row(row, reason)
         return others
+
+    def fail_row(self, row: int, reason: str) -> None:
+        """Fail one of the rows; the first reason counts, and that it is held only without one."""
+        if is_worse(reason, self.failed.get(row)):
+            self.failed[row] = reason
 
 
 class OperatorLedger:
@@ -195,7 +200,7 @@ class OperatorLedger:
             if self._held is None:
                 self.fail([int(taken.roots[row])], reason)
             else:
-                self._held.failed.setdefault(row, reason)
+                self._held.fail_row(row, reason)
 
     def fail_in_hand(self, roots: Iterable[int], reason: str) -> list[int]:
         """Fail those of the roots that are among the current rows; return the others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from kinesis_trident.spout.data_loss import deleted, gone_before, replayed_witho
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.kinesis.record_batches import digest_of
 from kinesis_trident.spout.planner.streams import Streams
+from kinesis_trident.tracker.reasons import is_held
 
 __all__ = ["Finished"]
 
@@ -61,6 +63,16 @@ class Finished:
             found = {}
         pins = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
         return cls(pins, not_done, acks is not None, tuple(found))
+
+    def failures(self) -> dict[str, Counter[str]]:
+        """Return how many records failed for each reason, by shard; those that bolts hold have not failed."""
+        found = {}
+        for shard, pieces in self.not_done.items():
+            counts: Counter[str] = Counter()
+            for piece in pieces:
+                counts[piece.reason] += piece.count
+            found[shard] = Counter({why: count for why, count in counts.items() if not is_held(why)})
+        return found
 
     def losses(self, txid: int, layout: Layout, streams: Streams) -> Iterator[tuple[str, str]]:
         """Return the records that its turns could not read: a description, and the place of the loss."""

@@ -234,7 +234,8 @@ class SourceState:
         )
         self._keeper.lineage = lineage
         self.dead_letters |= letters
-        self._counter.settle({shard: self._of(plan, shard) for shard in done}, done, pins, not_done)
+        failures = finished.failures()
+        self._counter.settle({shard: self._of(plan, shard) for shard in done}, done, pins, failures)
         for shard, result in done.items():
             start = self._of(plan, shard).start
             self.shards[shard] = ShardState(start, result.checkpoint, result.inflight, result.turns)
@@ -243,7 +244,7 @@ class SourceState:
         self._counter.spend(seconds, self._store.requests, self._store.written)
         self.life.settled(
             plan.txid,
-            not_done,
+            failures.values(),
             [letter for result in done.values() for letter in result.dead_lettered],
             {shard: result.inflight.blocked for shard, result in done.items()},
             ended,

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from typing import Any
 
-import redis
 from harness import PATIENCE
 from server_fixtures import _program
 from servers import RedisServer
 from stage import AVAILABLE_NOW, Stage, error_of
 
 from kinesis_trident.trident import Count, RedisState, RunningTopology, TridentTopology
-
-
-def kill(server: RedisServer) -> None:
-    """`kill -9`, and a new start on what is on disk: nothing."""
-    os.kill(redis.Redis.from_url(server.url).info("server")["process_id"], signal.SIGKILL)
-    process = server._process
-    assert process is not None
-    process.wait()
-    server.start()
 
 
 def test_a_redis_that_came_back_empty(stage: Stage) -> None:
@@ -60,7 +48,7 @@ def test_a_redis_that_came_back_empty(stage: Stage) -> None:
         stage.put(["a"] * 50 + ["b"] * 10)
         ran()
         assert counts() == {"text:": [50, 10], "key:": [50, 10]}
-        kill(server)
+        server.kill()
         stage.put(["a"] * 10)
         error = error_of(start().queries["lines"])
         assert "does not know of any batch of the state of" in error

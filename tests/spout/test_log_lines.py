@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, NotDone, ShardLineage
+from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, ShardLineage
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.log_lines import Seldom, configure_logging
 from kinesis_trident.spout.planner.offsets import offset_from_plan
@@ -112,9 +112,9 @@ def test_failures_and_dead_letters_are_added_up(caplog: pytest.LogCaptureFixture
     life = LifeLog(Layout("/r", "a", "orders", 1), "written to /dead", clock)
 
     def settle(txid: int, blocked: str = "", seconds: float = 0.0) -> str:
-        not_done = {A: (NotDone("5", "5", 2, "KeyError: 'x'"),)}
+        failures = [{"KeyError: 'x'": 2}]
         letter = DeadLetterRecord(f"orders/{A}:{txid}", 4, "ValueError: bad", 0, txid)
-        life.settled(txid, not_done, [letter], {A: blocked}, [], seconds)
+        life.settled(txid, failures, [letter], {A: blocked}, [], seconds)
         return said(caplog)
 
     assert settle(1).splitlines() == [
@@ -155,7 +155,7 @@ def test_many_new_shards_are_few_lines(caplog: pytest.LogCaptureFixture) -> None
     life = LifeLog(Layout("/r", "a", "orders", 1), "skipped")
     life.resharded({f"shardId-{number:03}": ShardLineage() for number in range(1000)})
     assert said(caplog).splitlines()[-1] == "INFO 995 more new shards"
-    life.settled(1, {}, [], {}, [f"s{number:03}" for number in range(1000)], 0.0)
+    life.settled(1, [], [], {}, [f"s{number:03}" for number in range(1000)], 0.0)
     assert (
         said(caplog) == f"INFO {', '.join(f'orders/s00{n}' for n in range(5))} and 995 more: read to the end"
     )

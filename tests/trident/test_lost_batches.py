@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,15 +24,6 @@ def own_redis() -> Iterator[RedisServer]:
         yield server
 
 
-def kill(server: RedisServer) -> None:
-    """`kill -9`, and a new start on what is on disk."""
-    os.kill(redis.Redis.from_url(server.url).info("server")["process_id"], signal.SIGKILL)
-    process = server._process
-    assert process is not None
-    process.wait()
-    server.start()
-
-
 def count(factory: MapStateFactory, txid: int, applied: int, attempt: int = 1) -> Any:
     who = Owner("shop", "lines@1", "counts", frozenset(("counts",)), applied=applied)
     state = factory.make_state({ATTEMPT: attempt, OWNER: who}, 0, 1)
@@ -49,7 +38,7 @@ def test_a_redis_that_lost_everything(own_redis: RedisServer) -> None:
     # Nothing was ever applied, so nothing can be lost. A batch without tuples for this state leaves a gap.
     for txid, applied in [(1, 0), (2, 1), (5, 2)]:
         count(factory, txid, applied)
-    kill(own_redis)
+    own_redis.kill()
     for attempt in (1, 2):
         with pytest.raises(
             StateBehindError,
@@ -61,7 +50,7 @@ def test_a_redis_that_lost_everything(own_redis: RedisServer) -> None:
     accepting = RedisState.opaque(own_redis.url, acceptLossUpTo=5)
     assert [count(accepting, txid, txid - 1) for txid in (6, 7)] == [1, 2]
     # The option stays in the code: what is lost later is another loss.
-    kill(own_redis)
+    own_redis.kill()
     with pytest.raises(StateBehindError, match="acceptLossUpTo=7 "):
         count(accepting, 8, 7)
 
@@ -72,7 +61,7 @@ def test_a_redis_that_came_back_from_an_older_copy(own_redis: RedisServer) -> No
     count(factory, 2, 1)
     redis.Redis.from_url(own_redis.url).save()
     count(factory, 3, 2)
-    kill(own_redis)
+    own_redis.kill()
     with pytest.raises(
         StateBehindError, match=r"knows no batch after 2 of the state of .* which batch 3 was"
     ):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
-from kinesis_trident.checkpoint.model.nodes import NotDone, Pin
+from kinesis_trident.checkpoint.model.nodes import Pin
 from kinesis_trident.checkpoint.model.run_status import RunCounts
 from kinesis_trident.spout.planner.external_requests import Tally
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.settlement import SettledShard
-from kinesis_trident.tracker.reasons import MAX_REASONS, OTHER, TIMEOUT, error_class, is_held
+from kinesis_trident.tracker.reasons import MAX_REASONS, OTHER, TIMEOUT, error_class
 
 __all__ = ["BY_NAME", "RunCounter"]
 
@@ -30,9 +30,12 @@ class RunCounter:
         before: Mapping[str, ShardState],
         done: Mapping[str, SettledShard],
         pins: Mapping[str, Pin],
-        not_done: Mapping[str, Sequence[NotDone]],
+        failures: Mapping[str, Mapping[str, int]],
     ) -> None:
-        """Count the shards that a batch has settled; `before` are the same shards before it."""
+        """Count the shards that a batch has settled.
+
+        `before` are the same shards before it; `failures` has the number of failed records by shard and reason.
+        """
         counts = self._counts
         counts.batches += 1
         for shard, after in done.items():
@@ -52,9 +55,8 @@ class RunCounter:
                 counts.bytes += size
                 counts.throttles += throttles
                 counts.renewals += renewals
-            for piece in not_done.get(shard, ()):
-                if not is_held(piece.reason):
-                    add_failure(counts, error_class(piece.reason), piece.count)
+            for reason, failed in failures.get(shard, {}).items():
+                add_failure(counts, error_class(reason), failed)
 
     def amend(self, before: ShardState, after: ShardState) -> None:
         """Count a shard that was changed between two batches."""

@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, NotDone, ShardLineage
+from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, ShardLineage
 from kinesis_trident.spout.planner.shards.tip_probe import Look
-from kinesis_trident.tracker.reasons import is_held
 
 __all__ = ["LifeLog"]
 
@@ -53,7 +52,7 @@ class LifeLog:
     def settled(
         self,
         txid: int,
-        not_done: Mapping[str, Sequence[NotDone]],
+        failures: Iterable[Mapping[str, int]],
         letters: Iterable[DeadLetterRecord],
         blocked: Mapping[str, str],
         ended: Sequence[str],
@@ -64,10 +63,8 @@ class LifeLog:
         `blocked`: why, by each shard of the batch, empty for those that read on.
         """
         self._txid = txid
-        for pieces in not_done.values():
-            for piece in pieces:
-                if not is_held(piece.reason):
-                    self._failed[piece.reason] += piece.count
+        for one in failures:
+            self._failed.update(one)
         for letter in letters:
             self._first_dead = self._first_dead or letter.message_id
             self._dead[letter.reason] += letter.count

@@ -7,20 +7,27 @@ import os
 import signal
 from collections.abc import Iterator
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from heard import Heard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import DataFrame
 from test_fusion import rows
 
-from kinesis_trident.bolt.errors import OperatorError
+from kinesis_trident.bolt.errors import OperatorError, WorkerDiedError
+from kinesis_trident.bolt.foreach_batch import BatchHandler
+from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.coverage import intervals
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.fusion import Operator
 from kinesis_trident.bolt.tracking.isolation import Excluded, Isolated
 from kinesis_trident.bolt.tracking.operators import Tag
 from kinesis_trident.bolt.tracking.reports import FailedRun
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA
 
 SOURCE = pa.schema([field for field in ARROW_SCHEMA if field.name != ANCHORS])
@@ -125,3 +132,23 @@ def test_excluded_records_fail_by_their_ordinals() -> None:
     assert judged.source.tolist() == [0, 1, 2, 3, 4, 5, 8, 9]
     assert judged.rows.schema.names == SOURCE.names
     assert judged.rows.column("sequenceNumber").to_pylist() == ["1", "2", "3", "4", "5", "1", "4", "5"]
+
+
+def test_the_search_is_repeated_a_few_times_and_then_the_query_stops() -> None:
+    """Each time another record is found, and the batch ends its workers all the same."""
+    found = iter([{0: [FailedRun(n, n, "", "", None, "WORKER_DIED: x")]} for n in range(9)])
+    batch = SimpleNamespace(
+        txid=7, verdict=None, deadly={}, say_judging=lambda: None, check_epoch=lambda: None
+    )
+
+    def attempt(*_: object) -> None:
+        raise RuntimeError("Python worker exited unexpectedly (crashed)")
+
+    def isolate(*_: object) -> Any:
+        return SimpleNamespace(deadly=lambda: next(found))
+
+    options = SourceOptions.parse({"streamName": "s", "applicationName": "a", "zookeeper.hosts": "z"})
+    handler = BatchHandler(options, attempt, 0, isolate=isolate, carrier=cast(Carrier, object()))
+    with pytest.raises(WorkerDiedError, match="ended 5 times, and no single other record ends one by itself"):
+        handler.process(cast(DataFrame, None), cast(CurrentBatch, batch))
+    assert [run.first_ordinal for run in batch.deadly[0]] == [0, 1, 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from restarts.restarting import backup, restore
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError
+from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.checkpoint.store.batches import BatchStore
 from kinesis_trident.checkpoint.store.shards import ShardStore
 from kinesis_trident.checkpoint.zookeeper.client import connect
@@ -232,3 +234,15 @@ def test_a_healthy_batch_takes_few_operations(lives: Lives, app: str) -> None:
         assert plan.txid == number + 1
     # The first one learns what is there, and the one after it cleans up once what earlier runs left.
     assert max(costs[2:]) <= 3 * shards + 12
+
+
+def test_failures_are_counted_by_shard_and_reason_and_what_bolts_hold_has_not_failed() -> None:
+    pieces = {
+        "a": (
+            NotDone("1", "3", 3, "no"),
+            NotDone("5", "5", 1, "no"),
+            NotDone("7", "8", 2, "HELD (bolt join)"),
+        ),
+        "b": (NotDone("1", "1", 1, "HELD_ANEW (bolt join)"),),
+    }
+    assert Finished({}, pieces, True, ()).failures() == {"a": Counter({"no": 4}), "b": Counter()}
