@@ -35,12 +35,29 @@ _CALM: tuple[tuple[str, str], ...] = (
     (r"\b\d{20,}\b", "49590338271490256608559"),
     (r"0x[0-9a-f]+", "0x7f3a"),
     (r"\b(127\.0\.0\.1|localhost|::1):\d+", "localhost:2181"),
-    (r"\bfor \d+m [\d.]+s|\bfor [\d.]+ m?s\b", "for 1m 4s"),
+    (r"\bfor (\d+m \d+s|[\d.]+ m?s)\b", "for 1m 04s"),
+    (r"(\d+m \d+s|[\d.]+ m?s) ago", "1m 04s ago"),
     (r"\d+\.\d+ h ago", "26.0 h ago"),
     (r"(?<= )\S*/pytest-of-\S*?/\S+?(?=[\s,;:)]|$)", "/mnt/orders"),
 )
 
-UNTRIED: dict[str, str] = {}
+_DEFECT = "a defect, which no test can make happen in a query"
+UNTRIED = {
+    "BatchMissingError": _DEFECT,
+    "CheckpointError": _DEFECT,
+    "CheckpointMovedBackError": _DEFECT,
+    "InUseError": "a second application with a consumer of its own",
+    "MissingExtraError": "tests install no packages",
+    "MissingPackageError": "tests install no packages",
+    "NodeTooLargeError": _DEFECT,
+    "NotCoveredError": _DEFECT,
+    "OrderError": _DEFECT,
+    "ShardMissingError": "the query asks Kinesis first, and says something else",
+    "UnknownRunError": _DEFECT,
+    "WorkerDiedError": "more memory for executors",
+    "data-loss": "what is lost stays lost",
+    "held": "nothing is to be done",
+}
 """The entries whose ways out no scenario tries, each with the reason."""
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -158,7 +175,8 @@ class Night:
         screen = command("status", application)[1]
         lines = [f"{found['level']:<12}{found['sentence']}", f"{label:<12}{found['remedy']}"]
         for line in lines:
-            assert _squeezed(line) in _squeezed(screen)
+            # Some seconds may have passed.
+            assert _squeezed(calm(line)) in _squeezed(calm(screen))
         self.shows("\n".join(lines))
 
     def is_over(self, command: Command, application: str, *limits: str) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import samples
 from night import Night, entry
@@ -40,12 +42,12 @@ from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.testing import run_topology
 from kinesis_trident.trident import (
+    ArrowFunction,
     Count,
     Function,
     MemoryMapState,
     OperationError,
     TridentTopology,
-    TupleCollectionGet,
 )
 
 A = "shardId-000000000000"
@@ -156,10 +158,28 @@ def test_an_operation_that_asks_for_a_replay_each_time(night: Night) -> None:
     }
 
 
+class Length(ArrowFunction):
+    """The orders as they are; which row each comes from is off by `wrong`."""
+
+    def __init__(self, wrong: int) -> None:
+        self.wrong = wrong
+
+    def execute(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray]:
+        rows = pa.RecordBatch.from_arrays([batch.column(0)], ["n"])
+        return rows, np.arange(batch.num_rows) + self.wrong
+
+
 @entry("OperationError")
-def test_a_query_of_a_state_that_cannot_answer_it(night: Night) -> None:
+def test_an_operation_whose_result_does_not_fit(night: Night) -> None:
+    def counted(operation: ArrowFunction) -> TridentTopology:
+        topology = TridentTopology()
+        topology.new_stream("orders", spout()).each(["order"], operation, ["n"]).aggregate(Count(), ["count"])
+        return topology
+
     with night.raises(OperationError):
-        TupleCollectionGet().batch_retrieve(cast(Any, MemoryMapState.opaque().make_state({}, 0, 1)), [])
+        run_topology(counted(Length(99)), {"orders": ["ada 12"]})
+    night.tries("Correct the operation")
+    assert run_topology(counted(Length(0)), {"orders": ["ada 12"]}).emitted["aggregate(Count)"] == [(1,)]
 
 
 @entry("NotCoveredError")

@@ -64,7 +64,7 @@ def test_every_error_and_every_banner_has_an_entry_and_no_entry_is_of_anything_e
 
 def test_every_entry_has_one_scenario_and_each_way_out_is_tried_or_excused() -> None:
     entries = read_page(PAGE.read_text(encoding="utf-8"))
-    assert Counter(scenarios()) == Counter(entries)
+    assert Counter(scenarios()) == Counter(list(entries))
     assert UNTRIED.keys() <= entries.keys()
 
 

@@ -14,9 +14,9 @@ from by_hand import Lives, numbers
 from night import Night, entry
 from test_several_streams import MemoryStreams
 
-from kinesis_trident import Acks, ensure_java
+from kinesis_trident import Acks
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.checkpoint.embedded.java import JavaMissingError
+from kinesis_trident.checkpoint.embedded.java import JavaMissingError, find_java
 from kinesis_trident.checkpoint.errors import (
     BatchMissingError,
     CheckpointError,
@@ -166,6 +166,8 @@ def test_runs_that_keep_taking_over(night: Night, store: SourceStore) -> None:
 def test_a_login_that_is_not_of_the_form(night: Night, lives: Lives, kinesis: MemoryKinesis) -> None:
     with night.raises(ZooKeeperConfigError):
         lives.begin(kinesis, zookeeper_tls_ca="/etc/ssl/zookeeper-ca.pem")
+    night.tries("Correct the option")
+    assert len(lives.begin(kinesis).batch()) == 3
 
 
 @entry("ZooKeeperAccessError")
@@ -192,12 +194,16 @@ def test_a_port_that_is_in_use(night: Night, zookeeper: EmbeddedZooKeeper) -> No
 
 @entry("JavaMissingError")
 def test_a_machine_without_java(night: Night, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = find_java().parent.parent
     with monkeypatch.context() as patch:
         patch.delenv("JAVA_HOME", raising=False)
         patch.setenv("PATH", str(tmp_path))
         patch.setattr("kinesis_trident.checkpoint.embedded.java.find_spec", lambda _: None)
         with night.raises(JavaMissingError):
-            ensure_java()
+            find_java()
+        night.tries("set JAVA_HOME to one")
+        patch.setenv("JAVA_HOME", str(home))
+        assert find_java().parent.parent == home
 
 
 @entry("MissingPackageError")
@@ -259,7 +265,9 @@ def test_a_checkpoint_that_would_move_back(night: Night, store: SourceStore) -> 
 def test_a_dead_letter_without_its_shard(night: Night, store: SourceStore) -> None:
     epoch = store.epochs.raise_epoch("worker-1", 11, NOW)
     with night.raises(CheckpointError):
-        store.shards.settle({}, {A: DeadLettersNode(count=1)}, None, samples.settled(1), epoch)
+        store.shards.settle(
+            {}, {A: DeadLettersNode(count=1, target="/mnt/orders")}, None, samples.settled(1), epoch
+        )
 
 
 @entry("NodeTooLargeError")

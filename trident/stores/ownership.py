@@ -125,8 +125,9 @@ class Place:
             if not self._is_accepted(found):
                 msg = (
                     f"{self.where}: the keys of {self._mine} begin with {self._start!r}, and so can those of {found} "
-                    f"(mark {key!r}): they would mix up their values. Nothing was written. Give one of them a "
-                    "keyPrefix that does not begin with the other's. If no key of the other can be one of these, or "
+                    f"(mark {key!r}): they would mix up their values. Nothing was written. Give this "
+                    "state another table, hash or folder, or each of them a keyPrefix that does not begin with the "
+                    "other's. If no key of the other can be one of these, or "
                     f"it is no longer updated, set the option acceptOwner={str(found)!r} of this state"
                 )
                 raise StateOwnedError(msg)
@@ -158,6 +159,11 @@ class Place:
         return self.prefix + self.global_key if self.owner.is_global else self.prefix
 
     @property
+    def _ways_out(self) -> str:
+        # All keys begin with the empty prefix of the other one.
+        return "keyPrefix, table, hash or folder" if self.prefix else "table, hash or folder"
+
+    @property
     def _mine(self) -> Mark:
         owner = self.owner
         return Mark(owner.application, owner.stream, owner.update)
@@ -180,7 +186,7 @@ class Place:
             return msgspec.structs.replace(mine, base=after)
         msg = (
             f"{self.where}: the keys of {mine} belong to {found} (mark {key!r}): each would count on the "
-            "other's values. Nothing was written. Give this state another keyPrefix, table, hash or folder. If it "
+            f"other's values. Nothing was written. Give this state another {self._ways_out}. If it "
             f"shall take over from the other, stop that one, and set the option acceptOwner={str(found)!r} of this "
             "state"
         )
