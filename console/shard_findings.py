@@ -165,17 +165,23 @@ def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: 
                 f"kinesis-trident status {app} says why, if it is known",
                 _labels(snapshot, unknown),
             )
-    counts: tuple[tuple[int | None, int, Code, str], ...] = (
-        (limits.retrying, numbers.retrying, "max-retrying", "wait for a retry"),
-        (limits.dead, numbers.dead_lettered, "max-dead", "were dead-lettered or skipped"),
+    counts: tuple[tuple[int | None, int, Code, str, str], ...] = (
+        (limits.retrying, numbers.retrying, "max-retrying", "waits for a retry", "wait for a retry"),
+        (
+            limits.dead,
+            numbers.dead_lettered,
+            "max-dead",
+            "was dead-lettered or skipped",
+            "were dead-lettered or skipped",
+        ),
     )
-    for limit, number, code, what in counts:
+    for limit, number, code, one, several in counts:
         if limit is not None and number > limit:
             command = "retries" if code == "max-retrying" else "dead-letters"
             yield Finding(
                 Level.CRITICAL,
                 code,
-                f"{counted(number, 'record')} {what}, more than {limit}",
+                f"{counted(number, 'record')} {one if number == 1 else several}, more than {limit}",
                 f"kinesis-trident {command} {app} shows them",
             )
 
