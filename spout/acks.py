@@ -222,8 +222,8 @@ def _by_shard(ids: pa.Array) -> Iterator[tuple[tuple[str, str], Keys]]:
     if len(wrong):
         others = f", nor are {len(wrong) - 1} others of {len(ids)}" if len(wrong) > 1 else ""
         msg = (
-            f"{ids[int(wrong[0])].as_py()!r} is not a message id (stream/shardId:sequence[:sub]){others}. No record was "
-            "acked or failed"
+            f"{ids[int(wrong[0])].as_py()!r} is not a message id (stream/shardId:sequence[:sub]){others}. No record "
+            "was acked or failed"
         )
         raise AckError(msg)
     if not len(ids):
