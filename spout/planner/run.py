@@ -43,10 +43,10 @@ from kinesis_trident.spout.planner.reconciler import Reconciler
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
 from kinesis_trident.spout.planner.shards.sights import StatusNotes
 from kinesis_trident.spout.planner.shards.tips import LOOK_PERIOD_MS
+from kinesis_trident.spout.planner.shards.turn_sizes import pinned_amount
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.streams import Streams, describe_streams
 from kinesis_trident.spout.planner.takeover import TakeoverWatch, fenced_first
-from kinesis_trident.spout.planner.shards.turn_sizes import pinned_amount
 
 __all__ = ["SourceRun"]
 
