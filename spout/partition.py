@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from pyspark.sql.datasource import InputPartition
 
@@ -15,7 +16,7 @@ from kinesis_trident.tracker.records import Run
 
 __all__ = ["PROTOCOL", "Amount", "ShardTurn", "TurnsPartition", "side_by_side", "tasks_for", "tasks_of"]
 
-PROTOCOL = 5
+PROTOCOL = 6
 """Increase this when the content of a partition, or the task's use of it, changes."""
 
 _RECORDS_A_TASK, _BYTES_A_TASK = 5_000, 4 * 2**20
@@ -37,6 +38,7 @@ class ShardTurn:
     `shard` is its name in the layout, `index` its place in the plan. `due` holds the runs taken up again in shard
     order, each with True where it is exhausted and goes to the dead letter; `read` says whether new records are read
     from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed.
+    `iterator`: one at `start`, which a look at the shard has left.
     """
 
     shard: str
@@ -46,6 +48,7 @@ class ShardTurn:
     due: tuple[tuple[Run, bool], ...] = ()
     limit: int | None = None
     closed: bool = False
+    iterator: str | None = None
 
 
 class TurnsPartition(InputPartition):
@@ -127,12 +130,14 @@ def tasks_of(
     without: Container[str] = (),
     is_closed: Callable[[str], bool] = lambda _: False,
     expected: Amount | None = None,
+    iterators: Mapping[str, str] = MappingProxyType({}),
 ) -> list[TurnsPartition]:
     """Cut a plan into tasks; `replay`: its turns may be pinned already; `consumers` as in `TurnsPartition`.
 
     `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed. `expected`: as in `tasks_for`. A batch is read as it was planned, whatever the option `deaggregate` says
-    now: otherwise the rows of a pinned turn would change.
+    closed. `expected`: as in `tasks_for`. `iterators`: those at the starts of shards, if there are any. A batch is
+    read as it was planned, whatever the option `deaggregate` says now: otherwise the rows of a pinned turn would
+    change.
     """
     if plan.deaggregate is not None:
         options = replace(options, deaggregate=plan.deaggregate)
@@ -147,6 +152,7 @@ def tasks_of(
                 (most for most in (plan.limit, plan.room.get(shard)) if most is not None), default=None
             ),
             closed=is_closed(shard),
+            iterator=iterators.get(shard),
         )
         for index, shard in enumerate(plan.shards)
         if shard not in without

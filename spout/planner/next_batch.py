@@ -19,6 +19,9 @@ from kinesis_trident.spout.planner.state import SourceState
 
 __all__ = ["BatchPlanner"]
 
+_FRESH_MS = 60_000
+"""Milliseconds for which the iterator of a look is passed on: Kinesis keeps it for five minutes."""
+
 
 class BatchPlanner:
     """Knows what there is to do, and when there may be something again.
@@ -99,6 +102,19 @@ class BatchPlanner:
         """Learn of the shards' tips from a batch that was settled, as `TipWatch.settled`."""
         replayed = not self.has_made(plan)
         self._tip.settled(plan, self._state.shards, self._steady_ms(), replayed=replayed)
+
+    def iterators(self, plan: Plan) -> dict[str, str]:
+        """Return the iterators that looks have left at the starts of a plan's turns, so that readers ask for none."""
+        looks = ((shard, self._probe.looks.get(shard)) for shard in plan.read)
+        return {
+            shard: look.iterator
+            for shard, look in looks
+            if look is not None
+            and look.iterator is not None
+            and look.more
+            and str(look.position) == plan.positions[shard]
+            and self._now() - look.noted < _FRESH_MS
+        }
 
     def plan(self, max_records: int | None) -> Plan | None:
         """Plan the next batch, of so many new records at most; None when there is nothing to do now.

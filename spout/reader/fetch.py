@@ -79,10 +79,12 @@ class ShardFetcher:
         closed: the shard was listed as closed.
         fan_out: the source of pushed records, None to poll.
         limiter: the limits of polling; by default all turns of this process share one.
+        iterator: the iterator at the position of the first turn, if there is one already.
         wall: epoch milliseconds, for a server that does not report the time.
 
     Attributes:
         calls: the counts of the calls so far that gave nothing.
+        next_iterator: the iterator at the end of the turn that was polled last; None if it is unknown.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class ShardFetcher:
         closed: bool = False,
         fan_out: FanOut | None = None,
         limiter: ShardLimiter | None = None,
+        iterator: str | None = None,
         wall: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._kinesis = kinesis
@@ -105,9 +108,11 @@ class ShardFetcher:
         self._closed = closed
         self._fan_out = fan_out
         self._limiter = limiter or shard_limiter(options, stream, shard)
+        self._iterator = iterator
         self._clock = self._limiter.clock
         self._wall = wall
         self.calls = ShardCalls()
+        self.next_iterator: str | None = None
 
     def fetch_new(self, position: Position, bounds: Bounds) -> Turn:
         """Read from `position` until a bound, the tip, or the shard's end.
@@ -130,7 +135,7 @@ class ShardFetcher:
         held = TurnBuffer(bounds)
         deadline = self._clock() + bounds.seconds
         given_up = self._clock() + max(bounds.seconds, _END_PATIENCE)
-        seen = None
+        seen = self.next_iterator = None
         while not (held.full or pager.drained or seen):
             asked = min(self._limit, held.room)
             records = self._next_or_end(pager, asked, deadline if held.batches else None)
@@ -143,6 +148,8 @@ class ShardFetcher:
                 seen = page.server_time or self._wall()
             elif pager.undecided and self._clock() >= given_up:
                 break
+        if self._fan_out is None and pager.page is not None and not pager.drained:
+            self.next_iterator = pager.page.next_iterator
         behind = self._behind(pager.page, held) if pager.page else 0
         end = _end(pager, position, seen)
         return held.turn(end, closed=pager.drained, behind_ms=behind, seen=None if pager.drained else seen)
@@ -225,7 +232,8 @@ class ShardFetcher:
     def _source(self, position: Position) -> ShardPager:
         """Return the pager for new records."""
         if self._fan_out is None:
-            return self._pager(position)
+            iterator, self._iterator = self._iterator, None
+            return self._pager(position, iterator)
         return SubscriptionPager(
             self._fan_out.subscriber,
             self._fan_out.consumer,
@@ -239,7 +247,7 @@ class ShardFetcher:
             calls=self.calls,
         )
 
-    def _pager(self, position: Position) -> Pager:
+    def _pager(self, position: Position, iterator: str | None = None) -> Pager:
         return Pager(
             self._kinesis,
             self._stream,
@@ -249,6 +257,7 @@ class ShardFetcher:
             deaggregate=self._deaggregate,
             closed=self._closed,
             calls=self.calls,
+            iterator=iterator,
         )
 
     @property

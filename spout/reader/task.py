@@ -100,6 +100,9 @@ class TurnReader:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all turns; `maxFetchBytesPerTask` bounds the turns in memory."""
+        if len(self._partition.turns) == 1:
+            yield from self._give_rows(self._hold(self._partition.turns[0]))
+            return
         width = self._source.at_a_time
         with ThreadPoolExecutor(max_workers=width, thread_name_prefix="turn") as pool:
             queue = iter(self._partition.turns)
@@ -211,6 +214,8 @@ class TurnReader:
         if fresh is not None and not gone and self._recreation.shows(fresh, turn):
             self._source.gone.add(turn.shard)
             return self._fetch(turn)
+        if fresh is not None:
+            self._source.keep_iterator(turn, fresh.end, fetcher)
         if fresh is not None and fresh.count:
             segments.append(Segment(fresh.batches, attempt=1))
         rows = self._source.rows(turn, segments)

@@ -10,8 +10,10 @@ import pyarrow as pa
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool, spool_of
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition, side_by_side
+from kinesis_trident.spout.positions import Position, parse_position
 from kinesis_trident.spout.reader.fan_out import RESUBSCRIBE_SECONDS, Subscriber
 from kinesis_trident.spout.reader.fetch import Bounds, DueTurn, FanOut, ShardFetcher
+from kinesis_trident.spout.reader.iterators import kept_iterators
 from kinesis_trident.spout.reader.missing import EmptyShard
 from kinesis_trident.spout.reader.rows import Segment, TurnRows
 from kinesis_trident.tracker.ids import tag
@@ -57,9 +59,25 @@ class TurnSource:
         fan_out = None
         if self._subscriber is not None:
             fan_out = FanOut(self._subscriber, self._partition.consumers[key.stream])
+        kept = kept_iterators().take(self._place(turn.shard), parse_position(turn.start))
         return ShardFetcher(
-            self._kinesis, key.stream, key.shard, self._options, closed=turn.closed, fan_out=fan_out
+            self._kinesis,
+            key.stream,
+            key.shard,
+            self._options,
+            closed=turn.closed,
+            fan_out=fan_out,
+            iterator=turn.iterator or kept,
         )
+
+    def keep_iterator(self, turn: ShardTurn, end: Position, fetcher: ShardFetcher) -> None:
+        """Keep the iterator at which a turn has ended, for the next one in this process."""
+        if fetcher.next_iterator is not None:
+            kept_iterators().keep(self._place(turn.shard), end, fetcher.next_iterator)
+
+    def _place(self, shard: str) -> tuple[object, ...]:
+        options = self._options
+        return options.endpoint_url, options.region, self._partition.layout, shard
 
     def due(
         self, turn: ShardTurn, fetcher: ShardFetcher, runs: list[Run], *, everything: bool = False
