@@ -45,11 +45,11 @@ class Finished:
             OutcomeMissingError: its records were judged, but the outcome is missing; nothing was changed.
             FencedError: a newer run has taken over.
         """
-        found, acks = store.batches.finished(plan.txid, plan.shards)
+        found, acks, judging = store.batches.finished(plan.txid, plan.shards)
         ours = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
         if acks is not None and acks.plan == plan.plan:
             not_done = acks.not_done
-        elif store.judging.owes_outcome(plan.txid, {pin.epoch for pin in ours.values()}):
+        elif store.judging.owes_outcome(judging, plan.txid, {pin.epoch for pin in ours.values()}):
             raise _outcome_missing(store, plan)
         else:
             not_done = {}

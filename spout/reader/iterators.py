@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Hashable
+from weakref import WeakKeyDictionary
 
+from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.positions import Position
 
 __all__ = ["KeptIterators", "kept_iterators"]
@@ -37,10 +38,9 @@ class KeptIterators:
         return iterator if at == str(position) and self._clock() - since < _AGE else None
 
 
-# By process: a forked one must not continue with what its parent knew.
-_by_process: dict[int, KeptIterators] = {}
+_by_client: WeakKeyDictionary[Kinesis, KeptIterators] = WeakKeyDictionary()
 
 
-def kept_iterators() -> KeptIterators:
-    """Return the iterators of this process."""
-    return _by_process.setdefault(os.getpid(), KeptIterators())
+def kept_iterators(kinesis: Kinesis) -> KeptIterators:
+    """Return the iterators of a client, which is one of this process, an endpoint and credentials."""
+    return _by_client.setdefault(kinesis, KeptIterators())

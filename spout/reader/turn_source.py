@@ -41,6 +41,7 @@ class TurnSource:
         self._partition = partition
         self._options = partition.options
         self._kinesis = kinesis
+        self._kept = kept_iterators(kinesis)
         self._subscriber = subscriber if partition.consumers else None
         self._tag = tag(partition.epoch, partition.plan)
         self.gone: set[str] = set()
@@ -59,7 +60,7 @@ class TurnSource:
         fan_out = None
         if self._subscriber is not None:
             fan_out = FanOut(self._subscriber, self._partition.consumers[key.stream])
-        kept = kept_iterators().take(self._place(turn.shard), parse_position(turn.start))
+        kept = self._kept.take((self._partition.layout, turn.shard), parse_position(turn.start))
         return ShardFetcher(
             self._kinesis,
             key.stream,
@@ -73,11 +74,7 @@ class TurnSource:
     def keep_iterator(self, turn: ShardTurn, end: Position, fetcher: ShardFetcher) -> None:
         """Keep the iterator at which a turn has ended, for the next one in this process."""
         if fetcher.next_iterator is not None:
-            kept_iterators().keep(self._place(turn.shard), end, fetcher.next_iterator)
-
-    def _place(self, shard: str) -> tuple[object, ...]:
-        options = self._options
-        return options.endpoint_url, options.region, self._partition.layout, shard
+            self._kept.keep((self._partition.layout, turn.shard), end, fetcher.next_iterator)
 
     def due(
         self, turn: ShardTurn, fetcher: ShardFetcher, runs: list[Run], *, everything: bool = False
