@@ -50,7 +50,8 @@ PROCESSES = {
 }
 """What each process has imported when it first needs the source, and the module that it needs then."""
 
-MOST_MODULES = {"the process that plans": 0, "a worker that reads": 0, "the driver with reliable()": 0}
+MOST_MODULES = {"the process that plans": 392, "a worker that reads": 455, "the driver with reliable()": 438}
+"""What it was before the first of these benchmarks."""
 
 Handle = Callable[[DataFrame, int], None]
 

@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from kinesis_trident.spout.kinesis.aggregation import MAGIC, AggregatedRecord
+from kinesis_trident.spout.kinesis.aggregate_messages import AggregatedRecord
+from kinesis_trident.spout.kinesis.aggregation import MAGIC
 from kinesis_trident.spout.testing.shard import StoredRecord
 
 __all__ = ["aggregate", "record_json"]
