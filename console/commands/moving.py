@@ -198,7 +198,7 @@ def export_command(
     as_json: AsJson = False,
 ) -> None:
     """Write the checkpoints of a stopped query as another system does, so that it goes on from there."""
-    places = Places(
+    places = Places.of_heir(
         system,
         table=table,
         dynamodb_region=dynamodb_region,

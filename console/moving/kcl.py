@@ -10,6 +10,7 @@ from kinesis_trident.console.moving.leases import KEY, Lease, checkpoint_of, ite
 from kinesis_trident.console.moving.tables import Table
 from kinesis_trident.spout.kinesis import Shard, StreamInfo
 from kinesis_trident.spout.positions import After, At, ShardEnd
+from kinesis_trident.tracker.records import RecordPosition
 
 __all__ = ["KclTarget", "read_kcl"]
 
@@ -96,7 +97,8 @@ class KclTarget:
         if own.ended:
             return str(ShardEnd())
         if own.done is not None:
-            return str(After(own.done))
+            # KCL gives a record that is not aggregated the number 0.
+            return str(After(RecordPosition(own.done.sequence, max(own.done.sub, 0))))
         if own.again or isinstance(own.position, At):
             msg = (
                 f"{own.path} has no record that is done, and is at {own.position}; a lease names only the last record "

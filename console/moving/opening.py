@@ -90,18 +90,12 @@ def open_target(
     """Return the place where another system is to go on; `given` as in `kinesis_of`.
 
     Raises:
-        ConsoleError: no system of that name can go on, or the stream was created again.
+        ConsoleError: the stream was created again.
         MigrationError: the place is not of that system.
     """
     stream = store.layout.stream
     if places.system in STORM:
         return StormTarget(store.client, _storm_paths(places, stream))
-    if places.system is not System.KCL:
-        msg = (
-            f"checkpoints cannot be handed over to {places.system}, which keeps them with those of Spark. Start its "
-            "query with the positions that kinesis-trident checkpoints shows as its startingPosition"
-        )
-        raise ConsoleError(msg)
     options, kinesis = kinesis_of(target, stream, given)
     info = kinesis.describe(stream)
     if info.created != store.layout.created:

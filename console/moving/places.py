@@ -60,6 +60,21 @@ class Places:
             msg = f"{self.system} needs {_flag(needed)}"
             raise ConsoleError(msg)
 
+    @classmethod
+    def of_heir(cls, system: System, **given: str | None) -> Places:
+        """Return the options of a system that is to go on from positions that are written for it.
+
+        Raises:
+            ConsoleError: it cannot; or as the class.
+        """
+        if system not in (System.KCL, *STORM):
+            msg = (
+                f"checkpoints cannot be handed over to {system}, which keeps them with those of Spark. Start its "
+                "query with a startingPosition of the positions that kinesis-trident checkpoints shows"
+            )
+            raise ConsoleError(msg)
+        return cls(system, **given)  # type: ignore[arg-type]
+
     @property
     def time(self) -> int | None:
         """The time of `timestamp` in epoch milliseconds.
