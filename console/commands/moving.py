@@ -28,6 +28,7 @@ from kinesis_trident.console.target import (
     target_of,
 )
 from kinesis_trident.console.views import View
+from kinesis_trident.tracker.reasons import make_visible
 
 __all__ = ["commands"]
 
@@ -154,16 +155,15 @@ def import_command(
             keys = {layout.key_of(shard): record for shard, record in arrival.records.items()}
             there = still_there(kinesis, keys)
             arrival = with_lost(arrival, {key.shard: found for key, found in there.items()})
-            title = f"import to {application} from {system}, {found.place}"
-            _print_plan(title, arrival.rows, arrival.notes, as_json)
+            title = f"import from {system} to {application}, stream {stream}"
+            _print_plan(title, found.place, arrival.rows, arrival.notes, as_json)
             return
         read = bool(store.shards.checkpoints())
         backup = bring_in(store, arrival, overwrite=overwrite, yes=yes, force=force)
     if as_json:
         print(json_line(_document(arrival.rows, arrival.notes) | {"backup": backup}))
         return
-    for note in arrival.notes:
-        print(f"note: {note}")
+    _print_notes(arrival.notes)
     for row in arrival.rows:
         print(f"{row.shard} {_begins(str(row.becomes))}")
     if read:
@@ -216,27 +216,32 @@ def export_command(
         departure = plan_departure(store, there)
         if dry_run:
             notes = [*departure.notes, *(f"{one}: needs --overwrite" for one in departure.further)]
-            title = f"export of {application} to {system}, {there.place}"
-            _print_plan(title, departure.rows, notes, as_json)
+            title = f"export from {application} to {system}, stream {store.layout.stream}"
+            _print_plan(title, there.place, departure.rows, notes, as_json)
             return
         written = hand_over(store, there, departure, overwrite=overwrite, force=force)
     if as_json:
         print(json_line(_document(departure.rows, departure.notes) | {"places": written}))
         return
-    for note in departure.notes:
-        print(f"note: {note}")
+    _print_notes(departure.notes)
     for path in written.values():
         print(path)
 
 
-def _print_plan(title: str, rows: Sequence[Row], notes: Sequence[str], as_json: bool) -> None:
+def _print_plan(title: str, place: str, rows: Sequence[Row], notes: Sequence[str], as_json: bool) -> None:
     if as_json:
-        print(json_line({"dry_run": True} | _document(rows, notes)))
+        print(json_line({"dry_run": True, "place": place} | _document(rows, notes)))
         return
-    said = [*(f"note: {note}" for note in notes), "nothing was changed"]
     columns = ("shard", "here", "there", "becomes", "what")
-    view = View(title, "\n".join(said), columns, tuple(asdict(row) for row in rows))
-    screen().print(to_table(view))
+    screen().print(to_table(View(title, "", columns, tuple(map(asdict, rows)))))
+    print(make_visible(f"there: {place}"))
+    _print_notes(notes)
+    print("nothing was changed")
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    for note in notes:
+        print(make_visible(f"note: {note}"))
 
 
 def _document(rows: Sequence[Row], notes: Sequence[str]) -> dict[str, object]:
