@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["OTHERS", "OtherOption", "other_options_markdown", "sentence_for"]
+__all__ = ["OTHERS", "OtherOption", "sentence_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,12 +311,3 @@ def sentence_for(key: str) -> str | None:
     """Return what to use instead of another connector's option, by its name in lower case; None if unknown."""
     starts = (sentence for start, sentence in _BY_START.items() if key.startswith(start))
     return _BY_NAME.get(key) or next(starts, None)
-
-
-def other_options_markdown() -> str:
-    """Render the names as a Markdown table for the documentation."""
-    lines = ["| option elsewhere | here |", "|---|---|"]
-    for other in OTHERS:
-        names = ", ".join(f"`{name}`" for name in other.names)
-        lines.append(f"| {names} | {other.sentence} |")
-    return "\n".join(lines) + "\n"

@@ -12,9 +12,9 @@ from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers, source
 from kinesis_trident.spout.options.connection import ConnectionOptions
 from kinesis_trident.spout.options.rules import check_connection, fold_stream
-from kinesis_trident.spout.options.table import by_field, by_name, markdown, option, options_of, read_options
+from kinesis_trident.spout.options.table import by_field, by_name, option, options_of, read_options
 
-__all__ = ["WriteOptions", "write_options_markdown"]
+__all__ = ["WriteOptions"]
 
 _SPARKS = {"checkpointlocation", "queryname"}
 """Spark's own options of a streaming write; Spark passes them to the sink too."""
@@ -71,8 +71,3 @@ def _refuse_others(name: str) -> None:
 _TABLE = tuple(options_of(WriteOptions).values())
 _BY_NAME = by_name(_TABLE)
 _READ_ONLY = {name: line for name, line in by_name(source.TABLE).items() if name not in _BY_NAME}
-
-
-def write_options_markdown() -> str:
-    """Render the table as Markdown for the documentation."""
-    return markdown(_TABLE)

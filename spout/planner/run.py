@@ -190,7 +190,7 @@ class SourceRun:
 
     @property
     def layout(self) -> Layout:
-        """Where the source has its home in ZooKeeper."""
+        """The source's home in ZooKeeper."""
         return self._layout
 
     @property
@@ -298,7 +298,7 @@ class SourceRun:
             self._purger.purge()
 
     def report(self) -> dict[str, Any]:
-        """What the query's progress shows: lag, in-flight, retrying and dead-lettered records."""
+        """Return the figures of the query's progress: lag, in-flight, retrying and dead-lettered records."""
         return progress_of(self._state, self._planner.looks, self._now())
 
     def close(self) -> None:

@@ -308,7 +308,7 @@ class SourceState:
 
     @property
     def tally(self) -> Tally:
-        """What became of the records that were acked and failed by name."""
+        """The numbers of records that were acked and failed by name."""
         return self._amender.tally
 
     @property
@@ -335,7 +335,7 @@ class SourceState:
 
     @property
     def begun(self) -> bool:
-        """Whether anything was read."""
+        """Return True if anything was read."""
         return any(state.begun for state in self.shards.values())
 
     @property
