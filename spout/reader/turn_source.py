@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool, spool_of
 from kinesis_trident.spout.kinesis import Kinesis
-from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
+from kinesis_trident.spout.partition import ShardTurn, TurnsPartition, side_by_side
 from kinesis_trident.spout.reader.fan_out import RESUBSCRIBE_SECONDS, Subscriber
 from kinesis_trident.spout.reader.fetch import Bounds, DueTurn, FanOut, ShardFetcher
 from kinesis_trident.spout.reader.missing import EmptyShard
@@ -77,9 +77,7 @@ class TurnSource:
     @property
     def at_a_time(self) -> int:
         """Return how many turns are in memory at a time, each with its share of `maxFetchBytesPerTask`."""
-        options = self._options
-        most = options.max_fetch_bytes_per_task // options.max_fetch_bytes_per_shard
-        return max(1, min(most, len(self._partition.turns)))
+        return max(1, min(side_by_side(self._options), len(self._partition.turns)))
 
     def bounds(self, turn: ShardTurn) -> Bounds:
         """Return the bounds of a turn."""
