@@ -14,7 +14,7 @@ from kinesis_trident.tracker.records import Run
 
 __all__ = ["PROTOCOL", "ShardTurn", "TurnsPartition", "tasks_for", "tasks_of"]
 
-PROTOCOL = 5
+PROTOCOL = 6
 """Increase this when the content of a partition, or the task's use of it, changes."""
 
 
@@ -24,7 +24,8 @@ class ShardTurn:
 
     `shard` is its name in the layout, `index` its place in the plan. `due` holds the runs taken up again in shard
     order, each with True where it is exhausted and goes to the dead letter; `read` says whether new records are read
-    from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed.
+    from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed. `calls`:
+    how many GetRecords calls others have made to it in the last second.
     """
 
     shard: str
@@ -34,6 +35,7 @@ class ShardTurn:
     due: tuple[tuple[Run, bool], ...] = ()
     limit: int | None = None
     closed: bool = False
+    calls: int = 0
 
 
 class TurnsPartition(InputPartition):
@@ -99,11 +101,12 @@ def tasks_of(
     consumers: Mapping[str, str] | None = None,
     without: Container[str] = (),
     is_closed: Callable[[str], bool] = lambda _: False,
+    calls_of: Callable[[str], int] = lambda _: 0,
 ) -> list[TurnsPartition]:
     """Cut a plan into tasks; `replay`: its turns may be pinned already; `consumers` as in `TurnsPartition`.
 
     `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed. A batch is read as it was planned, whatever the option `deaggregate` says now: otherwise the rows of a
+    closed. `calls_of`: the calls of the last second that its task has to count. A batch is read as it was planned, whatever the option `deaggregate` says now: otherwise the rows of a
     pinned turn would change.
     """
     if plan.deaggregate is not None:
@@ -119,6 +122,7 @@ def tasks_of(
                 (most for most in (plan.limit, plan.room.get(shard)) if most is not None), default=None
             ),
             closed=is_closed(shard),
+            calls=calls_of(shard),
         )
         for index, shard in enumerate(plan.shards)
         if shard not in without

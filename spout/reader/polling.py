@@ -45,10 +45,11 @@ _RENEWALS = 3
 
 @dataclass(slots=True)
 class ShardCalls:
-    """The counts of calls for a shard that gave nothing: refused reads, and iterators that had expired."""
+    """The counts of GetRecords calls for a shard, and of those that gave nothing: refused, or an expired iterator."""
 
     throttles: int = 0
     renewals: int = 0
+    reads: int = 0
 
 
 class ShardPager(ABC):
@@ -197,6 +198,7 @@ class Pager(ShardPager):
         for renewal in range(_RENEWALS):
             if not self._limiter.acquire(patience):
                 return None
+            self._calls.reads += 1
             try:
                 return self._read(limit)
             except (ThrottledError, Unavailable) as error:

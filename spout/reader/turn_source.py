@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool, spool_of
 from kinesis_trident.spout.kinesis import Kinesis
+from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
 from kinesis_trident.spout.reader.fan_out import RESUBSCRIBE_SECONDS, Subscriber
 from kinesis_trident.spout.reader.fetch import Bounds, DueTurn, FanOut, ShardFetcher
@@ -57,8 +58,16 @@ class TurnSource:
         fan_out = None
         if self._subscriber is not None:
             fan_out = FanOut(self._subscriber, self._partition.consumers[key.stream])
+        limiter = shard_limiter(self._options, key.stream, key.shard)
+        limiter.shared(turn.calls)
         return ShardFetcher(
-            self._kinesis, key.stream, key.shard, self._options, closed=turn.closed, fan_out=fan_out
+            self._kinesis,
+            key.stream,
+            key.shard,
+            self._options,
+            closed=turn.closed,
+            fan_out=fan_out,
+            limiter=limiter,
         )
 
     def due(
