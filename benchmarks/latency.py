@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import msgspec
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -271,7 +270,9 @@ def shown(query: StreamingQuery) -> None:
     """Print where the time of a batch goes, by Spark."""
     done = [one for one in query.recentProgress if one["numInputRows"]][-50:]
     parts = sorted({name for one in done for name in one["durationMs"]})
-    medians = Counter({part: float(np.median([one["durationMs"].get(part, 0) for one in done])) for part in parts})
+    medians = Counter(
+        {part: float(np.median([one["durationMs"].get(part, 0) for one in done])) for part in parts}
+    )
     print(f"  {len(done)} batches:", ", ".join(f"{part} {ms:.0f} ms" for part, ms in medians.most_common()))
 
 

@@ -106,8 +106,8 @@ def tasks_of(
     """Cut a plan into tasks; `replay`: its turns may be pinned already; `consumers` as in `TurnsPartition`.
 
     `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed. `calls_of`: the calls of the last second that its task has to count. A batch is read as it was planned, whatever the option `deaggregate` says now: otherwise the rows of a
-    pinned turn would change.
+    closed. `calls_of`: the calls of the last second that its task has to count. A batch is read as it was planned,
+    whatever the option `deaggregate` says now: otherwise the rows of a pinned turn would change.
     """
     if plan.deaggregate is not None:
         options = replace(options, deaggregate=plan.deaggregate)

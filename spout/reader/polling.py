@@ -67,7 +67,10 @@ class ShardPager(ABC):
         position: after the last returned record, or the start position.
         page: the last answer, or its last returned part; None before the first.
         drained: the shard is closed and read to its end.
+        in_use: another reader has what this one reads from, or had it a moment ago.
     """
+
+    in_use = False
 
     def __init__(
         self,
@@ -88,6 +91,7 @@ class ShardPager(ABC):
         self.page: Page | None = None
         self.drained = False
         self._rest: tuple[Page, bool] | None = None
+        self._left: tuple[Page, pa.RecordBatch] | None = None
 
     @property
     def at_tip(self) -> bool:
@@ -112,8 +116,13 @@ class ShardPager(ABC):
             KinesisError: naming stream, shard and position.
         """
 
+    def give_back(self, records: pa.RecordBatch) -> None:
+        """Take back the last records of the last page: `next` returns them again."""
+        if self.page is not None:
+            self._left = self.page, records
+
     def close(self) -> None:
-        """Give back what is held."""
+        """Give up what is held."""
         return
 
     def _take(self, page: Page) -> pa.RecordBatch:
@@ -127,7 +136,10 @@ class ShardPager(ABC):
         return self._give(page, self._closing.is_end(page))
 
     def _next_part(self) -> pa.RecordBatch | None:
-        """Return the next part of a page that is returned in parts, None if there is none."""
+        """Return what was given back, or the next part of a page that is returned in parts; None if there is none."""
+        if self._left is not None:
+            (self.page, records), self._left = self._left, None
+            return records
         return self._give(*self._rest) if self._rest is not None else None
 
     def _give(self, page: Page, ended: bool) -> pa.RecordBatch:

@@ -109,7 +109,7 @@ class TipWatch:
 
         If the position has not moved, `seen` may come from an earlier turn, so another look must follow. The same holds
         if the batch was `replayed`: its turns saw the tip as it was before a crash, or before draining began.
-        `calls`: how often each turn has called GetRecords.
+        To `only_until_tip` a sight from before it says nothing. `calls`: how often each turn has called GetRecords.
         """
         for shard, count in (calls or {}).items():
             self._pace.spent(shard, now, count)
@@ -128,7 +128,8 @@ class TipWatch:
                 if moved:
                     self._found.pop(shard, None)
                 self._pace.read(shard, now, moved=moved)
-                self._learn(shard, node.seen is None if moved else None, now)
+                early = self._draining and node.seen is not None and node.seen < self._until
+                self._learn(shard, node.seen is None if moved and not early else None, now)
 
     def next_look(self, positions: Mapping[str, Position], now: int) -> int:
         """Return the time of the next look; shards known to have more, even if they may not be read, need none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -63,12 +63,12 @@ def test_looks_that_find_something_each_time_come_evenly_and_leave_a_call(calls:
         look(pace, now, found=True)
         now = turn(pace, now + 90, calls)
         dues.append(now)
-    assert {later - first for first, later in zip(dues[4:], dues[5:], strict=False)} == {gap}
+    assert {later - first for first, later in pairwise(dues[4:])} == {gap}
 
 
 def test_a_shorter_interval_of_idle_shards_leaves_a_call_for_the_turn() -> None:
     pace, now = LookPace(idle_ms=50, call_ms=LIMITED), NOW
-    looks = deque([now])
+    looks = [now]
     for _ in range(20):
         now = look(pace, now, found=False)
         looks.append(now)
