@@ -15,7 +15,7 @@ from kinesis_trident.tracker.records import Run
 
 __all__ = ["PROTOCOL", "Amount", "ShardTurn", "TurnsPartition", "side_by_side", "tasks_for", "tasks_of"]
 
-PROTOCOL = 5
+PROTOCOL = 6
 """Increase this when the content of a partition, or the task's use of it, changes."""
 
 _RECORDS_A_TASK, _BYTES_A_TASK = 5_000, 4 * 2**20
@@ -36,7 +36,8 @@ class ShardTurn:
 
     `shard` is its name in the layout, `index` its place in the plan. `due` holds the runs taken up again in shard
     order, each with True where it is exhausted and goes to the dead letter; `read` says whether new records are read
-    from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed.
+    from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed. `calls`:
+    how many GetRecords calls others have made to it in the last second.
     """
 
     shard: str
@@ -46,6 +47,7 @@ class ShardTurn:
     due: tuple[tuple[Run, bool], ...] = ()
     limit: int | None = None
     closed: bool = False
+    calls: int = 0
 
 
 class TurnsPartition(InputPartition):
@@ -127,12 +129,14 @@ def tasks_of(
     without: Container[str] = (),
     is_closed: Callable[[str], bool] = lambda _: False,
     expected: Amount | None = None,
+    calls_of: Callable[[str], int] = lambda _: 0,
 ) -> list[TurnsPartition]:
     """Cut a plan into tasks; `replay`: its turns may be pinned already; `consumers` as in `TurnsPartition`.
 
     `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed. `expected`: as in `tasks_for`. A batch is read as it was planned, whatever the option `deaggregate` says
-    now: otherwise the rows of a pinned turn would change.
+    closed. `expected`: as in `tasks_for`. `calls_of`: the calls of the last second that its task has to count. A batch
+    is read as it was planned, whatever the option `deaggregate` says now: otherwise the rows of a pinned turn would
+    change.
     """
     if plan.deaggregate is not None:
         options = replace(options, deaggregate=plan.deaggregate)
@@ -147,6 +151,7 @@ def tasks_of(
                 (most for most in (plan.limit, plan.room.get(shard)) if most is not None), default=None
             ),
             closed=is_closed(shard),
+            calls=calls_of(shard),
         )
         for index, shard in enumerate(plan.shards)
         if shard not in without

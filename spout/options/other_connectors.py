@@ -90,7 +90,7 @@ OTHERS = (
             "scan.shard.getrecords.intervalmillis",
             "source.reader.empty-records-fetch-interval",
         ),
-        "Use `minFetchPeriod`; an idle shard is checked once a second.",
+        "Use `minFetchPeriod`; `idlePollInterval` is how often an idle shard is checked.",
     ),
     OtherOption(
         ("addIdleTimeBetweenReads", "executor.addIdleTimeBetweenReads"),
