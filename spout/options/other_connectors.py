@@ -267,13 +267,7 @@ OTHERS = (
         "The column `data` has the raw payload: parse it in the query, with `from_json` or `reliable(...).map`.",
     ),
     OtherOption(
-        (
-            "sink.maxConnections",
-            "executor.maxConnections",
-            "sink.requests.*",
-            "sink.http-client.*",
-            "sink.producer.*",
-        ),
+        ("sink.requests.*", "sink.http-client.*", "sink.producer.*"),
         "For a write: use `maxRequestsInFlight`.",
     ),
     OtherOption(
@@ -285,19 +279,21 @@ OTHERS = (
         "For a write: no record is dropped; `writeTimeout` says how long a task retries.",
     ),
     OtherOption(
-        ("sink.aggregationEnabled", "executor.aggregationEnabled"),
-        "For a write: each row becomes one record; records are never aggregated.",
-    ),
-    OtherOption(
         (
+            "sink.aggregationEnabled",
+            "executor.aggregationEnabled",
+            "sink.maxConnections",
+            "executor.maxConnections",
             "sink.flushWaitTimeMs",
-            "executor.flushwaittimemillis",
+            "executor.flushWaitTimeMillis",
+            "kniesis.executor.flushWaitTimeMillis",
             "sink.recordMaxBufferedTimeMs",
             "executor.recordMaxBufferedTime",
-            "sink.batch.max-size",
-            "sink.flush-buffer.*",
-            "sink.fail-on-error",
         ),
+        "For a write, which accepts it (docs/writing.md).",
+    ),
+    OtherOption(
+        ("sink.batch.max-size", "sink.flush-buffer.*", "sink.fail-on-error"),
         "For a write: not needed; a task ends when Kinesis has acknowledged everything it sent.",
     ),
 )
