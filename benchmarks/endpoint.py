@@ -4,7 +4,8 @@ Every record has the same length, so a page is one array of bytes in which only 
 change, and of those only the few that differ from the page before are written. It is sent as it lies there, by a
 thread a connection, so that a client waits for little else than its own reading. It answers ListShards,
 DescribeStreamSummary, GetShardIterator and GetRecords, for any stream name; a shard holds `pages` full pages, then is
-at its tip. PutRecords accepts everything and keeps nothing. Run alone it prints its URL and serves until its input is closed:
+at its tip. PutRecords accepts everything and keeps nothing. Run alone it prints its URL and serves until its input is
+closed:
 
     python -m benchmarks.endpoint --shards 4 --pages 50 --size 1024
 """

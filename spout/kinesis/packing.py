@@ -7,11 +7,10 @@ the shards, because the hash key of the first user record routes them all.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
-from kinesis_trident.spout.kinesis.aggregation import MAGIC, AggregatedRecord
+from kinesis_trident.spout.kinesis.aggregation import MAGIC
 
-__all__ = ["MOST_USERS", "ROUTED_KEY", "Pack", "hash_key"]
+__all__ = ["MOST_USERS", "ROUTED_KEY", "Pack", "digest_of", "hash_key"]
 
 MOST_USERS = 50_000
 """The maximum of user records in an aggregate: with the longest keys, so many are within the reader's memory limit."""
@@ -22,13 +21,20 @@ ROUTED_KEY = "a"
 _DIGEST = 16
 
 
+def digest_of(partition_key: str) -> bytes:
+    """Return the hash key of a partition key, as 16 bytes ("Kinesis Data Streams terminology", Partition key)."""
+    return hashlib.md5(partition_key.encode(), usedforsecurity=False).digest()
+
+
 def hash_key(partition_key: str) -> int:
-    """Return the MD5 of a partition key as an integer ("Kinesis Data Streams terminology", Partition key)."""
-    return int.from_bytes(hashlib.md5(partition_key.encode(), usedforsecurity=False).digest())
+    """Return the hash key of a partition key, as an integer."""
+    return int.from_bytes(digest_of(partition_key))
 
 
 class Pack:
     """The user records of one aggregate, and its exact size.
+
+    It writes the message itself, because a protobuf object for each record would take longer than everything else.
 
     Args:
         hash_key: an explicit hash key for all user records, as text. The Kinesis Client Library drops an aggregate
@@ -39,42 +45,65 @@ class Pack:
     def __init__(self, hash_key: str | None = None) -> None:
         self.hash_key = hash_key
         self._keys: dict[str, int] = {}
-        self._users: list[tuple[int, bytes]] = []
-        self._explicit = 0 if hash_key is None else 2
-        self.size = len(MAGIC) + _DIGEST + (0 if hash_key is None else 2 + len(hash_key))
+        self._tables: list[bytes] = []
+        self._parts: list[bytes] = []
+        self._users = 0
+        self._explicit, self._data = b"", _DATA
+        if hash_key is not None:
+            # All user records refer to the first, and only, entry of the table.
+            self._explicit = b"".join((_EXPLICIT_KEY, _varint(len(hash_key)), hash_key.encode()))
+            self._data = _FIRST_EXPLICIT_KEY + _DATA
+        self._fixed = 1 + len(self._data)
+        self.size = len(MAGIC) + len(self._explicit) + _DIGEST
 
     def add(self, data: bytes, key: str, room: int | None = None) -> int:
         """Add a user record if that takes at most `room` bytes; return the bytes, 0 if it was not added."""
-        size = len(data)
+        length = len(data)
+        data_length = _VARINTS[length] if length < _SMALL else _varint(length)
         index = self._keys.get(key)
-        enlarged = 0
+        size = 0
         if index is None:
-            index = len(self._keys)
-            length = len(key.encode())
-            enlarged = 1 + _varint(length) + length
-        inside = 2 + _varint(index) + self._explicit + _varint(size) + size
-        enlarged += 1 + _varint(inside) + inside
-        if room is not None and (enlarged > room or len(self._users) == MOST_USERS):
+            at = len(self._keys)
+            text = key.encode()
+            text_length = _varint(len(text))
+            size = 1 + len(text_length) + len(text)
+        else:
+            at = index
+        key_index = _VARINTS[at] if at < _SMALL else _varint(at)
+        inside = self._fixed + len(key_index) + len(data_length) + length
+        inside_length = _VARINTS[inside] if inside < _SMALL else _varint(inside)
+        size += 1 + len(inside_length) + inside
+        if room is not None and (size > room or self._users == MOST_USERS):
             return 0
-        self._keys[key] = index
-        self._users.append((index, data))
-        self.size += enlarged
-        return enlarged
+        if index is None:
+            self._keys[key] = at
+            self._tables += (_KEY, text_length, text)
+        self._parts += (_RECORD, inside_length, _KEY_INDEX, key_index, self._data, data_length, data)
+        self._users += 1
+        self.size += size
+        return size
 
     def packed(self) -> bytes:
         """Return the payload of the aggregate, of `size` bytes."""
-        message = AggregatedRecord(partition_key_table=[key.encode() for key in self._keys])
-        explicit: dict[str, Any] = {}
-        if self.hash_key is not None:
-            message.explicit_hash_key_table.append(self.hash_key.encode())
-            explicit = {"explicit_hash_key_index": 0}
-        add = message.records.add
-        for index, data in self._users:
-            add(partition_key_index=index, data=data, **explicit)
-        body: bytes = message.SerializeToString()
-        return MAGIC + body + hashlib.md5(body, usedforsecurity=False).digest()
+        body = b"".join([*self._tables, self._explicit, *self._parts])
+        return b"".join((MAGIC, body, hashlib.md5(body, usedforsecurity=False).digest()))
 
 
-def _varint(value: int) -> int:
-    """Return the bytes of a number in a protobuf message."""
-    return (value.bit_length() + 6) // 7 or 1
+def _varint(value: int) -> bytes:
+    """Return a number as protobuf writes it: seven bits a byte, the lowest first."""
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+_SMALL = 4096
+_VARINTS = [_varint(value) for value in range(_SMALL)]
+
+_KEY, _EXPLICIT_KEY, _RECORD = b"\x0a", b"\x12", b"\x1a"
+"""Begin a partition key, an explicit hash key, and a user record; its length follows."""
+
+_KEY_INDEX, _FIRST_EXPLICIT_KEY, _DATA = b"\x08", b"\x10\x00", b"\x1a"
+"""Begin a partition key's index, say that the explicit hash key is the first one, and begin the data."""

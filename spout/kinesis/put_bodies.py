@@ -7,7 +7,7 @@ endpoints, credentials, retries and errors.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -22,9 +22,16 @@ _PLACEHOLDER = [{"Data": b"", "PartitionKey": "-"}]
 _encoder = msgspec.json.Encoder()
 
 
-class _Answer(msgspec.Struct, rename="pascal"):
-    records: list[dict[str, str | None]]
-    failed_record_count: int | None = None
+class _Result(TypedDict, total=False):
+    """What is used of the answer for one record; the rest is not decoded."""
+
+    ShardId: str | None
+    ErrorCode: str | None
+    ErrorMessage: str | None
+
+
+class _Answer(TypedDict):
+    Records: list[_Result]
 
 
 _decoder = msgspec.json.Decoder(_Answer)
@@ -47,9 +54,8 @@ def _replace(params: dict[str, Any], context: dict[str, Any], **_: object) -> No
 
 
 def put_answer(body: bytes) -> dict[str, Any] | None:
-    """Decode the body of a PutRecords answer, as botocore's parser does; None if it is not such an answer."""
+    """Decode the results in the body of a PutRecords answer; None if it is not such an answer."""
     try:
-        answer = _decoder.decode(body)
+        return {**_decoder.decode(body)}
     except msgspec.MsgspecError:
         return None
-    return {"FailedRecordCount": answer.failed_record_count, "Records": answer.records}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kinesis_trident.spout.kinesis.packing import ROUTED_KEY, Pack, hash_key
+from kinesis_trident.spout.kinesis.packing import ROUTED_KEY, Pack, digest_of, hash_key
 from kinesis_trident.spout.kinesis.put_pools import Entry, RequestBound
 from kinesis_trident.spout.sink.shard_map import ShardMap
 
@@ -75,28 +75,26 @@ class AggregatePool:
         """Pack the first rows, until the request is full."""
         found: list[_Packed] = []
         filling: dict[str, _Packed] = {}
-        homes: dict[str, tuple[int, str]] = {}
+        homes: dict[str, str] = {}
         size = 0
         for row in self._left:
             data, key, explicit = row["Data"], row["PartitionKey"], row.get("ExplicitHashKey")
-            at = homes.get(key) if explicit is None else None
-            if at is None:
-                hashed = hash_key(key) if explicit is None else int(explicit)
-                at = hashed, self._shards.home(hashed)
-                if explicit is None:
-                    homes[key] = at
-            packed = filling.get(at[1])
+            home = self._shards.home(int(explicit).to_bytes(16)) if explicit is not None else homes.get(key)
+            if home is None:
+                home = homes[key] = self._shards.home(digest_of(key))
+            packed = filling.get(home)
             taken = 0
             if packed is not None:
-                taken = packed.pack.add(data, key, min(most - packed.pack.size, bound.bytes - size))
+                pack = packed.pack
+                taken = pack.add(data, key, min(most - pack.size, bound.bytes - size))
             if packed is None or not taken:
-                packed = _Packed(at[1], Pack(str(at[0])))
+                packed = _Packed(home, Pack(explicit or str(hash_key(key))))
                 packed.pack.add(data, key)
                 taken = packed.pack.size + len(ROUTED_KEY)
                 if found and (len(found) == bound.records or size + taken > bound.bytes):
                     break
                 found.append(packed)
-                filling[at[1]] = packed
+                filling[home] = packed
             packed.rows.append(row)
             size += taken
         return found

@@ -164,26 +164,39 @@ def entries_of(
     for start in range(0, batch.num_rows, _SLICE):
         part = batch.slice(start, _SLICE)
         data = part.column(columns.data)
-        payloads = data.cast(pa.large_binary()).to_pylist()
-        keys = _values(part, columns.partition_key)
-        keys = [f"{rng.getrandbits(64):016x}" if key is None else key for key in keys]
-        hashes = None if columns.explicit_hash_key is None else _values(part, columns.explicit_hash_key)
-        sizes = _sizes(payloads, keys)
+        if not (pa.types.is_binary(data.type) or pa.types.is_large_binary(data.type)):
+            data = data.cast(pa.large_binary())
+        keys = _keys(part, columns, rng)
+        hashes = (
+            None if columns.explicit_hash_key is None else part.column(columns.explicit_hash_key).to_pylist()
+        )
+        payloads, texts = data.to_pylist(), keys.to_pylist()
+        sizes = _sizes(data, keys)
         if sizes is None or hashes is not None:
-            yield from _checked(payloads, keys, hashes, limit)
+            yield from _checked(payloads, texts, hashes, limit)
         else:
-            for data, key, size in zip(payloads, keys, sizes, strict=True):
-                yield {"Data": data, "PartitionKey": key}, size
+            entries = [
+                {"Data": payload, "PartitionKey": key} for payload, key in zip(payloads, texts, strict=True)
+            ]
+            yield from zip(entries, sizes, strict=True)
 
 
-def _sizes(payloads: list[Any], keys: list[str]) -> list[int] | None:
+def _keys(part: pa.RecordBatch, columns: WriteColumns, rng: random.Random) -> pa.Array:
+    """Return the partition keys, random ones for rows without."""
+    given = None if columns.partition_key is None else part.column(columns.partition_key)
+    if given is not None and not given.null_count:
+        return given
+    texts = [None] * part.num_rows if given is None else given.to_pylist()
+    return pa.array([f"{rng.getrandbits(64):016x}" if key is None else key for key in texts], pa.string())
+
+
+def _sizes(data: pa.Array, keys: pa.Array) -> list[int] | None:
     """Return the sizes of rows; None if one is not certain to be accepted."""
-    texts = pa.array(keys, pa.string())
-    characters = pc.min_max(pc.utf8_length(texts)).as_py()
-    if None in payloads or characters["min"] < 1 or characters["max"] > KEY_CHARACTERS:
+    characters = pc.min_max(pc.utf8_length(keys)).as_py()
+    if data.null_count or characters["min"] < 1 or characters["max"] > KEY_CHARACTERS:
         return None
-    sizes = np.fromiter(map(len, payloads), np.int64, len(payloads)) + pc.binary_length(texts).to_numpy()
-    found: list[int] | None = sizes.tolist() if sizes.max() <= SURE_RECORD_BYTES else None
+    sizes = pc.add(pc.binary_length(data).cast(pa.int64()), pc.binary_length(keys).cast(pa.int64()))
+    found: list[int] | None = sizes.to_pylist() if pc.max(sizes).as_py() <= SURE_RECORD_BYTES else None
     return found
 
 
@@ -205,11 +218,6 @@ def _checked(
         if explicit is not None:
             entry["ExplicitHashKey"] = _check_hash(explicit, key)
         yield entry, size
-
-
-def _values(batch: pa.RecordBatch, column: int | None) -> list[Any]:
-    values: list[Any] = [None] * batch.num_rows if column is None else batch.column(column).to_pylist()
-    return values
 
 
 def _check_key(key: str) -> int:

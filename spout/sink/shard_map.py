@@ -42,8 +42,8 @@ class ShardMap:
     def __len__(self) -> int:
         return len(self._shards[1])
 
-    def home(self, hash_key: int) -> str:
-        """Return the id of the shard that takes a hash key."""
+    def home(self, hash_key: bytes) -> str:
+        """Return the id of the shard that takes a hash key, given as 16 bytes."""
         lasts, names = self._shards
         return names[min(bisect_left(lasts, hash_key), len(names) - 1)]
 
@@ -60,6 +60,6 @@ class ShardMap:
                 log.debug("the shards are not listed again: %s", error)
 
 
-def _shards(found: list[tuple[int, str]]) -> tuple[list[int], list[str]]:
+def _shards(found: list[tuple[int, str]]) -> tuple[list[bytes], list[str]]:
     # A stream that is being deleted has no open shards; then the service refuses what is written to it.
-    return [last for last, _ in found], [name for _, name in found] or [""]
+    return [last.to_bytes(16) for last, _ in found], [name for _, name in found] or [""]

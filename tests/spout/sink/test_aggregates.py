@@ -6,6 +6,7 @@ import base64
 import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from kinesis_trident.spout.kinesis import RequestTooLargeError, ThrottledError
+from kinesis_trident.spout.kinesis import (
+    AccessDeniedError,
+    RequestTooLargeError,
+    StreamMissingError,
+    ThrottledError,
+)
 from kinesis_trident.spout.kinesis.aggregation import MAGIC, deaggregated
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.packing import MOST_USERS, Pack, hash_key
@@ -26,7 +32,7 @@ from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.sink.aggregates import AggregatePool
 from kinesis_trident.spout.sink.shard_map import ShardMap
 from kinesis_trident.spout.sink.writer import KinesisWriter
-from kinesis_trident.spout.testing import FakeTime, Quotas, ScriptedKinesis
+from kinesis_trident.spout.testing import FakeTime, Quotas, Refuse, ScriptedKinesis
 from kinesis_trident.spout.testing.stream import HeldStream
 
 SCHEMA = StructType([StructField("partitionKey", StringType()), StructField("data", BinaryType())])
@@ -70,9 +76,9 @@ def ours(payload: bytes) -> list[tuple[str, bytes]]:
     return list(zip(key.to_pylist(), data.to_pylist(), strict=True))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(
-    st.lists(st.tuples(st.binary(max_size=300), KEYS), min_size=1, max_size=200),
+    st.lists(st.tuples(st.binary(max_size=300), KEYS), min_size=1, max_size=150),
     st.none() | st.integers(0, 2**128 - 1).map(str),
 )
 def test_an_aggregate_is_as_large_as_said_and_read_by_us_and_by_others(
@@ -182,7 +188,7 @@ def write(
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     st.integers(1, 400),
     st.sampled_from([1, 5, 300]),
@@ -311,13 +317,13 @@ def test_the_shards_are_listed_again_at_most_once_a_second_and_a_listing_may_fai
 
     shards = ShardMap(listed, time)
     shards.refresh()
-    assert (len(answers), shards.home(3)) == (2, "a")
+    assert (len(answers), shards.home((3).to_bytes(16))) == (2, "a")
     for left in (1, 0):
         time.sleep(1.0)
         shards.refresh()
         shards.refresh()
         assert len(answers) == left
-    assert [shards.home(key) for key in (0, 4, 5, 9, 10)] == ["b", "b", "c", "c", "c"]
+    assert [shards.home(key.to_bytes(16)) for key in (0, 4, 5, 9, 10)] == ["b", "b", "c", "c", "c"]
 
 
 def batch(first: int, last: int) -> pa.RecordBatch:
@@ -368,3 +374,52 @@ def test_a_write_over_a_reshard_is_read_whole_and_takes_few_records() -> None:
             (2**126 - 1, "shardId-000000000002"),
             (2**128 - 1, "shardId-000000000004"),
         ]
+
+
+def test_a_shard_that_refuses_most_of_it_gets_it_all_and_a_map_needs_a_permission() -> None:
+    with ScriptedKinesis(quotas=Quotas.none()) as endpoint:
+        endpoint.create_stream("orders", 1)
+        given = {"streamName": "orders", "endpointUrl": endpoint.endpoint_url, "aggregate": "true"}
+        keys = {"region": "us-east-1", "awsAccessKeyId": "a", "awsSecretAccessKey": "b"}
+        options = WriteOptions.parse(given | keys | {"clientNumRetries": "0", "maxAggregateBytes": "100B"})
+        # It takes some tens of aggregates.
+        endpoint.limit(replace(Quotas.none(), write_records=20))
+        sent = KinesisWriter(options, SCHEMA, overwrite=False).write(iter([batch(0, 60)])).sent
+        assert sent.records == 60
+        assert sent.refusals > 0
+        found, _ = read_all(endpoint, BotoKinesis(options))
+        assert sorted(found) == sorted((f"key-{n % 50}", n) for n in range(60))
+        endpoint.script("ListShards", Refuse("AccessDeniedException", "no kinesis:ListShards"), times=None)
+        with pytest.raises(AccessDeniedError, match=r"stream 'orders'.*no kinesis:ListShards.*grant it"):
+            KinesisWriter(options, SCHEMA, overwrite=False).write(iter([batch(0, 3)]))
+
+
+def test_rows_for_several_streams_and_one_that_does_not_exist() -> None:
+    with ScriptedKinesis(quotas=Quotas.none()) as endpoint:
+        for name in ("orders", "others"):
+            endpoint.create_stream(name, 2)
+        given = {"endpointUrl": endpoint.endpoint_url, "region": "us-east-1", "clientNumRetries": "0"}
+        keys = {"awsAccessKeyId": "a", "awsSecretAccessKey": "b"}
+        schema = StructType([*SCHEMA, StructField("streamName", StringType())])
+
+        def write_to(names: list[str | None], **more: str) -> Any:
+            options = WriteOptions.parse({**given, **keys, **more}, rows_name_streams=True)
+            rows = pa.record_batch(
+                [
+                    *batch(0, 900).columns,
+                    pa.array([names[n % len(names)] for n in range(900)], pa.string()),
+                ],
+                names=schema.names,
+            )
+            return KinesisWriter(options, schema, overwrite=False).write(iter([rows]))
+
+        for aggregate in ("true", "false"):
+            assert write_to(["orders", "others"], aggregate=aggregate).sent.records == 900
+        write_to(["others", None], streamName="orders")
+        client = BotoKinesis(WriteOptions.parse({"streamName": "orders", **given, **keys}))
+        found, _ = read_all(endpoint, client)
+        assert sorted(n for _, n in found) == sorted([*range(0, 900, 2)] * 2 + [*range(1, 900, 2)])
+        with pytest.raises(
+            StreamMissingError, match=r"stream 'nowhere' in us-east-1.*check the stream's name"
+        ):
+            write_to(["orders", "nowhere"])
