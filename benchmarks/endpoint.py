@@ -31,7 +31,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-__all__ = ["PreparedEndpoint", "Records", "pages"]
+__all__ = ["PreparedEndpoint", "Records", "pages", "served"]
 
 ROOT = Path(__file__).resolve().parents[1]
 _PREFIX = "49590338271490256608559692538361571095"
@@ -72,22 +72,31 @@ class PreparedEndpoint:
         self.url = ""
 
     def __enter__(self) -> Self:
-        held = self._records
-        command = [sys.executable, "-m", "benchmarks.endpoint"]
+        arguments = []
         for name in _SETTINGS:
-            command += [f"--{name}", str(getattr(held, name))]
-        self._process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().strip()
-        if not self.url:
-            msg = f"the endpoint did not start: exit code {self._process.wait()}"
-            raise RuntimeError(msg)
+            arguments += [f"--{name}", str(getattr(self._records, name))]
+        self._serving = served("benchmarks.endpoint", *arguments)
+        self.url = self._serving.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate("", timeout=10)
+    def __exit__(self, *raised: Any) -> None:
+        self._serving.__exit__(*raised)
+
+
+@contextmanager
+def served(module: str, *arguments: str) -> Iterator[str]:
+    """Run a module as a process that prints its URL and serves until its input is closed; yield the URL."""
+    command = [sys.executable, "-m", module, *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    url = process.stdout.readline().strip()
+    if not url:
+        msg = f"the endpoint did not start: exit code {process.wait()}"
+        raise RuntimeError(msg)
+    try:
+        yield url
+    finally:
+        process.communicate("", timeout=10)
 
 
 class _Pages:

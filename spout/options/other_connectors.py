@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["OF_SINKS", "OTHERS", "OtherOption", "other_options_markdown", "sentence_for"]
+__all__ = ["OF_SINKS", "OTHERS", "OtherOption", "sentence_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ OTHERS = (
             "scan.shard.getrecords.intervalmillis",
             "source.reader.empty-records-fetch-interval",
         ),
-        "Use `minFetchPeriod`; an idle shard is checked once a second.",
+        "Use `minFetchPeriod`; `idlePollInterval` is how often an idle shard is checked.",
     ),
     OtherOption(
         ("addIdleTimeBetweenReads", "executor.addIdleTimeBetweenReads"),
@@ -308,12 +308,3 @@ def sentence_for(key: str) -> str | None:
     """Return what to use instead of another connector's option, by its name in lower case; None if unknown."""
     starts = (sentence for start, sentence in _BY_START.items() if key.startswith(start))
     return _BY_NAME.get(key) or next(starts, None)
-
-
-def other_options_markdown() -> str:
-    """Render the names as a Markdown table for the documentation."""
-    lines = ["| option elsewhere | here |", "|---|---|"]
-    for other in (*OTHERS, OF_SINKS):
-        names = ", ".join(f"`{name}`" for name in other.names)
-        lines.append(f"| {names} | {other.sentence} |")
-    return "\n".join(lines) + "\n"

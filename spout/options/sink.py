@@ -16,13 +16,12 @@ from kinesis_trident.spout.options.table import (
     Option,
     by_field,
     by_name,
-    markdown,
     option,
     options_of,
     read_options,
 )
 
-__all__ = ["WriteOptions", "write_options_markdown"]
+__all__ = ["TABLE", "WriteOptions"]
 
 _SPARKS = {"checkpointlocation", "queryname"}
 """Spark's own options of a streaming write; Spark passes them to the sink too."""
@@ -154,11 +153,6 @@ _WITHOUT_EFFECT = (
 )
 """Options of other sinks that choose what the KPL keeps in memory, and for how long."""
 
-_TABLE = (*options_of(WriteOptions).values(), *_WITHOUT_EFFECT)
-_BY_NAME = by_name(_TABLE)
+TABLE = (*options_of(WriteOptions).values(), *_WITHOUT_EFFECT)
+_BY_NAME = by_name(TABLE)
 _READ_ONLY = {name: line for name, line in by_name(source.TABLE).items() if name not in _BY_NAME}
-
-
-def write_options_markdown() -> str:
-    """Render the table as Markdown for the documentation."""
-    return markdown(_TABLE)

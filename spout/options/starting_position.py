@@ -34,7 +34,7 @@ from kinesis_trident.tracker.records import RecordPosition
 __all__ = ["LATEST", "REST", "PositionSpec", "position_spec", "resolved"]
 
 LATEST = "LATEST"
-"""Not a position yet: its user resolves it to a time."""
+"""A word in the place of a position: whoever uses it resolves it to a time."""
 
 REST = "*"
 """Stands for every stream, or shard, without an entry of its own."""

@@ -13,7 +13,7 @@ from kinesis_trident.spout.options import parsers
 from kinesis_trident.spout.options.other_connectors import sentence_for
 from kinesis_trident.spout.options.redaction import shown
 
-__all__ = ["Option", "by_field", "by_name", "find", "markdown", "option", "options_of", "read_options"]
+__all__ = ["Option", "by_field", "by_name", "find", "option", "options_of", "read_options"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +100,6 @@ def read_options(
 def by_name(table: Iterable[Option]) -> dict[str, Option]:
     """Return the options by all their names and aliases, in lower case."""
     return {name.lower(): option for option in table for name in (option.key, *option.aliases)}
-
-
-def markdown(table: Iterable[Option]) -> str:
-    """Render options as a Markdown table for the documentation."""
-    lines = ["| option | default | also accepted as | what it does |", "|---|---|---|---|"]
-    for option in table:
-        default = f"`{option.default}`" if option.default is not None else ""
-        aliases = ", ".join(f"`{alias}`" for alias in option.aliases)
-        lines.append(f"| `{option.key}` | {default} | {aliases} | {option.sentence} |")
-    return "\n".join(lines) + "\n"
 
 
 def find(known: Mapping[str, Option], name: str, page: str = "docs/options.md") -> Option:

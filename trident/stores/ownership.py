@@ -1,4 +1,4 @@
-"""Who owns the keys of a state: a mark beside the fence, so that no two updates share keys.
+"""The owner of a state's keys: a mark beside the fence, so that no two updates share keys.
 
 Two updates of one batch mistake each other's values for their own, and two applications number their batches
 independently: both lose counts. The mark names the owner by the application, the stream and the update, so it is found
