@@ -306,10 +306,14 @@ class BotoKinesis:
 
 def _shard(found: dict[str, Any]) -> Shard:
     parents = (found.get("ParentShardId"), found.get("AdjacentParentShardId"))
+    numbers, keys = found["SequenceNumberRange"], found.get("HashKeyRange")
+    last = numbers.get("EndingSequenceNumber")
     return Shard(
         id=found["ShardId"],
         parents=tuple(parent for parent in parents if parent),
-        closed="EndingSequenceNumber" in found["SequenceNumberRange"],
+        closed=last is not None,
+        sequences=(int(numbers["StartingSequenceNumber"]), None if last is None else int(last)),
+        hash_keys=(keys["StartingHashKey"], keys["EndingHashKey"]) if keys else None,
     )
 
 
