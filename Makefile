@@ -1,4 +1,4 @@
-# demo, test, lint, bench: each installs what it needs into .venv, and again only after pyproject.toml has changed.
+# demo, test, lint, bench, docs: each installs what it needs into .venv, and again only after pyproject.toml has changed.
 # ARGS is passed to the program: make test ARGS="tests/tracker -x".
 # WORKERS is the number of processes that share the tests, one file at a time; with a path in ARGS it is one process,
 # without pytest-xdist.
@@ -30,7 +30,7 @@ SEED ?= 1
 COUNT ?= 200
 export TRACE
 
-.PHONY: help demo test announce long chaos model lint bench java servers spark clean
+.PHONY: help demo test announce long chaos model lint docs bench java servers spark clean
 .DELETE_ON_ERROR:
 
 help:
@@ -41,6 +41,7 @@ help:
 	@echo "make model    plays crashes, pauses and takeovers without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
 	@echo "make servers  installs the servers that the tests use, as root those of Debian too; make test does it as well"
 	@echo "make lint     runs ruff and mypy"
+	@echo "make docs     builds the documentation as a site into build/site; its search needs no network"
 	@echo "make bench    runs every benchmark; each writes its section of docs/benchmarks.md"
 	@echo "make clean    removes .venv and the caches of the tools"
 
@@ -82,6 +83,10 @@ lint: $(VENV)/.ready-lint
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
+
+docs: $(VENV)/.ready-docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "make docs: the site is in build/site; $(BIN)/python -m http.server --directory build/site shows it at http://localhost:8000"
 
 bench: $(VENV)/.ready-bench $(VENV)/.ready-demo java
 	@set -e; for benchmark in $(BENCHMARKS); do $(BIN)/python -m "$$benchmark" $(ARGS); done
