@@ -15,6 +15,7 @@ from moving_source import Command, Source
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import StreamsNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.query_by_hand import QueryByHand
 
@@ -156,6 +157,60 @@ def test_an_application_goes_on_with_the_next_user_record(
     kept = store.changes.backup(backup)
     assert kept is not None
     assert kept.checkpoints[FIRST].position == f"AFTER_SEQUENCE_NUMBER {numbers[2]}"
+
+
+def test_a_shard_that_was_closed_since_is_read_on_before_its_children(
+    from_kcl: Callable[..., tuple[int, str, str]],
+    query: Callable[..., QueryByHand],
+    source: Source,
+    kinesis: KinesisClient,
+    dynamodb: DynamoDBClient,
+    client: KazooClient,
+    app: str,
+    table: str,
+) -> None:
+    """Whatever `startingPosition` is: a listing from LATEST on does not have the closed shard."""
+    numbers = write(kinesis, source, b"1", b"2")
+    kinesis.split_shard(StreamName=source.stream, ShardToSplit=FIRST, NewStartingHashKey="7")
+    write(kinesis, source, b"3")
+    create_table(dynamodb, table)
+    put(dynamodb, table, lease(FIRST, numbers[0]))
+    code, out, _ = from_kcl(source)
+    assert code == 0
+    assert out.splitlines() == [
+        f"{FIRST} begins after {numbers[0]}:0",
+        f"{SECOND} begins at TRIM_HORIZON",
+        f"{THIRD} begins at TRIM_HORIZON",
+    ]
+    lineage = SourceStore(client, source.layout(app)).shards.lineage()
+    assert lineage is not None
+    assert {shard: (node.state, node.parents) for shard, node in lineage.shards.items()} == {
+        FIRST: ("closed", ()),
+        SECOND: ("open", (FIRST,)),
+        THIRD: ("open", (FIRST,)),
+    }
+    one = query(source)
+    assert [row.data for row in one.batch()] == [b"2"]
+    one.end()
+
+
+def test_an_application_that_reads_the_stream_with_others_is_left_alone(
+    from_kcl: Callable[..., tuple[int, str, str]],
+    source: Source,
+    dynamodb: DynamoDBClient,
+    client: KazooClient,
+    app: str,
+    table: str,
+) -> None:
+    create_table(dynamodb, table)
+    put(dynamodb, table, lease(FIRST, 5))
+    shared = SourceStore(client, Layout("/kinesis-trident", app))
+    streams = {source.stream: source.created, "other": 1}
+    epoch = shared.epochs.raise_epoch("alpha", 11, 1)
+    shared.streams.put(StreamsNode(streams=streams, active=tuple(sorted(streams))), epoch)
+    code, _, err = from_kcl(source)
+    assert code == 1
+    assert "together with others" in err
 
 
 def test_without_splitting_aggregates_one_that_was_begun_comes_again(
