@@ -61,7 +61,7 @@ class BatchPlanner:
         self._requested = False
         self._made = ""
         self.is_draining = False
-        self._pace = LookPace(int(look_period * 1000), round(options.min_fetch_period * 1000))
+        self._pace = LookPace(look_period, options.min_fetch_period)
         self._probe = TipProbe(
             kinesis,
             layout,
