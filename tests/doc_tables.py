@@ -1,4 +1,4 @@
-"""The tables of the documentation that come from the code: `PYTHONPATH=tests python -m doc_tables` writes them again."""
+"""The tables of the documentation that come from the code: `PYTHONPATH=tests python -m doc_tables` writes them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,11 @@ EVENTS = [
     }
     for answer in ANSWERS
 ]
-EVENT = {":message-type": "event", ":event-type": "SubscribeToShardEvent", ":content-type": "application/json"}
+EVENT = {
+    ":message-type": "event",
+    ":event-type": "SubscribeToShardEvent",
+    ":content-type": "application/json",
+}
 OTHERS: list[tuple[dict[str, str], bytes]] = [
     ({**EVENT, ":event-type": "initial-response"}, b"{}"),
     ({":message-type": "exception", ":exception-type": "ResourceInUseException"}, b'{"message": "replaced"}'),
@@ -36,7 +40,11 @@ OTHERS: list[tuple[dict[str, str], bytes]] = [
 
 def frame(headers: dict[str, str], payload: bytes) -> bytes:
     packed = b"".join(
-        struct.pack(">B", len(name)) + name.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
+        struct.pack(">B", len(name))
+        + name.encode()
+        + b"\x07"
+        + struct.pack(">H", len(value))
+        + value.encode()
         for name, value in headers.items()
     )
     return sealed(packed, payload)
