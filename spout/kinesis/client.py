@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import random
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from botocore.parsers import ResponseParserError
 
+from kinesis_trident.per_process import PerProcess
 from kinesis_trident.spout.kinesis import (
     AfterShard,
     ConsumerMissingError,
@@ -340,14 +339,7 @@ def _milliseconds(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
-@dataclass(slots=True)
-class _Shared:
-    clients: dict[ConnectionOptions, BotoKinesis] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-# By process: a thread that does not exist after a fork may hold an inherited lock, and sockets are shared.
-_shared: dict[int, _Shared] = {}
+_clients: PerProcess[ConnectionOptions, BotoKinesis] = PerProcess()
 
 
 def kinesis_client(options: ConnectionOptions) -> BotoKinesis:
@@ -356,8 +348,4 @@ def kinesis_client(options: ConnectionOptions) -> BotoKinesis:
     Raises:
         KinesisError: as `BotoKinesis`.
     """
-    shared = _shared.setdefault(os.getpid(), _Shared())
-    with shared.lock:
-        if options not in shared.clients:
-            shared.clients[options] = BotoKinesis(options)
-        return shared.clients[options]
+    return _clients.get(options, lambda: BotoKinesis(options))
