@@ -182,8 +182,8 @@ class Place:
             return msgspec.structs.replace(mine, base=after)
         msg = (
             f"{self.where}: the keys of {mine} belong to {found} (mark {key!r}): each would count on the "
-            "other's values. Nothing was written. Give this state another keyPrefix, table, hash or folder. If it "
-            f"shall take over from the other, stop that one, and set the option acceptOwner={str(found)!r} of this "
+            "other's values. Nothing was written. Give this state another keyPrefix, table, hash or folder. To "
+            f"take over from the other, stop that one, and set the option acceptOwner={str(found)!r} of this "
             "state"
         )
         raise StateOwnedError(msg)
