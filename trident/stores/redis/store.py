@@ -247,15 +247,14 @@ class RedisByteStore(ByteStore):
 
         text = make_reason(str(error))
         if "WRONGTYPE" in text:
-            ours = {b"hash" if self._hash else b"string", b"none"}
+            ours: set[object] = {b"hash" if self._hash else b"string", b"none"}
             names = [self._hash] if self._hash else keys
-            name, kind = "", b""
+            found: tuple[str, object] = ("", b"")
             # The error is about the key, whether the server tells its type or not.
             with suppress(RedisError, OSError):
-                name, kind = next(
-                    ((name, kind) for name in names if (kind := self._client.type(name)) not in ours),
-                    ("", b""),
-                )
+                kinds = ((name, self._client.type(name)) for name in names)
+                found = next((one for one in kinds if one[1] not in ours), found)
+            name, kind = found
             return ForeignValueError(
                 f"{self._where}, key {name!r} holds a {kind!r}, which no state has written; it was not changed. "
                 "Use another keyPrefix or additionalKey, or remove the key if nobody needs it"
