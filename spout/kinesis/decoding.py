@@ -21,6 +21,7 @@ from botocore.exceptions import IncompleteReadError
 from botocore.parsers import JSONParser, ResponseParser, ResponseParserError, ResponseParserFactory
 
 from kinesis_trident.spout.kinesis import Page
+from kinesis_trident.spout.kinesis.put_bodies import put_answer
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.tracker.errors import UNREADABLE
 from kinesis_trident.tracker.reasons import make_reason
@@ -254,7 +255,7 @@ def server_time(headers: Mapping[str, str]) -> int | None:
 
 
 class _PageParser(JSONParser):
-    """botocore's JSON parser, except for pages, SubscribeToShard, and truncated answers.
+    """botocore's JSON parser, except for pages, PutRecords, SubscribeToShard, and truncated answers.
 
     botocore takes truncated answers for empty ones, and waits for a subscription's first event without our timeout.
     """
@@ -276,6 +277,10 @@ class _PageParser(JSONParser):
             raise IncompleteReadError(actual_bytes=len(response["body"]), expected_bytes=int(wanted))
         if shape is not None and shape.name == "GetRecordsOutput" and response["status_code"] == 200:
             return {PAGE: self._refused(response, shape, headers), "ResponseMetadata": metadata}
+        if shape is not None and shape.name == "PutRecordsOutput" and response["status_code"] == 200:
+            answer = put_answer(response["body"])
+            if answer is not None:
+                return answer | {"ResponseMetadata": metadata}
         return super().parse(response, shape)
 
     def _refused(self, response: Any, shape: Any, headers: Mapping[str, str]) -> Page:
