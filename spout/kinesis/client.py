@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from botocore.parsers import ResponseParserError
 
+from kinesis_trident.per_process import PerProcess
 from kinesis_trident.spout.kinesis import (
     AfterShard,
     ConsumerMissingError,
@@ -374,14 +373,7 @@ def _milliseconds(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
-@dataclass(slots=True)
-class _Shared:
-    clients: dict[ConnectionOptions, BotoKinesis] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-# By process: a thread that does not exist after a fork may hold an inherited lock, and sockets are shared.
-_shared: dict[int, _Shared] = {}
+_clients: PerProcess[ConnectionOptions, BotoKinesis] = PerProcess()
 
 
 def kinesis_client(options: ConnectionOptions) -> BotoKinesis:
@@ -390,8 +382,4 @@ def kinesis_client(options: ConnectionOptions) -> BotoKinesis:
     Raises:
         KinesisError: as `BotoKinesis`.
     """
-    shared = _shared.setdefault(os.getpid(), _Shared())
-    with shared.lock:
-        if options not in shared.clients:
-            shared.clients[options] = BotoKinesis(options)
-        return shared.clients[options]
+    return _clients.get(options, lambda: BotoKinesis(options))

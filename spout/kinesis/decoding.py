@@ -22,6 +22,7 @@ from botocore.parsers import JSONParser, ResponseParser, ResponseParserError, Re
 
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.kinesis.put_bodies import put_answer
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.tracker.errors import UNREADABLE
 from kinesis_trident.tracker.reasons import make_reason
 
@@ -45,14 +46,7 @@ PAGE = "KinesisTridentPage"
 EVENTS = "KinesisTridentEvents"
 """The key under which a SubscribeToShard response holds its unread body."""
 
-PAGE_SCHEMA = pa.schema(
-    [
-        pa.field("partitionKey", pa.string(), nullable=False),
-        pa.field("data", pa.binary(), nullable=False),
-        pa.field("sequenceNumber", pa.string(), nullable=False),
-        pa.field("approximateArrivalTimestamp", pa.timestamp("us", tz="UTC"), nullable=False),
-    ]
-)
+PAGE_SCHEMA = RECORD_SCHEMA.remove(RECORD_SCHEMA.get_field_index("subSequenceNumber"))
 
 
 _Behind = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
