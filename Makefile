@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pe
 # The first of these that is Python 3.11 or newer makes the environment.
 PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
 # Run as modules: as a file, benchmarks/tracker.py would hide the package that it measures.
-BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.source benchmarks.task_memory benchmarks.planning benchmarks.failures benchmarks.states benchmarks.word_count benchmarks.branches benchmarks.acker benchmarks.bolts benchmarks.emits
+BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.sink benchmarks.source benchmarks.task_memory benchmarks.planning benchmarks.failures benchmarks.states benchmarks.word_count benchmarks.branches benchmarks.acker benchmarks.bolts benchmarks.emits
 ARGS ?=
 WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,2)
 # How often a whole run repeats a test that fails for one of two known reasons inside Spark; the summary counts the
@@ -30,12 +30,13 @@ SEED ?= 1
 COUNT ?= 200
 export TRACE
 
-.PHONY: help demo test announce chaos model lint docs bench java servers spark clean
+.PHONY: help demo test announce long chaos model lint docs bench java servers spark clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo     runs a job, kills it half-way, starts it again and checks the result; needs only Python 3.11 or newer"
 	@echo "make test     runs all tests, on a real ZooKeeper, local Kinesis servers and Spark; says first what it installs"
+	@echo "make long     runs the longest whole jobs, which make test leaves out"
 	@echo "make chaos    kills jobs at every step, with each pair of spout and state; draws docs/exactly_once.svg; runs make model"
 	@echo "make model    plays crashes, pauses and takeovers without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
 	@echo "make servers  installs the servers that the tests use, as root those of Debian too; make test does it as well"
@@ -65,8 +66,14 @@ announce:
 	@echo "  It also stores Spark's classes in $(VENV), 200 MB, so that each JVM starts faster"
 	@echo "  The first run downloads all of this. All tests take several minutes; make test ARGS=tests/tracker runs a part."
 
+# Whole jobs whose steps make test plays without Spark; .ci/run has them where the machine is fast.
+LONG := tests/e2e/chaos_outage.py tests/e2e/chaos_cluster.py
+
+long: $(VENV)/.ready-test java servers spark
+	@$(BIN)/python -m pytest -n $(words $(LONG)) --dist loadfile $(LONG) $(ARGS)
+
 chaos: $(VENV)/.ready-test java servers spark
-	@CHAOS=1 $(BIN)/python -m pytest tests/e2e/chaos_matrix.py tests/e2e/test_crash.py tests/e2e/test_waiting.py tests/e2e/test_lagging_ensemble.py tests/bolt/storm/test_transforms.py tests/spout/test_lagging_servers.py tests/spout/test_kinesalite.py $(ARGS)
+	@CHAOS=1 $(BIN)/python -m pytest $(LONG) tests/e2e/chaos_matrix.py tests/e2e/test_crash.py tests/e2e/test_waiting.py tests/e2e/test_lagging_ensemble.py tests/bolt/storm/test_transforms.py tests/spout/test_lagging_servers.py tests/spout/test_kinesalite.py $(ARGS)
 	@$(MAKE) --no-print-directory model SEED=1001 COUNT=2000
 
 model: $(VENV)/.ready-test

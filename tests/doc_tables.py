@@ -1,4 +1,4 @@
-"""The tables of the documentation that come from the code: `PYTHONPATH=tests python -m doc_tables` writes them again."""
+"""The tables of the documentation that come from the code. `PYTHONPATH=tests python -m doc_tables` writes them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kinesis_trident.console.metrics.table import METRICS
-from kinesis_trident.spout.options.other_connectors import OTHERS
-from kinesis_trident.spout.options.sink import WriteOptions
-from kinesis_trident.spout.options.source import TABLE
-from kinesis_trident.spout.options.table import Option, options_of
+from kinesis_trident.spout.options import sink, source
+from kinesis_trident.spout.options.other_connectors import OF_SINKS, OTHERS
+from kinesis_trident.spout.options.table import Option
 
 __all__ = ["METRICS_TABLE", "OPTIONS_TABLE", "OTHER_OPTIONS_TABLE", "WRITE_OPTIONS_TABLE", "DocTable"]
 
@@ -63,21 +62,21 @@ OPTIONS_TABLE = DocTable(
     "options: rendered from spout/options/source.py",
     "end of options",
     OPTION_COLUMNS,
-    [option_row(option) for option in TABLE],
+    [option_row(option) for option in source.TABLE],
 )
 WRITE_OPTIONS_TABLE = DocTable(
     "writing.md",
     "options: rendered from spout/options/sink.py",
     "end of options",
     OPTION_COLUMNS,
-    [option_row(option) for option in options_of(WriteOptions).values()],
+    [option_row(option) for option in sink.TABLE],
 )
 OTHER_OPTIONS_TABLE = DocTable(
     "options.md",
     "other options: rendered from spout/options/other_connectors.py",
     "end of other options",
     ("option elsewhere", "here"),
-    [(quoted(other.names), other.sentence) for other in OTHERS],
+    [(quoted(other.names), other.sentence) for other in (*OTHERS, OF_SINKS)],
 )
 METRICS_TABLE = DocTable(
     "metrics.md",

@@ -58,6 +58,11 @@ class ShardBudget:
         """Count a call."""
         self._calls.append(now)
 
+    def shared(self, calls: int, now: float) -> None:
+        """Count so many calls in the last second in all: those of others that are not counted yet."""
+        known = sum(1 for at in self._calls if at > now - self._window)
+        self._calls.extend([now] * (min(calls, self._calls.maxlen or 0) - known))
+
     def answered(self, size: int, now: float) -> None:
         """Count the `size` bytes of an answer."""
         self._failures = 0
@@ -101,6 +106,11 @@ class ShardLimiter:
             if now + wait > deadline:
                 return False
             self.sleep(wait)
+
+    def shared(self, calls: int) -> None:
+        """See `ShardBudget.shared`."""
+        with self._lock:
+            self._budget.shared(calls, self.clock())
 
     def answered(self, size: int) -> None:
         """See `ShardBudget.answered`."""

@@ -25,6 +25,43 @@ def test_what_spark_hands_over_of_its_own_is_no_option() -> None:
     assert WriteOptions.parse(given) == WriteOptions.parse({"streamName": "orders"})
 
 
+def test_options_of_other_sinks_are_taken_under_their_names() -> None:
+    qubole = {
+        "kinesis.executor.recordMaxBufferedTime": "1000",
+        "kinesis.executor.maxConnections": "8",
+        "kinesis.executor.aggregationEnabled": "true",
+        "kniesis.executor.flushwaittimemillis": "100",
+    }
+    awslabs = {
+        "kinesis.sink.flushWaitTimeMs": "100",
+        "kinesis.sink.recordMaxBufferedTimeMs": "1000",
+        "kinesis.sink.maxConnections": "8",
+        "kinesis.sink.aggregationEnabled": "True",
+    }
+    ours = {"maxRequestsInFlight": "8", "aggregate": "true"}
+    for given in (qubole, awslabs):
+        lowered = {name.lower(): value for name, value in given.items()}
+        for options in (given, lowered):
+            assert WriteOptions.parse({"streamName": "orders", **options}) == WriteOptions.parse(
+                {"streamName": "orders", **ours}
+            )
+        for name in given:
+            with pytest.raises(OptionsError, match="For a write, which accepts it"):
+                source.SourceOptions.parse({"streamName": "orders", name: "1"})
+    with pytest.raises(OptionsError, match="no record is dropped"):
+        WriteOptions.parse({"streamName": "orders", "kinesis.sink.recordTtl": "30000"})
+
+
+def test_the_stream_may_come_from_the_rows_and_is_in_the_account_of_the_arn() -> None:
+    found = WriteOptions.parse({"region": "eu-west-1"}, rows_name_streams=True)
+    assert (found.stream_name, found.called("orders")) == (None, "orders")
+    assert found.place == "the streams that the rows name"
+    arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
+    found = WriteOptions.parse({"streamARN": arn}, rows_name_streams=True)
+    assert found.called("orders") == "orders"
+    assert found.called("others") == "arn:aws:kinesis:eu-west-1:123456789012:stream/others"
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -41,6 +78,15 @@ def test_what_spark_hands_over_of_its_own_is_no_option() -> None:
         ({"path": "/x"}, "a write takes no path"),
         ({"maxRequestsInFlight": "0"}, "at least 1 and at most 64"),
         ({"writeTimeout": "0s"}, "a positive duration"),
+        ({"maxRecordsPerSecond": "0"}, "a positive number, such as 500 or 0.5"),
+        ({"maxRecordsPerSecond": "fast"}, "a positive number, such as 500 or 0.5"),
+        ({"maxBytesPerSecond": "0"}, "a size of at least one byte"),
+        ({"aggregate": "true", "maxAggregateBytes": "2MiB"}, "a size from 64 bytes to 1MiB, such as 50KiB"),
+        (
+            {"maxAggregateBytes": "10KiB"},
+            "no effect without aggregates. Set aggregate=true, or remove the option",
+        ),
+        ({"kinesis.executor.recordMaxBufferedTime": "soon"}, "a duration with its unit"),
         ({"awsAccessKeyId": "a"}, "awsAccessKeyId requires option awsSecretAccessKey"),
         ({"roleExternalId": "a"}, "roleExternalId requires option roleArn"),
         ({"streamARN": "arn:aws:kinesis:eu-west-1:1:stream/a", "streamName": "b"}, "Give only one of them"),
