@@ -1,4 +1,4 @@
-"""What people change in the state of a stopped application: with a backup and an audit trail."""
+"""Changes people make to the state of a stopped application, with a backup and an audit trail."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class ShardMissingError(KinesisError):
 
 
 class RequestTooLargeError(KinesisError):
-    """Kinesis refused a request of more than 5 MiB, possibly for its size: send the records in smaller ones."""
+    """Kinesis refused a request, for certain or possibly for its size: send the records in smaller ones."""
 
 
 class AccessDeniedError(KinesisError):

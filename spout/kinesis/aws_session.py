@@ -1,4 +1,4 @@
-"""Creates botocore sessions from the options: credentials, role, region, endpoint, and our GetRecords parser."""
+"""Creates botocore sessions from the options: credentials, role, region, endpoint, our bodies and parsers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from botocore.exceptions import InvalidConfigError, NoCredentialsError
 
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.kinesis.decoding import PageParserFactory, parsed_page
+from kinesis_trident.spout.kinesis.put_bodies import send_bodies
 from kinesis_trident.spout.kinesis.transport import read_at_once
 from kinesis_trident.spout.options.connection import ConnectionOptions
 
@@ -57,6 +58,7 @@ def create_clients(options: ConnectionOptions, *retries: int, connections: int =
     for client in clients:
         if _protocol(client) == "json":
             read_at_once(client, parsed_page)
+            send_bodies(client)
     return clients
 
 
