@@ -313,8 +313,8 @@ def main() -> None:
                 columns=["default options, no trigger, local[2]", "records", "p50", "p99", "longest"],
                 rows=rows,
                 note=(
-                    "The endpoint has AWS's limits: 5 GetRecords calls and 2 MiB a second of a shard. It, the producer, "
-                    "ZooKeeper and Spark share the cores, so the time of a batch is a large part of each figure: "
+                    "The endpoint has AWS's limits: 5 GetRecords calls and 2 MiB a second of a shard. It, the producer,"
+                    " ZooKeeper and Spark share the cores, so the time of a batch is a large part of each figure: "
                     "compare them on a machine that does nothing else."
                 ),
             )
