@@ -4,7 +4,8 @@ Every record has the same length, so a page is one array of bytes in which only 
 change, and of those only the few that differ from the page before are written. It is sent as it lies there, by a
 thread a connection, so that a client waits for little else than its own reading. It answers ListShards,
 DescribeStreamSummary, GetShardIterator and GetRecords, for any stream name; a shard holds `pages` full pages, then is
-at its tip. Run alone it prints its URL and serves until its input is closed:
+at its tip. PutRecords accepts everything and keeps nothing. Run alone it prints its URL and serves until its input is
+closed:
 
     python -m benchmarks.endpoint --shards 4 --pages 50 --size 1024
 """
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -201,12 +203,21 @@ class _Service:
 
     def _ListShards(self, _: dict[str, Any]) -> dict[str, Any]:
         first = {"StartingSequenceNumber": "0"}
+        starts = [2**128 * shard // self._held.shards for shard in range(self._held.shards + 1)]
         return {
             "Shards": [
-                {"ShardId": f"shardId-{shard:012}", "SequenceNumberRange": first}
-                for shard in range(self._held.shards)
+                {
+                    "ShardId": f"shardId-{shard:012}",
+                    "SequenceNumberRange": first,
+                    "HashKeyRange": {"StartingHashKey": str(start), "EndingHashKey": str(end - 1)},
+                }
+                for shard, (start, end) in enumerate(pairwise(starts))
             ]
         }
+
+    def _PutRecords(self, asked: dict[str, Any]) -> dict[str, Any]:
+        accepted = {"ShardId": "shardId-000000000000", "SequenceNumber": f"{_PREFIX}{0:018}"}
+        return {"FailedRecordCount": 0, "Records": [accepted] * len(asked["Records"])}
 
     def _DescribeStreamSummary(self, asked: dict[str, Any]) -> dict[str, Any]:
         name = asked.get("StreamName") or asked["StreamARN"].rpartition("/")[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,10 +13,21 @@ from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
 
-__all__ = ["PROTOCOL", "ShardTurn", "TurnsPartition", "tasks_for", "tasks_of"]
+__all__ = ["PROTOCOL", "Amount", "ShardTurn", "TurnsPartition", "side_by_side", "tasks_for", "tasks_of"]
 
 PROTOCOL = 6
 """Increase this when the content of a partition, or the task's use of it, changes."""
+
+_RECORDS_A_TASK, _BYTES_A_TASK = 5_000, 4 * 2**20
+"""A task costs as much as reading so many records, or bytes, and passing them through a function in Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What a batch is expected to read: records, and the bytes of their payloads."""
+
+    records: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +86,33 @@ class TurnsPartition(InputPartition):
         return f"TurnsPartition(txid={self.txid}, shards=[{shards}])"
 
 
+def side_by_side(options: SourceOptions) -> int:
+    """Return how many turns a task holds in memory at a time, each with its share of `maxFetchBytesPerTask`."""
+    return max(1, options.max_fetch_bytes_per_task // options.max_fetch_bytes_per_shard)
+
+
 def tasks_for(
-    turns: Sequence[ShardTurn], shards_per_task: int | None, max_partitions: int | None
+    turns: Sequence[ShardTurn],
+    shards_per_task: int | None,
+    max_partitions: int | None,
+    expected: Amount | None = None,
+    together: int = 1,
 ) -> list[list[ShardTurn]]:
     """Cut a batch's turns into tasks, evenly, in order.
 
     By default a task serves one shard if there are up to 8 shards, then more, and 5 from 40 shards on: few shards use
-    all cores, and many do not flood the scheduler.
+    all cores, and many do not flood the scheduler. If few records are expected (`expected`; None if that is unknown),
+    there are fewer tasks, but each reads all its shards at once: at most `together`.
     """
     if not turns:
         return []
     per_task = shards_per_task or min(5, -(-len(turns) // 8))
     tasks = -(-len(turns) // per_task)
+    if shards_per_task is None and expected is not None:
+        needed = max(
+            expected.records / _RECORDS_A_TASK, expected.bytes / _BYTES_A_TASK, len(turns) / together
+        )
+        tasks = min(tasks, max(1, math.ceil(needed)))
     if max_partitions is not None:
         tasks = min(tasks, max_partitions)
     return [list(turns[i::tasks]) for i in range(tasks)]
@@ -101,13 +128,15 @@ def tasks_of(
     consumers: Mapping[str, str] | None = None,
     without: Container[str] = (),
     is_closed: Callable[[str], bool] = lambda _: False,
+    expected: Amount | None = None,
     calls_of: Callable[[str], int] = lambda _: 0,
 ) -> list[TurnsPartition]:
     """Cut a plan into tasks; `replay`: its turns may be pinned already; `consumers` as in `TurnsPartition`.
 
     `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed. `calls_of`: the calls of the last second that its task has to count. A batch is read as it was planned,
-    whatever the option `deaggregate` says now: otherwise the rows of a pinned turn would change.
+    closed. `expected`: as in `tasks_for`. `calls_of`: the calls of the last second that its task has to count. A batch
+    is read as it was planned, whatever the option `deaggregate` says now: otherwise the rows of a pinned turn would
+    change.
     """
     if plan.deaggregate is not None:
         options = replace(options, deaggregate=plan.deaggregate)
@@ -139,5 +168,7 @@ def tasks_of(
             turns=part,
             consumers=consumers,
         )
-        for part in tasks_for(turns, options.shards_per_task, options.max_partitions)
+        for part in tasks_for(
+            turns, options.shards_per_task, options.max_partitions, expected, side_by_side(options)
+        )
     ]

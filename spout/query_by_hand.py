@@ -156,7 +156,7 @@ class QueryByHand:
 
     @property
     def committed(self) -> Plan:
-        """Where the current batch, or the next one, starts."""
+        """The offset from which the current batch, or the next one, starts."""
         if self.checkpoint.committed:
             return self.checkpoint.at(self.checkpoint.committed)
         # Spark asks each time, and logs what it was told.

@@ -16,7 +16,7 @@ ROOMS_MOST = 20
 # beside them) imports rooms of the floors before its own, never one of its own floor; `__init__` is its roof.
 FLOORS = {
     "tracker": ["errors", "records", "ids packing position_keys reasons retry", "acker inflight"],
-    "checkpoint": ["errors", "embedded model zookeeper", "store", "storm_migration"],
+    "checkpoint": ["errors", "embedded model zookeeper", "store"],
     "spout": [
         "errors log_lines positions unsupported",
         "options",
@@ -42,7 +42,7 @@ FLOORS = {
         "finding machine target text",
         "snapshot",
         "changes run_findings",
-        "dead_letter_replay lag storm_migration",
+        "dead_letter_replay lag moving",
         "examination redelivery shard_findings views",
         "findings render",
         "metrics status",

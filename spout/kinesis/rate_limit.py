@@ -8,13 +8,13 @@ jitter ("Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
 from __future__ import annotations
 
 import math
-import os
 import random
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 
+from kinesis_trident.per_process import PerProcess
 from kinesis_trident.spout.options.source import SourceOptions
 
 __all__ = [
@@ -146,30 +146,16 @@ class ShardLimiter:
             self._budget.refused(self.clock(), self._rng)
 
 
-_limiters: dict[tuple[object, ...], ShardLimiter] = {}
+_limiters: PerProcess[tuple[object, ...], ShardLimiter] = PerProcess()
 
 
 def shard_limiter(options: SourceOptions, stream: str, shard: str) -> ShardLimiter:
     """Return this process's limiter for a shard; all turns share it."""
-    # The process is part of the key because a lock inherited over a fork may never be released.
-    key = (
-        os.getpid(),
-        options.endpoint_url,
-        options.region,
-        stream,
-        shard,
+    limits = (
         options.min_fetch_period,
         options.max_fetch_rate,
         options.client_retry_interval,
         options.client_max_retry_interval,
     )
-    found = _limiters.get(key)
-    if found is None:
-        budget = ShardBudget(
-            options.min_fetch_period,
-            options.max_fetch_rate,
-            options.client_retry_interval,
-            options.client_max_retry_interval,
-        )
-        found = _limiters.setdefault(key, ShardLimiter(budget))
-    return found
+    key = (options.endpoint_url, options.region, stream, shard, *limits)
+    return _limiters.get(key, lambda: ShardLimiter(ShardBudget(*limits)))

@@ -27,7 +27,6 @@ from kinesis_trident.spout.options.table import (
     Option,
     by_field,
     by_name,
-    markdown,
     option,
     options_of,
     read_options,
@@ -35,7 +34,7 @@ from kinesis_trident.spout.options.table import (
 from kinesis_trident.spout.options.zookeeper import ZooKeeperOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON
 
-__all__ = ["TABLE", "Option", "SourceOptions", "options_markdown", "zookeeper_options"]
+__all__ = ["TABLE", "Option", "SourceOptions", "zookeeper_options"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -386,8 +385,3 @@ def zookeeper_options(application: str, given: Mapping[str, str]) -> ZooKeeperOp
     known = {line.key for line in options_of(ZooKeeperOptions).values()}
     mine = {key: value for key, value in found.items() if key in known}
     return ZooKeeperOptions(**by_field(ZooKeeperOptions, mine))
-
-
-def options_markdown() -> str:
-    """Render the table as Markdown for the documentation."""
-    return markdown(TABLE)

@@ -81,7 +81,7 @@ class BatchPlanner:
 
     @property
     def is_drained(self) -> bool:
-        """Whether, while it drains, all is read and nothing is in flight."""
+        """Return True if a draining source has read everything and nothing is in flight."""
         return (
             self.is_draining
             and self._listings.is_current

@@ -32,7 +32,7 @@ from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.kinesis.consumers import ready_consumers
 from kinesis_trident.spout.log_lines import configure_logging
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.partition import TurnsPartition, tasks_of
+from kinesis_trident.spout.partition import Amount, TurnsPartition, tasks_of
 from kinesis_trident.spout.planner.cleanup import Purger
 from kinesis_trident.spout.planner.clocks import SteadyClock
 from kinesis_trident.spout.planner.named_runs import with_failures
@@ -42,6 +42,7 @@ from kinesis_trident.spout.planner.progress import progress_of
 from kinesis_trident.spout.planner.reconciler import Reconciler
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
 from kinesis_trident.spout.planner.shards.sights import StatusNotes
+from kinesis_trident.spout.planner.shards.turn_sizes import pinned_amount
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.streams import Streams, describe_streams
 from kinesis_trident.spout.planner.takeover import TakeoverWatch, fenced_first
@@ -189,7 +190,7 @@ class SourceRun:
 
     @property
     def layout(self) -> Layout:
-        """Where the source has its home in ZooKeeper."""
+        """The source's home in ZooKeeper."""
         return self._layout
 
     @property
@@ -275,17 +276,25 @@ class SourceRun:
                 )
                 raise CheckpointMismatchError(msg) from error
             self._reconciler.planned = plan
+            replay = not self._planner.has_made(plan)
             return tasks_of(
                 with_failures(plan, self._state.dead),
                 self._options,
                 self._layout,
                 self._epoch,
-                replay=not self._planner.has_made(plan),
+                replay=replay,
+                expected=self._expected(plan, replay=replay),
                 consumers=self._consumers,
                 without=[shard for shard in plan.shards if self._state.streams.is_recreated(shard)],
                 is_closed=self._state.is_closed,
                 calls_of=self._planner.calls_of,
             )
+
+    def _expected(self, plan: Plan, *, replay: bool) -> Amount | None:
+        """What a batch will read; None if that is unknown."""
+        if replay:
+            return pinned_amount(plan, self._store.batches.get_pins(plan.txid, plan.shards))
+        return self._state.sizes.expected(plan, self._now())
 
     def settle_finished(self, plan: Plan) -> None:
         """Settle a batch that Spark has finished although it will not ask for another one."""
@@ -298,7 +307,7 @@ class SourceRun:
             self._purger.purge()
 
     def report(self) -> dict[str, Any]:
-        """What the query's progress shows: lag, in-flight, retrying and dead-lettered records."""
+        """Return the figures of the query's progress: lag, in-flight, retrying and dead-lettered records."""
         return progress_of(self._state, self._planner.looks, self._now())
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool, spool_of
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
-from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
+from kinesis_trident.spout.partition import ShardTurn, TurnsPartition, side_by_side
 from kinesis_trident.spout.reader.fan_out import FanOut, Subscriber, open_subscriptions
 from kinesis_trident.spout.reader.fetch import Bounds, DueTurn, ShardFetcher
 from kinesis_trident.spout.reader.missing import EmptyShard
@@ -94,9 +94,7 @@ class TurnSource:
     @property
     def at_a_time(self) -> int:
         """Return how many turns are in memory at a time, each with its share of `maxFetchBytesPerTask`."""
-        options = self._options
-        most = options.max_fetch_bytes_per_task // options.max_fetch_bytes_per_shard
-        return max(1, min(most, len(self._partition.turns)))
+        return max(1, min(side_by_side(self._options), len(self._partition.turns)))
 
     def bounds(self, turn: ShardTurn) -> Bounds:
         """Return the bounds of a turn."""
