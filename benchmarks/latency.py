@@ -280,6 +280,28 @@ FIRST = (
 )
 
 
+PARTS: dict[str, tuple[str, Callable[[Bench], list[list[str]]]]] = {
+    "first": (
+        "From put_record to the sink: the first record after idleness",
+        lambda bench: [bench.first(way) for way in FIRST],
+    ),
+    "trickle": (
+        "From put_record to the sink: a trickle",
+        lambda bench: [bench.streamed(way, TRICKLE, shards) for shards in (1, 4) for way in WAYS],
+    ),
+    "load": (
+        "From put_record to the sink: as much as one shard takes",
+        lambda bench: [bench.streamed(way, LOAD, shards) for shards in (1, 4) for way in WAYS],
+    ),
+}
+
+NOTE = (
+    "The endpoint has AWS's limits: 5 GetRecords calls and 2 MiB a second of a shard. It, the producer, ZooKeeper and "
+    "Spark share the cores, and the time of a batch is a large part of each figure: measure on a machine that does "
+    "nothing else. When this began, {busy:.1f} processes were running or waiting for a core."
+)
+
+
 def serve(count: int) -> None:
     """Serve a stream until the standard input is closed."""
     with ScriptedKinesis() as kinesis:
@@ -297,28 +319,22 @@ def main() -> None:
         os.environ.setdefault(variable, "bench")
     os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
     named = [word for word in sys.argv[1:] if not word.startswith("-")]
-    parts = named or ["first", "trickle", "load"]
     with tempfile.TemporaryDirectory() as name, EmbeddedZooKeeper() as zookeeper:
         spark = session(Path(name))
         bench = Bench(spark, Path(name), zookeeper.hosts)
-        rows = [bench.first(way) for way in FIRST if "first" in parts]
-        for part, rate in (("trickle", TRICKLE), ("load", LOAD)):
-            for shards in (1, 4):
-                rows += [bench.streamed(way, rate, shards) for way in WAYS if part in parts]
-        publish(
-            Section(
-                name="latency",
-                title="From put_record to the sink",
-                command="python -m benchmarks.latency",
-                columns=["default options, no trigger, local[2]", "records", "p50", "p99", "longest"],
-                rows=rows,
-                note=(
-                    "The endpoint has AWS's limits: 5 GetRecords calls and 2 MiB a second of a shard. It, the producer,"
-                    " ZooKeeper and Spark share the cores, so the time of a batch is a large part of each figure: "
-                    "compare them on a machine that does nothing else."
-                ),
-            )
-        )
+        for part, (title, measure) in PARTS.items():
+            if part in (named or PARTS):
+                busy = os.getloadavg()[0]
+                publish(
+                    Section(
+                        name=f"latency-{part}",
+                        title=title,
+                        command=f"python -m benchmarks.latency {part}",
+                        columns=["default options, no trigger, local[2]", "records", "p50", "p99", "longest"],
+                        rows=measure(bench),
+                        note=NOTE.format(busy=busy),
+                    )
+                )
         spark.stop()
 
 
