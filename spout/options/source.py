@@ -6,7 +6,7 @@ The table is the fields of `SourceOptions` themselves; `docs/options.md` is rend
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers
@@ -353,7 +353,7 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
     def _read(cls, given: Mapping[str, str], *, batch: bool = False, warn: bool = False) -> SourceOptions:
         found = read_options(_BY_NAME, given)
         fold(found)
-        check(found, batch=batch)
+        check(found, {one.metadata["option"].key: one.default for one in fields(cls)}, batch=batch)
         if warn:
             warn_of_unused(found)
         if batch:
