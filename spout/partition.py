@@ -37,8 +37,9 @@ class ShardTurn:
 
     `shard` is its name in the layout, `index` its place in the plan. `due` holds the runs taken up again in shard
     order, each with True where it is exhausted and goes to the dead letter; `read` says whether new records are read
-    from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed.
-    `iterator`: one at `start`, which a look at the shard has left.
+    from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed. `calls`:
+    how many GetRecords calls others have made to it in the last second. `iterator`: one at `start`, which a look at
+    the shard has left.
     """
 
     shard: str
@@ -48,6 +49,7 @@ class ShardTurn:
     due: tuple[tuple[Run, bool], ...] = ()
     limit: int | None = None
     closed: bool = False
+    calls: int = 0
     iterator: str | None = None
 
 
@@ -130,14 +132,15 @@ def tasks_of(
     without: Container[str] = (),
     is_closed: Callable[[str], bool] = lambda _: False,
     expected: Amount | None = None,
+    calls_of: Callable[[str], int] = lambda _: 0,
     iterators: Mapping[str, str] = MappingProxyType({}),
 ) -> list[TurnsPartition]:
     """Cut a plan into tasks; `replay`: its turns may be pinned already; `consumers` as in `TurnsPartition`.
 
     `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed. `expected`: as in `tasks_for`. `iterators`: those at the starts of shards, if there are any. A batch is
-    read as it was planned, whatever the option `deaggregate` says now: otherwise the rows of a pinned turn would
-    change.
+    closed. `expected`: as in `tasks_for`. `calls_of`: the calls of the last second that its task has to count.
+    `iterators`: those at the starts of shards, if there are any. A batch is read as it was planned, whatever the
+    option `deaggregate` says now: otherwise the rows of a pinned turn would change.
     """
     if plan.deaggregate is not None:
         options = replace(options, deaggregate=plan.deaggregate)
@@ -152,6 +155,7 @@ def tasks_of(
                 (most for most in (plan.limit, plan.room.get(shard)) if most is not None), default=None
             ),
             closed=is_closed(shard),
+            calls=calls_of(shard),
             iterator=iterators.get(shard),
         )
         for index, shard in enumerate(plan.shards)

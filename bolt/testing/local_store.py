@@ -1,4 +1,4 @@
-"""What a batch asks of ZooKeeper, kept in this process."""
+"""The part of ZooKeeper's store that a batch needs, in this process."""
 
 from __future__ import annotations
 

@@ -84,17 +84,14 @@ class BatchStore:
 
     def newest(self) -> Batch | None:
         """Return the plan with the highest txid, of those stored before this call; None if there is none."""
-        for txid in reversed(self._txids(fresh=True)):
+        for txid in reversed(self.txids(fresh=True)):
             batch = self.get(txid)
             if batch is not None:
                 return batch
         return None
 
-    def txids(self) -> list[int]:
-        """Return the txids of all plans, ascending."""
-        return self._txids(fresh=False)
-
-    def _txids(self, *, fresh: bool) -> list[int]:
+    def txids(self, *, fresh: bool = False) -> list[int]:
+        """Return the txids of all plans, ascending; `fresh`: of all that were stored before this call."""
         found = []
         for name, path in self._nodes.children(self._layout.batches, fresh=fresh).items():
             try:

@@ -43,6 +43,9 @@ _AT_A_TIME = 4096
 _ROW = 96
 """Bytes of a user record in addition to its payload and key: sequence numbers, arrival, offsets."""
 
+_KEY = 64
+"""Bytes of an entry of the tables of keys in addition to its text: two bytes of a message make one."""
+
 _MOST = 64 * 2**20
 """The maximum memory of one aggregate's user records: 1 MiB of the smallest ones with the longest ASCII key fits.
 
@@ -152,10 +155,13 @@ def _opened(payload: bytes, sequence: str) -> _Opened | None:
 
     try:
         outline = Outline.FromString(message)
-        table = [key.decode() for key in outline.partition_key_table]
+        hashes = len(outline.explicit_hash_key_table)
         longest = max(map(len, outline.partition_key_table), default=0)
-        size = len(outline.records) * (_ROW + longest) + len(message)
-        too_long = max(map(len, table), default=0) > _LONGEST_KEY
+        entries = len(outline.partition_key_table) + hashes
+        size = len(outline.records) * (_ROW + longest) + entries * _KEY + len(message)
+        # Decoded only if they fit.
+        table = [key.decode() for key in outline.partition_key_table] if size <= _MOST else []
+        too_long = longest > 4 * _LONGEST_KEY or max(map(len, table), default=0) > _LONGEST_KEY
         if size > _MOST and not too_long:
             log.warning(
                 "record %s is an aggregate of %d user records that would take up to %d MiB; it is delivered unsplit "
@@ -167,7 +173,6 @@ def _opened(payload: bytes, sequence: str) -> _Opened | None:
             )
         if size > _MOST or too_long or not table:
             return None
-        hashes = len(outline.explicit_hash_key_table)
         del outline
         found = AggregatedRecord.FromString(message)
     except (DecodeError, UnicodeDecodeError):

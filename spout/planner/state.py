@@ -58,6 +58,7 @@ class SourceState:
         life: what is told of the shards in the log.
         sizes: of the last turns.
         ended: how many shards were read to their end so far; what comes after them is to be listed.
+        read_calls: the GetRecords calls of each turn of the batch that was settled last.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class SourceState:
         self.settled_plan = ""
         self.untidy_upto = 0
         self.ended = 0
+        self.read_calls: dict[str, int] = {}
         self.losses = DataLossLog(options.fail_on_data_loss)
         what = f"written to {shown(options.dead_letter)}" if options.dead_letter else "skipped"
         self.life = LifeLog(store.layout, what)
@@ -255,6 +257,7 @@ class SourceState:
             seconds,
         )
         self.ended += len(ended)
+        self.read_calls = {shard: pin.reads for shard, pin in pins.items()}
         if not small:
             self.untidy_upto = plan.txid
 
@@ -312,7 +315,7 @@ class SourceState:
 
     @property
     def tally(self) -> Tally:
-        """What became of the records that were acked and failed by name."""
+        """The numbers of records that were acked and failed by name."""
         return self._amender.tally
 
     @property
@@ -339,7 +342,7 @@ class SourceState:
 
     @property
     def begun(self) -> bool:
-        """Whether anything was read."""
+        """Return True if anything was read."""
         return any(state.begun for state in self.shards.values())
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,7 +22,7 @@ from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter, shard_limiter
 from kinesis_trident.spout.kinesis.record_batches import arrival_at, count_through, position_at, through
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, ShardEnd
-from kinesis_trident.spout.reader.fan_out import Subscriber, SubscriptionPager
+from kinesis_trident.spout.reader.fan_out import FanOut, SubscriptionPager
 from kinesis_trident.spout.reader.polling import Pager, ShardCalls, ShardPager
 from kinesis_trident.spout.reader.turn import Bounds, Turn, TurnBuffer, cut
 from kinesis_trident.tracker.records import RecordPosition, Run
@@ -55,14 +54,6 @@ class DueTurn:
     served: tuple[int, ...]
     missing: tuple[int, ...]
     through: RecordPosition | None
-
-
-@dataclass(frozen=True, slots=True)
-class FanOut:
-    """A consumer's ARN and its subscriber, which push new records."""
-
-    subscriber: Subscriber
-    consumer: str
 
 
 class ShardFetcher:
@@ -106,6 +97,7 @@ class ShardFetcher:
         self._limit = options.max_records_per_fetch
         self._deaggregate = options.deaggregate
         self._closed = closed
+        self._place = options.endpoint_url, options.region, options.deaggregate
         self._fan_out = fan_out
         self._limiter = limiter or shard_limiter(options, stream, shard)
         self._iterator = iterator
@@ -128,8 +120,32 @@ class ShardFetcher:
         """
         if isinstance(position, ShardEnd):
             return Turn([], 0, 0, None, position, closed=True)
-        with closing(self._source(position)) as pager:
-            return self._turn(pager, position, bounds)
+        if self._fan_out is None:
+            iterator, self._iterator = self._iterator, None
+            return self._turn(self._pager(position, iterator), position, bounds)
+        return self._pushed_turn(self._fan_out, position, bounds)
+
+    def _pushed_turn(self, fan_out: FanOut, position: Position, bounds: Bounds) -> Turn:
+        """Read a turn from a subscription, which stays open; poll it if another reader has the subscription."""
+        key = (*self._place, fan_out.consumer, self._shard)
+        pager = fan_out.kept.take(key, position)
+        closing = Closing(self._kinesis, self._stream, self._shard, known=self._closed)
+        if pager is None:
+            pager = self._subscription_pager(fan_out, position, closing)
+        else:
+            pager.go_on(closing, self.calls)
+        try:
+            turn = self._turn(pager, position, bounds)
+        except BaseException:
+            pager.close()
+            raise
+        if pager.may_stay_open:
+            fan_out.kept.keep(key, turn.end, pager)
+        else:
+            pager.close()
+        if pager.in_use and turn.last is None and turn.end == position:
+            return self._turn(self._pager(position), position, bounds)
+        return turn
 
     def _turn(self, pager: ShardPager, position: Position, bounds: Bounds) -> Turn:
         held = TurnBuffer(bounds)
@@ -142,7 +158,9 @@ class ShardFetcher:
             page = pager.page
             if records is None or page is None:
                 break
-            if held.take(records, page.records.num_rows) < records.num_rows:
+            taken = held.take(records, page.records.num_rows)
+            if taken < records.num_rows:
+                pager.give_back(records.slice(taken))
                 return _cut_short(held, page, records)
             if pager.at_tip:
                 seen = page.server_time or self._wall()
@@ -229,19 +247,16 @@ class ShardFetcher:
             size += pager.page.size if pager.page else 0
         return True
 
-    def _source(self, position: Position) -> ShardPager:
-        """Return the pager for new records."""
-        if self._fan_out is None:
-            iterator, self._iterator = self._iterator, None
-            return self._pager(position, iterator)
+    def _subscription_pager(self, fan_out: FanOut, position: Position, closing: Closing) -> SubscriptionPager:
         return SubscriptionPager(
-            self._fan_out.subscriber,
-            self._fan_out.consumer,
+            fan_out.subscriber,
+            fan_out.consumer,
             self._stream,
             self._shard,
             position,
-            Closing(self._kinesis, self._stream, self._shard, known=self._closed),
+            closing,
             deaggregate=self._deaggregate,
+            most=fan_out.most,
             clock=self._clock,
             sleep=self._limiter.sleep,
             calls=self.calls,
@@ -296,7 +311,7 @@ class ShardFetcher:
                 return pager.next(limit, math.inf if deadline is None else deadline - self._clock())
             except ThrottledError:
                 # Only empty pages so far: ending here would lose the way through them.
-                if deadline is not None or pager.page is None or self._clock() >= given_up:
+                if deadline is not None or pager.page is None or pager.in_use or self._clock() >= given_up:
                     return None
             except Unavailable:
                 if deadline is None and self._clock() >= given_up:

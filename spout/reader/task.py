@@ -240,7 +240,12 @@ class TurnReader:
             through=through,
             positions=pack_in_parts(rows.keys()) if options.ack_mode == "explicit" else (),
             gone=gone,
-            cost=_cost(fresh.size if fresh else 0, fetcher.calls.throttles, fetcher.calls.renewals),
+            cost=_cost(
+                fresh.size if fresh else 0,
+                fetcher.calls.throttles,
+                fetcher.calls.renewals,
+                fetcher.calls.reads,
+            ),
         )
         return rows, pin
 

@@ -9,10 +9,11 @@ import pyarrow as pa
 
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool, spool_of
 from kinesis_trident.spout.kinesis import Kinesis
+from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition, side_by_side
 from kinesis_trident.spout.positions import Position, parse_position
-from kinesis_trident.spout.reader.fan_out import RESUBSCRIBE_SECONDS, Subscriber
-from kinesis_trident.spout.reader.fetch import Bounds, DueTurn, FanOut, ShardFetcher
+from kinesis_trident.spout.reader.fan_out import FanOut, Subscriber, open_subscriptions
+from kinesis_trident.spout.reader.fetch import Bounds, DueTurn, ShardFetcher
 from kinesis_trident.spout.reader.iterators import kept_iterators
 from kinesis_trident.spout.reader.missing import EmptyShard
 from kinesis_trident.spout.reader.rows import Segment, TurnRows
@@ -20,6 +21,9 @@ from kinesis_trident.tracker.ids import tag
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 __all__ = ["DueRecords", "TurnSource", "take_up"]
+
+_BUFFERED = 4
+"""The part of the memory of a task (a quarter) for events that are pushed before a turn takes them."""
 
 
 class TurnSource:
@@ -59,7 +63,14 @@ class TurnSource:
             return ShardFetcher(EmptyShard(self._kinesis), key.stream, key.shard, self._options)
         fan_out = None
         if self._subscriber is not None:
-            fan_out = FanOut(self._subscriber, self._partition.consumers[key.stream])
+            fan_out = FanOut(
+                self._subscriber,
+                self._partition.consumers[key.stream],
+                open_subscriptions(),
+                self._options.max_fetch_bytes_per_task // _BUFFERED,
+            )
+        limiter = shard_limiter(self._options, key.stream, key.shard)
+        limiter.shared(turn.calls)
         kept = self._kept.take((self._partition.layout, turn.shard), parse_position(turn.start))
         return ShardFetcher(
             self._kinesis,
@@ -68,6 +79,7 @@ class TurnSource:
             self._options,
             closed=turn.closed,
             fan_out=fan_out,
+            limiter=limiter,
             iterator=turn.iterator or kept,
         )
 
@@ -103,12 +115,15 @@ class TurnSource:
             records = min(records, turn.limit)
         if self._partition.limit_bytes is not None:
             size = min(size, self._partition.limit_bytes)
+        memory = options.max_fetch_bytes_per_task
+        if self.pushed:
+            # The rest is for the events that arrive meanwhile.
+            memory -= memory // _BUFFERED
         return Bounds(
             records=records,
             bytes=size,
-            memory=options.max_fetch_bytes_per_task // self.at_a_time,
-            # The next subscription cannot begin sooner, so a turn that has more continues until then.
-            seconds=max(options.max_fetch_time, RESUBSCRIBE_SECONDS if self._subscriber else 0.0),
+            memory=memory // self.at_a_time,
+            seconds=options.max_fetch_time,
         )
 
     def rows(self, turn: ShardTurn, segments: list[Segment]) -> TurnRows:
