@@ -52,10 +52,15 @@ class JudgingNote:
             return
         raise too_many_races(path)
 
+    def get(self) -> JudgingNode | None:
+        """Return the note; None if no driver has ever judged."""
+        found = self._nodes.fetch(self._layout.judging, JudgingNode)
+        return found.node if found else None
+
     def owes_outcome(self, judging: JudgingNode | None, txid: int, pinned_by: Collection[int]) -> bool:
         """Return True if a batch without an outcome must have one: its run's driver judges records.
 
-        `judging` is the note as `finished` has read it: it has what a driver noted before the batch was finished.
+        `judging` is the note, read by `finished` or after it: it has what a driver noted before the batch was finished.
         `pinned_by` are the epochs of its pins: a later run that takes the batch over may not have judged it yet. A
         batch that is not stored was never run.
         """

@@ -79,6 +79,7 @@ class SourceState:
         self._policy = RetryPolicy(options.retry_limit, Backoff.parse(options.retry_backoff), hold_ms=timeout)
         self._layout = store.layout
         self._parked: frozenset[str] = frozenset()
+        self._judged = False
         self.streams = streams
         self.settled = 0
         self.settled_plan = ""
@@ -193,7 +194,8 @@ class SourceState:
             OutcomeMissingError: its records were judged, but the outcome is missing; nothing was changed.
         """
         begun = time.monotonic()
-        finished = Finished.of(self._store, plan, self._epoch)
+        finished = Finished.of(self._store, plan, self._epoch, judged=self._judged)
+        self._judged = finished.judged
         pins, not_done = finished.pins, finished.not_done
         done: dict[str, SettledShard] = {}
         for shard in plan.shards:
