@@ -251,9 +251,13 @@ def _covers(text: str, position: RecordPosition) -> bool:
     first, dots, last = text.partition("..")
     after = first.startswith("after ")
     try:
+        end = RecordPosition.parse(last if dots else first.removeprefix("after "))
+    except ValueError:
+        # Not an id of ours: anybody may have written the node.
+        return False
+    try:
         begin = RecordPosition.parse(first.removeprefix("after "))
-        end = RecordPosition.parse(last) if dots else begin
     except ValueError:
         # A run whose beginning nobody knows.
-        return dots != "" and position <= RecordPosition.parse(last)
+        return position <= end
     return (begin < position if after else begin <= position) and position <= end
