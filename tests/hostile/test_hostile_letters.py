@@ -105,7 +105,7 @@ IDS = [b"orders/shardId-000000000000:7:1", b"orders/shardId-000000000000:after 7
 @given(text=mutated(IDS))
 def test_damaged_message_ids(text: bytes) -> None:
     given_ = text.decode(errors="replace")
-    found = read_bounded(lambda: MessageId.parse(given_), len(text), ConsoleError, "message id")
+    found = read_bounded(lambda: MessageId.parse(given_), len(text), ConsoleError, "s")
     assert found is None or found.position.sequence >= 0
     # What a node lists, which anybody may have written.
     assert _covers(given_.partition("000:")[2], RecordPosition(8)) in (True, False)
