@@ -55,8 +55,8 @@ class MessageId:
         shard, colon, position = rest.partition(":")
         if ".." in position or position.startswith("after "):
             msg = (
-                f"{shorten(repr(text), 200)} stands for several records, which ZooKeeper does not name one by one. Take them from "
-                "the dead-letter folder with --from FOLDER"
+                f"{shorten(repr(text), 200)} stands for several records, which ZooKeeper does not name one "
+                "by one. Take them from the dead-letter folder with --from FOLDER"
             )
             raise ConsoleError(msg)
         if not (stream and slash and shard and colon and re.fullmatch(SEQUENCE, position)):
