@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,7 +57,8 @@ class ShardTurn:
 class TurnsPartition(InputPartition):
     """The complete work of one task, as the planning process sends it to an executor.
 
-    `consumers` are the ARNs of the enhanced fan-out consumers by stream; empty with polling.
+    `consumers` are the ARNs of the enhanced fan-out consumers by stream; empty with polling. `deaggregate` is what the
+    option says now, while `options` have what the plan says.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class TurnsPartition(InputPartition):
         replay: bool,
         turns: Sequence[ShardTurn],
         consumers: Mapping[str, str] | None = None,
+        deaggregate: bool | None = None,
     ) -> None:
         super().__init__(txid)
         self.protocol = PROTOCOL
@@ -83,6 +86,15 @@ class TurnsPartition(InputPartition):
         self.replay = replay
         self.turns = tuple(turns)
         self.consumers = dict(consumers or {})
+        self.deaggregate = options.deaggregate if deaggregate is None else deaggregate
+
+    def as_the_option_says(self) -> TurnsPartition | None:
+        """Return the same work with today's value of `deaggregate`; None if that is the plan's too."""
+        if self.options.deaggregate == self.deaggregate:
+            return None
+        other = copy.copy(self)
+        other.options = replace(self.options, deaggregate=self.deaggregate)
+        return other
 
     def __repr__(self) -> str:
         shards = ", ".join(self.layout.key_of(turn.shard).source for turn in self.turns)
@@ -142,6 +154,7 @@ def tasks_of(
     `iterators`: those at the starts of shards, if there are any. A batch is read as it was planned, whatever the
     option `deaggregate` says now: otherwise the rows of a pinned turn would change.
     """
+    deaggregate = options.deaggregate
     if plan.deaggregate is not None:
         options = replace(options, deaggregate=plan.deaggregate)
     turns = [
@@ -172,6 +185,7 @@ def tasks_of(
             replay=replay,
             turns=part,
             consumers=consumers,
+            deaggregate=deaggregate,
         )
         for part in tasks_for(
             turns, options.shards_per_task, options.max_partitions, expected, side_by_side(options)

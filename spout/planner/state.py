@@ -98,7 +98,15 @@ class SourceState:
         self._tips = TipNotes(store, epoch)
         bound = options.max_inflight_records if options.ack_mode == "explicit" else None
         self._explicit = Explicit(timeout, bound)
-        self._amender = Amender(store, epoch, self._policy, rng, self._explicit, options.max_retrying_records)
+        self._amender = Amender(
+            store,
+            epoch,
+            self._policy,
+            rng,
+            self._explicit,
+            options.max_retrying_records,
+            buries=options.on_exhausted != "fail",
+        )
 
     def load(self) -> None:
         """Read everything from ZooKeeper; the very first time, list the shards and store where they start."""
@@ -114,6 +122,8 @@ class SourceState:
             timeout=self._explicit.timeout,
         )
         self.shards |= loaded.shards
+        for shard, state in self._amender.unblock(loaded.shards):
+            self.shards[shard] = state
         self.dead_letters = loaded.dead_letters
         self._forgetting.note_stored(loaded.unlisted)
         self._parked = frozenset(shard for shard in self.shards if self.streams.info_of(shard) is None)
