@@ -1,4 +1,4 @@
-"""What `doctor` tries in ZooKeeper and Kinesis, with what it found and what to do."""
+"""The trials of `doctor` in ZooKeeper and Kinesis, each with its result and what to do."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ Code = Literal[
 
 
 class Level(enum.IntEnum):
-    """How bad a finding is; the values are the exit codes that monitoring plugins use, but for NOTE."""
+    """The severity of a finding; the values are the exit codes of monitoring plugins, except for NOTE."""
 
     NOTE = 0
     WARNING = 1

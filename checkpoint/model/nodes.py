@@ -229,7 +229,8 @@ class Pin(Node, frozen=True, kw_only=True):
     records are (at least partly) gone from the stream. `through`: the last retried position. `lost`: rows an
     earlier pin of this turn held that a replay no longer found. `positions`: with `ackMode=explicit`, those of
     all rows in order, as `tracker.position_keys.pack_in_parts` gives them. `gone`: retention had removed the shard
-    before the turn. `cost`: bytes of the new records, throttled reads, renewed iterators, without zeros at its end.
+    before the turn. `cost`: bytes of the new records, throttled reads, renewed iterators, GetRecords calls, without
+    zeros at its end.
     """
 
     txid: Ordinal
@@ -253,6 +254,11 @@ class Pin(Node, frozen=True, kw_only=True):
     positions: tuple[str, ...] = ()
     gone: bool = False
     cost: tuple[Number, ...] = ()
+
+    @property
+    def reads(self) -> int:
+        """Return the number of GetRecords calls of the turn."""
+        return self.cost[3] if len(self.cost) > 3 else 0
 
 
 class BatchOutcome(Node, frozen=True, kw_only=True):

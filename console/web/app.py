@@ -73,7 +73,7 @@ _TEMPLATES = _templates()
 
 @dataclass(slots=True)
 class Site:
-    """What the routes share: the looks, and the guard if changes are allowed."""
+    """The data that the routes share: the looks, and the guard if changes are allowed."""
 
     watcher: Watcher
     guard: Guard | None = None

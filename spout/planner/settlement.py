@@ -20,6 +20,7 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState
 from kinesis_trident.spout.positions import After, ShardEnd, parse_position
+from kinesis_trident.tracker.garbage import collections_paused
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.position_keys import Keys, unpack
 from kinesis_trident.tracker.reasons import FewReasons
@@ -82,32 +83,33 @@ def settle_shard(
     if done and pin is not None and pin.last is not None:
         node = _checkpoint_after(plan, shard, pin, before, RecordPosition.parse(pin.last))
         return SettledShard(node, InflightNode(txid=plan.txid), drained=pin.closed)
-    tracker = tracker_of(state, policy)
-    letters: list[DeadLetterRecord] = []
-    if pin is not None:
-        given = _Given.of(plan.txid, pin, explicit, now)
-        due = plan.due(shard)
-        fresh_failed, buried = _settle_due(tracker, due, pin, not_done, given, now=now, rng=rng)
-        failures = {run.last: run.failures for run in state.dead}
-        letters = [
-            _letter(run, failures.get(run.last, ()), source, count, reached, txid=plan.txid, now=now)
-            for run, count, reached in buried
-        ]
-        if given is not None:
-            tracker.explicit.give(given.txid, given.keys, given.row, given.deadline)
-            # What a replay no longer found cannot come again.
-            tracker.explicit.fail_given(given.txid, not_done, now, rng)
-        elif pin.last is not None:
-            # Records that a replay no longer found were delivered once, and the outcome may name them.
-            count = max(pin.fresh + pin.lost, 1)
-            tracker.turns.delivered(RecordPosition.parse(pin.last), count, fresh_failed, now, rng)
-    return SettledShard(
-        checkpoint=_checkpoint_after(plan, shard, pin, before, tracker.checkpoint),
-        inflight=inflight_of(tracker, plan.txid, max_retrying, explicit),
-        dead_lettered=tuple(letters),
-        drained=pin is not None and pin.closed,
-        turns=tracker.explicit.turns_in_use,
-    )
+    with collections_paused():
+        tracker = tracker_of(state, policy)
+        letters: list[DeadLetterRecord] = []
+        if pin is not None:
+            given = _Given.of(plan.txid, pin, explicit, now)
+            due = plan.due(shard)
+            fresh_failed, buried = _settle_due(tracker, due, pin, not_done, given, now=now, rng=rng)
+            failures = {run.last: run.failures for run in state.dead}
+            letters = [
+                _letter(run, failures.get(run.last, ()), source, count, reached, txid=plan.txid, now=now)
+                for run, count, reached in buried
+            ]
+            if given is not None:
+                tracker.explicit.give(given.txid, given.keys, given.row, given.deadline)
+                # What a replay no longer found cannot come again.
+                tracker.explicit.fail_given(given.txid, not_done, now, rng)
+            elif pin.last is not None:
+                # Records that a replay no longer found were delivered once, and the outcome may name them.
+                count = max(pin.fresh + pin.lost, 1)
+                tracker.turns.delivered(RecordPosition.parse(pin.last), count, fresh_failed, now, rng)
+        return SettledShard(
+            checkpoint=_checkpoint_after(plan, shard, pin, before, tracker.checkpoint),
+            inflight=inflight_of(tracker, plan.txid, max_retrying, explicit),
+            dead_lettered=tuple(letters),
+            drained=pin is not None and pin.closed,
+            turns=tracker.explicit.turns_in_use,
+        )
 
 
 def _nothing_in_flight(

@@ -102,6 +102,9 @@ class TurnReader:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all turns; `maxFetchBytesPerTask` bounds the turns in memory."""
+        if len(self._partition.turns) == 1:
+            yield from self._give_rows(self._hold(self._partition.turns[0]))
+            return
         width = self._source.at_a_time
         with ThreadPoolExecutor(max_workers=width, thread_name_prefix="turn") as pool:
             queue = iter(self._partition.turns)
@@ -226,6 +229,8 @@ class TurnReader:
         if fresh is not None and not gone and self._recreation.shows(fresh, turn):
             self._source.gone.add(turn.shard)
             return self._fetch(turn)
+        if fresh is not None:
+            self._source.keep_iterator(turn, fresh.end, fetcher)
         if fresh is not None and fresh.count:
             segments.append(Segment(fresh.batches, attempt=1))
         rows = self._source.rows(turn, segments)
@@ -250,7 +255,12 @@ class TurnReader:
             through=through,
             positions=pack_in_parts(rows.keys()) if options.ack_mode == "explicit" else (),
             gone=gone,
-            cost=_cost(fresh.size if fresh else 0, fetcher.calls.throttles, fetcher.calls.renewals),
+            cost=_cost(
+                fresh.size if fresh else 0,
+                fetcher.calls.throttles,
+                fetcher.calls.renewals,
+                fetcher.calls.reads,
+            ),
         )
         return rows, pin
 

@@ -1,4 +1,4 @@
-"""Who owns the keys of a state: a mark beside the fence, so that no two updates share keys.
+"""The owner of a state's keys: a mark beside the fence, so that no two updates share keys.
 
 Two updates of one batch mistake each other's values for their own, and two applications number their batches
 independently: both lose counts. The mark names the owner by the application, the stream and the update, so it is found
@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from kinesis_trident.tracker.errors import UNREADABLE
+from kinesis_trident.tracker.reasons import make_reason
 from kinesis_trident.trident.errors import ForeignValueError, StateBehindError, StateOwnedError
 from kinesis_trident.trident.stores.key_text import mark_key
 
@@ -186,8 +188,8 @@ class Place:
             return msgspec.structs.replace(mine, base=after)
         msg = (
             f"{self.where}: the keys of {mine} belong to {found} (mark {key!r}): each would count on the "
-            f"other's values. Nothing was written. Give this state another {self._ways_out}. If it "
-            f"shall take over from the other, stop that one, and set the option acceptOwner={str(found)!r} of this "
+            f"other's values. Nothing was written. Give this state another {self._ways_out}. To "
+            f"take over from the other, stop that one, and set the option acceptOwner={str(found)!r} of this "
             "state"
         )
         raise StateOwnedError(msg)
@@ -217,9 +219,10 @@ class Place:
             return None
         try:
             return msgspec.json.decode(raw, type=Mark)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
+            why = make_reason(str(error))
             msg = (
-                f"{self.where}, key {key!r} holds {raw[:80]!r}, which is not the mark of an owner ({error}): another "
+                f"{self.where}, key {key!r} holds {raw[:80]!r}, which is not the mark of an owner ({why}): another "
                 "program writes here. Use another keyPrefix, or remove that key"
             )
             raise ForeignValueError(msg) from None
