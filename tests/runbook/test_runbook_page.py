@@ -30,7 +30,7 @@ INTERNAL = {
     "kinesis_trident.spout.testing.server.SeveredError",
     "kinesis_trident.spout.testing.tokens.RefusedError",
     "kinesis_trident.trident.stores.memcached.connection.IncompleteError",
-    "kinesis_trident.trident.stores.memcached.protocol.RefusedError",
+    "kinesis_trident.trident.stores.memcached.connection.RefusedError",
 }
 """Always caught by the module above the one that raises them."""
 
