@@ -4,7 +4,8 @@ Every record has the same length, so a page is one array of bytes in which only 
 change, and of those only the few that differ from the page before are written. It is sent as it lies there, by a
 thread a connection, so that a client waits for little else than its own reading. It answers ListShards,
 DescribeStreamSummary, GetShardIterator and GetRecords, for any stream name; a shard holds `pages` full pages, then is
-at its tip. Run alone it prints its URL and serves until its input is closed:
+at its tip. PutRecords accepts everything and keeps nothing. Run alone it prints its URL and serves until its input is
+closed:
 
     python -m benchmarks.endpoint --shards 4 --pages 50 --size 1024
 """
@@ -23,13 +24,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 import numpy as np
 
-__all__ = ["PreparedEndpoint", "Records", "pages"]
+__all__ = ["PreparedEndpoint", "Records", "pages", "served"]
 
 ROOT = Path(__file__).resolve().parents[1]
 _PREFIX = "49590338271490256608559692538361571095"
@@ -70,22 +72,31 @@ class PreparedEndpoint:
         self.url = ""
 
     def __enter__(self) -> Self:
-        held = self._records
-        command = [sys.executable, "-m", "benchmarks.endpoint"]
+        arguments = []
         for name in _SETTINGS:
-            command += [f"--{name}", str(getattr(held, name))]
-        self._process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().strip()
-        if not self.url:
-            msg = f"the endpoint did not start: exit code {self._process.wait()}"
-            raise RuntimeError(msg)
+            arguments += [f"--{name}", str(getattr(self._records, name))]
+        self._serving = served("benchmarks.endpoint", *arguments)
+        self.url = self._serving.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate("", timeout=10)
+    def __exit__(self, *raised: Any) -> None:
+        self._serving.__exit__(*raised)
+
+
+@contextmanager
+def served(module: str, *arguments: str) -> Iterator[str]:
+    """Run a module as a process that prints its URL and serves until its input is closed; yield the URL."""
+    command = [sys.executable, "-m", module, *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    url = process.stdout.readline().strip()
+    if not url:
+        msg = f"the endpoint did not start: exit code {process.wait()}"
+        raise RuntimeError(msg)
+    try:
+        yield url
+    finally:
+        process.communicate("", timeout=10)
 
 
 class _Pages:
@@ -192,12 +203,27 @@ class _Service:
 
     def _ListShards(self, _: dict[str, Any]) -> dict[str, Any]:
         first = {"StartingSequenceNumber": "0"}
+        starts = [2**128 * shard // self._held.shards for shard in range(self._held.shards + 1)]
         return {
             "Shards": [
-                {"ShardId": f"shardId-{shard:012}", "SequenceNumberRange": first}
-                for shard in range(self._held.shards)
+                {
+                    "ShardId": f"shardId-{shard:012}",
+                    "SequenceNumberRange": first,
+                    "HashKeyRange": {"StartingHashKey": str(start), "EndingHashKey": str(end - 1)},
+                }
+                for shard, (start, end) in enumerate(pairwise(starts))
             ]
         }
+
+    def _PutRecords(self, asked: dict[str, Any]) -> dict[str, Any]:
+        shards = self._held.shards
+        answers = [
+            {"ShardId": f"shardId-{shard:012}", "SequenceNumber": f"{_PREFIX}{0:018}"}
+            for shard in range(shards)
+        ]
+        # What has no explicit hash key is in the first shard: no client asks where it belongs.
+        homes = (int(record.get("ExplicitHashKey", 0)) * shards >> 128 for record in asked["Records"])
+        return {"FailedRecordCount": 0, "Records": [answers[home] for home in homes]}
 
     def _DescribeStreamSummary(self, asked: dict[str, Any]) -> dict[str, Any]:
         name = asked.get("StreamName") or asked["StreamARN"].rpartition("/")[2]

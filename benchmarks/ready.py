@@ -37,7 +37,7 @@ def write_batches(folder: Path, held: Records, most: int = 10) -> dict[str, str]
 
 
 class ReadySource(DataSource):
-    """One micro-batch: in each of `tasks` tasks the batches of `folder`, `times` times."""
+    """`batches` micro-batches, by default one: in each of `tasks` tasks the rows of `folder`, `times` times."""
 
     @classmethod
     def name(cls) -> str:
@@ -47,14 +47,18 @@ class ReadySource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _Reader(Path(self.options["folder"]), int(self.options["tasks"]), int(self.options["times"]))
+        given = self.options
+        return _Reader(
+            Path(given["folder"]), int(given["tasks"]), int(given["times"]), int(given.get("batches", "1"))
+        )
 
 
 class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, folder: Path, tasks: int, times: int) -> None:
+    def __init__(self, folder: Path, tasks: int, times: int, batches: int) -> None:
         self._file = folder / _FILE
         self._tasks = tasks
         self._times = times
+        self._batches = batches
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable()
@@ -66,7 +70,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"batches": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        return {"batches": 1}
+        return {"batches": min(start["batches"] + 1, self._batches)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [InputPartition(task) for task in range(self._tasks)]

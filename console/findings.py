@@ -1,4 +1,4 @@
-"""What is wrong with an application, and what to do. Pure: from its nodes and the time."""
+"""Find what is wrong with an application, and what to do. Pure: from its nodes and the time."""
 
 from __future__ import annotations
 

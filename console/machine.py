@@ -1,4 +1,4 @@
-"""What `doctor` tries on this machine: versions, Java, and the Python of Spark's workers."""
+"""The trials of `doctor` on this machine: versions, Java, and the Python of Spark's workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGES = ("kinesis-trident", "pyspark", "pyarrow", "pandas", "kazoo", "boto3"
 
 
 class Result(NamedTuple):
-    """What one trial found: `state` is ok, warning, failed or skipped."""
+    """The result of one trial: `state` is ok, warning, failed or skipped."""
 
     name: str
     state: str

@@ -49,7 +49,7 @@ def status(application: str, options: Mapping[str, str], *, stream: str | None =
 
 
 class ApplicationStatus:
-    """How an application was when somebody looked.
+    """The state of an application at the time of a look.
 
     Attributes:
         parts: one for each stream, or for all that are read together, as `kinesis-trident status APP --json` prints it.

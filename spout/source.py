@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kinesis_trident.checkpoint.model.nodes import Plan
+    from kinesis_trident.spout.options.sink import WriteOptions
     from kinesis_trident.spout.options.source import SourceOptions
     from kinesis_trident.spout.partition import TurnsPartition
     from kinesis_trident.spout.planner.run import SourceRun
@@ -105,17 +106,21 @@ class KinesisTridentSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> KinesisWriter:
         """Return the sink of a batch; an invalid option or column fails here, before anything is written."""
-        from kinesis_trident.spout.options.sink import WriteOptions
         from kinesis_trident.spout.sink.writer import KinesisWriter
 
-        return KinesisWriter(WriteOptions.parse(dict(self.options)), schema, overwrite=overwrite)
+        return KinesisWriter(self._parsed_write(schema), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KinesisStreamWriter:
         """Return the sink of a micro-batch; `overwrite` (the output mode `complete`) writes all rows again."""
-        from kinesis_trident.spout.options.sink import WriteOptions
         from kinesis_trident.spout.sink.writer import KinesisStreamWriter
 
-        return KinesisStreamWriter(WriteOptions.parse(dict(self.options)), schema)
+        return KinesisStreamWriter(self._parsed_write(schema), schema)
+
+    def _parsed_write(self, schema: StructType) -> WriteOptions:
+        from kinesis_trident.spout.options.sink import WriteOptions
+        from kinesis_trident.spout.sink.columns import has_stream_column
+
+        return WriteOptions.parse(dict(self.options), rows_name_streams=has_stream_column(schema))
 
     def _parsed(self) -> SourceOptions:
         from kinesis_trident.spout.options.source import SourceOptions

@@ -160,7 +160,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     folder = tmp_path_factory.mktemp("spark")
-    with pytest.MonkeyPatch.context() as patch:
+    with fast_spark.warm_python(folder) as warm, pytest.MonkeyPatch.context() as patch:
+        for name, value in warm.items():
+            patch.setenv(name, value)
         patch.setenv("JAVA_HOME", str(ensure_java()))
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -178,8 +180,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.python.daemon.module", fast_spark.DAEMON)
             .getOrCreate()
         )
+        # Jobs in processes of their own start theirs as users do.
+        for name in warm:
+            patch.delenv(name)
         yield session
         session.stop()

@@ -5,7 +5,8 @@ Tests start dozens of JVMs and hundreds of Python processes that live for second
 - The JVM reads Spark's classes from an archive (class data sharing) instead of loading and verifying 20,000 of them.
 - Spark puts its `pyspark.zip` before the installed PySpark, and Python compiles what it imports from there in every
   process. A SPARK_HOME without that file leaves the installed PySpark, which is compiled.
-- The daemon of Spark's Python workers has the common modules imported before it forks (`workers/warm_daemon.py`).
+- The Python processes of the shared Spark are forks of one that has the common modules imported
+  (`workers/warm_python.py`).
 
 Nothing of this is needed: without the prepared folder Spark starts as it does for users.
 """
@@ -17,17 +18,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
 
-__all__ = ["DAEMON", "WORKERS", "environment", "prepare"]
+__all__ = ["WORKERS", "environment", "prepare", "warm_python"]
 
 FOLDER = Path(sys.prefix) / "fast-spark" / pyspark.__version__
 HOME = FOLDER / "home"
 ARCHIVE = FOLDER / "classes.jsa"
 WORKERS = Path(__file__).parent / "workers"
-DAEMON = "warm_daemon"
 
 # Most JVMs of tests live for seconds: compiling what runs once for speed costs more than it gives.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -43,6 +45,26 @@ def environment() -> dict[str, str]:
         "SPARK_SUBMIT_OPTS": f"{_SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE} {_SILENT}",
         "SPARK_HOME": str(HOME),
     }
+
+
+@contextmanager
+def warm_python(folder: Path) -> Iterator[dict[str, str]]:
+    """Run the server that forks Spark's Python processes; yield what the environment of Spark's JVM needs to use it."""
+    # Short, whatever the folder: the path of a socket has at most 108 characters.
+    with tempfile.TemporaryDirectory(prefix="warm") as short:
+        path = f"{short}/python"
+        with (
+            (folder / "warm_python.log").open("w") as log,
+            subprocess.Popen(
+                [sys.executable, str(WORKERS / "warm_python.py"), path],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            ) as server,
+        ):
+            assert server.stdout
+            assert server.stdout.readline() == b"ready\n", (folder / "warm_python.log").read_text()
+            yield {"WARM_PYTHON": path}
 
 
 def prepare(java_home: Path) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "is_worse",
     "make_reason",
     "make_visible",
+    "shorten",
     "timed_out",
 ]
 
@@ -65,6 +66,11 @@ def make_reason(text: str) -> str:
     """Return a text as a reason: valid UTF-8, control characters made visible, at most 256 characters."""
     # ZooKeeper's JSON is UTF-8, which cannot contain half a surrogate pair.
     return make_visible(text[:REASON_LENGTH].encode("utf-8", "replace").decode())[:REASON_LENGTH]
+
+
+def shorten(text: str, most: int = 1000) -> str:
+    """Return a text for an error, cut if it is too long: some have a whole value of a megabyte in them."""
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def error_class(reason: str) -> str:

@@ -5,13 +5,7 @@ from __future__ import annotations
 from kinesis_trident.spout.options.modes import SpoutMode
 from kinesis_trident.trident.state import StateFactory
 
-__all__ = ["EXACTLY_ONCE", "SPOUTS", "STATES", "GuaranteeWarning", "weakness"]
-
-SPOUTS: tuple[SpoutMode, ...] = ("nontransactional", "transactional", "opaque")
-"""The values of the source's option `spout`."""
-
-STATES = ("non_transactional", "transactional", "opaque")
-"""The kinds of state, named like the methods that make them."""
+__all__ = ["EXACTLY_ONCE", "GuaranteeWarning", "weakness"]
 
 EXACTLY_ONCE = frozenset(
     {("transactional", "transactional"), ("transactional", "opaque"), ("opaque", "opaque")}

@@ -151,7 +151,7 @@ class ApproxQuantiles(_Sketch):
 
 
 class DistinctEstimate(Function):
-    """Emits about how many distinct values a sketch of `ApproxDistinct` has seen, as a double; null for null."""
+    """Emits the estimated number of distinct values in a sketch of `ApproxDistinct`, a double; null for null."""
 
     def execute(self, tup: TridentTuple, collector: TridentCollector) -> None:
         """Emit the estimate."""

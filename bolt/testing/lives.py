@@ -1,4 +1,4 @@
-"""What outlasts a run of a topology in this process, as ZooKeeper keeps it of a query: the epoch and the txid."""
+"""The epoch and the txid, which outlast a run of a topology in this process, as ZooKeeper keeps them for a query."""
 
 from __future__ import annotations
 

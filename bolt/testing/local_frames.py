@@ -88,7 +88,7 @@ class LocalFrame:
 
     @property
     def rdd(self) -> LocalFrame:
-        """What knows the number of partitions."""
+        """The object that is asked for the number of partitions: the frame itself."""
         return self
 
     def getNumPartitions(self) -> int:
@@ -251,7 +251,7 @@ class LocalFrame:
 
     @property
     def write(self) -> _NoopWriter:
-        """What runs the frame for the effects of its tasks."""
+        """The writer that runs the frame for the effects of its tasks."""
         return _NoopWriter(self)
 
     def _made(self, schema: StructType, count: int, compute: Callable[[], list[Partition]]) -> LocalFrame:

@@ -1,4 +1,4 @@
-"""What a batch asks of ZooKeeper, kept in this process."""
+"""The part of ZooKeeper's store that a batch needs, in this process."""
 
 from __future__ import annotations
 
@@ -34,10 +34,6 @@ class LocalStore:
     def get_pins(self, _txid: int, _shards: Sequence[str], *, fresh: bool) -> dict[str, Pin]:
         """Return the pins."""
         return {SHARD: self.pin}
-
-    def get_outcome(self, _txid: int) -> BatchOutcome | None:
-        """Return the published outcome."""
-        return self.outcome
 
     def put_outcome(self, outcome: BatchOutcome, _epoch: int) -> tuple[BatchOutcome, bool]:
         """Publish the outcome."""

@@ -101,7 +101,7 @@ class LocalStream:
 
     @property
     def due(self) -> int | None:
-        """When the next batch is due, in epoch milliseconds; None if nothing is to be delivered any more."""
+        """The time at which the next batch is due, in epoch milliseconds; None if everything was delivered."""
         if self._waiting:
             return self._clock.milliseconds()
         return min((run.due for run in self._again), default=None)

@@ -50,8 +50,8 @@ class Isolated:
 
     Args:
         tag: for the reports; its sender is not that of the operator.
-        operator: any operator; what it keeps from one tuple to the next may be of a part of the input only.
-        most_trials: then the tuples that are still suspected fail together.
+        operator: any operator; if it keeps tuples, it may see only a part of the input.
+        most_trials: the limit of child processes; after it the tuples that are still suspected fail together.
     """
 
     tag: Tag
@@ -109,7 +109,7 @@ class Excluded:
 def _try(operator: Operator, batches: list[pa.RecordBatch], file: IO[bytes]) -> str | None:
     """Run an operator in a child process, its output into a file; return how the child ended, None if by itself.
 
-    An error of the operator is none of this: the attempt at the batch deals with it.
+    An error of the operator is ignored here: the attempt at the batch deals with it.
     """
     reader, writer = os.pipe()
     child = os.fork()

@@ -229,7 +229,8 @@ class Pin(Node, frozen=True, kw_only=True):
     records are (at least partly) gone from the stream. `through`: the last retried position. `lost`: rows an
     earlier pin of this turn held that a replay no longer found. `positions`: with `ackMode=explicit`, those of
     all rows in order, as `tracker.position_keys.pack_in_parts` gives them. `gone`: retention had removed the shard
-    before the turn. `cost`: bytes of the new records, throttled reads, renewed iterators, without zeros at its end.
+    before the turn. `cost`: bytes of the new records, throttled reads, renewed iterators, GetRecords calls, without
+    zeros at its end.
     """
 
     txid: Ordinal
@@ -253,6 +254,11 @@ class Pin(Node, frozen=True, kw_only=True):
     positions: tuple[str, ...] = ()
     gone: bool = False
     cost: tuple[Number, ...] = ()
+
+    @property
+    def reads(self) -> int:
+        """Return the number of GetRecords calls of the turn."""
+        return self.cost[3] if len(self.cost) > 3 else 0
 
 
 class BatchOutcome(Node, frozen=True, kw_only=True):
@@ -315,11 +321,12 @@ class StopNode(Node, frozen=True, kw_only=True):
 class ExternalNode(Node, frozen=True, kw_only=True):
     """`external/<shard>/<id>`: a request of another process, consumed between two batches.
 
-    `op`: `replay` of the `records`; or `ack`, `fail` (for `reason`) or `reset` (of the timeout) of those at the
-    `positions`, which are packed by `tracker.position_keys`; with an `attempt`, only as far as they are in that one.
+    `op`: `replay` of the `records`, or `bury` of the runs that end with them (they are dead now); or `ack`, `fail` (for
+    `reason`) or `reset` (of the timeout) of those at the `positions`, which are packed by `tracker.position_keys`; with
+    an `attempt`, only as far as they are in that one.
     """
 
-    op: Literal["replay", "ack", "fail", "reset"]
+    op: Literal["replay", "bury", "ack", "fail", "reset"]
     records: tuple[PositionText, ...] = ()
     positions: str = ""
     reason: str = ""

@@ -19,7 +19,7 @@ Refusal = Annotated[str, msgspec.Meta(max_length=32)]
 
 
 class Sight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a run last saw of one shard. Times are epoch milliseconds by the run's clock.
+    """The last that a run saw of one shard. Times are epoch milliseconds by the run's clock.
 
     `seen`: the last successful look at what is unread, or turn that reached the tip. `arrival`: of the oldest unread
     record, if one was seen. `refused`: since when Kinesis has refused each look, for the reason `why`: `throttled` or

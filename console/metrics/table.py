@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["COMMAND", "LISTENER", "METRICS", "TOPOLOGY", "Metric", "markdown", "metric"]
+__all__ = ["COMMAND", "LISTENER", "METRICS", "TOPOLOGY", "Metric", "metric"]
 
 COMMAND, LISTENER, TOPOLOGY = "command", "listener", "topology"
 
@@ -152,12 +151,3 @@ _BY_NAME = {one.name.removeprefix("kinesis_trident_"): one for one in METRICS}
 def metric(name: str) -> Metric:
     """Return a metric by its name without `kinesis_trident_`."""
     return _BY_NAME[name]
-
-
-def markdown(metrics: Iterable[Metric] = METRICS) -> str:
-    """Render metrics as a Markdown table for the documentation."""
-    lines = ["| metric | kind | labels | from | |", "|---|---|---|---|---|"]
-    for one in metrics:
-        labels = ", ".join(f"`{label}`" for label in one.labels)
-        lines.append(f"| `{one.name}` | {one.kind} | {labels} | {', '.join(one.places)} | {one.sentence} |")
-    return "\n".join(lines) + "\n"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import random
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from botocore.parsers import ResponseParserError
 
+from kinesis_trident.per_process import PerProcess
 from kinesis_trident.spout.kinesis import (
     AfterShard,
     ConsumerMissingError,
@@ -31,7 +31,9 @@ from kinesis_trident.spout.kinesis.aws_session import create_clients
 from kinesis_trident.spout.kinesis.consumers import Consumer
 from kinesis_trident.spout.kinesis.decoding import EVENTS, PAGE, page_from_response, server_time
 from kinesis_trident.spout.kinesis.event_stream import EventStream
-from kinesis_trident.spout.kinesis.put_records import SMALLER_REQUEST_BYTES, Entry, put_all, size_of
+from kinesis_trident.spout.kinesis.put_bodies import results_of
+from kinesis_trident.spout.kinesis.put_pools import SMALLER_REQUEST_BYTES, Entry, size_of
+from kinesis_trident.spout.kinesis.put_records import put_all
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
 from kinesis_trident.spout.options.connection import ConnectionOptions
 from kinesis_trident.spout.positions import (
@@ -120,16 +122,31 @@ class BotoKinesis:
 
     def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
         """See `Kinesis.list_shards`."""
-        if since is not None:
+        return [
+            _shard(found)
+            for found in self._list_shards(stream, _filter(since) if since is not None else None)
+        ]
+
+    def open_shards(self, stream: str) -> list[tuple[int, str]]:
+        """Return the last hash key and the id of each open shard, in the order of the hash keys."""
+        found = self._list_shards(stream, {"Type": "AT_LATEST"})
+        return sorted(
+            (int(one["HashKeyRange"]["EndingHashKey"]), one["ShardId"])
+            for one in found
+            if "EndingSequenceNumber" not in one["SequenceNumberRange"]
+        )
+
+    def _list_shards(self, stream: str, wanted: dict[str, Any] | None) -> list[dict[str, Any]]:
+        if wanted is not None:
             try:
-                return self._list_shards(stream, {"ShardFilter": _filter(since)})
+                return self._list_patiently(stream, {"ShardFilter": wanted})
             except KinesisError as error:
                 # AWS refuses a time before the trim horizon, and other servers may refuse any filter.
                 if not _is_invalid(error):
                     raise
-        return self._list_shards(stream, {})
+        return self._list_patiently(stream, {})
 
-    def _list_shards(self, stream: str, which: dict[str, Any]) -> list[Shard]:
+    def _list_patiently(self, stream: str, which: dict[str, Any]) -> list[dict[str, Any]]:
         for _ in range(_LISTINGS):
             try:
                 return self._list_once(stream, which)
@@ -139,12 +156,12 @@ class BotoKinesis:
                 expired = error
         raise expired
 
-    def _list_once(self, stream: str, which: dict[str, Any]) -> list[Shard]:
-        shards: list[Shard] = []
+    def _list_once(self, stream: str, which: dict[str, Any]) -> list[dict[str, Any]]:
+        shards: list[dict[str, Any]] = []
         page = self._stream(stream) | which
         while page:
             answer = self._call(f"stream {stream!r}", self._calls.list_shards, **page)
-            shards.extend(map(_shard, answer["Shards"]))
+            shards.extend(answer["Shards"])
             token = answer.get("NextToken")
             # The token identifies the stream; Kinesis refuses both together.
             page = {"NextToken": token} if token else {}
@@ -249,8 +266,13 @@ class BotoKinesis:
     def put_entries(self, stream: str, entries: list[Entry]) -> list[dict[str, Any]]:
         """Call PutRecords once; return one result per entry, with an `ErrorCode` if it was refused.
 
+        Args:
+            stream: its name or its ARN.
+            entries: the records.
+
         Raises:
-            RequestTooLargeError: it has more than 5 MiB and was refused as invalid.
+            RequestTooLargeError: it was refused for its size (HTTP 413), or has more than 5 MiB and was refused as
+                invalid.
             KinesisError: naming stream, region and endpoint.
         """
         try:
@@ -259,15 +281,19 @@ class BotoKinesis:
             )
         except KinesisError as error:
             # The error texts of servers differ: a smaller request shows whether it was the size.
-            if _is_invalid(error) and size_of(entries) > SMALLER_REQUEST_BYTES:
+            too_large = _is_invalid(error) and size_of(entries) > SMALLER_REQUEST_BYTES
+            if too_large or _status(error) == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 raise RequestTooLargeError(str(error)) from error
             raise
-        results: list[dict[str, Any]] = answer["Records"]
-        return results
+        try:
+            return results_of(answer, len(entries))
+        except ResponseParserError as error:
+            raise translated(error, f"stream {stream!r}", self._where) from error
 
     def _stream(self, name: str) -> dict[str, str]:
         # Only the ARN reaches a stream in another account.
-        return {"StreamARN": self._arns[name]} if name in self._arns else {"StreamName": name}
+        arn = name if name.startswith("arn:") else self._arns.get(name)
+        return {"StreamName": name} if arn is None else {"StreamARN": arn}
 
     def _call(self, what: str, method: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
         try:
@@ -282,10 +308,14 @@ class BotoKinesis:
 
 def _shard(found: dict[str, Any]) -> Shard:
     parents = (found.get("ParentShardId"), found.get("AdjacentParentShardId"))
+    numbers, keys = found["SequenceNumberRange"], found.get("HashKeyRange")
+    last = numbers.get("EndingSequenceNumber")
     return Shard(
         id=found["ShardId"],
         parents=tuple(parent for parent in parents if parent),
-        closed="EndingSequenceNumber" in found["SequenceNumberRange"],
+        closed=last is not None,
+        sequences=(int(numbers["StartingSequenceNumber"]), None if last is None else int(last)),
+        hash_keys=(keys["StartingHashKey"], keys["EndingHashKey"]) if keys else None,
     )
 
 
@@ -308,6 +338,12 @@ def _code(error: KinesisError) -> str:
     """Return the error code of Kinesis; empty if Kinesis did not refuse the call."""
     cause = error.__cause__
     return str(cause.response.get("Error", {}).get("Code", "")) if isinstance(cause, ClientError) else ""
+
+
+def _status(error: KinesisError) -> int:
+    """Return the HTTP status with which Kinesis, or a proxy before it, refused a call; 0 if it did not."""
+    cause = error.__cause__
+    return int(cause.response["ResponseMetadata"]["HTTPStatusCode"]) if isinstance(cause, ClientError) else 0
 
 
 def _start(position: Position) -> dict[str, Any]:
@@ -340,14 +376,7 @@ def _milliseconds(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
-@dataclass(slots=True)
-class _Shared:
-    clients: dict[ConnectionOptions, BotoKinesis] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-# By process: a thread that does not exist after a fork may hold an inherited lock, and sockets are shared.
-_shared: dict[int, _Shared] = {}
+_clients: PerProcess[ConnectionOptions, BotoKinesis] = PerProcess()
 
 
 def kinesis_client(options: ConnectionOptions) -> BotoKinesis:
@@ -356,8 +385,4 @@ def kinesis_client(options: ConnectionOptions) -> BotoKinesis:
     Raises:
         KinesisError: as `BotoKinesis`.
     """
-    shared = _shared.setdefault(os.getpid(), _Shared())
-    with shared.lock:
-        if options not in shared.clients:
-            shared.clients[options] = BotoKinesis(options)
-        return shared.clients[options]
+    return _clients.get(options, lambda: BotoKinesis(options))

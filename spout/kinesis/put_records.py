@@ -1,42 +1,26 @@
-"""Writes records: cuts them into requests that Kinesis accepts and retries refused ones. Pure, except for `send`."""
+"""Writes records: sends them in requests that Kinesis accepts, and again if refused. Pure, except for `send`."""
 
 from __future__ import annotations
 
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
 from typing import Any
 
 from tenacity import Retrying, retry_if_exception_type
 
 from kinesis_trident.spout.kinesis import KinesisError, RequestTooLargeError, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis.put_pools import (
+    MAX_RECORD_BYTES,
+    Entry,
+    Filling,
+    Pool,
+    RecordPool,
+    RequestBound,
+    size_of,
+)
 
-__all__ = [
-    "MAX_RECORD_BYTES",
-    "REQUEST_BYTES",
-    "REQUEST_RECORDS",
-    "SMALLER_REQUEST_BYTES",
-    "Entry",
-    "Filling",
-    "Patience",
-    "RequestBound",
-    "Send",
-    "put_all",
-    "put_request",
-    "requests_of",
-    "size_of",
-]
-
-REQUEST_RECORDS = 500
-REQUEST_BYTES = 10 * 2**20
-"""Payloads and partition keys together: the limit of Kinesis since 2025."""
-
-SMALLER_REQUEST_BYTES = 5 * 2**20
-"""The limit before 2025, and of emulators."""
-
-MAX_RECORD_BYTES = 10 * 2**20
-"""Payload and partition key together; a stream allows 1 MiB by default."""
+__all__ = ["Patience", "Send", "put_all", "put_pool", "put_request", "requests_of"]
 
 _PATIENCE = 120.0
 """Seconds without an accepted record: a shard accepts the largest request within 10."""
@@ -51,57 +35,8 @@ _HINT = "{}: Kinesis itself failed; if this persists, check the endpoint, or con
 
 Record = tuple[bytes, str]
 
-Entry = dict[str, Any]
-"""One record of PutRecords: Data, PartitionKey and, optionally, ExplicitHashKey."""
-
 Send = Callable[[list[Entry]], Sequence[dict[str, Any]]]
 """Calls PutRecords once and returns one result per entry."""
-
-
-def size_of(entries: Sequence[Entry]) -> int:
-    """Return the bytes that count towards the limits: payloads and partition keys."""
-    return sum(len(entry["Data"]) + len(entry["PartitionKey"].encode()) for entry in entries)
-
-
-class RequestBound:
-    """The byte limit of a request: 10 MiB, or 5 after the server has refused more. Thread-safe."""
-
-    def __init__(self) -> None:
-        self.bytes = REQUEST_BYTES
-
-    def lower(self) -> None:
-        """Use the limit of before 2025."""
-        self.bytes = SMALLER_REQUEST_BYTES
-
-    def fitting(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Return the first entries, as many as fit into one request."""
-        if self.bytes == REQUEST_BYTES:
-            return list(entries)
-        sizes = accumulate(size_of([entry]) for entry in entries)
-        return list(entries[: max(1, sum(size <= self.bytes for size in sizes))])
-
-
-class Filling:
-    """Collects one request of at most 500 records and the bytes of `bound`; a larger record is sent alone."""
-
-    def __init__(self, bound: RequestBound | None = None) -> None:
-        self._bound = bound or RequestBound()
-        self.entries: list[Entry] = []
-        self._held = 0
-
-    def add(self, entry: Entry, size: int) -> list[Entry]:
-        """Add one record of `size` bytes; if it does not fit, return the collected request, to be sent first."""
-        full: list[Entry] = []
-        if self.entries and (len(self.entries) == REQUEST_RECORDS or self._held + size > self._bound.bytes):
-            full = self.take()
-        self.entries.append(entry)
-        self._held += size
-        return full
-
-    def take(self) -> list[Entry]:
-        """Return the collected request and start a new one."""
-        taken, self.entries, self._held = self.entries, [], 0
-        return taken
 
 
 class Patience:
@@ -116,6 +51,10 @@ class Patience:
         self.seconds = seconds
         self._clock = clock
         self._since = clock()
+
+    def excuse(self, seconds: float) -> None:
+        """Leave out time in which nothing was to be sent."""
+        self._since = min(self._clock(), self._since + seconds)
 
     def renew(self) -> None:
         """Restart the time: a record was accepted, or is sent for the first time."""
@@ -158,7 +97,22 @@ def put_request(
     bound: RequestBound | None = None,
     jitter: Callable[[float, float], float] = random.uniform,
 ) -> int:
-    """Write one request completely; retry refused records in order, with backoff and full jitter.
+    """Write one request completely, record by record; see `put_pool`."""
+    pool = RecordPool(request)
+    return put_pool(send, pool, sleep=sleep, patience=patience, where=where, bound=bound, jitter=jitter)
+
+
+def put_pool(
+    send: Send,
+    pool: Pool,
+    *,
+    sleep: Callable[[float], None],
+    patience: Patience,
+    where: str = "the stream",
+    bound: RequestBound | None = None,
+    jitter: Callable[[float, float], float] = random.uniform,
+) -> int:
+    """Write all records of a pool; retry refused ones in order, with backoff and full jitter.
 
     The bound of the wait doubles with each attempt that writes nothing, and halves with each that writes something, so
     that a busy shard is not left idle.
@@ -168,13 +122,12 @@ def put_request(
     `bound` is lowered for later requests.
 
     Returns:
-        The number of refusals of records.
+        The number of refusals of entries.
 
     Raises:
         KinesisError: what `send` raises.
         ThrottledError, Unavailable: nothing was accepted for as long as `patience` allows.
     """
-    left = list(request)
     bound = bound or RequestBound()
     refusals = stuck = 0
     # Rows may have taken long to arrive: that was no refusal.
@@ -183,18 +136,9 @@ def put_request(
     def attempt() -> None:
         nonlocal refusals, stuck
         stuck += 1
-        part = bound.fitting(left)
-        try:
-            results = send(part)
-        except RequestTooLargeError:
-            if len(part) == 1:
-                raise
-            bound.lower()
-            part = bound.fitting(left)
-            results = send(part)
+        results = _answered(send, pool, bound)
+        pool.settle(results)
         refused = [result for result in results if result.get("ErrorCode")]
-        again = [entry for entry, result in zip(part, results, strict=True) if result.get("ErrorCode")]
-        left[: len(part)] = again
         refusals += len(refused)
         if len(refused) < len(results):
             patience.renew()
@@ -208,7 +152,7 @@ def put_request(
             )
             raise ThrottledError(msg)
 
-    while left:
+    while pool:
         Retrying(
             retry=retry_if_exception_type((ThrottledError, Unavailable)),
             wait=lambda _: jitter(0.0, min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(stuck - 1, 9))),
@@ -217,6 +161,23 @@ def put_request(
             reraise=True,
         )(attempt)
     return refusals
+
+
+def _answered(send: Send, pool: Pool, bound: RequestBound) -> Sequence[dict[str, Any]]:
+    """Send the next records of a pool, fewer of them as long as the server says that they are too large."""
+    while True:
+        entries = pool.take(bound)
+        try:
+            return send(entries)
+        except RequestTooLargeError as error:
+            size = size_of(entries)
+            if pool.is_cut():
+                msg = (
+                    f"{error}; it was one record alone, of {size} bytes with its partition key "
+                    f"{entries[0]['PartitionKey'][:64]!r}"
+                )
+                raise RequestTooLargeError(msg) from error
+            bound.lower(size)
 
 
 def put_all(

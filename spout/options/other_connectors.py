@@ -1,14 +1,14 @@
 """Options of other connectors that do not exist here, each with what to use instead, or why none is needed.
 
 They come from awslabs' and Qubole's connectors, AWS Glue, Databricks, Flink, the Kinesis Client Library and Spark's old
-receivers. A name with the meaning of an option here is an alias of that option (`spout.options.source`).
+receivers. A name with the meaning of an option here is an alias of that option (`spout.options.source` and `.sink`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["OTHERS", "OtherOption", "other_options_markdown", "sentence_for"]
+__all__ = ["OF_SINKS", "OTHERS", "OtherOption", "sentence_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ OTHERS = (
             "scan.shard.getrecords.intervalmillis",
             "source.reader.empty-records-fetch-interval",
         ),
-        "Use `minFetchPeriod`; an idle shard is checked once a second.",
+        "Use `minFetchPeriod`; `idlePollInterval` is how often an idle shard is checked.",
     ),
     OtherOption(
         ("addIdleTimeBetweenReads", "executor.addIdleTimeBetweenReads"),
@@ -267,13 +267,7 @@ OTHERS = (
         "The column `data` has the raw payload: parse it in the query, with `from_json` or `reliable(...).map`.",
     ),
     OtherOption(
-        (
-            "sink.maxConnections",
-            "executor.maxConnections",
-            "sink.requests.*",
-            "sink.http-client.*",
-            "sink.producer.*",
-        ),
+        ("sink.requests.*", "sink.http-client.*", "sink.producer.*"),
         "For a write: use `maxRequestsInFlight`.",
     ),
     OtherOption(
@@ -285,25 +279,28 @@ OTHERS = (
         "For a write: no record is dropped; `writeTimeout` says how long a task retries.",
     ),
     OtherOption(
-        ("sink.aggregationEnabled", "executor.aggregationEnabled"),
-        "For a write: each row becomes one record; records are never aggregated.",
-    ),
-    OtherOption(
-        (
-            "sink.flushWaitTimeMs",
-            "executor.flushwaittimemillis",
-            "sink.recordMaxBufferedTimeMs",
-            "executor.recordMaxBufferedTime",
-            "sink.batch.max-size",
-            "sink.flush-buffer.*",
-            "sink.fail-on-error",
-        ),
+        ("sink.batch.max-size", "sink.flush-buffer.*", "sink.fail-on-error"),
         "For a write: not needed; a task ends when Kinesis has acknowledged everything it sent.",
     ),
 )
 """All options of other connectors, in the order of the documentation."""
 
-_BY_NAME = {name.lower(): other.sentence for other in OTHERS for name in other.names}
+OF_SINKS = OtherOption(
+    (
+        "sink.aggregationEnabled",
+        "sink.maxConnections",
+        "sink.recordMaxBufferedTimeMs",
+        "sink.flushWaitTimeMs",
+        "executor.aggregationEnabled",
+        "executor.maxConnections",
+        "executor.recordMaxBufferedTime",
+        "kniesis.executor.flushWaitTimeMillis",
+    ),
+    "For a write, which accepts it (docs/writing.md).",
+)
+"""Options of other sinks that are aliases of an option here (`spout.options.sink`), so only a read refuses them."""
+
+_BY_NAME = {name.lower(): other.sentence for other in (*OTHERS, OF_SINKS) for name in other.names}
 _BY_START = {name.rstrip("*"): sentence for name, sentence in _BY_NAME.items() if name.endswith("*")}
 
 
@@ -311,12 +308,3 @@ def sentence_for(key: str) -> str | None:
     """Return what to use instead of another connector's option, by its name in lower case; None if unknown."""
     starts = (sentence for start, sentence in _BY_START.items() if key.startswith(start))
     return _BY_NAME.get(key) or next(starts, None)
-
-
-def other_options_markdown() -> str:
-    """Render the names as a Markdown table for the documentation."""
-    lines = ["| option elsewhere | here |", "|---|---|"]
-    for other in OTHERS:
-        names = ", ".join(f"`{name}`" for name in other.names)
-        lines.append(f"| {names} | {other.sentence} |")
-    return "\n".join(lines) + "\n"

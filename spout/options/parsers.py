@@ -17,6 +17,7 @@ from kinesis_trident.tracker.retry import Backoff
 
 __all__ = [
     "Parser",
+    "aggregate_size",
     "always_true",
     "arn",
     "arns",
@@ -30,6 +31,8 @@ __all__ = [
     "endpoint",
     "folder",
     "megabytes",
+    "milliseconds",
+    "rate",
     "single_name",
     "size",
     "stream_names",
@@ -149,6 +152,11 @@ def duration(given: str) -> float:
     return float(seconds)
 
 
+def milliseconds(given: str) -> float:
+    """Parse a duration whose plain number is in milliseconds; return seconds."""
+    return duration(f"{given}ms" if re.fullmatch(r"\s*[\d.]+\s*", given) else given)
+
+
 def timeout(given: str) -> float:
     """Parse a positive duration; return seconds."""
     seconds = duration(given)
@@ -166,6 +174,30 @@ def size(given: str) -> int:
         msg = "a size of at least one byte, such as 16MiB, 500KB or 4194304"
         raise ValueError(msg)
     return number
+
+
+def aggregate_size(given: str) -> int:
+    """Parse the size of an aggregate: what every stream accepts."""
+    try:
+        found = size(given)
+    except ValueError:
+        found = 0
+    if not 64 <= found <= 2**20:
+        msg = "a size from 64 bytes to 1MiB, such as 50KiB"
+        raise ValueError(msg)
+    return found
+
+
+def rate(given: str) -> float:
+    """Parse a positive number a second."""
+    try:
+        number = Decimal(given.strip())
+    except InvalidOperation:
+        number = Decimal(0)
+    if not number.is_finite() or not Decimal("0.001") <= number <= 10**12:
+        msg = "a positive number, such as 500 or 0.5"
+        raise ValueError(msg)
+    return float(number)
 
 
 def megabytes(given: str) -> float:

@@ -12,8 +12,9 @@ from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers
 from kinesis_trident.spout.options.other_connectors import sentence_for
 from kinesis_trident.spout.options.redaction import shown
+from kinesis_trident.tracker.reasons import shorten
 
-__all__ = ["Option", "by_field", "by_name", "find", "markdown", "option", "options_of", "read_options"]
+__all__ = ["Option", "by_field", "by_name", "find", "option", "options_of", "read_options"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,8 @@ class Option:
         try:
             return self.parser(given + unit if unit and re.fullmatch(r"[\d.]+", given) else given)
         except ValueError as error:
-            said = "***" if self.secret else repr(shown(given))
-            msg = f"option {self.spelled(name)} is {said}. Expected: {error}"
+            said = "***" if self.secret else shorten(repr(shown(given)), 300)
+            msg = f"option {self.spelled(name)} is {said}. Expected: {shorten(str(error))}"
             raise OptionsError(msg) from None
 
     def spelled(self, name: str) -> str:
@@ -100,16 +101,6 @@ def read_options(
 def by_name(table: Iterable[Option]) -> dict[str, Option]:
     """Return the options by all their names and aliases, in lower case."""
     return {name.lower(): option for option in table for name in (option.key, *option.aliases)}
-
-
-def markdown(table: Iterable[Option]) -> str:
-    """Render options as a Markdown table for the documentation."""
-    lines = ["| option | default | also accepted as | what it does |", "|---|---|---|---|"]
-    for option in table:
-        default = f"`{option.default}`" if option.default is not None else ""
-        aliases = ", ".join(f"`{alias}`" for alias in option.aliases)
-        lines.append(f"| `{option.key}` | {default} | {aliases} | {option.sentence} |")
-    return "\n".join(lines) + "\n"
 
 
 def find(known: Mapping[str, Option], name: str, page: str = "docs/options.md") -> Option:

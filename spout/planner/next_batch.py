@@ -13,11 +13,17 @@ from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan
 from kinesis_trident.spout.planner.shards.discovery import Listings
+from kinesis_trident.spout.planner.shards.look_pace import LookPace
 from kinesis_trident.spout.planner.shards.tip_probe import Look, TipProbe
 from kinesis_trident.spout.planner.shards.tips import TipWatch
 from kinesis_trident.spout.planner.state import SourceState
 
 __all__ = ["BatchPlanner"]
+
+_TOGETHER_MS = 10
+
+_FRESH_MS = 60_000
+"""Milliseconds for which the iterator of a look is passed on: Kinesis keeps it for five minutes."""
 
 
 class BatchPlanner:
@@ -31,7 +37,7 @@ class BatchPlanner:
         now: epoch milliseconds.
         steady: seconds that never step back, for all that is waited for.
         rng: for jitter and the marks of plans.
-        look_period: seconds between two looks at the tip of a shard.
+        look_period: seconds between two looks at the tip of an idle shard.
 
     Attributes:
         is_draining: only what is in the stream by now is read.
@@ -58,11 +64,18 @@ class BatchPlanner:
         self._requested = False
         self._made = ""
         self.is_draining = False
+        self._pace = LookPace(look_period, options.min_fetch_period)
         self._probe = TipProbe(
-            kinesis, layout, deaggregate=options.deaggregate, wall=now, is_closed=state.is_closed
+            kinesis,
+            layout,
+            deaggregate=options.deaggregate,
+            wall=now,
+            is_closed=state.is_closed,
+            called=lambda shard: self._pace.called(shard, self._steady_ms()),
+            may_go_on=lambda shard: self._pace.may_go_on(shard, self._steady_ms()),
         )
         self._listings = Listings(state, self._probe, options, steady, rng)
-        self._tip = TipWatch(self._probe, state.is_closed, int(look_period * 1000))
+        self._tip = TipWatch(self._probe, state.is_closed, self._pace)
 
     @property
     def looks(self) -> Mapping[str, Look]:
@@ -71,7 +84,7 @@ class BatchPlanner:
 
     @property
     def is_drained(self) -> bool:
-        """Whether, while it drains, all is read and nothing is in flight."""
+        """Return True if a draining source has read everything and nothing is in flight."""
         return (
             self.is_draining
             and self._listings.is_current
@@ -98,7 +111,25 @@ class BatchPlanner:
     def learn(self, plan: Plan) -> None:
         """Learn of the shards' tips from a batch that was settled, as `TipWatch.settled`."""
         replayed = not self.has_made(plan)
-        self._tip.settled(plan, self._state.shards, self._steady_ms(), replayed=replayed)
+        now, calls = self._steady_ms(), self._state.read_calls
+        self._tip.settled(plan, self._state.shards, now, replayed=replayed, calls=calls)
+
+    def calls_of(self, shard: str) -> int:
+        """Return how many calls of the last second the task that reads a shard next has to count."""
+        return self._pace.used(shard, self._steady_ms())
+
+    def iterators(self, plan: Plan) -> dict[str, str]:
+        """Return the iterators that looks have left at the starts of a plan's turns, so that readers ask for none."""
+        looks = ((shard, self._probe.looks.get(shard)) for shard in plan.read)
+        return {
+            shard: look.iterator
+            for shard, look in looks
+            if look is not None
+            and look.iterator is not None
+            and look.more
+            and str(look.position) == plan.positions[shard]
+            and self._now() - look.noted < _FRESH_MS
+        }
 
     def plan(self, max_records: int | None) -> Plan | None:
         """Plan the next batch, of so many new records at most; None when there is nothing to do now.
@@ -143,7 +174,8 @@ class BatchPlanner:
         """Return the seconds until something may be due: a look at a tip, a retry, a timeout."""
         now = self._steady_ms()
         due = min(self._state.dues, default=None)
-        milliseconds = self._tip.next_look(self._state.positions(), now) - now
+        # Looks that are due one shortly after the other are made together.
+        milliseconds = max(_TOGETHER_MS, self._tip.next_look(self._state.positions(), now) - now)
         if due is not None:
             milliseconds = min(milliseconds, due - self._now())
         return milliseconds / 1000

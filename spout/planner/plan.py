@@ -250,7 +250,7 @@ def _all(state: ShardState) -> tuple[Run, ...]:
 
 
 def _key(run: Run) -> tuple[RecordPosition, int, int]:
-    """What tells a run from another one of its shard, as the tracker looks it up."""
+    """Return the key by which the tracker looks up a run among those of its shard."""
     return run.last_position, run.attempt, run.count
 
 

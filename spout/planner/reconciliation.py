@@ -38,7 +38,7 @@ _OR_NEVER_RUN = (
 
 
 class Standing(Enum):
-    """What is to be done before going on from an offset."""
+    """The relation of an offset to ZooKeeper, which decides how the query continues."""
 
     AGREES = "the offset is the newest settled batch: plan the next"
     SETTLE = "the offset is the batch after the newest settled one, and its plan is stored: settle it"
@@ -67,7 +67,7 @@ def stands(offset: Plan, settled: int, settled_plan: str, stored: Plan | None) -
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a decision needs to know besides the offset.
+    """The facts that a decision needs beside the offset.
 
     Attributes:
         settled: the newest settled txid, 0 for none.
@@ -88,7 +88,7 @@ class Facts:
     untouched: bool = False
 
     def begins_anew(self, offset: Plan) -> bool:
-        """Whether an offset is of a stream that was recreated, and of the new one nothing was read yet."""
+        """Return True if an offset is that of a recreated stream, and nothing of the new one was read yet."""
         anew = self.untouched and not self.agreed and not offset.positions
         return anew and offset.txid >= self.settled
 

@@ -32,7 +32,7 @@ from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.kinesis.consumers import ready_consumers
 from kinesis_trident.spout.log_lines import configure_logging
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.partition import TurnsPartition, tasks_of
+from kinesis_trident.spout.partition import Amount, TurnsPartition, tasks_of
 from kinesis_trident.spout.planner.cleanup import Purger
 from kinesis_trident.spout.planner.clocks import SteadyClock
 from kinesis_trident.spout.planner.named_runs import with_failures
@@ -42,7 +42,7 @@ from kinesis_trident.spout.planner.progress import progress_of
 from kinesis_trident.spout.planner.reconciler import Reconciler
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
 from kinesis_trident.spout.planner.shards.sights import StatusNotes
-from kinesis_trident.spout.planner.shards.tips import LOOK_PERIOD_MS
+from kinesis_trident.spout.planner.shards.turn_sizes import pinned_amount
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.streams import Streams, describe_streams
 from kinesis_trident.spout.planner.takeover import TakeoverWatch, fenced_first
@@ -63,7 +63,7 @@ class SourceRun:
         steady: seconds that never step back, for all that is waited for.
         rng: for jitter and the marks of plans.
         hold: seconds that `latest` waits for something to do before Spark gets a chance to stop the query.
-        look_period: seconds between two looks at the tip of a shard.
+        look_period: seconds between two looks at the tip of an idle shard; `idlePollInterval` if None.
         wait: waits until an event is set, at most so many seconds of `clock`; says whether it was.
         executor: removes beside the rest what settled batches leave; a thread of the run's own if None.
         reconnect: gives another started KazooClient, for a note after this run's is closed; of the options if None.
@@ -82,7 +82,7 @@ class SourceRun:
         steady: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
         hold: float = 1.0,
-        look_period: float = LOOK_PERIOD_MS / 1000,
+        look_period: float | None = None,
         wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
         executor: Executor | None = None,
         reconnect: Callable[[], Any] | None = None,
@@ -128,7 +128,7 @@ class SourceRun:
             now=self._now,
             steady=steady,
             rng=self._rng,
-            look_period=look_period,
+            look_period=options.idle_poll_interval if look_period is None else look_period,
         )
         self._notes = StatusNotes(self._store, self._state, self._epoch, self._now, steady, status_period)
         self._purger = Purger(self._store, self._state, spool_of(options, layout), self._epoch, executor)
@@ -190,7 +190,7 @@ class SourceRun:
 
     @property
     def layout(self) -> Layout:
-        """Where the source has its home in ZooKeeper."""
+        """The source's home in ZooKeeper."""
         return self._layout
 
     @property
@@ -276,16 +276,26 @@ class SourceRun:
                 )
                 raise CheckpointMismatchError(msg) from error
             self._reconciler.planned = plan
+            replay = not self._planner.has_made(plan)
             return tasks_of(
                 with_failures(plan, self._state.dead),
                 self._options,
                 self._layout,
                 self._epoch,
-                replay=not self._planner.has_made(plan),
+                replay=replay,
+                iterators={} if replay else self._planner.iterators(plan),
+                expected=self._expected(plan, replay=replay),
                 consumers=self._consumers,
                 without=[shard for shard in plan.shards if self._state.streams.is_recreated(shard)],
                 is_closed=self._state.is_closed,
+                calls_of=self._planner.calls_of,
             )
+
+    def _expected(self, plan: Plan, *, replay: bool) -> Amount | None:
+        """What a batch will read; None if that is unknown."""
+        if replay:
+            return pinned_amount(plan, self._store.batches.get_pins(plan.txid, plan.shards))
+        return self._state.sizes.expected(plan, self._now())
 
     def settle_finished(self, plan: Plan) -> None:
         """Settle a batch that Spark has finished although it will not ask for another one."""
@@ -298,7 +308,7 @@ class SourceRun:
             self._purger.purge()
 
     def report(self) -> dict[str, Any]:
-        """What the query's progress shows: lag, in-flight, retrying and dead-lettered records."""
+        """Return the figures of the query's progress: lag, in-flight, retrying and dead-lettered records."""
         return progress_of(self._state, self._planner.looks, self._now())
 
     def close(self) -> None:

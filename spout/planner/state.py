@@ -33,6 +33,7 @@ from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
 from kinesis_trident.spout.planner.shards.loading import load_shards
 from kinesis_trident.spout.planner.shards.tip_probe import Look
 from kinesis_trident.spout.planner.shards.tips import TipNotes
+from kinesis_trident.spout.planner.shards.turn_sizes import TurnSizes
 from kinesis_trident.spout.planner.streams import Streams
 from kinesis_trident.spout.positions import Position, ShardEnd, parse_position
 from kinesis_trident.tracker.records import Run
@@ -55,7 +56,9 @@ class SourceState:
         shards: by name; nobody else changes them.
         untidy_upto: the newest batch that this run has settled without removing all that it left.
         life: what is told of the shards in the log.
+        sizes: of the last turns.
         ended: how many shards were read to their end so far; what comes after them is to be listed.
+        read_calls: the GetRecords calls of each turn of the batch that was settled last.
     """
 
     def __init__(
@@ -76,14 +79,17 @@ class SourceState:
         self._policy = RetryPolicy(options.retry_limit, Backoff.parse(options.retry_backoff), hold_ms=timeout)
         self._layout = store.layout
         self._parked: frozenset[str] = frozenset()
+        self._judged = False
         self.streams = streams
         self.settled = 0
         self.settled_plan = ""
         self.untidy_upto = 0
         self.ended = 0
+        self.read_calls: dict[str, int] = {}
         self.losses = DataLossLog(options.fail_on_data_loss)
         what = f"written to {shown(options.dead_letter)}" if options.dead_letter else "skipped"
         self.life = LifeLog(store.layout, what)
+        self.sizes = TurnSizes()
         self._counter = RunCounter()
         self._forgetting = Forgetting(store, epoch)
         self._keeper = LineageKeeper(options, store, streams, epoch, self.losses)
@@ -92,7 +98,15 @@ class SourceState:
         self._tips = TipNotes(store, epoch)
         bound = options.max_inflight_records if options.ack_mode == "explicit" else None
         self._explicit = Explicit(timeout, bound)
-        self._amender = Amender(store, epoch, self._policy, rng, self._explicit, options.max_retrying_records)
+        self._amender = Amender(
+            store,
+            epoch,
+            self._policy,
+            rng,
+            self._explicit,
+            options.max_retrying_records,
+            buries=options.on_exhausted != "fail",
+        )
 
     def load(self) -> None:
         """Read everything from ZooKeeper; the very first time, list the shards and store where they start."""
@@ -108,6 +122,8 @@ class SourceState:
             timeout=self._explicit.timeout,
         )
         self.shards |= loaded.shards
+        for shard, state in self._amender.unblock(loaded.shards):
+            self.shards[shard] = state
         self.dead_letters = loaded.dead_letters
         self._forgetting.note_stored(loaded.unlisted)
         self._parked = frozenset(shard for shard in self.shards if self.streams.info_of(shard) is None)
@@ -188,7 +204,8 @@ class SourceState:
             OutcomeMissingError: its records were judged, but the outcome is missing; nothing was changed.
         """
         begun = time.monotonic()
-        finished = Finished.of(self._store, plan, self._epoch)
+        finished = Finished.of(self._store, plan, self._epoch, judged=self._judged)
+        self._judged = finished.judged
         pins, not_done = finished.pins, finished.not_done
         done: dict[str, SettledShard] = {}
         for shard in plan.shards:
@@ -240,6 +257,7 @@ class SourceState:
             start = self._of(plan, shard).start
             self.shards[shard] = ShardState(start, result.checkpoint, result.inflight, result.turns)
         self.settled, self.settled_plan = plan.txid, plan.plan
+        self.sizes.learn(plan, pins, now)
         seconds = time.monotonic() - begun
         self._counter.spend(seconds, self._store.requests, self._store.written)
         self.life.settled(
@@ -251,6 +269,7 @@ class SourceState:
             seconds,
         )
         self.ended += len(ended)
+        self.read_calls = {shard: pin.reads for shard, pin in pins.items()}
         if not small:
             self.untidy_upto = plan.txid
 
@@ -308,7 +327,7 @@ class SourceState:
 
     @property
     def tally(self) -> Tally:
-        """What became of the records that were acked and failed by name."""
+        """The numbers of records that were acked and failed by name."""
         return self._amender.tally
 
     @property
@@ -335,7 +354,7 @@ class SourceState:
 
     @property
     def begun(self) -> bool:
-        """Whether anything was read."""
+        """Return True if anything was read."""
         return any(state.begun for state in self.shards.values())
 
     @property

@@ -9,44 +9,24 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
+from kinesis_trident.per_process import PerProcess
 from kinesis_trident.spout.kinesis import InUseError, KinesisError, Page, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.closing import Closing
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
 from kinesis_trident.spout.positions import After, Position
+from kinesis_trident.spout.reader.buffered_events import BufferedEvents, Subscription, event_memory
 from kinesis_trident.spout.reader.polling import ShardCalls, ShardPager
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = ["RESUBSCRIBE_SECONDS", "Subscriber", "Subscription", "SubscriptionPager"]
-
-RESUBSCRIBE_SECONDS = 5.0
-"""Seconds after the start of a subscription during which the consumer gets no other one to the shard."""
-
-_IN_USE_PATIENCE = 15.0
-"""Seconds to wait for a subscription that another reader holds before the turn ends."""
-
-_IN_USE_PERIOD = 1.0
-"""Seconds between calls: a consumer may call SubscribeToShard once a second for a shard."""
-
-_SILENCE = 30.0
-"""Seconds without an event, not even an empty one, after which a subscription is dead."""
-
-
-class Subscription(Protocol):
-    """The events of one subscription; unusable after an error."""
-
-    def next(self, seconds: float) -> Page | None:
-        """Wait for the next event, at most `seconds` (else raise Unavailable); None when it has ended normally."""
-        ...
-
-    def close(self) -> None:
-        """End it."""
-        ...
+__all__ = ["FanOut", "OpenSubscriptions", "Subscriber", "SubscriptionPager", "open_subscriptions"]
 
 
 class Subscriber(Protocol):
@@ -58,16 +38,20 @@ class Subscriber(Protocol):
 
 
 class SubscriptionPager(ShardPager):
-    """Reads one shard forward by SubscribeToShard.
+    """Reads one shard forward by SubscribeToShard, turn after turn, while its subscription stays open in between.
 
-    The subscription is closed at the end of each turn. Keeping it would need the same worker process, which Spark does
-    not guarantee, and events that wait in the socket say nothing about the shard's current tip.
+    Events that arrived before a turn say nothing about the shard's tip during it: the turn takes their records, but
+    only a later event, or one with records, shows the tip.
 
     Args:
         subscriber: the calls.
         consumer: its ARN.
         stream, shard, position, closing, deaggregate, calls: see `ShardPager`.
+        most: the bytes of events that the process buffers.
         clock: seconds of any one clock.
+
+    Attributes:
+        in_use: another reader has the consumer's subscription, or had it less than 5 seconds ago.
     """
 
     def __init__(
@@ -80,6 +64,7 @@ class SubscriptionPager(ShardPager):
         closing: Closing,
         *,
         deaggregate: bool = True,
+        most: int = 2**25,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         rng: random.Random | None = None,
@@ -88,30 +73,65 @@ class SubscriptionPager(ShardPager):
         super().__init__(stream, shard, position, closing, deaggregate=deaggregate, calls=calls)
         self._subscriber = subscriber
         self._consumer = consumer
+        self._most = most
         self._clock = clock
         self._sleep = sleep
         self._rng = rng or random.Random()
-        self._subscription: Subscription | None = None
+        self._events: BufferedEvents | None = None
+        self._start = position
         self._silent = True
+        # Events that had arrived when the turn began and are still to be taken; below 0 after a later one.
+        self._earlier = 0
+        self._given = False
         self._failures = 0
         self._free = -math.inf
+        self.in_use = False
+
+    @property
+    def at_tip(self) -> bool:
+        """Tell whether the last event reached the tip, of which this turn knows."""
+        return super().at_tip and not self.waiting and (self._given or self._earlier < 0)
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of events that have arrived and were not taken."""
+        return self._events.waiting if self._events is not None else 0
+
+    @property
+    def may_stay_open(self) -> bool:
+        """Tell whether a later turn can go on with the subscription."""
+        return self._events is not None and self._events.is_open and not self.drained
+
+    def leave(self) -> None:
+        """End a turn, and keep the subscription open for the next one."""
+        assert self._events is not None
+        self._events.leave()
+
+    def go_on(self, closing: Closing, calls: ShardCalls) -> None:
+        """Begin the next turn of the shard with the subscription that was kept open."""
+        assert self._events is not None
+        self._closing, self._calls = closing, calls
+        self._start, self.page = self._resume, None
+        self._given = False
+        self._earlier = self._events.waiting
+        self._events.use()
 
     def next(self, limit: int, patience: float = math.inf) -> pa.RecordBatch | None:
-        """See `ShardPager.next`: the next event, whatever its size.
-
-        A subscription that has ended is renewed where it ended; waiting for another reader's one counts as a throttle.
-        """
+        """See `ShardPager.next`: the next event, whatever its size. A subscription that has ended is renewed there."""
         part = self._next_part()
-        if part is not None:
-            return part
-        deadline = self._clock() + patience
+        if part is None:
+            part = self._next_event(self._clock() + patience)
+        self._given = self._given or (part is not None and part.num_rows > 0)
+        return part
+
+    def _next_event(self, deadline: float) -> pa.RecordBatch | None:
         try:
             page = self._next_page(deadline)
             # An event that cannot be processed arrives again with the next subscription.
             records = None if page is None else self._take(page)
         except (ThrottledError, Unavailable) as error:
             self._give_up()
-            self._calls.throttles += isinstance(error, ThrottledError)
+            self._calls.throttles += isinstance(error, ThrottledError) and not self.in_use
             if self._clock() >= deadline:
                 return None
             raise self._located(error) from error
@@ -124,47 +144,50 @@ class SubscriptionPager(ShardPager):
 
     def close(self) -> None:
         """End the subscription, if there is one; the next read begins another."""
-        self._rest = None
-        if self._subscription is not None:
-            self._subscription.close()
-            self._subscription = None
+        self._left = self._rest = None
+        if self._events is not None:
+            self._events.close()
+            self._events = None
 
     def _next_page(self, deadline: float) -> Page | None:
         while True:
-            if self._subscription is None:
-                self._subscription = self._subscribe(deadline)
-                if self._subscription is None:
+            if self._events is None:
+                wait = max(0.0, self._free - self._clock())
+                if self._clock() + wait > deadline:
                     return None
+                if wait:
+                    self._sleep(wait)
+                self._events = self._subscribe()
                 self._silent = True
-            page = self._subscription.next(min(_SILENCE, deadline - self._clock()))
+                self._earlier = 0
+            try:
+                page = self._events.next(min(deadline - self._clock(), threading.TIMEOUT_MAX))
+            except TimeoutError:
+                return None
             if page is not None:
                 self._silent = False
+                self._earlier -= 1
                 return page
             if self._silent:
                 msg = "the subscription ended without an event"
                 raise Unavailable(msg)
             self.close()
 
-    def _subscribe(self, deadline: float) -> Subscription | None:
-        """Begin a subscription; None if that is not possible before the deadline."""
-        given_up = self._clock() + _IN_USE_PATIENCE
-        while True:
-            wait = max(0.0, self._free - self._clock())
-            if self._clock() + wait > deadline:
-                return None
-            if wait:
-                self._sleep(wait)
-            try:
-                return self._subscriber.subscribe(self._consumer, self._shard, str(self._resume))
-            except InUseError:
-                if self._clock() >= given_up:
-                    raise
-                self._free = self._clock() + _IN_USE_PERIOD * (1 + self._rng.random())
+    def _subscribe(self) -> BufferedEvents:
+        try:
+            found = self._subscriber.subscribe(self._consumer, self._shard, str(self._resume))
+        except InUseError:
+            self.in_use = True
+            raise
+        self.in_use = False
+        return BufferedEvents(found, event_memory(), self._most)
 
     @property
     def _resume(self) -> Position:
         """Return the position of the next subscription: the continuation also covers empty events."""
-        if self.page is not None and self.page.next_iterator is not None:
+        if self.page is None:
+            return self._start
+        if self.page.next_iterator is not None:
             return After(RecordPosition(int(self.page.next_iterator)))
         return self.position
 
@@ -172,3 +195,50 @@ class SubscriptionPager(ShardPager):
         self.close()
         self._failures += 1
         self._free = self._clock() + full_jitter(self._failures, self._rng)
+
+
+class OpenSubscriptions:
+    """The subscriptions of a process that are open and that no turn uses now. Thread-safe.
+
+    Spark gives a shard to whichever worker process is free. Where its subscription is with another one, or at another
+    position, a new one takes its place.
+    """
+
+    def __init__(self) -> None:
+        self._pagers: dict[tuple[object, ...], tuple[Position, SubscriptionPager]] = {}
+
+    def take(self, key: tuple[object, ...], position: Position) -> SubscriptionPager | None:
+        """Return the one of a shard, if it goes on at this position."""
+        at, pager = self._pagers.pop(key, (None, None))
+        if pager is None:
+            return None
+        if at == position and pager.may_stay_open:
+            return pager
+        pager.close()
+        return None
+
+    def keep(self, key: tuple[object, ...], position: Position, pager: SubscriptionPager) -> None:
+        """Keep the one of a shard for the turn that goes on at this position."""
+        pager.leave()
+        _, replaced = self._pagers.pop(key, (None, None))
+        self._pagers[key] = position, pager
+        if replaced is not None:
+            replaced.close()
+
+
+_subscriptions: PerProcess[None, OpenSubscriptions] = PerProcess()
+
+
+def open_subscriptions() -> OpenSubscriptions:
+    """Return those of this process: the threads that read events do not exist after a fork."""
+    return _subscriptions.get(None, OpenSubscriptions)
+
+
+@dataclass(frozen=True, slots=True)
+class FanOut:
+    """A consumer's ARN and its subscriber, which push new records, and the subscriptions that stay open."""
+
+    subscriber: Subscriber
+    consumer: str
+    kept: OpenSubscriptions = field(default_factory=OpenSubscriptions)
+    most: int = 2**25

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,7 +22,7 @@ from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter, shard_limiter
 from kinesis_trident.spout.kinesis.record_batches import arrival_at, count_through, position_at, through
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, ShardEnd
-from kinesis_trident.spout.reader.fan_out import Subscriber, SubscriptionPager
+from kinesis_trident.spout.reader.fan_out import FanOut, SubscriptionPager
 from kinesis_trident.spout.reader.polling import Pager, ShardCalls, ShardPager
 from kinesis_trident.spout.reader.turn import Bounds, Turn, TurnBuffer, cut
 from kinesis_trident.tracker.records import RecordPosition, Run
@@ -57,14 +56,6 @@ class DueTurn:
     through: RecordPosition | None
 
 
-@dataclass(frozen=True, slots=True)
-class FanOut:
-    """A consumer's ARN and its subscriber, which push new records."""
-
-    subscriber: Subscriber
-    consumer: str
-
-
 class ShardFetcher:
     """Reads one shard for one task.
 
@@ -79,10 +70,12 @@ class ShardFetcher:
         closed: the shard was listed as closed.
         fan_out: the source of pushed records, None to poll.
         limiter: the limits of polling; by default all turns of this process share one.
+        iterator: the iterator at the position of the first turn, if there is one already.
         wall: epoch milliseconds, for a server that does not report the time.
 
     Attributes:
         calls: the counts of the calls so far that gave nothing.
+        next_iterator: the iterator at the end of the turn that was polled last; None if it is unknown.
     """
 
     def __init__(
@@ -95,6 +88,7 @@ class ShardFetcher:
         closed: bool = False,
         fan_out: FanOut | None = None,
         limiter: ShardLimiter | None = None,
+        iterator: str | None = None,
         wall: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._kinesis = kinesis
@@ -103,11 +97,14 @@ class ShardFetcher:
         self._limit = options.max_records_per_fetch
         self._deaggregate = options.deaggregate
         self._closed = closed
+        self._place = options.endpoint_url, options.region, options.deaggregate
         self._fan_out = fan_out
         self._limiter = limiter or shard_limiter(options, stream, shard)
+        self._iterator = iterator
         self._clock = self._limiter.clock
         self._wall = wall
         self.calls = ShardCalls()
+        self.next_iterator: str | None = None
 
     def fetch_new(self, position: Position, bounds: Bounds) -> Turn:
         """Read from `position` until a bound, the tip, or the shard's end.
@@ -123,26 +120,54 @@ class ShardFetcher:
         """
         if isinstance(position, ShardEnd):
             return Turn([], 0, 0, None, position, closed=True)
-        with closing(self._source(position)) as pager:
-            return self._turn(pager, position, bounds)
+        if self._fan_out is None:
+            iterator, self._iterator = self._iterator, None
+            return self._turn(self._pager(position, iterator), position, bounds)
+        return self._pushed_turn(self._fan_out, position, bounds)
+
+    def _pushed_turn(self, fan_out: FanOut, position: Position, bounds: Bounds) -> Turn:
+        """Read a turn from a subscription, which stays open; poll it if another reader has the subscription."""
+        key = (*self._place, fan_out.consumer, self._shard)
+        pager = fan_out.kept.take(key, position)
+        closing = Closing(self._kinesis, self._stream, self._shard, known=self._closed)
+        if pager is None:
+            pager = self._subscription_pager(fan_out, position, closing)
+        else:
+            pager.go_on(closing, self.calls)
+        try:
+            turn = self._turn(pager, position, bounds)
+        except BaseException:
+            pager.close()
+            raise
+        if pager.may_stay_open:
+            fan_out.kept.keep(key, turn.end, pager)
+        else:
+            pager.close()
+        if pager.in_use and turn.last is None and turn.end == position:
+            return self._turn(self._pager(position), position, bounds)
+        return turn
 
     def _turn(self, pager: ShardPager, position: Position, bounds: Bounds) -> Turn:
         held = TurnBuffer(bounds)
         deadline = self._clock() + bounds.seconds
         given_up = self._clock() + max(bounds.seconds, _END_PATIENCE)
-        seen = None
+        seen = self.next_iterator = None
         while not (held.full or pager.drained or seen):
             asked = min(self._limit, held.room)
             records = self._next_or_end(pager, asked, deadline if held.batches else None)
             page = pager.page
             if records is None or page is None:
                 break
-            if held.take(records, page.records.num_rows) < records.num_rows:
+            taken = held.take(records, page.records.num_rows)
+            if taken < records.num_rows:
+                pager.give_back(records.slice(taken))
                 return _cut_short(held, page, records)
             if pager.at_tip:
                 seen = page.server_time or self._wall()
             elif pager.undecided and self._clock() >= given_up:
                 break
+        if self._fan_out is None and pager.page is not None and not pager.drained:
+            self.next_iterator = pager.page.next_iterator
         behind = self._behind(pager.page, held) if pager.page else 0
         end = _end(pager, position, seen)
         return held.turn(end, closed=pager.drained, behind_ms=behind, seen=None if pager.drained else seen)
@@ -222,24 +247,22 @@ class ShardFetcher:
             size += pager.page.size if pager.page else 0
         return True
 
-    def _source(self, position: Position) -> ShardPager:
-        """Return the pager for new records."""
-        if self._fan_out is None:
-            return self._pager(position)
+    def _subscription_pager(self, fan_out: FanOut, position: Position, closing: Closing) -> SubscriptionPager:
         return SubscriptionPager(
-            self._fan_out.subscriber,
-            self._fan_out.consumer,
+            fan_out.subscriber,
+            fan_out.consumer,
             self._stream,
             self._shard,
             position,
-            Closing(self._kinesis, self._stream, self._shard, known=self._closed),
+            closing,
             deaggregate=self._deaggregate,
+            most=fan_out.most,
             clock=self._clock,
             sleep=self._limiter.sleep,
             calls=self.calls,
         )
 
-    def _pager(self, position: Position) -> Pager:
+    def _pager(self, position: Position, iterator: str | None = None) -> Pager:
         return Pager(
             self._kinesis,
             self._stream,
@@ -249,6 +272,7 @@ class ShardFetcher:
             deaggregate=self._deaggregate,
             closed=self._closed,
             calls=self.calls,
+            iterator=iterator,
         )
 
     @property
@@ -287,7 +311,7 @@ class ShardFetcher:
                 return pager.next(limit, math.inf if deadline is None else deadline - self._clock())
             except ThrottledError:
                 # Only empty pages so far: ending here would lose the way through them.
-                if deadline is not None or pager.page is None or self._clock() >= given_up:
+                if deadline is not None or pager.page is None or pager.in_use or self._clock() >= given_up:
                     return None
             except Unavailable:
                 if deadline is None and self._clock() >= given_up:

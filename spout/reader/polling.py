@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from kinesis_trident.per_process import PerProcess
 from kinesis_trident.spout.kinesis import (
     IteratorExpiredError,
     Kinesis,
@@ -37,7 +37,7 @@ _PART = 8 * 2**20
 
 # One page at a time: decoding takes more memory than the result. By process, because a thread that does not exist
 # after a fork may hold an inherited lock.
-_opening: dict[int, threading.Lock] = {}
+_opening: PerProcess[None, threading.Lock] = PerProcess()
 
 _RENEWALS = 3
 """New iterators that may expire in a row before the turn stops reading the shard."""
@@ -45,10 +45,11 @@ _RENEWALS = 3
 
 @dataclass(slots=True)
 class ShardCalls:
-    """The counts of calls for a shard that gave nothing: refused reads, and iterators that had expired."""
+    """The counts of GetRecords calls for a shard, and of those that gave nothing: refused, or an expired iterator."""
 
     throttles: int = 0
     renewals: int = 0
+    reads: int = 0
 
 
 class ShardPager(ABC):
@@ -66,7 +67,10 @@ class ShardPager(ABC):
         position: after the last returned record, or the start position.
         page: the last answer, or its last returned part; None before the first.
         drained: the shard is closed and read to its end.
+        in_use: another reader has what this one reads from, or had it a moment ago.
     """
+
+    in_use = False
 
     def __init__(
         self,
@@ -87,6 +91,7 @@ class ShardPager(ABC):
         self.page: Page | None = None
         self.drained = False
         self._rest: tuple[Page, bool] | None = None
+        self._left: tuple[Page, pa.RecordBatch] | None = None
 
     @property
     def at_tip(self) -> bool:
@@ -111,8 +116,13 @@ class ShardPager(ABC):
             KinesisError: naming stream, shard and position.
         """
 
+    def give_back(self, records: pa.RecordBatch) -> None:
+        """Take back the last records of the last page: `next` returns them again."""
+        if self.page is not None:
+            self._left = self.page, records
+
     def close(self) -> None:
-        """Give back what is held."""
+        """Give up what is held."""
         return
 
     def _take(self, page: Page) -> pa.RecordBatch:
@@ -126,14 +136,17 @@ class ShardPager(ABC):
         return self._give(page, self._closing.is_end(page))
 
     def _next_part(self) -> pa.RecordBatch | None:
-        """Return the next part of a page that is returned in parts, None if there is none."""
+        """Return what was given back, or the next part of a page that is returned in parts; None if there is none."""
+        if self._left is not None:
+            (self.page, records), self._left = self._left, None
+            return records
         return self._give(*self._rest) if self._rest is not None else None
 
     def _give(self, page: Page, ended: bool) -> pa.RecordBatch:
         self._rest = None
         records = with_sub_sequence(page.records)
         if self._deaggregate:
-            with _opening.setdefault(os.getpid(), threading.Lock()):
+            with _opening.get(None, threading.Lock):
                 records, taken = first_deaggregated(records, _PART)
             if taken < page.records.num_rows:
                 self._rest = replace(page, records=page.records.slice(taken)), ended
@@ -160,6 +173,7 @@ class Pager(ShardPager):
         stream, shard, position, deaggregate, calls: see `ShardPager`.
         limiter: the limits of the shard.
         closed: the shard was listed as closed.
+        iterator: an iterator at the position; None to ask for one.
     """
 
     def __init__(
@@ -173,12 +187,13 @@ class Pager(ShardPager):
         deaggregate: bool = True,
         closed: bool = False,
         calls: ShardCalls | None = None,
+        iterator: str | None = None,
     ) -> None:
         closing = Closing(kinesis, stream, shard, known=closed)
         super().__init__(stream, shard, position, closing, deaggregate=deaggregate, calls=calls)
         self._kinesis = kinesis
         self._limiter = limiter
-        self._iterator: str | None = None
+        self._iterator = iterator
         self._full = False
 
     @property
@@ -197,6 +212,7 @@ class Pager(ShardPager):
         for renewal in range(_RENEWALS):
             if not self._limiter.acquire(patience):
                 return None
+            self._calls.reads += 1
             try:
                 return self._read(limit)
             except (ThrottledError, Unavailable) as error:

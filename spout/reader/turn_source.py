@@ -9,15 +9,21 @@ import pyarrow as pa
 
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool, spool_of
 from kinesis_trident.spout.kinesis import Kinesis
-from kinesis_trident.spout.partition import ShardTurn, TurnsPartition
-from kinesis_trident.spout.reader.fan_out import RESUBSCRIBE_SECONDS, Subscriber
-from kinesis_trident.spout.reader.fetch import Bounds, DueTurn, FanOut, ShardFetcher
+from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
+from kinesis_trident.spout.partition import ShardTurn, TurnsPartition, side_by_side
+from kinesis_trident.spout.positions import Position, parse_position
+from kinesis_trident.spout.reader.fan_out import FanOut, Subscriber, open_subscriptions
+from kinesis_trident.spout.reader.fetch import Bounds, DueTurn, ShardFetcher
+from kinesis_trident.spout.reader.iterators import kept_iterators
 from kinesis_trident.spout.reader.missing import EmptyShard
 from kinesis_trident.spout.reader.rows import Segment, TurnRows
 from kinesis_trident.tracker.ids import tag
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 __all__ = ["DueRecords", "TurnSource", "take_up"]
+
+_BUFFERED = 4
+"""The part of the memory of a task (a quarter) for events that are pushed before a turn takes them."""
 
 
 class TurnSource:
@@ -39,6 +45,7 @@ class TurnSource:
         self._partition = partition
         self._options = partition.options
         self._kinesis = kinesis
+        self._kept = kept_iterators(kinesis)
         self._subscriber = subscriber if partition.consumers else None
         self._tag = tag(partition.epoch, partition.plan)
         self.gone: set[str] = set()
@@ -56,10 +63,30 @@ class TurnSource:
             return ShardFetcher(EmptyShard(self._kinesis), key.stream, key.shard, self._options)
         fan_out = None
         if self._subscriber is not None:
-            fan_out = FanOut(self._subscriber, self._partition.consumers[key.stream])
+            fan_out = FanOut(
+                self._subscriber,
+                self._partition.consumers[key.stream],
+                open_subscriptions(),
+                self._options.max_fetch_bytes_per_task // _BUFFERED,
+            )
+        limiter = shard_limiter(self._options, key.stream, key.shard)
+        limiter.shared(turn.calls)
+        kept = self._kept.take((self._partition.layout, turn.shard), parse_position(turn.start))
         return ShardFetcher(
-            self._kinesis, key.stream, key.shard, self._options, closed=turn.closed, fan_out=fan_out
+            self._kinesis,
+            key.stream,
+            key.shard,
+            self._options,
+            closed=turn.closed,
+            fan_out=fan_out,
+            limiter=limiter,
+            iterator=turn.iterator or kept,
         )
+
+    def keep_iterator(self, turn: ShardTurn, end: Position, fetcher: ShardFetcher) -> None:
+        """Keep the iterator at which a turn has ended, for the next one in this process."""
+        if fetcher.next_iterator is not None:
+            self._kept.keep((self._partition.layout, turn.shard), end, fetcher.next_iterator)
 
     def due(
         self, turn: ShardTurn, fetcher: ShardFetcher, runs: list[Run], *, everything: bool = False
@@ -77,9 +104,7 @@ class TurnSource:
     @property
     def at_a_time(self) -> int:
         """Return how many turns are in memory at a time, each with its share of `maxFetchBytesPerTask`."""
-        options = self._options
-        most = options.max_fetch_bytes_per_task // options.max_fetch_bytes_per_shard
-        return max(1, min(most, len(self._partition.turns)))
+        return max(1, min(side_by_side(self._options), len(self._partition.turns)))
 
     def bounds(self, turn: ShardTurn) -> Bounds:
         """Return the bounds of a turn."""
@@ -90,12 +115,15 @@ class TurnSource:
             records = min(records, turn.limit)
         if self._partition.limit_bytes is not None:
             size = min(size, self._partition.limit_bytes)
+        memory = options.max_fetch_bytes_per_task
+        if self.pushed:
+            # The rest is for the events that arrive meanwhile.
+            memory -= memory // _BUFFERED
         return Bounds(
             records=records,
             bytes=size,
-            memory=options.max_fetch_bytes_per_task // self.at_a_time,
-            # The next subscription cannot begin sooner, so a turn that has more continues until then.
-            seconds=max(options.max_fetch_time, RESUBSCRIBE_SECONDS if self._subscriber else 0.0),
+            memory=memory // self.at_a_time,
+            seconds=options.max_fetch_time,
         )
 
     def rows(self, turn: ShardTurn, segments: list[Segment]) -> TurnRows:

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import threading
+import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
 
 from kinesis_trident.spout.kinesis import KinesisError
-from kinesis_trident.spout.kinesis.put_records import (
-    Entry,
-    Filling,
-    Patience,
-    RequestBound,
-    Send,
-    put_request,
-)
+from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, Entry, Filling, size_of
+from kinesis_trident.spout.kinesis.put_records import Patience, put_pool
+from kinesis_trident.spout.sink.pacing import Pacing
+from kinesis_trident.spout.sink.targets import Target
 
-__all__ = ["Sent", "send_side_by_side"]
+__all__ = ["Lanes", "Sent"]
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The counts of a write: records, their bytes (payload and partition key), and refusals of records."""
+    """The counts of a write: rows, their bytes (payload and partition key), and refusals of records."""
 
     records: int = 0
     size: int = 0
@@ -32,8 +31,13 @@ class Sent:
 
 @dataclass(slots=True)
 class _Lane:
-    filling: Filling
+    fillings: dict[Target, Filling] = field(default_factory=dict)
     under_way: Future[int] | None = None
+
+    def filling(self, target: Target) -> Filling:
+        if target not in self.fillings:
+            self.fillings[target] = target.filling()
+        return self.fillings[target]
 
     def finish(self) -> int:
         """Wait until everything sent is written; return the number of refusals of records, or raise the error."""
@@ -46,73 +50,126 @@ class _StoppedError(KinesisError):
     """Another request of the task has failed for good."""
 
 
-def send_side_by_side(
-    send: Send,
-    entries: Iterable[tuple[Entry, int]],
-    *,
-    lanes: int,
-    patience: Patience,
-    wait: Callable[[threading.Event, float], object] = threading.Event.wait,
-    where: str = "the stream",
-) -> Sent:
-    """Write all entries, at most `lanes` requests at a time; on return Kinesis has acknowledged every one.
+class Lanes:
+    """Writes entries to streams, at most `lanes` requests at a time; as a context manager.
 
     A lane sends its next request when the last one is complete, so records of one partition key are written in order,
-    except as `put_request` says. At most two requests per lane are in memory.
+    except as `put_pool` says. At most two requests per lane are in memory.
 
     Args:
-        send: makes one call; `lanes` threads use it at once.
-        entries: records with their size in bytes; consumed one by one, as lanes have room.
         lanes: the maximum of concurrent requests.
         patience: bounds the time without an accepted record; shared by the lanes.
-        wait: waits so many seconds before a retry of refused records, or until the event is set.
-        where: for errors.
-
-    Raises:
-        KinesisError: a request failed; others may be written, and the rest is not.
-        Exception: `entries` raised it; records sent before are written.
+        pacing: the rates to keep to.
+        wait: waits so many seconds before a request, or until the event is set.
+        clock: seconds, monotonic, of `pacing`.
     """
-    stop, bound = threading.Event(), RequestBound()
-    failed: list[Exception] = []
 
-    def pause(seconds: float) -> None:
-        wait(stop, seconds)
-        if stop.is_set():
-            msg = f"not written to {where}: another request of this task failed"
-            raise _StoppedError(msg)
+    def __init__(
+        self,
+        lanes: int,
+        patience: Patience,
+        *,
+        pacing: Pacing | None = None,
+        wait: Callable[[threading.Event, float], object] = threading.Event.wait,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lanes = [_Lane() for _ in range(lanes)]
+        self._patience = patience
+        self._pacing = pacing
+        self._wait = wait
+        self._clock = clock
+        self._stop = threading.Event()
+        self._failed: list[Exception] = []
+        self._records = self._size = self._refusals = 0
+        self._threads = ThreadPoolExecutor(lanes, thread_name_prefix="put-records")
 
-    def put(request: list[Entry]) -> int:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._stop.set()
+        self._threads.shutdown()
+        if isinstance(error, _StoppedError):
+            raise self._failed[0] from None
+
+    def add(self, target: Target, entries: Iterable[tuple[Entry, int]]) -> None:
+        """Write records to one stream.
+
+        Args:
+            target: the stream.
+            entries: records with their size in bytes; consumed one by one, as lanes have room.
+
+        Raises:
+            KinesisError: a request failed; others may be written, and the rest is not.
+            Exception: `entries` raised it; records sent before are written.
+        """
+        count = len(self._lanes)
+        adds = [lane.filling(target).add for lane in self._lanes]
+        records = size = 0
+        for entry, length in entries:
+            at = zlib.crc32(entry["PartitionKey"].encode()) % count
+            records, size = records + 1, size + length
+            if request := adds[at](entry, length):
+                self._start(self._lanes[at], target, request)
+        self._records += records
+        self._size += size
+        for lane in self._lanes:
+            self._bound(lane)
+
+    def finish(self) -> Sent:
+        """Write everything; on return Kinesis has acknowledged every record.
+
+        Raises:
+            KinesisError: a request failed; others may be written, and the rest is not.
+        """
+        for lane in self._lanes:
+            for target, filling in lane.fillings.items():
+                if filling.entries:
+                    self._start(lane, target, filling.take())
+        self._refusals += sum(lane.finish() for lane in self._lanes)
+        return Sent(self._records, self._size, self._refusals)
+
+    def _bound(self, lane: _Lane) -> None:
+        """Send some of what was collected for several streams, if together it is more than a request."""
+        while len(lane.fillings) > 1 and sum(each.size for each in lane.fillings.values()) > REQUEST_BYTES:
+            target, filling = max(lane.fillings.items(), key=lambda item: item[1].size)
+            self._start(lane, target, filling.take())
+
+    def _start(self, lane: _Lane, target: Target, request: list[Entry]) -> None:
+        self._refusals += lane.finish()
+        if self._failed:
+            raise self._failed[0]
+        lane.under_way = self._threads.submit(self._put, target, request)
+
+    def _put(self, target: Target, request: list[Entry]) -> int:
+        def send(entries: list[Entry]) -> Sequence[dict[str, Any]]:
+            if self._pacing is not None:
+                seconds = self._pacing.reserve(len(entries), size_of(entries), self._clock())
+                if seconds > 0:
+                    pause(seconds)
+                    self._patience.excuse(seconds)
+            return target.send(entries)
+
+        def pause(seconds: float) -> None:
+            self._wait(self._stop, seconds)
+            if self._stop.is_set():
+                msg = f"not written to {target.where}: another request of this task failed"
+                raise _StoppedError(msg)
+
         try:
-            return put_request(send, request, sleep=pause, patience=patience, where=where, bound=bound)
+            return put_pool(
+                send,
+                target.pool(request),
+                sleep=pause,
+                patience=self._patience,
+                where=target.where,
+                bound=target.bound,
+            )
         except Exception as error:
             # The first failure is the cause; the others only end early because of it.
-            failed.append(error)
-            stop.set()
+            self._failed.append(error)
+            self._stop.set()
             raise
-
-    def start(lane: _Lane, request: list[Entry]) -> int:
-        refusals = lane.finish()
-        if failed:
-            raise failed[0]
-        lane.under_way = pool.submit(put, request)
-        return refusals
-
-    rows = [_Lane(Filling(bound)) for _ in range(lanes)]
-    records = size = refusals = 0
-    with ThreadPoolExecutor(lanes, thread_name_prefix="put-records") as pool:
-        try:
-            for entry, length in entries:
-                lane = rows[zlib.crc32(entry["PartitionKey"].encode()) % lanes]
-                records, size = records + 1, size + length
-                if request := lane.filling.add(entry, length):
-                    refusals += start(lane, request)
-            for lane in rows:
-                if lane.filling.entries:
-                    refusals += start(lane, lane.filling.take())
-            refusals += sum(lane.finish() for lane in rows)
-        except _StoppedError:
-            raise failed[0] from None
-        except BaseException:
-            stop.set()
-            raise
-    return Sent(records, size, refusals)

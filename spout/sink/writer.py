@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -20,10 +20,14 @@ from pyspark.sql.types import StructType
 from kinesis_trident.spout.errors import WriteError
 from kinesis_trident.spout.kinesis import AccessDeniedError
 from kinesis_trident.spout.kinesis.client import kinesis_client
-from kinesis_trident.spout.kinesis.put_records import MAX_RECORD_BYTES, Patience
+from kinesis_trident.spout.kinesis.put_pools import MAX_RECORD_BYTES, RequestBound
+from kinesis_trident.spout.kinesis.put_records import Patience
 from kinesis_trident.spout.options.sink import WriteOptions
-from kinesis_trident.spout.sink.columns import WriteColumns, entries_of
-from kinesis_trident.spout.sink.lanes import Sent, send_side_by_side
+from kinesis_trident.spout.sink.columns import WriteColumns, entries_of, streams_of
+from kinesis_trident.spout.sink.lanes import Lanes, Sent
+from kinesis_trident.spout.sink.pacing import Pacing
+from kinesis_trident.spout.sink.shard_map import ShardMap
+from kinesis_trident.spout.sink.targets import Aggregation, Target
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +58,7 @@ class KinesisWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
-            msg = f'records in stream {options.stream_name!r} cannot be replaced. Write with mode("append")'
+            msg = f'records in {options.place} cannot be replaced. Write with mode("append")'
             raise WriteError(msg)
         self._options = options
         self._columns = WriteColumns.of(schema)
@@ -101,34 +105,43 @@ class KinesisStreamWriter(DataSourceStreamArrowWriter):
 
 def _write(batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: WriteColumns) -> Written:
     client = kinesis_client(options)
-    stream = options.stream_name
+    pacing = Pacing.of(options.max_records_per_second, options.max_bytes_per_second)
+    bound = RequestBound() if pacing is None else pacing.bound()
 
     @cache
-    def limit() -> int:
+    def target(stream: str) -> Target:
+        called = options.called(stream)
+        aggregation = None
+        if options.aggregate:
+            shards = ShardMap(lambda: client.open_shards(called))
+            aggregation = Aggregation(shards, options.max_aggregate_bytes)
+        return Target(
+            lambda request: client.put_entries(called, request), f"stream {stream!r}", bound, aggregation
+        )
+
+    @cache
+    def limit(stream: str) -> int:
         try:
-            return client.describe(stream).max_record_bytes or MAX_RECORD_BYTES
+            return client.describe(options.called(stream)).max_record_bytes or MAX_RECORD_BYTES
         except AccessDeniedError:
             # Credentials may allow to write but not to describe: then Kinesis itself refuses what is too large.
             return MAX_RECORD_BYTES
 
     rng = random.Random()
-    entries = (entry for batch in batches for entry in entries_of(batch, columns, limit=limit, rng=rng))
-    sent = send_side_by_side(
-        lambda request: client.put_entries(stream, request),
-        entries,
-        lanes=options.max_requests_in_flight,
-        patience=Patience(options.write_timeout, time.monotonic),
-        where=f"stream {stream!r}",
-    )
-    return Written(sent)
+    patience = Patience(options.write_timeout, time.monotonic)
+    with Lanes(options.max_requests_in_flight, patience, pacing=pacing) as lanes:
+        for batch in batches:
+            for stream, rows in streams_of(batch, columns, options.stream_name):
+                lanes.add(target(stream), entries_of(rows, columns, limit=partial(limit, stream), rng=rng))
+        return Written(lanes.finish())
 
 
 def _say_written(messages: Sequence[WriterCommitMessage | None], options: WriteOptions) -> None:
     done = [message.sent.records for message in messages if isinstance(message, Written)]
     _log.warning(
-        "A write to stream %r failed; %d of its %d tasks finished and wrote %d records, which stay. A second "
+        "A write to %s failed; %d of its %d tasks finished and wrote %d records, which stay. A second "
         "write duplicates them.",
-        options.stream_name,
+        options.place,
         len(done),
         len(messages),
         sum(done),

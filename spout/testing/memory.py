@@ -20,12 +20,13 @@ from kinesis_trident.spout.kinesis import (
     StreamMissingError,
 )
 from kinesis_trident.spout.kinesis.decoding import PAGE_SCHEMA
+from kinesis_trident.spout.kinesis.packing import hash_key
 from kinesis_trident.spout.positions import After, At, AtTimestamp, ShardEnd, TrimHorizon, parse_position
 from kinesis_trident.spout.testing.listing import filtered
 from kinesis_trident.spout.testing.quotas import Quotas, ShardQuota
 from kinesis_trident.spout.testing.requests import ShardFilter
 from kinesis_trident.spout.testing.shard import Answer, Cursor, HeldShard
-from kinesis_trident.spout.testing.stream import HeldStream, hash_key
+from kinesis_trident.spout.testing.stream import HeldStream
 
 __all__ = ["MemoryKinesis"]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from kinesis_trident.spout.kinesis.aggregation import MAGIC, AggregatedRecord
+from kinesis_trident.spout.kinesis.packing import Pack
 from kinesis_trident.spout.testing.shard import StoredRecord
 
 __all__ = ["aggregate", "record_json"]
@@ -18,13 +17,10 @@ def aggregate(records: Iterable[tuple[bytes, str]]) -> bytes:
     The format is the one that `spout.kinesis.aggregation` reads; repeated keys are stored once, as the KPL
     does.
     """
-    message = AggregatedRecord()
-    keys: dict[str, int] = {}
+    pack = Pack()
     for data, key in records:
-        message.records.add(partition_key_index=keys.setdefault(key, len(keys)), data=data)
-    message.partition_key_table.extend(key.encode() for key in keys)
-    packed: bytes = message.SerializeToString()
-    return MAGIC + packed + hashlib.md5(packed, usedforsecurity=False).digest()
+        pack.add(data, key)
+    return pack.packed()
 
 
 def record_json(record: StoredRecord) -> dict[str, Any]:

@@ -18,13 +18,14 @@ from kinesis_trident.spout.kinesis import (
     StreamMissingError,
     ThrottledError,
 )
+from kinesis_trident.spout.kinesis.packing import hash_key
 from kinesis_trident.spout.testing import requests
 from kinesis_trident.spout.testing.fan_out import FanOut, HeldSubscription
 from kinesis_trident.spout.testing.listing import children, filtered, shard_json
 from kinesis_trident.spout.testing.quotas import Quotas, ShardQuota
 from kinesis_trident.spout.testing.records import record_json
 from kinesis_trident.spout.testing.shard import Cursor, HeldShard
-from kinesis_trident.spout.testing.stream import HeldStream, hash_key
+from kinesis_trident.spout.testing.stream import HeldStream
 from kinesis_trident.spout.testing.tokens import (
     GOOD_FOR_MS,
     RefusedError,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from itertools import pairwise
 
 from kinesis_trident.spout.kinesis import KinesisError, ShardMissingError
 from kinesis_trident.spout.testing.shard import Cursor, HeldShard, StoredRecord
 
-__all__ = ["HASH_KEYS", "HOUR_MS", "HeldStream", "hash_key"]
+__all__ = ["HASH_KEYS", "HOUR_MS", "HeldStream"]
 
 HASH_KEYS = 2**128
 """The number of hash keys, which the open shards divide among themselves."""
@@ -17,11 +16,6 @@ HOUR_MS = 3_600_000
 
 _FIRST_SEQUENCE = 49590338271490256608559692538361571095921575989136588898
 _STEP = 104_729
-
-
-def hash_key(partition_key: str) -> int:
-    """Return the MD5 of a partition key as an integer ("Kinesis Data Streams terminology", Partition key)."""
-    return int.from_bytes(hashlib.md5(partition_key.encode(), usedforsecurity=False).digest())
 
 
 class HeldStream:

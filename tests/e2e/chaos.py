@@ -22,10 +22,11 @@ from gates import PINNING, Gates, Stop
 from harness import layout_of
 from kazoo.client import KazooClient
 from lives import HERE, Lives, kill_tree
+from matrix import SPOUTS, STATES
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.testing import ScriptedKinesis
-from kinesis_trident.trident.guarantees import EXACTLY_ONCE, SPOUTS, STATES
+from kinesis_trident.trident.guarantees import EXACTLY_ONCE
 from kinesis_trident.trident.stores.redis import RedisState
 
 __all__ = ["CRASHES", "Cell", "Chaos", "Crash", "Outcome", "Point", "Victim", "deviations"]

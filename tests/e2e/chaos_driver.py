@@ -15,13 +15,13 @@ from typing import Any
 
 from gates import stop_at
 from lives import eventually
+from matrix import STATES
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.checkpoint.embedded.java import ensure_java
 from kinesis_trident.trident import Count, Function, TridentTopology
-from kinesis_trident.trident.guarantees import STATES
 from kinesis_trident.trident.maps.backing import VersionedBackingMap
 from kinesis_trident.trident.run.batches import TopologyAttempts
 from kinesis_trident.trident.state import MapState, StateFactory

@@ -10,11 +10,11 @@ import pytest
 from chaos import CRASHES, Chaos, Outcome, Victim, deviations
 from chaos_picture import PICTURE, draw
 from kazoo.client import KazooClient
+from matrix import SPOUTS, STATES
 from servers import RedisServer
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
-from kinesis_trident.trident.guarantees import SPOUTS, STATES
 
 pytestmark = pytest.mark.timeout(3600)
 

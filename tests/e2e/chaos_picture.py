@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chaos import CRASHES, Cell, Crash, Outcome, Point, Victim
-
-from kinesis_trident.trident.guarantees import SPOUTS, STATES
+from matrix import SPOUTS, STATES
 
 __all__ = ["PICTURE", "draw", "verdicts"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_trident.spout.partition import ShardTurn, tasks_for
+from kinesis_trident.spout.partition import Amount, ShardTurn, tasks_for
 
 COUNTS = st.one_of(st.none(), st.integers(1, 50))
+AMOUNTS = st.one_of(st.none(), st.builds(Amount, st.integers(0, 10**6), st.integers(0, 10**9)))
 
 
 def turns(count: int) -> list[ShardTurn]:
@@ -24,15 +25,43 @@ def test_few_shards_have_a_task_each_and_thousands_five_a_task() -> None:
     assert {len(part) for part in tasks_for(turns(10_000), None, None)} == {5}
 
 
-@given(st.integers(0, 300), COUNTS, COUNTS)
+def test_few_records_have_one_task_and_many_a_task_a_shard() -> None:
+    for records, size, tasks in (
+        (4_000, 800_000, 1),
+        (0, 0, 1),
+        (11_000, 0, 3),
+        (10, 2**40, 4),
+        (10**6, 0, 4),
+    ):
+        assert len(tasks_for(turns(4), None, None, Amount(records, size), 8)) == tasks
+
+
+def test_a_task_of_few_records_reads_all_its_shards_at_once() -> None:
+    assert [len(part) for part in tasks_for(turns(20), None, None, Amount(20, 20), 8)] == [7, 7, 6]
+
+
+def test_who_sets_the_number_of_shards_gets_it_however_few_the_records() -> None:
+    assert len(tasks_for(turns(4), 1, None, Amount(1, 1), 8)) == 4
+    assert len(tasks_for(turns(4), None, 2, Amount(10**6, 0), 8)) == 2
+
+
+@given(st.integers(0, 300), COUNTS, COUNTS, AMOUNTS, st.integers(1, 20))
 def test_every_turn_is_in_one_task_and_tasks_are_even(
-    count: int, shards_per_task: int | None, max_partitions: int | None
+    count: int,
+    shards_per_task: int | None,
+    max_partitions: int | None,
+    expected: Amount | None,
+    together: int,
 ) -> None:
     every = turns(count)
-    parts = tasks_for(every, shards_per_task, max_partitions)
+    parts = tasks_for(every, shards_per_task, max_partitions, expected, together)
     assert sorted((turn for part in parts for turn in part), key=lambda turn: turn.index) == every
     sizes = {len(part) for part in parts}
     assert not sizes or max(sizes) - min(sizes) <= 1
     assert len(parts) <= (max_partitions or count)
     if shards_per_task is not None and max_partitions is None:
         assert max(sizes, default=0) <= shards_per_task
+    # Never more tasks than without an expectation.
+    assert len(parts) <= len(tasks_for(every, shards_per_task, max_partitions))
+    if shards_per_task is None and max_partitions is None:
+        assert max(sizes, default=0) <= max(together, 5)

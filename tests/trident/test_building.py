@@ -8,6 +8,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 
 import pytest
+from matrix import SPOUTS, STATES
 from pyspark.sql import SparkSession
 from pyspark.sql.types import (
     ArrayType,
@@ -40,7 +41,7 @@ from kinesis_trident.trident import (
     TridentTopology,
 )
 from kinesis_trident.trident.build.graph import RepartitionNode, RowNode
-from kinesis_trident.trident.guarantees import EXACTLY_ONCE, SPOUTS, STATES, weakness
+from kinesis_trident.trident.guarantees import EXACTLY_ONCE, weakness
 from kinesis_trident.trident.state import StateFactory, StateUpdater
 from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState, StateType
 

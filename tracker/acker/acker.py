@@ -26,7 +26,7 @@ _MOST = 2**63 - 1
 
 
 class TreeOutcome(Enum):
-    """What became of a tree."""
+    """The result of a tree."""
 
     ACKED = "acked"
     FAILED = "failed"
@@ -59,7 +59,7 @@ class Acker:
 
     @property
     def pending(self) -> int:
-        """How many roots wait for an answer."""
+        """Return the number of roots that wait for an answer."""
         return sum(
             sum(map(bool, bucket.trees.values())) + sum(block.pending for block in bucket.blocks)
             for bucket in (self._young, self._old)
@@ -130,7 +130,7 @@ class Acker:
             young.update((root, value) for value in values.tolist())
 
     def reset_many(self, roots: Int64s) -> None:
-        """As `reset_timeout`, of many roots in any order."""
+        """Do what `reset_timeout` does, for many roots in any order."""
         roots, _ = one_each(int64s(roots), int64s(roots))
         young, old = self._young, self._old
         for root in roots.tolist() if old.trees else ():
@@ -268,7 +268,7 @@ class Acker:
         return outcome
 
     def _early_of(self, root: int) -> dict[int, int | None]:
-        """Where the messages of a root wait for its init."""
+        """Return the bucket's messages that came before their init, among which are those of the root."""
         return self._old.early if root in self._old.early else self._young.early
 
     def _found(self, root: int) -> tuple[TreeBlock, int] | None:
@@ -287,7 +287,7 @@ class Acker:
             yield from self._old.blocks_about(roots)
 
     def _known(self, roots: Int64s) -> Bools | None:
-        """Which of ascending roots something is known of; None where that is none."""
+        """Return a mask of the ascending roots that are known; None if none is."""
         known = np.zeros(len(roots), dtype=bool)
         self._young.mark_known(roots, known)
         self._old.mark_known(roots, known)

@@ -22,7 +22,7 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _FEW = 16
-"""So many runs are searched as fast as a directory is looked up."""
+"""Up to this many runs, a search is as fast as a look-up in a directory."""
 
 _CROWD = 32
 """With more runs in one slot than this, a binary search is faster."""
@@ -169,7 +169,7 @@ def sums_of(keys: Int64s, values: Int64s) -> Iterator[tuple[int, int, int]]:
 
 
 def _order(roots: Int64s) -> Int64s:
-    """What sorts roots. One number each is sorted, the root's distance from the lowest and its index: no argsort."""
+    """Return the indices that sort roots. Sorts one number for each, its distance from the lowest and its index."""
     low = roots.min()
     index_bits = len(roots).bit_length()
     shift = max(0, (int(roots.max()) - int(low)).bit_length() + index_bits - 64)

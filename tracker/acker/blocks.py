@@ -25,7 +25,7 @@ class TreeBlock:
 
     @property
     def pending(self) -> int:
-        """How many roots wait for an answer."""
+        """Return the number of roots that wait for an answer."""
         return int(np.count_nonzero(self._states == _OPEN))
 
     def find(self, roots: Int64s) -> tuple[Int64s, Bools | None]:

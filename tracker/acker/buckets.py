@@ -1,4 +1,4 @@
-"""What an acker holds of one timeout."""
+"""The roots and messages that an acker holds for one timeout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Bucket"]
 
 
 class Bucket:
-    """What came within one timeout, as in Storm's RotatingMap.
+    """The roots and messages that came within one timeout, as in Storm's RotatingMap.
 
     `trees`: roots that came alone, with their values; 0 once answered, as the value of an open tree never is.
     `early`: roots whose init has not come, with the XOR of what has; None once one of its tuples failed.
@@ -37,7 +37,7 @@ class Bucket:
         return None
 
     def is_gone(self, root: int) -> bool:
-        """Whether a root was in an array that was dropped."""
+        """Return True if a root was in an array that was dropped."""
         return any(runs.place(root) is not None for runs in self.gone)
 
     def blocks_about(self, roots: Int64s) -> Iterator[TreeBlock]:

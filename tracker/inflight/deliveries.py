@@ -119,7 +119,7 @@ def _before(entry: Entry, row: int) -> str | None:
 
 
 def _goes_on(one: PendingRun, other: PendingRun, entry: Entry) -> bool:
-    """Whether the run of an entry can be told with another one: then the row before each range is its neighbour."""
+    """Return True if an entry's run can be stored with another one: the row before each range is its neighbour."""
     return (
         (one.txid, one.attempt, one.due, one.failures)
         == (other.txid, other.attempt, other.due, other.failures)

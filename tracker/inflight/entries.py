@@ -20,7 +20,7 @@ Positions = Sequence[RecordPosition] | Sequence[str]
 
 
 class State(Enum):
-    """What is known of an entry's records. All but ACKED hold the checkpoint back."""
+    """The state of an entry's records. All but ACKED hold the checkpoint back."""
 
     PENDING = "delivered, no outcome yet"
     WAITING = "failed, to be delivered again"
@@ -94,7 +94,7 @@ class Entry(msgspec.Struct, eq=False):
         return as_position(self.positions[self.start + index])
 
     def covers(self, position: RecordPosition) -> bool:
-        """Whether a position lies within the run, as far as its ends are known."""
+        """Return True if a position lies within the run, as far as its ends are known."""
         if position > self.last:
             return False
         if self.first is not None:
@@ -102,7 +102,7 @@ class Entry(msgspec.Struct, eq=False):
         return position == self.last or (self.prev is not None and position > self.prev)
 
     def continues(self, left: Entry) -> bool:
-        """Whether this entry starts right after `left` and shares its fate, so that both are one run."""
+        """Return True if this entry starts right after `left` and shares its fate, so that both are one run."""
         return (
             self.state is left.state
             and self.prev == left.last

@@ -203,7 +203,7 @@ class ExplicitAcks:
 
     @property
     def pending(self) -> tuple[PendingRun, ...]:
-        """What nobody has acked or failed yet, as it is stored."""
+        """Return the runs that nobody has acked or failed yet, as they are stored."""
         if not self._turns:
             return ()
         return pending_runs(self._ledger, self._ledger.entries.first, self._turns)

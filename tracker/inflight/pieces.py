@@ -96,7 +96,7 @@ def cut(
 def _inside(
     before: RecordPosition, start: RecordPosition, first: RecordPosition | None, end: RecordPosition | None
 ) -> bool:
-    """Whether `before`, said to stand just before `start`, can be the last of the run's records so far."""
+    """Return True if `before`, the claimed neighbour of `start`, can be the last of the run's records so far."""
     lowest = end if end is not None else first
     return before < start and (lowest is None or before >= lowest)
 

@@ -97,12 +97,12 @@ class InflightRecordTracker:
 
     @property
     def waiting(self) -> tuple[Run, ...]:
-        """What failed and is to come again, in shard order."""
+        """The runs that failed and come again, in shard order."""
         return self._ledger.runs(State.WAITING)
 
     @property
     def dead(self) -> tuple[Run, ...]:
-        """What is exhausted or expired, to be dead-lettered, in shard order."""
+        """The runs that are exhausted or expired, for the dead letter, in shard order."""
         return self._ledger.runs(State.DEAD)
 
     @property

@@ -21,7 +21,7 @@ __all__ = ["TurnOutcomes", "is_unreached"]
 
 
 class TurnOutcomes:
-    """What a batch says of a shard's records. A call applies as a whole, or raises and changes nothing.
+    """The outcomes of a shard's records in a batch. A call applies as a whole, or raises and changes nothing.
 
     Args:
         ledger: the entries of the shard.
@@ -163,6 +163,24 @@ class TurnOutcomes:
                 refused.append(position)
         return tuple(refused)
 
+    def bury(self, positions: Sequence[RecordPosition]) -> tuple[RecordPosition, ...]:
+        """Somebody gives up runs that wait, each named by its last record: they are dead now, as after the last retry.
+
+        Returns the positions of which no waiting run ends.
+        """
+        ledger = self._ledger
+        refused: list[RecordPosition] = []
+        for position in sorted(set(positions)):
+            for entries in (ledger.entries, ledger.beside):
+                entry = entries.find(position)
+                if entry is not None and entry.state is State.WAITING:
+                    entry.state, entry.due = State.DEAD, 0
+                    ledger.waits(entries.merge(entry))
+                    break
+            else:
+                refused.append(position)
+        return tuple(refused)
+
     def _fates_after(
         self, attempt: int, before: tuple[Failure, ...], now_ms: int, rng: random.Random
     ) -> _Fates:
@@ -202,7 +220,7 @@ class TurnOutcomes:
 
 @dataclass(slots=True)
 class _Fates:
-    """What becomes of the records of one delivery, number `attempt`: the same for all that have the same reason.
+    """The fates of the records of one delivery, number `attempt`: one for all that have the same reason.
 
     `due`: when the failed ones come again; None if they are exhausted. `before`: their failures so far.
     """
@@ -269,7 +287,7 @@ def is_unreached(run: Run, served: int, through: RecordPosition | None, failed: 
 
 
 def _rest(entry: Entry, served: int, through: RecordPosition) -> Entry | None:
-    """What was not reached of a run: as it was, from after `through` on."""
+    """Return the part of a run that was not reached, unchanged: its records after `through`."""
     if served == entry.count:
         return None
     return Entry(
@@ -290,7 +308,7 @@ def _just_after(position: RecordPosition | None) -> RecordPosition | None:
 
 
 def _inside(run: Run, through: RecordPosition) -> bool:
-    """Whether `through` can be a record of the run that is not its last one."""
+    """Return True if `through` can be a record of the run that is not its last one."""
     after_start = (
         through >= RecordPosition.parse(run.first)
         if run.first

@@ -13,7 +13,7 @@ __all__ = ["StateMetrics", "current_metrics", "measure"]
 
 @dataclass(slots=True)
 class StateMetrics:
-    """What the updates of a state have asked of its store; a task that Spark repeats counts again.
+    """Counts of what the updates of a state have asked of its store; a task that Spark repeats counts again.
 
     Args:
         updates: partitions of batches that were updated, replays included.

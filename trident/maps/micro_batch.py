@@ -34,11 +34,11 @@ class MicroBatchBackingMap(VersionedBackingMap[V], Generic[V]):
         return self._backing.keys()
 
     def begin_batch(self, txid: int | None) -> None:
-        """Only the store hears of it."""
+        """Pass it on to the store."""
         self._backing.begin_batch(txid)
 
     def end_batch(self, txid: int | None) -> None:
-        """Only the store hears of it."""
+        """Pass it on to the store."""
         self._backing.end_batch(txid)
 
     def multi_get(self, keys: Sequence[Key]) -> list[V | None]:

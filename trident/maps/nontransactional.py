@@ -20,11 +20,11 @@ class NonTransactionalMap(RemovableMapState[T]):
         self._backing = backing
 
     def begin_commit(self, txid: int | None) -> None:
-        """Only the store hears of it."""
+        """Pass it on to the store."""
         self._backing.begin_batch(txid)
 
     def commit(self, txid: int | None) -> None:
-        """Only the store hears of it."""
+        """Pass it on to the store."""
         self._backing.end_batch(txid)
 
     def multi_get(self, keys: Sequence[Key]) -> list[T | None]:

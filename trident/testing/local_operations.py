@@ -1,4 +1,4 @@
-"""What a Trident topology asks of Spark, for frames in this process: aggregations, joins and copies."""
+"""Aggregations, joins and copies of frames in this process: what a Trident topology otherwise asks of Spark."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class TimeWindowUpdater(_WindowUpdater):
 
 
 class CountWindowUpdater(_WindowUpdater):
-    """Windows by count: a key of the state holds one group, and how many tuples it has had.
+    """Windows by count: a key of the state holds one group, and its number of tuples so far.
 
     The tuples of a batch are put in order, so that a replay with the same tuples gives the same windows.
     """

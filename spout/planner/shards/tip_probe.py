@@ -60,7 +60,7 @@ class Look:
 
 
 class TipProbe:
-    """Looks beyond positions, many shards in parallel; the caller keeps the looks at a shard a second apart.
+    """Looks beyond positions, many shards in parallel; the caller paces the looks at a shard.
 
     It keeps each shard's iterator while the position stays, so an idle shard costs one call per look.
 
@@ -73,6 +73,8 @@ class TipProbe:
         wall: epoch milliseconds, for a server that does not report the time.
         clock: seconds, for the patience.
         is_closed: tells whether a shard was listed as closed; then only an answer without a next iterator is its end.
+        called: is told of each GetRecords call, in any thread, with the shard.
+        may_go_on: tells whether a look at a shard may call again.
 
     Attributes:
         looks: the last look at each shard.
@@ -91,9 +93,13 @@ class TipProbe:
         wall: Callable[[], int] = lambda: int(time.time() * 1000),
         clock: Callable[[], float] = time.monotonic,
         is_closed: Callable[[str], bool] = lambda _: False,
+        called: Callable[[str], None] = lambda _: None,
+        may_go_on: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._kinesis = kinesis
         self._layout = layout
+        self._called = called
+        self._may_go_on = may_go_on
         self._patience = patience
         self._deaggregate = deaggregate
         self._wall = wall
@@ -155,7 +161,10 @@ class TipProbe:
         key = self._layout.key_of(shard)
         iterator = look.iterator or self._kinesis.iterator(key.stream, key.shard, str(look.position))
         closed = self._is_closed(shard)
-        for _ in range(_STEPS):
+        for step in range(_STEPS):
+            if step and not self._may_go_on(shard):
+                break
+            self._called(shard)
             page = self._kinesis.get_records(iterator, 1)
             new = self._new(page, look.position)
             closed = closed or page.closed

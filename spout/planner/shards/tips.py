@@ -1,4 +1,4 @@
-"""Knows which shards have new records, from their last turns or from looks, at most one a second per shard."""
+"""Knows which shards have new records, from their last turns or from looks at their tips."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.data_loss import last_known
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.lineage import Lineage
+from kinesis_trident.spout.planner.shards.look_pace import IDLE_MS, LookPace
 from kinesis_trident.spout.planner.shards.tip_probe import Look
 from kinesis_trident.spout.positions import Position
 
-__all__ = ["LOOK_PERIOD_MS", "Looker", "TipNotes", "TipWatch"]
-
-LOOK_PERIOD_MS = 1_000
-"""Milliseconds: each look costs one of the five calls a second that Kinesis allows for a shard."""
+__all__ = ["Looker", "TipNotes", "TipWatch"]
 
 _TRUST_MS = 10_000
 """The milliseconds for which a look that found something stays valid.
@@ -48,18 +46,18 @@ class TipWatch:
     Args:
         looker: looks.
         is_closed: tells whether a shard was listed as closed: it has an end, and no tip.
-        period_ms: between two looks at one shard.
+        pace: of the looks, by default that of shards without a limit of calls.
     """
 
     def __init__(
         self,
         looker: Looker,
         is_closed: Callable[[str], bool] = lambda _: False,
-        period_ms: int = LOOK_PERIOD_MS,
+        pace: LookPace | None = None,
     ) -> None:
         self._looker = looker
         self._is_closed = is_closed
-        self._period = period_ms
+        self._pace = pace or LookPace()
         self._more: dict[str, bool | None] = {}
         self._looked: dict[str, int] = {}
         self._found: dict[str, int] = {}
@@ -83,7 +81,7 @@ class TipWatch:
         ask = {
             shard: at
             for shard, at in open_.items()
-            if not self._more.get(shard) and now - self._looked.get(shard, -self._period) >= self._period
+            if not self._more.get(shard) and self._pace.due(shard, now) <= now
         }
         for shard in [shard for shard in ask if now - self._found.get(shard, -_TRUST_MS) < _TRUST_MS]:
             del ask[shard]
@@ -92,19 +90,29 @@ class TipWatch:
             # Shards left out the last time come first.
             ask = dict(sorted(ask.items(), key=lambda pair: self._looked.get(pair[0], 0)))
             for shard, found in self._looker.look(ask).items():
+                self._pace.looked(shard, now, found=bool(found))
                 self._learn(shard, found, now)
                 if found:
                     self._found[shard] = now
         return sorted(shard for shard in open_ if self._more.get(shard))
 
     def settled(
-        self, plan: Plan, states: Mapping[str, ShardState], now: int, *, replayed: bool = False
+        self,
+        plan: Plan,
+        states: Mapping[str, ShardState],
+        now: int,
+        *,
+        replayed: bool = False,
+        calls: Mapping[str, int] | None = None,
     ) -> None:
         """Learn from a settled batch: at the tip, more to come, or unknown (nothing read, for example throttled).
 
         If the position has not moved, `seen` may come from an earlier turn, so another look must follow. The same holds
         if the batch was `replayed`: its turns saw the tip as it was before a crash, or before draining began.
+        To `only_until_tip` a sight from before it says nothing. `calls`: how often each turn has called GetRecords.
         """
+        for shard, count in (calls or {}).items():
+            self._pace.spent(shard, now, count)
         if self._draining:
             nodes = {shard: states[shard].checkpoint for shard in plan.read}
             self._beyond |= {s for s, node in nodes.items() if node and (node.arrival or 0) > self._until}
@@ -119,16 +127,18 @@ class TipWatch:
                 moved = node.position != plan.positions[shard]
                 if moved:
                     self._found.pop(shard, None)
-                self._learn(shard, node.seen is None if moved else None, now)
+                self._pace.read(shard, now, moved=moved)
+                early = self._draining and node.seen is not None and node.seen < self._until
+                self._learn(shard, node.seen is None if moved and not early else None, now)
 
     def next_look(self, positions: Mapping[str, Position], now: int) -> int:
         """Return the time of the next look; shards known to have more, even if they may not be read, need none."""
         due = [
-            self._looked.get(shard, now - self._period) + self._period
+            self._pace.due(shard, now)
             for shard in positions
             if not self._has_ended(shard) and not self._more.get(shard)
         ]
-        return min(due, default=now + self._period)
+        return min(due, default=now + IDLE_MS)
 
     def all_ended(self, positions: Mapping[str, Position]) -> bool:
         """Tell whether, after `only_until_tip`, all these shards have been read that far."""

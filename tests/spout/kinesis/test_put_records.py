@@ -13,18 +13,15 @@ from kinesis_trident.spout.kinesis import (
     ThrottledError,
     Unavailable,
 )
-from kinesis_trident.spout.kinesis.put_records import (
+from kinesis_trident.spout.kinesis.put_pools import (
     MAX_RECORD_BYTES,
     REQUEST_BYTES,
     SMALLER_REQUEST_BYTES,
     Filling,
-    Patience,
     RequestBound,
-    put_all,
-    put_request,
-    requests_of,
     size_of,
 )
+from kinesis_trident.spout.kinesis.put_records import Patience, put_all, put_request, requests_of
 from kinesis_trident.spout.testing import FakeTime
 
 

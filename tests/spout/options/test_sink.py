@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pickle
 import re
-from pathlib import Path
 
 import pytest
+from doc_tables import WRITE_OPTIONS_TABLE
 
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import source
-from kinesis_trident.spout.options.sink import WriteOptions, write_options_markdown
+from kinesis_trident.spout.options.sink import WriteOptions
 
 
 def test_a_stream_is_all_that_a_write_needs() -> None:
@@ -23,6 +23,43 @@ def test_a_stream_is_all_that_a_write_needs() -> None:
 def test_what_spark_hands_over_of_its_own_is_no_option() -> None:
     given = {"streamName": "orders", "checkpointLocation": "/c", "queryName": "q"}
     assert WriteOptions.parse(given) == WriteOptions.parse({"streamName": "orders"})
+
+
+def test_options_of_other_sinks_are_taken_under_their_names() -> None:
+    qubole = {
+        "kinesis.executor.recordMaxBufferedTime": "1000",
+        "kinesis.executor.maxConnections": "8",
+        "kinesis.executor.aggregationEnabled": "true",
+        "kniesis.executor.flushwaittimemillis": "100",
+    }
+    awslabs = {
+        "kinesis.sink.flushWaitTimeMs": "100",
+        "kinesis.sink.recordMaxBufferedTimeMs": "1000",
+        "kinesis.sink.maxConnections": "8",
+        "kinesis.sink.aggregationEnabled": "True",
+    }
+    ours = {"maxRequestsInFlight": "8", "aggregate": "true"}
+    for given in (qubole, awslabs):
+        lowered = {name.lower(): value for name, value in given.items()}
+        for options in (given, lowered):
+            assert WriteOptions.parse({"streamName": "orders", **options}) == WriteOptions.parse(
+                {"streamName": "orders", **ours}
+            )
+        for name in given:
+            with pytest.raises(OptionsError, match="For a write, which accepts it"):
+                source.SourceOptions.parse({"streamName": "orders", name: "1"})
+    with pytest.raises(OptionsError, match="no record is dropped"):
+        WriteOptions.parse({"streamName": "orders", "kinesis.sink.recordTtl": "30000"})
+
+
+def test_the_stream_may_come_from_the_rows_and_is_in_the_account_of_the_arn() -> None:
+    found = WriteOptions.parse({"region": "eu-west-1"}, rows_name_streams=True)
+    assert (found.stream_name, found.called("orders")) == (None, "orders")
+    assert found.place == "the streams that the rows name"
+    arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
+    found = WriteOptions.parse({"streamARN": arn}, rows_name_streams=True)
+    assert found.called("orders") == "orders"
+    assert found.called("others") == "arn:aws:kinesis:eu-west-1:123456789012:stream/others"
 
 
 @pytest.mark.parametrize(
@@ -41,6 +78,15 @@ def test_what_spark_hands_over_of_its_own_is_no_option() -> None:
         ({"path": "/x"}, "a write takes no path"),
         ({"maxRequestsInFlight": "0"}, "at least 1 and at most 64"),
         ({"writeTimeout": "0s"}, "a positive duration"),
+        ({"maxRecordsPerSecond": "0"}, "a positive number, such as 500 or 0.5"),
+        ({"maxRecordsPerSecond": "fast"}, "a positive number, such as 500 or 0.5"),
+        ({"maxBytesPerSecond": "0"}, "a size of at least one byte"),
+        ({"aggregate": "true", "maxAggregateBytes": "2MiB"}, "a size from 64 bytes to 1MiB, such as 50KiB"),
+        (
+            {"maxAggregateBytes": "10KiB"},
+            "no effect without aggregates. Set aggregate=true, or remove the option",
+        ),
+        ({"kinesis.executor.recordMaxBufferedTime": "soon"}, "a duration with its unit"),
         ({"awsAccessKeyId": "a"}, "awsAccessKeyId requires option awsSecretAccessKey"),
         ({"roleExternalId": "a"}, "roleExternalId requires option roleArn"),
         ({"streamARN": "arn:aws:kinesis:eu-west-1:1:stream/a", "streamName": "b"}, "Give only one of them"),
@@ -102,6 +148,4 @@ def test_an_unknown_option_points_to_the_page_on_writing() -> None:
 
 
 def test_the_documentation_is_the_table() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "writing.md").read_text()
-    begin, end = "<!-- options: rendered from spout/options/sink.py -->\n", "<!-- end of options -->"
-    assert text.split(begin)[1].split(end)[0] == write_options_markdown()
+    assert WRITE_OPTIONS_TABLE.read() == WRITE_OPTIONS_TABLE.render()

@@ -7,15 +7,16 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from doc_tables import OPTIONS_TABLE, OTHER_OPTIONS_TABLE
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig
 from kinesis_trident.spout.errors import OptionsError, SpoutError
-from kinesis_trident.spout.options.other_connectors import OTHERS, other_options_markdown
+from kinesis_trident.spout.options.other_connectors import OTHERS
 from kinesis_trident.spout.options.rules import _warn_once
 from kinesis_trident.spout.options.sink import WriteOptions
-from kinesis_trident.spout.options.source import TABLE, SourceOptions, options_markdown
+from kinesis_trident.spout.options.source import TABLE, SourceOptions
 from kinesis_trident.spout.options.table import by_name, options_of
 from kinesis_trident.spout.planner.exhausted import add_dead_letters
 
@@ -486,17 +487,11 @@ NOT_OPTIONS = {
 
 
 def test_the_documentation_has_the_names_of_other_connectors() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "options.md").read_text()
-    begin, end = (
-        "<!-- other options: rendered from spout/options/other_connectors.py -->\n",
-        "<!-- end of other options -->",
-    )
-    assert text.split(begin)[1].split(end)[0] == other_options_markdown()
+    assert OTHER_OPTIONS_TABLE.read() == OTHER_OPTIONS_TABLE.render()
 
 
 def test_the_documentation_is_the_table() -> None:
     text = (Path(__file__).parents[3] / "docs" / "options.md").read_text()
-    begin, end = "<!-- options: rendered from spout/options/source.py -->\n", "<!-- end of options -->"
-    assert text.split(begin)[1].split(end)[0] == options_markdown()
+    assert OPTIONS_TABLE.read() == OPTIONS_TABLE.render()
     for option in TABLE:
         assert f"| `{option.key}` |" in text

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from kinesis_trident.spout.kinesis import (
     AccessDeniedError,
@@ -24,8 +26,8 @@ from kinesis_trident.spout.kinesis.closing import Closing
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
-from kinesis_trident.spout.reader.fan_out import SubscriptionPager
-from kinesis_trident.spout.reader.fetch import Bounds, FanOut, ShardFetcher, Turn
+from kinesis_trident.spout.reader.fan_out import FanOut, OpenSubscriptions, SubscriptionPager
+from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn
 from kinesis_trident.spout.testing import Cut, FakeTime, Quotas, Refuse, ScriptedKinesis, aggregate
 from kinesis_trident.spout.testing.event_stream import event_message
 from kinesis_trident.spout.testing.server import LoopbackServer, Reply, Request
@@ -45,6 +47,7 @@ class Rig:
     consumer: str
     time: FakeTime
     options: SourceOptions
+    kept: OpenSubscriptions = field(default_factory=OpenSubscriptions)
 
     def put(self, *payloads: bytes) -> list[RecordPosition]:
         return [RecordPosition(self.server.put("orders", SHARD, data)) for data in payloads]
@@ -63,9 +66,10 @@ class Rig:
             rng=random.Random(3),
         )
 
-    def fetcher(self, *, pushed: bool = True) -> ShardFetcher:
+    def fetcher(self, *, pushed: bool = True, kept: OpenSubscriptions | None = None) -> ShardFetcher:
+        """A fetcher in a process of its own, or in the one that has kept subscriptions open."""
         limiter = ShardLimiter(ShardBudget(0, 1e15), clock=self.time, sleep=self.time.sleep)
-        fan_out = FanOut(self.client, self.consumer) if pushed else None
+        fan_out = FanOut(self.client, self.consumer, kept or OpenSubscriptions()) if pushed else None
         return ShardFetcher(
             self.client,
             "orders",
@@ -78,6 +82,17 @@ class Rig:
 
     def turn(self, position: Position = TRIM_HORIZON, bounds: Bounds = PLENTY) -> Turn:
         return self.fetcher().fetch_new(position, bounds)
+
+    def next_turn(self, position: Position, bounds: Bounds = PLENTY) -> Turn:
+        """A turn in the process of the turns before."""
+        return self.fetcher(kept=self.kept).fetch_new(position, bounds)
+
+    def until_waiting(self, events: int) -> None:
+        """Wait until so many events have arrived for the next turn."""
+        ((_, pager),) = self.kept._pagers.values()
+        Retrying(
+            stop=stop_after_delay(60), wait=wait_fixed(0.01), retry=retry_if_result(lambda n: n < events)
+        )(lambda: pager.waiting)
 
     def calls(self, name: str) -> int:
         return self.server.calls[name, SHARD]
@@ -217,26 +232,89 @@ def test_a_subscription_without_records_keeps_its_position_and_is_renewed_behind
     pager.close()
 
 
-def test_a_subscription_of_another_one_is_waited_for_with_jitter(rig: Rig) -> None:
-    rig.put(b"a")
-    other = rig.client.subscribe(rig.consumer, SHARD, str(TRIM_HORIZON))
-    other.close()
-    began = rig.time.now
-    assert payloads(rig.turn().batches) == [b"a"]
-    # One call a second at most, and none longer apart than two; the sixth would be too many.
-    assert all(1 <= seconds <= 2 for seconds in rig.time.sleeps)
-    assert 5 <= rig.time.now - began < 7
-    assert rig.calls("SubscribeToShard") == 2 + len(rig.time.sleeps)
-
-
-def test_a_turn_ends_empty_where_the_subscription_stays_in_use(rig: Rig) -> None:
-    rig.put(b"a")
-    rig.server.limit(Quotas(resubscribe_ms=3_600_000))
+def test_a_turn_is_polled_while_another_process_has_the_subscription(rig: Rig) -> None:
+    (first,) = rig.put(b"a")
     rig.client.subscribe(rig.consumer, SHARD, str(TRIM_HORIZON)).close()
-    turn = rig.turn()
-    assert (turn.count, turn.end, turn.seen) == (0, TRIM_HORIZON, None)
+    fetcher = rig.fetcher()
+    turn = fetcher.fetch_new(TRIM_HORIZON, PLENTY)
+    assert payloads(turn.batches) == [b"a"]
+    assert (turn.end, rig.calls("SubscribeToShard"), rig.calls("GetRecords")) == (After(first), 2, 1)
+    assert (fetcher.calls.throttles, fetcher.calls.reads) == (0, 1)
+    # Nobody waits for it, and five seconds after its beginning a turn takes it over.
+    rig.put(b"b")
+    rig.server.advance(5)
+    assert payloads(rig.turn(turn.end).batches) == [b"b"]
+    assert (rig.calls("SubscribeToShard"), rig.calls("GetRecords")) == (3, 1)
     with pytest.raises(InUseError, match=rf"stream 'orders', shard {SHARD}.*in one application only"):
         rig.pager().next(60)
+
+
+def test_a_subscription_stays_open_from_turn_to_turn(rig: Rig) -> None:
+    position: Position = TRIM_HORIZON
+    for number in range(5):
+        rig.put(b"%d" % number)
+        turn = rig.next_turn(position)
+        assert payloads(turn.batches) == [b"%d" % number]
+        position = turn.end
+    assert (rig.calls("SubscribeToShard"), rig.calls("GetRecords")) == (1, 0)
+
+
+def test_what_arrives_between_two_turns_comes_in_one(rig: Rig) -> None:
+    rig.put(b"a")
+    end = rig.next_turn(TRIM_HORIZON).end
+    for number in range(4):
+        rig.put(b"%d" % number)
+        rig.until_waiting(number + 1)
+    assert payloads(rig.next_turn(end).batches) == [b"0", b"1", b"2", b"3"]
+    assert rig.calls("SubscribeToShard") == 1
+
+
+def test_an_idle_event_from_before_a_turn_does_not_end_it(rig: Rig) -> None:
+    rig.put(b"a")
+    end = rig.next_turn(TRIM_HORIZON).end
+    rig.server.advance(5)
+    rig.until_waiting(1)
+    with ThreadPoolExecutor(1) as pool:
+        turn = pool.submit(rig.next_turn, end)
+        rig.put(b"b")
+        # Had the idle event ended the turn, it would be empty.
+        assert payloads(turn.result().batches) == [b"b"]
+    assert rig.calls("SubscribeToShard") == 1
+
+
+def test_the_rest_of_an_event_that_a_bound_cut_comes_next_without_another_subscription(rig: Rig) -> None:
+    rig.put(*[b"%d" % n for n in range(10)], aggregate([(b"x", "k"), (b"y", "k"), (b"z", "k")]), b"e")
+    found: list[list[bytes]] = []
+    position: Position = TRIM_HORIZON
+    while sum(map(len, found)) < 14:
+        turn = rig.next_turn(position, Bounds(4, 10**9, 60))
+        position = turn.end
+        found.append(payloads(turn.batches))
+    # Aggregates are never cut.
+    assert [len(some) for some in found] == [4, 4, 2, 4]
+    assert [data for some in found for data in some][8:] == [b"8", b"9", b"x", b"y", b"z", b"e"]
+    assert turn.seen is not None
+    assert rig.calls("SubscribeToShard") == 1
+
+
+def test_a_turn_from_another_position_begins_another_subscription(rig: Rig) -> None:
+    rig.server.limit(Quotas(resubscribe_ms=None))
+    first, _ = rig.put(b"a", b"b")
+    rig.next_turn(TRIM_HORIZON)
+    # Another attempt has pinned a shorter turn.
+    assert payloads(rig.next_turn(After(first)).batches) == [b"b"]
+    assert rig.calls("SubscribeToShard") == 2
+
+
+def test_a_subscription_that_ended_between_two_turns_is_renewed(rig: Rig) -> None:
+    rig.put(b"a")
+    end = rig.next_turn(TRIM_HORIZON).end
+    rig.server.advance(300)
+    rig.put(b"b")
+    turn = rig.next_turn(end)
+    assert payloads(turn.batches) == [b"b"]
+    assert rig.calls("SubscribeToShard") == 2
+    assert rig.calls("GetRecords") == 0
 
 
 def test_who_is_taken_over_ends_the_turn_with_what_it_holds(rig: Rig) -> None:

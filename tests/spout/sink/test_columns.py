@@ -13,7 +13,13 @@ from pyspark.sql.types import BinaryType, LongType, NullType, StringType, Struct
 
 from kinesis_trident.spout.errors import WriteError
 from kinesis_trident.spout.reader.rows import SCHEMA
-from kinesis_trident.spout.sink.columns import SURE_RECORD_BYTES, WriteColumns, entries_of
+from kinesis_trident.spout.sink.columns import (
+    SURE_RECORD_BYTES,
+    WriteColumns,
+    entries_of,
+    has_stream_column,
+    streams_of,
+)
 
 
 def frame(**columns: Any) -> StructType:
@@ -160,3 +166,56 @@ def test_the_stream_is_asked_for_its_limit_only_for_a_record_that_may_be_above()
         WriteError, match="has 3145729 bytes with its key, but the stream allows at most 3145728"
     ):
         entries([(bytes(3 * 2**20), "k", None)], limit=limit)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_every_kind_of_column_that_spark_may_hand_over_is_written(kind: pa.DataType) -> None:
+    texts = pa.large_string() if pa.types.is_large_string(kind) else pa.string()
+    data = pa.array(["grün", "", "x"], pa.string()).cast(kind)
+    batch = pa.record_batch({"data": data, "partitionKey": pa.array(["a", "ü", None], texts)})
+    found = list(entries_of(batch, WriteColumns(0, 1, None), limit=lambda: 0, rng=random.Random(1)))
+    assert [entry["Data"] for entry, _ in found] == ["grün".encode(), b"", b"x"]
+    assert [entry["PartitionKey"] for entry, _ in found][:2] == ["a", "ü"]
+    assert [size for _, size in found] == [6, 2, 17]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([None, "a", "b", "c.d_e-1"]), max_size=40), st.sampled_from(["a", "z"]))
+def test_rows_go_to_the_stream_that_they_name_in_their_order(names: list[str | None], default: str) -> None:
+    batch = pa.record_batch(
+        {"streamName": pa.array(names, pa.string()), "data": pa.array([b"%d" % n for n in range(len(names))])}
+    )
+    found = list(streams_of(batch, WriteColumns(1, None, None, 0), default))
+    streams = [stream for stream, _ in found]
+    assert len(set(streams)) == len(streams)
+    assert set(streams) == {name or default for name in names}
+    for stream, part in found:
+        assert [int(data) for data in part.column("data").to_pylist()] == [
+            n for n, name in enumerate(names) if (name or default) == stream
+        ]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (None, "the column streamName is null in a row, and the option streamName is not set"),
+        ("", "the column streamName is '' in a row. Expected: the name of one stream"),
+        ("a,b", "the column streamName is 'a,b' in a row"),
+        ("a b", "the column streamName is 'a b' in a row"),
+    ],
+)
+def test_a_row_without_a_stream_that_can_be_is_named(name: str | None, said: str) -> None:
+    batch = pa.record_batch(
+        {"streamName": pa.array(["a", name], pa.string()), "data": pa.array([b"1", b"2"])}
+    )
+    with pytest.raises(WriteError, match=re.escape(said)):
+        list(streams_of(batch, WriteColumns(1, None, None, 0), None))
+
+
+def test_only_the_column_of_a_write_names_streams() -> None:
+    assert WriteColumns.of(frame(data=BinaryType(), STREAMNAME=StringType())).stream_name == 1
+    assert has_stream_column(frame(data=BinaryType(), streamname=StringType()))
+    # Where a row was read is not where it goes.
+    assert not has_stream_column(SCHEMA)
+    with pytest.raises(WriteError, match="column streamName is bigint, not string"):
+        WriteColumns.of(frame(data=BinaryType(), streamName=LongType()))

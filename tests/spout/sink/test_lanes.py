@@ -3,17 +3,23 @@ from __future__ import annotations
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_trident.spout.kinesis import AccessDeniedError, ThrottledError, Unavailable
-from kinesis_trident.spout.kinesis.put_records import REQUEST_BYTES, REQUEST_RECORDS, Entry, Patience
-from kinesis_trident.spout.sink.lanes import Sent, send_side_by_side
+from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, REQUEST_RECORDS, Entry
+from kinesis_trident.spout.kinesis.put_records import Patience
+from kinesis_trident.spout.sink.lanes import Lanes, Sent
+from kinesis_trident.spout.sink.pacing import Pacing
+from kinesis_trident.spout.sink.targets import Target
 from kinesis_trident.spout.testing import FakeTime
+
+if TYPE_CHECKING:
+    from kinesis_trident.spout.kinesis.put_records import Send
 
 THROTTLED = {"ErrorCode": "ProvisionedThroughputExceededException", "ErrorMessage": "slow"}
 TAKEN = {"SequenceNumber": "1"}
@@ -22,6 +28,20 @@ TAKEN = {"SequenceNumber": "1"}
 def rows(count: int, keys: int, size: int = 10) -> Iterator[tuple[Entry, int]]:
     for n in range(count):
         yield {"Data": b"%d" % n, "PartitionKey": f"key-{n % keys}"}, size
+
+
+def send_side_by_side(
+    send: Send,
+    entries: Iterable[tuple[Entry, int]],
+    *,
+    lanes: int,
+    patience: Patience,
+    wait: Callable[[threading.Event, float], object] = threading.Event.wait,
+    where: str = "the stream",
+) -> Sent:
+    with Lanes(lanes, patience, wait=wait) as writing:
+        writing.add(Target(send, where), entries)
+        return writing.finish()
 
 
 class Kinesis:
@@ -244,3 +264,84 @@ def test_nothing_to_write_sends_nothing() -> None:
     kinesis = Kinesis()
     assert send_side_by_side(kinesis, iter(()), lanes=4, patience=forever()) == Sent()
     assert kinesis.requests == []
+
+
+def test_rows_of_many_streams_share_the_lanes_and_the_memory_of_one_request() -> None:
+    ahead = 0
+    taken = 0
+    written: dict[str, list[int]] = {name: [] for name in "abcd"}
+    lock = threading.Lock()
+
+    def sender(name: str) -> Send:
+        def send(entries: list[Entry]) -> list[dict[str, Any]]:
+            nonlocal ahead
+            with lock:
+                written[name] += [int(entry["Data"]) for entry in entries]
+                ahead = max(ahead, taken - sum(map(len, written.values())))
+            return [TAKEN] * len(entries)
+
+        return send
+
+    def counted(first: int, last: int) -> Iterator[tuple[Entry, int]]:
+        nonlocal taken
+        for n in range(first, last):
+            taken += 1
+            yield {"Data": b"%d" % n, "PartitionKey": "key"}, 2**20
+
+    targets = {name: Target(sender(name)) for name in "abcd"}
+    with Lanes(1, forever(), wait=at_once) as lanes:
+        for start in range(0, 40, 2):
+            for name in "abcd":
+                lanes.add(targets[name], counted(start, start + 2))
+        sent = lanes.finish()
+    assert written == {name: list(range(40)) for name in "abcd"}
+    assert sent == Sent(160, 160 * 2**20, 0)
+    # Two requests of 10 rows, and the rows of the batch that was added last.
+    assert ahead <= 2 * 10 + 2
+
+
+def test_a_rate_is_kept_over_all_lanes_and_refused_records_count() -> None:
+    time = FakeTime()
+    sends: list[tuple[float, int]] = []
+    lock = threading.Lock()
+
+    def send(entries: list[Entry]) -> list[dict[str, Any]]:
+        with lock:
+            sends.append((time(), len(entries)))
+        return [THROTTLED if len(sends) == 2 else TAKEN] * len(entries)
+
+    def wait(_stop: threading.Event, seconds: float) -> None:
+        with lock:
+            time.sleep(seconds)
+
+    pacing = Pacing(100, 10**9)
+    began = time()
+    with Lanes(3, Patience(5.0, time), pacing=pacing, wait=wait, clock=time) as lanes:
+        lanes.add(Target(send, bound=pacing.bound()), rows(2000, 50))
+        sent = lanes.finish()
+    assert sent.records == 2000
+    assert max(count for _, count in sends) <= 100
+    again = sum(count for _, count in sends) - 2000
+    assert again == sends[1][1]
+    assert time() - began >= (2000 + again - 100) / 100
+
+
+def test_a_rate_of_bytes_cuts_a_request_into_what_a_second_allows() -> None:
+    pacing = Pacing.of(None, 1000)
+    assert pacing is not None
+    waits: list[float] = []
+    sizes: list[int] = []
+
+    def send(entries: list[Entry]) -> list[dict[str, Any]]:
+        sizes.append(len(entries))
+        return [TAKEN] * len(entries)
+
+    with Lanes(1, forever(), pacing=pacing, wait=lambda _, s: waits.append(s), clock=lambda: 0.0) as lanes:
+        records = [({"Data": bytes(395), "PartitionKey": "key-1"}, 400) for _ in range(5)]
+        lanes.add(
+            Target(send, bound=pacing.bound()), [*records, ({"Data": bytes(2500), "PartitionKey": "k"}, 2501)]
+        )
+        lanes.finish()
+    assert sizes == [2, 2, 1, 1]
+    assert waits == pytest.approx([0.8, 1.6, 2.0])
+    assert Pacing.of(None, None) is None

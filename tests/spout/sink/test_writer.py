@@ -172,6 +172,24 @@ def test_every_row_of_a_batch_arrives(
     in_order_of_each_key([(key, data) for key, data, _ in found])
 
 
+def test_rows_that_name_their_streams_are_aggregated_and_read_back(
+    spark: SparkSession, format_of: Callable[..., dict[str, str]], make_stream: Callable[..., str]
+) -> None:
+    streams = [make_stream(2), make_stream()]
+    names = sql.when(sql.col("data").cast("int") % 3 == 0, streams[0]).otherwise(streams[1])
+    options = format_of("", aggregate="true")
+    del options["streamName"]
+    frame = numbers(spark, 3000).withColumn("streamName", names)
+    frame.write.format("kinesis-trident").options(**options).mode("append").save()
+    for at, stream in enumerate(streams):
+        reading = {"endpointUrl": options["endpointUrl"], "startingPosition": "TRIM_HORIZON"}
+        found = spark.read.format("kinesis-trident").options(streamName=stream, **reading).load().collect()
+        assert sorted((row.partitionKey, int(row.data)) for row in found) == sorted(
+            (f"key-{n % 7}", n) for n in range(3000) if (n % 3 == 0) == (at == 0)
+        )
+        assert len({row.sequenceNumber for row in found}) < 20
+
+
 def test_tasks_and_their_requests_side_by_side_keep_the_order_of_each_key(
     spark: SparkSession, format_of: Callable[..., dict[str, str]], endpoint: Endpoint
 ) -> None:

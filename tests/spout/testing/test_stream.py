@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_trident.spout.kinesis import KinesisError, ShardMissingError
+from kinesis_trident.spout.kinesis.packing import hash_key
 from kinesis_trident.spout.testing.shard import Cursor, HeldShard
-from kinesis_trident.spout.testing.stream import HASH_KEYS, HOUR_MS, HeldStream, hash_key
+from kinesis_trident.spout.testing.stream import HASH_KEYS, HOUR_MS, HeldStream
 
 NOW = 1_700_000_000_000
 

@@ -1,4 +1,4 @@
-"""Which shards are read: known from the last turn, else looked up, never more than once a second a shard."""
+"""Which shards are read: known from the last turn, else looked up, at the pace of the shard."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import pytest
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, Plan
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.shards.tips import LOOK_PERIOD_MS, TipWatch
+from kinesis_trident.spout.planner.shards.look_pace import BUSY_MS
+from kinesis_trident.spout.planner.shards.look_pace import IDLE_MS as LOOK_PERIOD_MS
+from kinesis_trident.spout.planner.shards.tips import TipWatch
 from kinesis_trident.spout.positions import TRIM_HORIZON, Position
 
 NOW = 1_700_000_000_000
@@ -59,13 +61,14 @@ def test_what_a_turn_left_unread_needs_no_look() -> None:
     assert stream.asked == ["a"]
 
 
-def test_a_turn_that_came_to_the_tip_is_not_looked_after_for_a_second() -> None:
+def test_after_a_turn_that_came_to_the_tip_the_next_look_comes_soon() -> None:
     stream = Stream(a=True)
     watch = TipWatch(stream)
     watch.shards_to_read(A, NOW)
     after_a_turn(watch, moved=True, seen=NOW, now=NOW + 10)
-    assert watch.shards_to_read(A, NOW + 9 + LOOK_PERIOD_MS) == []
-    assert watch.shards_to_read(A, NOW + 10 + LOOK_PERIOD_MS) == ["a"]
+    assert watch.shards_to_read(A, NOW + BUSY_MS - 1) == []
+    assert watch.next_look(A, NOW + 10) == NOW + BUSY_MS
+    assert watch.shards_to_read(A, NOW + BUSY_MS) == ["a"]
     assert stream.asked == ["a", "a"]
 
 

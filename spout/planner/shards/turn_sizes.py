@@ -1,0 +1,102 @@
+"""Estimates what a batch will read, from the turns before, so that few records need few tasks. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kinesis_trident.checkpoint.model.nodes import Pin, Plan
+from kinesis_trident.spout.partition import Amount
+
+__all__ = ["TurnSizes", "pinned_amount"]
+
+_WRITTEN, _WRITTEN_BYTES = 1.0, 2**20 / 1000
+"""What Kinesis accepts for a shard in a millisecond at most: records, and their bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """The last turn of a shard: its new records, and when it was settled.
+
+    `at_tip`: it left nothing unread; `period`: the milliseconds since the turn before, if that left nothing either.
+    `record_bytes`: the size of a record in the last turn that had any; None before.
+    """
+
+    settled: int
+    at_tip: bool
+    records: int
+    period: int | None
+    record_bytes: float | None
+
+
+class TurnSizes:
+    """The sizes of the last turns of this run's shards.
+
+    Times are epoch milliseconds of a clock that never steps back.
+    """
+
+    def __init__(self) -> None:
+        self._turns: dict[str, _Turn] = {}
+
+    def learn(self, plan: Plan, pins: Mapping[str, Pin], now: int) -> None:
+        """Learn from a batch that is settled at `now`."""
+        for shard in plan.read:
+            pin = pins.get(shard)
+            before = self._turns.get(shard)
+            if pin is None or pin.closed:
+                # Nothing more is read of a shard that has ended.
+                self._turns.pop(shard, None)
+                continue
+            size = pin.cost[0] if pin.cost else 0
+            at_tip = pin.seen is not None
+            self._turns[shard] = _Turn(
+                settled=now,
+                at_tip=at_tip,
+                records=pin.fresh,
+                period=now - before.settled if at_tip and before is not None and before.at_tip else None,
+                record_bytes=size / pin.fresh if pin.fresh else getattr(before, "record_bytes", None),
+            )
+
+    def expected(self, plan: Plan, now: int) -> Amount | None:
+        """Return what a batch that is planned at `now` will read; None if that is unknown, as with a backlog.
+
+        A shard whose last turn left nothing unread is expected to have received as much in each millisecond since as in
+        that turn, and at most what Kinesis accepts. Otherwise only the limits of the plan bound a turn.
+        """
+        known = [turn.record_bytes for turn in self._turns.values() if turn.record_bytes is not None]
+        average = sum(known) / len(known) if known else math.inf
+        records = size = 0.0
+        for shard in plan.shards:
+            turn = self._turns.get(shard)
+            one = average if turn is None or turn.record_bytes is None else turn.record_bytes
+            due = sum(run.count for run, _ in plan.due(shard))
+            new = _new_records(plan, shard, turn, one, now) if plan.reads(shard) else 0.0
+            records += new + due
+            size += (new + due) * one if new + due else 0
+        if math.isinf(records) or math.isinf(size):
+            return None
+        return Amount(math.ceil(records), math.ceil(size))
+
+
+def _new_records(plan: Plan, shard: str, turn: _Turn | None, record_bytes: float, now: int) -> float:
+    """Return how many new records of so many bytes a turn will read; infinite if unknown."""
+    bounds = [most for most in (plan.limit, plan.room.get(shard)) if most is not None]
+    most = float(min(bounds, default=math.inf))
+    size = math.inf if plan.limitBytes is None else plan.limitBytes
+    if turn is not None and turn.at_tip:
+        passed = max(0, now - turn.settled)
+        if turn.period:
+            most = min(most, turn.records * passed / turn.period)
+        most, size = min(most, passed * _WRITTEN), min(size, passed * _WRITTEN_BYTES)
+    if 0 < record_bytes < math.inf:
+        most = min(most, size / record_bytes)
+    return most
+
+
+def pinned_amount(plan: Plan, pins: Mapping[str, Pin]) -> Amount | None:
+    """Return what a batch that is read again holds; None if a turn of it is not pinned yet."""
+    ours = [pins[shard] for shard in plan.shards if shard in pins and pins[shard].plan == plan.plan]
+    if len(ours) < len(plan.shards):
+        return None
+    return Amount(sum(pin.count for pin in ours), sum(pin.cost[0] for pin in ours if pin.cost))

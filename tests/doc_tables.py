@@ -1,0 +1,91 @@
+"""The tables of the documentation that come from the code. `PYTHONPATH=tests python -m doc_tables` writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kinesis_trident.console.metrics.table import METRICS
+from kinesis_trident.spout.options import sink, source
+from kinesis_trident.spout.options.other_connectors import OF_SINKS, OTHERS
+from kinesis_trident.spout.options.table import Option
+
+__all__ = ["METRICS_TABLE", "OPTIONS_TABLE", "OTHER_OPTIONS_TABLE", "WRITE_OPTIONS_TABLE", "DocTable"]
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+OPTION_COLUMNS = ("option", "default", "also accepted as", "what it does")
+
+
+@dataclass(frozen=True)
+class DocTable:
+    """A table between two comments of a page."""
+
+    page: str
+    begin: str
+    end: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def render(self) -> str:
+        """Return the table as Markdown."""
+        lines = [f"| {' | '.join(row)} |" for row in (self.header, *self.rows)]
+        return "\n".join([lines[0], "|---" * len(self.header) + "|", *lines[1:]]) + "\n"
+
+    def read(self) -> str:
+        """Return what the page has between the comments."""
+        return self._parts()[1]
+
+    def write(self) -> None:
+        """Put the table into the page."""
+        before, _, after = self._parts()
+        text = f"{before}<!-- {self.begin} -->\n{self.render()}<!-- {self.end} -->{after}"
+        (DOCS / self.page).write_text(text, encoding="utf-8")
+
+    def _parts(self) -> tuple[str, str, str]:
+        before, rest = (DOCS / self.page).read_text(encoding="utf-8").split(f"<!-- {self.begin} -->\n")
+        old, after = rest.split(f"<!-- {self.end} -->")
+        return before, old, after
+
+
+def quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def option_row(option: Option) -> tuple[str, ...]:
+    default = f"`{option.default}`" if option.default is not None else ""
+    return f"`{option.key}`", default, quoted(option.aliases), option.sentence
+
+
+OPTIONS_TABLE = DocTable(
+    "options.md",
+    "options: rendered from spout/options/source.py",
+    "end of options",
+    OPTION_COLUMNS,
+    [option_row(option) for option in source.TABLE],
+)
+WRITE_OPTIONS_TABLE = DocTable(
+    "writing.md",
+    "options: rendered from spout/options/sink.py",
+    "end of options",
+    OPTION_COLUMNS,
+    [option_row(option) for option in sink.TABLE],
+)
+OTHER_OPTIONS_TABLE = DocTable(
+    "options.md",
+    "other options: rendered from spout/options/other_connectors.py",
+    "end of other options",
+    ("option elsewhere", "here"),
+    [(quoted(other.names), other.sentence) for other in (*OTHERS, OF_SINKS)],
+)
+METRICS_TABLE = DocTable(
+    "metrics.md",
+    "metrics: rendered from console/metrics/table.py",
+    "end of metrics",
+    ("metric", "kind", "labels", "from", ""),
+    [(f"`{one.name}`", one.kind, quoted(one.labels), ", ".join(one.places), one.sentence) for one in METRICS],
+)
+
+if __name__ == "__main__":
+    for table in (OPTIONS_TABLE, WRITE_OPTIONS_TABLE, OTHER_OPTIONS_TABLE, METRICS_TABLE):
+        table.write()

@@ -1,0 +1,128 @@
+"""Answers to GetRecords: a page whose records can be used, or botocore's error with the size of the body."""
+
+from __future__ import annotations
+
+import base64
+import json
+from functools import cache
+from typing import Any
+
+import msgspec
+import pytest
+from botocore.model import Shape
+from botocore.parsers import ResponseParserError
+from botocore.session import get_session
+from hostility import hostile, mutated, mutated_json, read_bounded
+from hypothesis import given
+
+from kinesis_trident.spout.kinesis import Page
+from kinesis_trident.spout.kinesis.aggregation import deaggregated
+from kinesis_trident.spout.kinesis.decoding import PAGE, PageParserFactory, parsed_page
+from kinesis_trident.spout.kinesis.record_batches import (
+    arrival_at,
+    beyond,
+    count_from,
+    digest_of,
+    position_at,
+    with_sub_sequence,
+)
+from kinesis_trident.spout.positions import After, AtTimestamp
+from kinesis_trident.tracker.records import RecordPosition
+
+
+def record(number: int) -> dict[str, Any]:
+    return {
+        "Data": base64.b64encode(b"payload %d" % number).decode(),
+        "PartitionKey": f"key {number}",
+        "SequenceNumber": str(10**55 + number),
+        "ApproximateArrivalTimestamp": 1_700_000_000.123 + number,
+        "EncryptionType": "NONE",
+    }
+
+
+CHILD = {"ShardId": "shardId-1", "ParentShards": ["shardId-0"], "HashKeyRange": {"StartingHashKey": "0"}}
+ANSWERS: list[dict[str, Any]] = [
+    {
+        "Records": [record(1), record(2)],
+        "NextShardIterator": "AAAA",
+        "MillisBehindLatest": 7,
+        "ChildShards": [],
+    },
+    {"Records": [record(3)], "MillisBehindLatest": 0, "ChildShards": [CHILD, CHILD]},
+    {"Records": [], "NextShardIterator": "AAAA"},
+]
+BODIES = [json.dumps(answer).encode() for answer in ANSWERS]
+
+
+@cache
+def shape() -> Shape:
+    found = get_session().get_service_model("kinesis").operation_model("GetRecords").output_shape
+    assert found is not None
+    return found
+
+
+def parsed(body: bytes) -> Page:
+    """The page as the client gets it."""
+    response = {"status_code": 200, "headers": {}, "context": {"operation_name": "GetRecords"}}
+    parser = PageParserFactory().create_parser("json")
+    page: Page = parser.parse({**response, "body": parsed_page(memoryview(body))}, shape())[PAGE]
+    return page
+
+
+def use(page: Page) -> None:
+    """Do with a page what a reader does with it."""
+    assert page.next_iterator is None or isinstance(page.next_iterator, str)
+    assert page.behind_ms is None or -(2**63) <= page.behind_ms < 2**63
+    records = deaggregated(with_sub_sequence(page.records))
+    records.validate(full=True)
+    for index in range(records.num_rows):
+        assert 0 <= position_at(records, index).sequence < 10**129
+        assert arrival_at(records, index) is not None
+    assert records.num_rows >= page.records.num_rows == len(page.records.to_pylist())
+    beyond(records, After(RecordPosition(10**55 + 1)))
+    beyond(records, AtTimestamp(1_700_000_000_000))
+    count_from(records, RecordPosition(10**55 + 2))
+    digest_of([records])
+
+
+def read(body: bytes) -> None:
+    def call() -> None:
+        use(parsed(body))
+
+    read_bounded(call, len(body), ResponseParserError, "the answer to GetRecords cannot be read", "bytes")
+
+
+use(parsed(BODIES[0]))
+
+
+@hostile
+@given(mutated(BODIES))
+def test_damaged_bodies(body: bytes) -> None:
+    read(body)
+
+
+@hostile
+@given(mutated_json(ANSWERS))
+def test_wrong_answers(answer: Any) -> None:
+    read(json.dumps(answer).encode())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"Records":' + b"[" * 100_000,
+        b'{"Records":[],"ChildShards":[' + b"[" * 100_000 + b"]" * 100_000 + b"]}",
+        b'{"Records":[],"x":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"}",
+        b'{"Records":[' + b"{}," * 5_000 + b"{}]}",
+        b'{"Records":[' + b'{"Data":"","PartitionKey":"","SequenceNumber":"1"},' * 3_000 + b"0]}",
+    ],
+    ids=["open", "deep children", "deep", "empty records", "small records"],
+)
+def test_large_bodies(body: bytes) -> None:
+    read(body)
+
+
+def test_the_samples_are_right() -> None:
+    for body in BODIES:
+        assert isinstance(parsed_page(memoryview(body)), Page)
+        assert msgspec.json.decode(body)

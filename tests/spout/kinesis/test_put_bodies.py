@@ -1,0 +1,101 @@
+"""The bodies and answers of PutRecords: what botocore would have sent and understood."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import boto3
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesis_trident.spout.kinesis import KinesisError, RequestTooLargeError
+from kinesis_trident.spout.kinesis.client import BotoKinesis
+from kinesis_trident.spout.kinesis.put_bodies import put_answer, send_bodies
+from kinesis_trident.spout.options.sink import WriteOptions
+from kinesis_trident.spout.testing import Refuse, ScriptedKinesis
+
+KEYS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+RECORDS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "Data": st.binary(max_size=50),
+            "PartitionKey": st.text(st.characters(codec="utf-8"), min_size=1, max_size=20),
+        },
+        optional={"ExplicitHashKey": st.integers(0, 2**128 - 1).map(str)},
+    ),
+    min_size=1,
+    max_size=10,
+)
+ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+
+
+class Bodies:
+    """A boto client that sends nothing and keeps the bodies of its requests."""
+
+    def __init__(self) -> None:
+        keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
+        self.client = boto3.client("kinesis", region_name="us-east-1", **keys)
+        self.client.meta.events.register("before-send.kinesis.PutRecords", self._keep)
+        self.sent: list[Any] = []
+
+    def _keep(self, request: Any, **_: object) -> None:
+        self.sent.append((json.loads(request.body), request.url, request.headers["X-Amz-Target"]))
+        raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def clients() -> tuple[Bodies, Bodies]:
+    ours, botocores = Bodies(), Bodies()
+    send_bodies(ours.client)
+    return ours, botocores
+
+
+@settings(deadline=None, max_examples=20)
+@given(RECORDS, st.sampled_from([{"StreamName": "orders"}, {"StreamARN": ARN}]))
+def test_a_body_is_botocores(
+    clients: tuple[Bodies, Bodies], records: list[dict[str, Any]], stream: dict[str, str]
+) -> None:
+    for each in clients:
+        with pytest.raises(KeyboardInterrupt):
+            each.client.put_records(Records=list(records), **stream)
+    assert clients[0].sent.pop() == clients[1].sent.pop()
+
+
+def test_an_answer_is_read_as_far_as_it_is_used() -> None:
+    found = {"ShardId": "shardId-0", "SequenceNumber": "1"}
+    refused = {"ErrorCode": "InternalFailure", "ErrorMessage": "oh"}
+    nulls = {"ShardId": None, "SequenceNumber": None, "ErrorCode": None, "ErrorMessage": None}
+    body = json.dumps({"FailedRecordCount": 1, "Records": [found, refused, nulls], "EncryptionType": "KMS"})
+    answer = put_answer(body.encode())
+    assert answer is not None
+    assert [result.get("ErrorCode") for result in answer["Records"]] == [None, "InternalFailure", None]
+    assert [result.get("ShardId") for result in answer["Records"]] == ["shardId-0", None, None]
+    for other in (b"", b"[]", b"{}", b'{"Records": 1}', b"<html>"):
+        assert put_answer(other) is None
+
+
+def client_of(server: ScriptedKinesis) -> BotoKinesis:
+    given = {"endpointUrl": server.endpoint_url, "region": "us-east-1"}
+    keys = {"awsAccessKeyId": "a", "awsSecretAccessKey": "b"}
+    return BotoKinesis(WriteOptions.parse({"streamName": "orders", "clientNumRetries": "0", **given, **keys}))
+
+
+def test_what_is_refused_for_its_size_is_told_from_what_is_wrong(server: ScriptedKinesis) -> None:
+    client = client_of(server)
+    entries: list[dict[str, Any]] = [{"Data": b"x", "PartitionKey": "k"}] * 3
+    # As a proxy answers, and Kinesis before it looks at a request.
+    server.script("PutRecords", Refuse("413", "Request Entity Too Large", 413))
+    with pytest.raises(RequestTooLargeError, match="HTTP 413"):
+        client.put_entries("orders", entries)
+    server.script("PutRecords", Refuse("InvalidArgumentException", "no"))
+    with pytest.raises(KinesisError, match="no") as error:
+        client.put_entries("orders", entries)
+    assert not isinstance(error.value, RequestTooLargeError)
+    # Each half, and its half.
+    server.script("PutRecords", Refuse("413", "Request Entity Too Large", 413), times=3)
+    client.put_records("orders", [(b"%d" % n, f"key-{n}") for n in range(40)])
+    shard = server.shards("orders")[0]
+    page = client.get_records(client.iterator("orders", shard, "TRIM_HORIZON"), 100)
+    assert page.records.column("data").to_pylist() == [b"%d" % n for n in range(40)]

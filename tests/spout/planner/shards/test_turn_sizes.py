@@ -1,0 +1,108 @@
+"""What a batch is expected to read, from the turns before it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesis_trident.checkpoint.model.nodes import Pin, Plan
+from kinesis_trident.spout.partition import Amount
+from kinesis_trident.spout.planner.shards.turn_sizes import TurnSizes, pinned_amount
+from kinesis_trident.tracker.records import Run
+
+SIZE = 100
+
+
+def plan(*shards: str, **more: object) -> Plan:
+    places = dict.fromkeys(shards, "TRIM_HORIZON")
+    return Plan(txid=1, plan="p", streams={"s": 1}, positions=places, read=tuple(sorted(shards)), **more)
+
+
+def pin(records: int, *, at_tip: bool = True, closed: bool = False, of: str = "p") -> Pin:
+    return Pin(
+        txid=1,
+        plan=of,
+        epoch=1,
+        start="TRIM_HORIZON",
+        end="TRIM_HORIZON",
+        last=None,
+        count=records,
+        fresh=records,
+        digest="",
+        xor=0,
+        closed=closed,
+        seen=1 if at_tip else None,
+        cost=(records * SIZE,) if records else (),
+    )
+
+
+def learned(*turns: tuple[int, Pin]) -> TurnSizes:
+    """The sizes after turns of one shard, each settled at a time."""
+    sizes = TurnSizes()
+    for now, one in turns:
+        sizes.learn(plan("a"), {"a": one}, now)
+    return sizes
+
+
+def test_a_shard_that_was_never_read_and_one_with_a_backlog_are_unknown() -> None:
+    assert TurnSizes().expected(plan("a"), 0) is None
+    behind = learned((0, pin(50, at_tip=False)))
+    assert behind.expected(plan("a"), 1_000) is None
+    assert behind.expected(plan("a", "b", limit=10), 1_000) == Amount(20, 20 * SIZE)
+
+
+def test_limits_bound_a_backlog_once_the_size_of_a_record_is_known() -> None:
+    assert TurnSizes().expected(plan("a", limit=10), 0) is None
+    behind = learned((0, pin(50, at_tip=False)))
+    assert behind.expected(plan("a", limit=10, room={"a": 4}), 9) == Amount(4, 4 * SIZE)
+    assert behind.expected(plan("a", limitBytes=7 * SIZE), 9) == Amount(7, 7 * SIZE)
+
+
+def test_a_shard_at_its_tip_goes_on_as_in_its_last_turn() -> None:
+    steady = learned((0, pin(9)), (1_000, pin(200)))
+    assert steady.expected(plan("a"), 2_500) == Amount(300, 300 * SIZE)
+    idle = learned((0, pin(9)), (1_000, pin(0)))
+    assert idle.expected(plan("a"), 2_500) == Amount(0, 0)
+
+
+def test_without_a_turn_before_it_gets_at_most_what_kinesis_accepts() -> None:
+    assert learned((0, pin(200))).expected(plan("a"), 300) == Amount(300, 300 * SIZE)
+    after_backlog = learned((0, pin(50_000, at_tip=False)), (1_000, pin(10)))
+    assert after_backlog.expected(plan("a"), 1_500) == Amount(500, 500 * SIZE)
+
+
+def test_due_records_count() -> None:
+    due = plan(retries={"a": (Run(first="1", last="3", count=3, attempt=1),)})
+    assert learned((0, pin(5))).expected(due, 9) == Amount(3, 3 * SIZE)
+    assert TurnSizes().expected(due, 9) is None
+
+
+def test_a_shard_that_has_ended_is_forgotten() -> None:
+    assert learned((0, pin(5)), (9, pin(5, closed=True))).expected(plan("a", limit=1), 10) is None
+
+
+def test_a_batch_that_is_pinned_is_known_exactly() -> None:
+    pins = {"a": pin(3), "b": pin(4, at_tip=False)}
+    assert pinned_amount(plan("a", "b"), pins) == Amount(7, 7 * SIZE)
+    assert pinned_amount(plan("a", "b", "c"), pins) is None
+    assert pinned_amount(plan("a", "b"), pins | {"b": pin(4, of="other")}) is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.booleans()), max_size=4),
+    st.none() | st.integers(0, 10**6),
+    st.none() | st.integers(0, 10**9),
+)
+def test_an_expectation_keeps_the_limits_whatever_was_before(
+    turns: list[tuple[int, int, bool]], limit: int | None, limit_bytes: int | None
+) -> None:
+    times = sorted(now for now, _, _ in turns)
+    sizes = learned(*((now, pin(n, at_tip=tip)) for now, (_, n, tip) in zip(times, turns, strict=True)))
+    found = sizes.expected(plan("a", limit=limit, limitBytes=limit_bytes), 2 * 10**6)
+    if found is not None:
+        assert found.records <= (math.inf if limit is None else limit)
+        assert found.bytes <= (math.inf if limit_bytes is None else limit_bytes + 1)
+        assert found.bytes == pytest.approx(found.records * SIZE, abs=SIZE)

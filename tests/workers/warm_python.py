@@ -1,0 +1,122 @@
+"""A server that forks Spark's Python processes: `python warm_python.py SOCKET`, until its standard input is closed.
+
+Spark starts a process for the source of each query and a daemon for each kind of its workers. Each spends a second of
+processor on imports, and Spark gives up on a source that has not connected within 10 s. `sitecustomize.py` hands such
+a process over to a fork of this one, which has the modules imported. The fork takes the environment, the folder and
+the standard streams of the process, ends with it, and gives it its status.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+
+MODULES = (
+    "boto3",
+    "kazoo.client",
+    "pandas",
+    "pyarrow.compute",
+    "pyspark.daemon",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.worker",
+    "kinesis_trident.spout.source",
+    "kinesis_trident.spout.planner.run",
+    "kinesis_trident.spout.reader.task",
+    "kinesis_trident.bolt.reliable",
+    "kinesis_trident.bolt.storm.bolt_task",
+    "kinesis_trident.trident",
+)
+
+
+def serve(server: socket.socket) -> Process | None:
+    """Fork for each process that is handed over; return it in the fork, nothing at the end."""
+    forks: dict[int, socket.socket] = {}
+    while True:
+        ready, _, _ = select.select([server, sys.stdin, *forks.values()], [], [], 0.1)
+        if sys.stdin in ready:
+            for fork in forks:
+                os.kill(fork, signal.SIGTERM)
+            return None
+        if server in ready:
+            asked, _ = server.accept()
+            process = Process.received(asked)
+            if not (fork := os.fork()):
+                for connection in (asked, *forks.values()):
+                    connection.close()
+                return process
+            process.close()
+            forks[fork] = asked
+        for fork, asked in list(forks.items()):
+            # Nothing more is sent: its end is closed, because the process has died.
+            died = asked in ready
+            if died:
+                os.kill(fork, signal.SIGTERM)
+            ended, status = os.waitpid(fork, 0 if died else os.WNOHANG)
+            if ended:
+                if not died:
+                    asked.sendall(b"%d" % (os.waitstatus_to_exitcode(status) & 0xFF))
+                asked.close()
+                del forks[fork]
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that is handed over."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+    folder: str
+    streams: list[int]
+
+    @classmethod
+    def received(cls, asked: socket.socket) -> Process:
+        """Receive one, with copies of its standard streams."""
+        head, streams, _, _ = socket.recv_fds(asked, 8, 3)
+        return cls(**json.loads(asked.recv(int(head), socket.MSG_WAITALL)), streams=list(streams))
+
+    def close(self) -> None:
+        """Close the copies of its streams."""
+        for stream in self.streams:
+            os.close(stream)
+
+    def become(self) -> None:
+        """Become it; return when its module has run."""
+        for number, stream in enumerate(self.streams):
+            os.dup2(stream, number)
+        self.close()
+        os.environ.clear()
+        os.environ.update(self.environment)
+        os.chdir(self.folder)
+        module, *sys.argv[1:] = self.arguments
+        # What was imported is not what runs: runpy would warn.
+        sys.modules.pop(module, None)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def main() -> None:
+    """Serve, or be one of the forks."""
+    for module in MODULES:
+        importlib.import_module(module)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(sys.argv[1])
+        server.listen(64)
+        gc.freeze()
+        print("ready", flush=True)
+        process = serve(server)
+    if process:
+        process.become()
+
+
+if __name__ == "__main__":
+    main()
