@@ -100,6 +100,8 @@ def packed_kind(kind: type[Node], data: bytes) -> type[Node]:
 
 def packed(node: Node) -> Node:
     """Return a node in its stored form: itself, or with its runs packed."""
+    if type(node) not in _KINDS:
+        return node
     match node:
         case InflightNode() if len(node.waiting) + len(node.dead) > FEW:
             runs = {"waiting": pack_runs(node.waiting), "dead": pack_runs(node.dead)}
