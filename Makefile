@@ -1,4 +1,4 @@
-# demo, test, lint, bench: each installs what it needs into .venv, and again only after pyproject.toml has changed.
+# demo, test, lint, bench, docs: each installs what it needs into .venv, and again only after pyproject.toml has changed.
 # ARGS is passed to the program: make test ARGS="tests/tracker -x".
 # WORKERS is the number of processes that share the tests, one file at a time; with a path in ARGS it is one process,
 # without pytest-xdist.
@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pe
 # The first of these that is Python 3.11 or newer makes the environment.
 PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
 # Run as modules: as a file, benchmarks/tracker.py would hide the package that it measures.
-BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.sink benchmarks.source benchmarks.task_memory benchmarks.planning benchmarks.failures benchmarks.states benchmarks.word_count benchmarks.branches benchmarks.acker benchmarks.bolts benchmarks.emits
+BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.sink benchmarks.source benchmarks.small_batches benchmarks.latency benchmarks.task_memory benchmarks.planning benchmarks.failures benchmarks.states benchmarks.word_count benchmarks.branches benchmarks.acker benchmarks.bolts benchmarks.emits
 ARGS ?=
 WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,2)
 # How often a whole run repeats a test that fails for one of two known reasons inside Spark; the summary counts the
@@ -30,16 +30,18 @@ SEED ?= 1
 COUNT ?= 200
 export TRACE
 
-.PHONY: help demo test announce chaos model lint bench java servers spark clean
+.PHONY: help demo test announce long chaos model lint docs bench java servers spark clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo     runs a job, kills it half-way, starts it again and checks the result; needs only Python 3.11 or newer"
 	@echo "make test     runs all tests, on a real ZooKeeper, local Kinesis servers and Spark; says first what it installs"
+	@echo "make long     runs the longest whole jobs, which make test leaves out"
 	@echo "make chaos    kills jobs at every step, with each pair of spout and state; draws docs/exactly_once.svg; runs make model"
 	@echo "make model    plays crashes, pauses and takeovers without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
 	@echo "make servers  installs the servers that the tests use, as root those of Debian too; make test does it as well"
 	@echo "make lint     runs ruff and mypy"
+	@echo "make docs     builds the documentation as a site into build/site; its search needs no network"
 	@echo "make bench    runs every benchmark; each writes its section of docs/benchmarks.md"
 	@echo "make clean    removes .venv and the caches of the tools"
 
@@ -64,8 +66,14 @@ announce:
 	@echo "  It also stores Spark's classes in $(VENV), 200 MB, so that each JVM starts faster"
 	@echo "  The first run downloads all of this. All tests take several minutes; make test ARGS=tests/tracker runs a part."
 
+# Whole jobs whose steps make test plays without Spark; .ci/run has them where the machine is fast.
+LONG := tests/e2e/chaos_outage.py tests/e2e/chaos_cluster.py
+
+long: $(VENV)/.ready-test java servers spark
+	@$(BIN)/python -m pytest -n $(words $(LONG)) --dist loadfile $(LONG) $(ARGS)
+
 chaos: $(VENV)/.ready-test java servers spark
-	@CHAOS=1 $(BIN)/python -m pytest tests/e2e/chaos_matrix.py tests/e2e/test_crash.py tests/e2e/test_waiting.py tests/e2e/test_lagging_ensemble.py tests/bolt/storm/test_transforms.py tests/spout/test_lagging_servers.py tests/spout/test_kinesalite.py $(ARGS)
+	@CHAOS=1 $(BIN)/python -m pytest $(LONG) tests/e2e/chaos_matrix.py tests/e2e/test_crash.py tests/e2e/test_waiting.py tests/e2e/test_lagging_ensemble.py tests/bolt/storm/test_transforms.py tests/spout/test_lagging_servers.py tests/spout/test_kinesalite.py $(ARGS)
 	@$(MAKE) --no-print-directory model SEED=1001 COUNT=2000
 
 model: $(VENV)/.ready-test
@@ -75,6 +83,10 @@ lint: $(VENV)/.ready-lint
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
+
+docs: $(VENV)/.ready-docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "make docs: the site is in build/site; $(BIN)/python -m http.server --directory build/site shows it at http://localhost:8000"
 
 bench: $(VENV)/.ready-bench $(VENV)/.ready-demo java
 	@set -e; for benchmark in $(BENCHMARKS); do $(BIN)/python -m "$$benchmark" $(ARGS); done

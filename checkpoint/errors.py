@@ -89,7 +89,7 @@ class CheckpointMovedBackError(CheckpointError):
 
 
 class MigrationError(CheckpointError):
-    """A layout of one of the Storm spouts could not be read or written."""
+    """The checkpoint of another system could not be read or written."""
 
 
 class EmbeddedServerError(CheckpointError):

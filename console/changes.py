@@ -8,13 +8,13 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import typer
 
 from kinesis_trident.checkpoint.model.change_nodes import AuditNode, BackupNode
-from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, ShardLineage, ShardsNode
 from kinesis_trident.checkpoint.store.atomic_writes import position_of
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.target import ConsoleError
@@ -26,16 +26,17 @@ __all__ = ["Change", "carry_out", "copy_of", "note_request", "refuse_running", "
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The new nodes of shards of one home, and what is done in words."""
+    """The new nodes of shards of one home, and what is done in words; `lineage` is that of all, empty for no change."""
 
     what: str
     checkpoints: Mapping[str, CheckpointNode]
     inflight: Mapping[str, InflightNode]
+    lineage: Mapping[str, ShardLineage] = field(default_factory=dict)
 
 
 def copy_of(store: SourceStore) -> BackupNode:
     """Return a copy of the checkpoints and unfinished records of a home."""
-    settled = store.batches.settled()
+    settled, lineage = store.batches.settled(), store.shards.lineage()
     return BackupNode(
         application=store.layout.application,
         home=store.layout.base,
@@ -43,6 +44,7 @@ def copy_of(store: SourceStore) -> BackupNode:
         settled=settled.txid if settled else 0,
         checkpoints=store.shards.checkpoints(),
         inflight=store.shards.inflight(),
+        lineage=lineage.shards if lineage else {},
     )
 
 
@@ -109,7 +111,23 @@ def restored(copy: BackupNode, saved: BackupNode, shards: Sequence[str], *, what
             shard: msgspec.structs.replace(saved.inflight.get(shard, InflightNode(txid=0)), txid=txid(shard))
             for shard in some
         },
+        _undrained(copy, saved, some),
     )
+
+
+def _undrained(copy: BackupNode, saved: BackupNode, shards: Sequence[str]) -> dict[str, ShardLineage]:
+    """Return the lineage in which shards are drained exactly if they were; empty if that changes nothing."""
+    lineage = dict(copy.lineage)
+    for shard in shards:
+        now, then = lineage.get(shard), saved.lineage.get(shard)
+        if (
+            now is not None
+            and then is not None
+            and "drained" in {now.state, then.state}
+            and now.state != then.state
+        ):
+            lineage[shard] = msgspec.structs.replace(now, state=then.state)
+    return lineage if lineage != copy.lineage else {}
 
 
 def carry_out(store: SourceStore, change: Change, *, yes: bool, force: bool) -> str:
@@ -132,7 +150,8 @@ def carry_out(store: SourceStore, change: Change, *, yes: bool, force: bool) -> 
         checkpoints={shard: node for shard, node in whole.checkpoints.items() if shard in change.checkpoints},
         inflight={shard: node for shard, node in whole.inflight.items() if shard in change.checkpoints},
     )
-    backup = store.changes.overwrite(before, change.checkpoints, change.inflight, epoch)
+    lineage = ShardsNode(shards=dict(change.lineage)) if change.lineage else None
+    backup = store.changes.overwrite(before, change.checkpoints, change.inflight, epoch, lineage)
     store.changes.note(_audit(change.what, backup, epoch))
     return backup
 

@@ -15,6 +15,7 @@ from kinesis_trident.console.commands import (
     dead_letters,
     doctor,
     metrics,
+    moving,
     records,
     servers,
     status,
@@ -34,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _part in (status, ui, checkpoints, records, dead_letters, streams, doctor, metrics, servers):
+for _part in (status, ui, checkpoints, moving, records, dead_letters, streams, doctor, metrics, servers):
     app.add_typer(_part.commands)
 
 

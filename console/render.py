@@ -98,7 +98,8 @@ class _Fitting:
         return block
 
 
-_FOLDS = {"blocked", "parents", "reason", "streams", "wrong"}
+_POSITIONS = {"becomes", "here", "position", "start", "there"}
+_FOLDS = {"blocked", "parents", "reason", "streams", "what", "wrong"}
 _FOLDED = 16
 """The width down to which a column of sentences is folded in a table."""
 
@@ -134,7 +135,7 @@ def _cell(column: str, value: Any) -> str:
             return ", ".join(map(str, value)) or "-"
         case _:
             text = str(value)
-            if column in {"position", "start"}:
+            if column in _POSITIONS:
                 text = text.replace("AFTER_SEQUENCE_NUMBER", "after").replace("AT_SEQUENCE_NUMBER", "at")
             return text if column in _WHOLE else short(text)
 

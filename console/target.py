@@ -16,7 +16,6 @@ from kinesis_trident.checkpoint.store.source_store import (
     find_layouts,
     streams_of,
 )
-from kinesis_trident.checkpoint.storm_migration import StormStyle
 from kinesis_trident.checkpoint.zookeeper.client import Sasl, Tls, ZooKeeperConfig, connect
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.tracker.errors import KinesisTridentError
@@ -28,13 +27,10 @@ __all__ = [
     "ConsoleError",
     "Limit",
     "Login",
-    "Prefix",
     "Root",
     "Shard",
     "Stream",
-    "Style",
     "Target",
-    "Topology",
     "Watch",
     "Yes",
     "ZooKeeper",
@@ -125,12 +121,6 @@ Shard = Annotated[str | None, typer.Option("--shard", help="One of the shards; a
 Limit = Annotated[int, typer.Option("--limit", min=0, help="At most so many rows; 0 for all.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Change it without asking.")]
 Force = Annotated[bool, typer.Option("--force", help="Stop a run that is connected, by taking over from it.")]
-
-Style = Annotated[StormStyle, typer.Option("--storm", help="The Storm spout.")]
-Prefix = Annotated[
-    str, typer.Option(help="zookeeperPrefix of kinesis-storm-spout, or zkNode of storm-kinesis.")
-]
-Topology = Annotated[str, typer.Option(help="Storm's topology name; kinesis-storm-spout only.")]
 
 
 @dataclass(frozen=True, slots=True)

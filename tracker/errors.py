@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 __all__ = [
+    "UNREADABLE",
     "BackoffError",
     "KinesisTridentError",
     "MissingPackageError",
@@ -10,6 +13,10 @@ __all__ = [
     "TrackerError",
     "UnknownRunError",
 ]
+
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""The errors that msgspec raises for bad bytes; RecursionError is for a document that is nested too deep."""
 
 
 class KinesisTridentError(Exception):

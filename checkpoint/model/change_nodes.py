@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Node, Ordinal
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Node, Ordinal, ShardLineage
 from kinesis_trident.tracker.records import Time
 
 __all__ = ["AuditNode", "BackupNode"]
@@ -28,7 +28,8 @@ class AuditNode(Node, frozen=True, kw_only=True):
 class BackupNode(Node, frozen=True, kw_only=True):
     """`backups/<time>-<id>`, and the file of an export: the checkpoints and the unfinished records of shards.
 
-    `application`, `home`: where they come from. `time`: of the copy. `settled`: the newest settled txid.
+    `application`, `home`: where they come from. `time`: of the copy. `settled`: the newest settled txid. `lineage`:
+    of all shards; copies of earlier releases have none.
     """
 
     application: str
@@ -37,3 +38,4 @@ class BackupNode(Node, frozen=True, kw_only=True):
     settled: Ordinal = 0
     checkpoints: dict[str, CheckpointNode] = msgspec.field(default_factory=dict)
     inflight: dict[str, InflightNode] = msgspec.field(default_factory=dict)
+    lineage: dict[str, ShardLineage] = msgspec.field(default_factory=dict)

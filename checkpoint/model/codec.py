@@ -16,7 +16,8 @@ from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.contents import flaw_of
 from kinesis_trident.checkpoint.model.nodes import VERSION, Batch, Node
 from kinesis_trident.checkpoint.model.packed_nodes import PACKED_VERSION, packed, packed_kind, unpacked
-from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.errors import UNREADABLE, OrderError
+from kinesis_trident.tracker.reasons import shorten
 
 __all__ = ["corrupt", "decode", "encode", "naming", "version_of"]
 
@@ -24,13 +25,6 @@ NodeT = TypeVar("NodeT", bound=Node)
 
 _encoder = msgspec.json.Encoder()
 _decoders: dict[type[Node], msgspec.json.Decoder[Node]] = {}
-
-
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""The errors that msgspec raises for bad bytes; RecursionError is for JSON that is nested too deep."""
-
-
-_MOST_SAID = 1000
 
 
 class _Version(msgspec.Struct):
@@ -58,7 +52,7 @@ def version_of(path: str, data: bytes) -> int:
     """
     try:
         return _version_decoder.decode(data).v
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         msg = f"{path} does not hold a node of kinesis-trident ({error}): {data[:80]!r}. {_WHAT_TO_DO}"
         raise CorruptNodeError(msg) from None
 
@@ -81,7 +75,7 @@ def decode(path: str, data: bytes, kind: type[NodeT]) -> NodeT:
     decoder = _decoder_of(kind)
     try:
         node = decoder.decode(data)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         # For another version the reason is unknown.
         _refuse_other_version(path, version_of(path, data))
         raise corrupt(path, f"does not hold a {kind.__name__} of version {VERSION}: {error}") from None
@@ -110,9 +104,10 @@ def _unpacked(path: str, data: bytes, stored: type[Node]) -> Node:
     """Return the node that is stored with its runs packed."""
     try:
         return unpacked(_decoder_of(stored).decode(data))
-    except (*_UNREADABLE, OrderError) as error:
-        msg = f"{path} does not hold a {stored.__name__} of version {PACKED_VERSION}: {error}. {_WHAT_TO_DO}"
-        raise CorruptNodeError(msg) from None
+    except (*UNREADABLE, OrderError) as error:
+        raise corrupt(
+            path, f"does not hold a {stored.__name__} of version {PACKED_VERSION}: {error}"
+        ) from None
 
 
 @contextmanager
@@ -130,12 +125,7 @@ def naming(path: str) -> Iterator[None]:
 
 def corrupt(path: str, what: str) -> CorruptNodeError:
     """Return the error of a bad node; `what` continues the sentence that begins with its path."""
-    return CorruptNodeError(f"{path} {_short(what)}. {_WHAT_TO_DO}")
-
-
-def _short(what: str) -> str:
-    # Some errors contain a whole value of a megabyte.
-    return what if len(what) <= _MOST_SAID else f"{what[:_MOST_SAID]}..."
+    return CorruptNodeError(f"{path} {shorten(what)}. {_WHAT_TO_DO}")
 
 
 def _refuse_other_version(path: str, version: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from kinesis_trident.checkpoint.errors import StateMissingError
 from kinesis_trident.checkpoint.model.change_nodes import AuditNode, BackupNode
 from kinesis_trident.checkpoint.model.codec import encode
-from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Node
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Node, ShardsNode
 from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, left_behind
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
@@ -54,8 +54,11 @@ class ChangeStore:
         checkpoints: Mapping[str, CheckpointNode],
         inflight: Mapping[str, InflightNode],
         epoch: int,
+        lineage: ShardsNode | None = None,
     ) -> str:
         """Keep `before`, then write these nodes of shards, each shard in one multi, wherever they stood.
+
+        A lineage is written first: it alone says where shards begin that have no checkpoint yet.
 
         Returns:
             The name of the backup.
@@ -67,20 +70,25 @@ class ChangeStore:
         kept = self._place(self._layout.backups, before.time)
         self._nodes.create(kept, before, epoch)
         self._forget_oldest(self._layout.backups)
+        if lineage is not None:
+            self._overwrite({self._layout.shards: lineage}, epoch)
         for shard, checkpoint in checkpoints.items():
             nodes: dict[str, Node] = {self._layout.checkpoint_of(shard): checkpoint}
             if shard in inflight:
                 nodes[self._layout.inflight_of(shard)] = inflight[shard]
-            ops: list[Op] = []
-            for path, node in nodes.items():
-                found: Any = self._nodes.fetch(path, type(node))
-                data = self._nodes.prepare(path, node, epoch, found.parts if found else ())
-                if found is None:
-                    ops.append(Create(path, data))
-                else:
-                    ops += [Write(path, data, found.version), *left_behind(path, data, found.parts)]
-            self._nodes.commit(ops, epoch)
+            self._overwrite(nodes, epoch)
         return kept.rpartition("/")[2]
+
+    def _overwrite(self, nodes: Mapping[str, Node], epoch: int) -> None:
+        ops: list[Op] = []
+        for path, node in nodes.items():
+            found: Any = self._nodes.fetch(path, type(node))
+            data = self._nodes.prepare(path, node, epoch, found.parts if found else ())
+            if found is None:
+                ops.append(Create(path, data))
+            else:
+                ops += [Write(path, data, found.version), *left_behind(path, data, found.parts)]
+        self._nodes.commit(ops, epoch)
 
     def backup(self, name: str) -> BackupNode | None:
         """Return a backup by its name; None if there is none."""

@@ -1,4 +1,4 @@
-"""The commands on checkpoints: show, set, export and import them, also from and to a Storm spout."""
+"""The command on checkpoints: shows, sets, exports and imports them."""
 
 from __future__ import annotations
 
@@ -16,21 +16,16 @@ from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.changes import carry_out, copy_of, restored, set_position
 from kinesis_trident.console.commands.status import DEFAULT_ROOT
-from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, named_options
 from kinesis_trident.console.render import json_line, show
-from kinesis_trident.console.storm_migration import Storm, export_checkpoints, import_checkpoints
 from kinesis_trident.console.target import (
     Application,
     AsJson,
     ConsoleError,
     Force,
     Limit,
-    Prefix,
     Root,
     Shard,
     Stream,
-    Style,
-    Topology,
     Watch,
     Yes,
     ZooKeeper,
@@ -117,64 +112,6 @@ def checkpoints(
         else:
             changed = _import(store, shard, value, yes=yes, force=force)
     print(json_line(changed) if as_json else f"{changed['what']}: done; backup {changed['backup']}")
-
-
-@commands.command("export", short_help="Hand over to a Storm spout.")
-def export_command(
-    *,
-    context: typer.Context,
-    application: Application,
-    zookeeper: ZooKeeper,
-    style: Style,
-    prefix: Prefix,
-    topology: Topology = "",
-    overwrite: Annotated[
-        bool, typer.Option(help="Also overwrite Storm checkpoints that are further on.")
-    ] = False,
-    root: Root = DEFAULT_ROOT,
-    stream: Stream = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write the checkpoints of a stopped query as a Storm spout does."""
-    target = target_of(context.obj, zookeeper, root, application, stream)
-    written = export_checkpoints(target, Storm(style, prefix, topology), overwrite=overwrite)
-    if as_json:
-        print(json_line(written))
-        return
-    for path in written.values():
-        print(path)
-
-
-@commands.command("import", short_help="Take over from a Storm spout.")
-def import_command(
-    *,
-    context: typer.Context,
-    application: Application,
-    zookeeper: ZooKeeper,
-    style: Style,
-    prefix: Prefix,
-    stream: Annotated[str, typer.Option(help="The stream that both read.")],
-    topology: Topology = "",
-    storm_zookeeper: Annotated[
-        str | None, typer.Option(metavar="HOSTS", help="Storm's ZooKeeper, if it is another one.")
-    ] = None,
-    region: Region = None,
-    endpoint: Endpoint = None,
-    option: QueryOption = None,
-    root: Root = DEFAULT_ROOT,
-    as_json: AsJson = False,
-) -> None:
-    """Let a new application begin where a Storm spout stopped."""
-    target = target_of(context.obj, zookeeper, root, application, stream)
-    options = named_options(region, endpoint, option)
-    begins = import_checkpoints(
-        target, Storm(style, prefix, topology), zookeeper=storm_zookeeper, options=options
-    )
-    if as_json:
-        print(json_line(begins))
-        return
-    for shard, position in begins.items():
-        print(f"{shard} begins after {position}")
 
 
 def _export(stores: list[SourceStore], file: str | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -88,11 +88,17 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One shard as ListShards returns it; `parents` are ids, listed or not."""
+    """One shard as ListShards returns it; `parents` are ids, listed or not.
+
+    `sequences`: the first and the last sequence number, the last None while the shard is open. `hash_keys`: the first
+    and the last. Both are None if the listing does not have them, and no part of the shard's identity.
+    """
 
     id: str
     parents: tuple[str, ...] = ()
     closed: bool = False
+    sequences: tuple[int, int | None] | None = field(default=None, compare=False)
+    hash_keys: tuple[str, str] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from kinesis_trident.spout.kinesis.put_bodies import send_bodies
 from kinesis_trident.spout.kinesis.transport import read_at_once
 from kinesis_trident.spout.options.connection import ConnectionOptions
 
-__all__ = ["create_clients"]
+__all__ = ["create_client", "create_clients"]
 
 _LOCALSTACK = "localstack"
 _LOCALSTACK_REGION = "us-east-1"
@@ -38,8 +38,6 @@ def create_clients(options: ConnectionOptions, *retries: int, connections: int =
         botocore.exceptions.BotoCoreError: unknown profile, no region, or no credentials to assume a role with.
     """
     session = _session(options)
-    if options.role_arn is not None:
-        session = _with_role(session, options.role_arn, options)
     session.register_component("response_parser_factory", PageParserFactory())
     clients = [
         session.create_client(
@@ -64,6 +62,28 @@ def create_clients(options: ConnectionOptions, *retries: int, connections: int =
     return clients
 
 
+def create_client(
+    service: str, options: ConnectionOptions, *, region: str | None = None, endpoint_url: str | None = None
+) -> Any:
+    """Create a boto client of another service, with the credentials of the options, and by default their region.
+
+    Raises:
+        botocore.exceptions.BotoCoreError: as `create_clients`.
+    """
+    local = _LOCALSTACK if options.endpoint_url == _LOCALSTACK else None
+    return _session(options).create_client(
+        service,
+        region_name=region or _region(options),
+        endpoint_url=_endpoint(service, endpoint_url or local),
+        config=Config(
+            retries={"total_max_attempts": options.client_num_retries + 1, "mode": "standard"},
+            connect_timeout=_CONNECT_SECONDS,
+            read_timeout=_READ_SECONDS,
+            user_agent_extra="lib/kinesis-trident",
+        ),
+    )
+
+
 def _protocol(client: Any) -> str:
     """Return the protocol that botocore has chosen for a client."""
     model = client.meta.service_model
@@ -72,6 +92,11 @@ def _protocol(client: Any) -> str:
 
 
 def _session(options: ConnectionOptions) -> botocore.session.Session:
+    session = _own_session(options)
+    return session if options.role_arn is None else _with_role(session, options.role_arn, options)
+
+
+def _own_session(options: ConnectionOptions) -> botocore.session.Session:
     session = botocore.session.Session(profile=options.profile)
     if options.aws_access_key_id is not None and options.aws_secret_access_key is not None:
         session.set_credentials(

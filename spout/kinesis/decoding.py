@@ -8,10 +8,11 @@ response; botocore keeps signing, endpoints, credentials, retries and errors.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,6 +22,9 @@ from botocore.parsers import JSONParser, ResponseParser, ResponseParserError, Re
 
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.kinesis.put_bodies import put_answer
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
+from kinesis_trident.tracker.errors import UNREADABLE
+from kinesis_trident.tracker.reasons import make_reason
 
 __all__ = [
     "EVENTS",
@@ -42,14 +46,10 @@ PAGE = "KinesisTridentPage"
 EVENTS = "KinesisTridentEvents"
 """The key under which a SubscribeToShard response holds its unread body."""
 
-PAGE_SCHEMA = pa.schema(
-    [
-        pa.field("partitionKey", pa.string(), nullable=False),
-        pa.field("data", pa.binary(), nullable=False),
-        pa.field("sequenceNumber", pa.string(), nullable=False),
-        pa.field("approximateArrivalTimestamp", pa.timestamp("us", tz="UTC"), nullable=False),
-    ]
-)
+PAGE_SCHEMA = RECORD_SCHEMA.remove(RECORD_SCHEMA.get_field_index("subSequenceNumber"))
+
+
+_Behind = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class _Record(
@@ -81,7 +81,7 @@ class _Answer(
 ):
     records: list[_Record]
     next: str | None = None
-    behind: int | None = None
+    behind: _Behind | None = None
     children: list[msgspec.Raw] | None = None
 
 
@@ -96,15 +96,25 @@ class _Event(
 ):
     records: list[_Record]
     next: str | None = None
-    behind: int | None = None
+    behind: _Behind | None = None
     children: list[msgspec.Raw] | None = None
 
+
+_LONGEST_SEQUENCE = 129
+"""The digits of the longest sequence number."""
+
+_SEQUENCE_NUMBER = re.compile(rf"[0-9]{{1,{_LONGEST_SEQUENCE}}}")
+
+_LAST_SECOND = 253_402_300_799
+"""The end of the year 9999, in seconds since 1970: no arrival is later."""
 
 _TOGETHER = 256
 """The number of small payloads joined at a time: few enough to stay in the processor's cache."""
 
 _SMALL = 4096
 """Mean bytes of payloads that are worth joining; joining larger ones would copy them in memory once more."""
+
+AnswerT = TypeVar("AnswerT", _Answer, _Event)
 
 _decoder = msgspec.json.Decoder(_Answer)
 _event_decoder = msgspec.json.Decoder(_Event)
@@ -114,16 +124,16 @@ def page_of(body: bytes | memoryview, answered: int | None = None) -> Page:
     """Decode the page in a GetRecords body; `answered` is the server's time.
 
     Raises:
-        msgspec.MsgspecError: the body is not the JSON of a GetRecords answer.
+        msgspec.ValidationError: the body is not the JSON of a GetRecords answer.
     """
-    return _page(_decoder.decode(body), answered)
+    return _page(_decoded(_decoder, body), answered)
 
 
 def parsed_page(body: memoryview) -> Page | bytes:
     """Decode as `page_of` does, but return a body that it refuses unchanged, for botocore's parser."""
     try:
         return page_of(body)
-    except msgspec.MsgspecError as error:
+    except msgspec.ValidationError as error:
         log.debug("botocore's parser reads an answer to GetRecords (%d bytes): %s", len(body), error)
         return bytes(body)
 
@@ -132,9 +142,16 @@ def page_of_event(payload: bytes, answered: int | None = None) -> Page:
     """Decode the page in a SubscribeToShardEvent; `next_iterator` is the last sequence number, None at the end.
 
     Raises:
-        msgspec.MsgspecError: the payload is not the JSON of such an event.
+        msgspec.ValidationError: the payload is not the JSON of such an event.
     """
-    return _page(_event_decoder.decode(payload), answered)
+    return _page(_decoded(_event_decoder, payload), answered)
+
+
+def _decoded(decoder: msgspec.json.Decoder[AnswerT], data: bytes | memoryview) -> AnswerT:
+    try:
+        return decoder.decode(data)
+    except UNREADABLE as error:
+        raise msgspec.ValidationError(str(error)) from error
 
 
 def page_from_response(response: Mapping[str, Any], answered: int | None = None) -> Page:
@@ -144,41 +161,69 @@ def page_from_response(response: Mapping[str, Any], answered: int | None = None)
         ResponseParserError: the response is not an answer to GetRecords.
     """
     try:
-        records = [_record_from_response(record) for record in response["Records"]]
         behind = response.get("MillisBehindLatest")
-        answer = _Answer(
-            records,
-            response.get("NextShardIterator"),
-            None if behind is None else int(behind),
-            response.get("ChildShards"),
+        # Checked like a decoded body: botocore's parser takes any value for a text or a number.
+        answer = msgspec.convert(
+            {
+                **response,
+                "Records": [_record_from_response(record) for record in response["Records"]],
+                "MillisBehindLatest": None if behind is None else int(behind),
+                "ChildShards": [msgspec.Raw(b"{}") for _ in response.get("ChildShards") or ()],
+            },
+            _Answer,
         )
         return _page(answer, answered)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (*UNREADABLE, AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         msg = f"it is not an answer to GetRecords: {error!r}"
         raise ResponseParserError(msg) from error
 
 
-def _record_from_response(record: Mapping[str, Any]) -> _Record:
+def _record_from_response(record: Mapping[str, Any]) -> dict[str, Any]:
     arrival = record.get("ApproximateArrivalTimestamp")
     # Arrow accepts no half of a surrogate pair.
     key = record["PartitionKey"].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return _Record(
-        record["Data"], key, record["SequenceNumber"], arrival.timestamp() if arrival is not None else 0.0
-    )
+    return {
+        **record,
+        "PartitionKey": key,
+        "ApproximateArrivalTimestamp": arrival.timestamp() if arrival is not None else 0.0,
+    }
 
 
 def _page(answer: _Answer | _Event, answered: int | None) -> Page:
     records = answer.records
+    sequences = [record.sequence for record in records]
+    arrivals = np.array([record.arrival for record in records], dtype=np.float64)
+    _check(sequences, arrivals)
     data = _payloads([record.data for record in records])
     columns = [
         pa.array([record.key for record in records], pa.string()),
         data,
-        pa.array([record.sequence for record in records], pa.string()),
-        _timestamps(np.array([record.arrival for record in records], dtype=np.float64)),
+        pa.array(sequences, pa.string()),
+        _timestamps(arrivals),
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
     size = data.buffers()[2].size
     return Page(batch, answer.next or None, answer.behind, size, answered, closed=bool(answer.children))
+
+
+def _check(sequences: list[str], arrivals: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+    """Check what the types of an answer do not show.
+
+    Raises:
+        msgspec.ValidationError: a sequence number is none, or an arrival is not in the years that a time can have.
+    """
+    if not sequences:
+        return
+    # All at once: `isdigit` alone knows other digits too.
+    text = "".join(sequences)
+    lengths = set(map(len, sequences))
+    if not (text.isascii() and text.isdigit() and 0 not in lengths and max(lengths) <= _LONGEST_SEQUENCE):
+        wrong = next(one for one in sequences if not _SEQUENCE_NUMBER.fullmatch(one))
+        msg = f"{wrong[:40]!r} is not a sequence number"
+        raise msgspec.ValidationError(msg)
+    if arrivals.max() > _LAST_SECOND or arrivals.min() < 0:
+        msg = f"the arrivals from {arrivals.min():g} to {arrivals.max():g} are not seconds since 1970"
+        raise msgspec.ValidationError(msg)
 
 
 def _payloads(data: list[bytes]) -> pa.Array:
@@ -231,19 +276,25 @@ class _PageParser(JSONParser):
         if wanted.isdigit() and len(response["body"]) < int(wanted):
             raise IncompleteReadError(actual_bytes=len(response["body"]), expected_bytes=int(wanted))
         if shape is not None and shape.name == "GetRecordsOutput" and response["status_code"] == 200:
-            return {PAGE: self._refused(response, shape, headers), "ResponseMetadata": metadata}
+            answered = server_time(headers)
+            # Our decoder has refused the body.
+            page = self._parsed(response, shape, lambda found: page_from_response(found, answered))
+            return {PAGE: page, "ResponseMetadata": metadata}
         if shape is not None and shape.name == "PutRecordsOutput" and response["status_code"] == 200:
             answer = put_answer(response["body"])
             if answer is not None:
                 return answer | {"ResponseMetadata": metadata}
-        return super().parse(response, shape)
+        return self._parsed(response, shape, lambda found: found)
 
-    def _refused(self, response: Any, shape: Any, headers: Mapping[str, str]) -> Page:
-        """Decode the page in a body that our decoder has refused."""
+    def _parsed(self, response: Any, shape: Any, read: Callable[[Any], Any]) -> Any:
+        """Read an answer that botocore parses."""
         try:
-            return page_from_response(super().parse(response, shape), server_time(headers))
-        except (AttributeError, ResponseParserError, TypeError, ValueError) as error:
-            msg = f"the answer to GetRecords cannot be read ({len(response['body'])} bytes): {error}"
+            return read(super().parse(response, shape))
+        except Exception as error:
+            # botocore's parser trusts the body: on a bad one it raises whatever its steps do.
+            call = shape.name.removesuffix("Output") if shape is not None else "a call"
+            size, why = len(response["body"]), make_reason(str(error))
+            msg = f"the answer to {call} cannot be read ({size} bytes): {why}"
             raise ResponseParserError(msg) from error
 
 

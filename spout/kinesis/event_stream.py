@@ -19,6 +19,8 @@ from urllib3.exceptions import HTTPError
 from kinesis_trident.spout.kinesis import Page, Unavailable
 from kinesis_trident.spout.kinesis.aws_errors import translated
 from kinesis_trident.spout.kinesis.decoding import page_of_event
+from kinesis_trident.tracker.errors import UNREADABLE
+from kinesis_trident.tracker.reasons import make_reason
 
 __all__ = ["Body", "EventStream"]
 
@@ -73,7 +75,7 @@ class EventStream:
         deadline = time.monotonic() + seconds
         try:
             while True:
-                for message in self._buffer:
+                while (message := self._message()) is not None:
                     self._begun -= message.prelude.total_length
                     page = self._page(message)
                     if page is not None:
@@ -95,6 +97,17 @@ class EventStream:
         """End the subscription."""
         self._body.close()
 
+    def _message(self) -> Any:
+        """Return the next message that is complete; None if none is."""
+        try:
+            return next(self._buffer, None)
+        except ParserError:
+            raise
+        except Exception as error:
+            # botocore verifies checksums, and otherwise trusts what is in a message.
+            msg = f"{self._what} in {self._where}: a message cannot be read: {make_reason(repr(error))}"
+            raise Unavailable(msg) from error
+
     def _page(self, message: Any) -> Page | None:
         headers = message.headers
         if headers.get(":message-type") != "event":
@@ -104,7 +117,8 @@ class EventStream:
         try:
             return page_of_event(message.payload, self._answered)
         except msgspec.MsgspecError as error:
-            msg = f"{self._what} in {self._where}: an event cannot be read ({len(message.payload)} bytes): {error}"
+            size, why = len(message.payload), make_reason(str(error))
+            msg = f"{self._what} in {self._where}: an event cannot be read ({size} bytes): {why}"
             raise Unavailable(msg) from error
 
 
@@ -115,6 +129,6 @@ def _error(message: Any) -> dict[str, Any]:
     text = headers.get(":error-message", "")
     try:
         text = text or msgspec.json.decode(message.payload, type=dict[str, str]).get("message", "")
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         text = message.payload.decode(errors="replace")
-    return {"Error": {"Code": str(code), "Message": str(text)}}
+    return {"Error": {"Code": make_reason(str(code)), "Message": make_reason(str(text))}}

@@ -19,13 +19,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_none
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.checkpoint.storm_migration import seed_checkpoints
+from kinesis_trident.checkpoint.model.nodes import CheckpointNode
 from kinesis_trident.spout.errors import DataLossError, SpoutError, StreamChangedError, StreamRecreatedError
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.reader.task import read_turns
 from kinesis_trident.spout.source import KinesisTridentReader
 from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
-from kinesis_trident.tracker.records import RecordPosition
 
 HOUR = 3600
 FIRST = "shardId-000000000000"
@@ -189,7 +188,8 @@ def expired_seed(world: World) -> SparkCheckpoint:
     first = world.server.put("orders", FIRST, b"1")
     world.server.put("orders", FIRST, b"2")
     unread = world.start()
-    seed_checkpoints(unread.store, {FIRST: RecordPosition(first)}, unread.run.epoch)
+    seed = CheckpointNode(checkpoint=str(first), txid=0, position=f"AFTER_SEQUENCE_NUMBER {first}")
+    unread.store.shards.amend(FIRST, unread.run.epoch, checkpoint=seed)
     unread.end()
     world.server.advance(23 * HOUR)
     world.put(3)

@@ -11,19 +11,30 @@ from kinesis_trident.checkpoint.errors import MigrationError
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, ShardLineage, ShardsNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.checkpoint.storm_migration import (
-    StormStyle,
-    export_storm,
-    import_storm,
-    seed_checkpoints,
-)
+from kinesis_trident.console.changes import copy_of
+from kinesis_trident.console.moving.foreign import ForeignCheckpoint, System
+from kinesis_trident.console.moving.incoming import bring_in, plan_arrival
+from kinesis_trident.console.moving.outgoing import hand_over, plan_departure
+from kinesis_trident.console.moving.places import STORM as STYLES
+from kinesis_trident.console.moving.storm import StormPaths, StormTarget, read_storm
+from kinesis_trident.spout.kinesis import Shard, StreamInfo
 from kinesis_trident.spout.positions import After, parse_position
 from kinesis_trident.tracker.records import RecordPosition
 
 NOW = 1_700_000_000_000
-SPOUT, STORM = StormStyle.KINESIS_STORM_SPOUT, StormStyle.STORM_KINESIS
+SPOUT, STORM = STYLES
 SEQUENCE = 49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898
 FIRST, SECOND, TENTH = (f"shardId-{i:012d}" for i in (1, 2, 10))
+
+
+@pytest.fixture
+def layout(app: str) -> Layout:
+    return Layout("/kinesis-trident", app, "orders", NOW)
+
+
+@pytest.fixture
+def store(client: KazooClient, layout: Layout) -> SourceStore:
+    return SourceStore(client, layout)
 
 
 @pytest.fixture
@@ -39,13 +50,36 @@ def started(store: SourceStore) -> tuple[SourceStore, int]:
     return store, epoch
 
 
-def where(style: StormStyle, app: str) -> dict[str, str]:
+def where(style: System, app: str) -> dict[str, str]:
     return {"prefix": f"/{app}/of/storm"} | ({"topology": "counts"} if style is SPOUT else {})
 
 
-@pytest.mark.parametrize("style", StormStyle)
+def import_storm(client: KazooClient, style: System, **place: str) -> dict[str, RecordPosition]:
+    """The records after which a spout's shards go on."""
+    found = read_storm(client, StormPaths(style, **place))
+    assert found.system is style
+    positions = {shard: parse_position(text) for shard, text in found.positions.items()}
+    return {shard: at.record for shard, at in positions.items() if isinstance(at, After)}
+
+
+def export_storm(
+    store: SourceStore, style: System, *, overwrite: bool = False, **place: str
+) -> dict[str, str]:
+    """The paths written, of a store whose run is not asked to stop."""
+    target = StormTarget(store.client, StormPaths(style, stream=store.layout.stream, **place))
+    return hand_over(store, target, plan_departure(store, target), overwrite=overwrite, force=True)
+
+
+def seed_checkpoints(store: SourceStore, positions: dict[str, RecordPosition]) -> None:
+    info = StreamInfo("orders", "arn:...", store.layout.created, 24, "ACTIVE", NOW)
+    foreign = ForeignCheckpoint(STORM, "/storm", {shard: str(After(at)) for shard, at in positions.items()})
+    arrival = plan_arrival(foreign, info, [Shard(FIRST), Shard(TENTH)], copy_of(store))
+    bring_in(store, arrival, overwrite=False, yes=False, force=True)
+
+
+@pytest.mark.parametrize("style", STYLES)
 def test_what_is_exported_is_what_storm_wrote_and_can_be_imported(
-    started: tuple[SourceStore, int], client: KazooClient, app: str, style: StormStyle
+    started: tuple[SourceStore, int], client: KazooClient, app: str, style: System
 ) -> None:
     store, _ = started
     written = export_storm(store, style, **where(style, app))
@@ -62,9 +96,9 @@ def test_what_is_exported_is_what_storm_wrote_and_can_be_imported(
     assert found == {TENTH: RecordPosition(SEQUENCE), FIRST: RecordPosition(7)}
 
 
-@pytest.mark.parametrize("style", StormStyle)
+@pytest.mark.parametrize("style", STYLES)
 def test_storm_is_not_taken_back_unasked(
-    started: tuple[SourceStore, int], client: KazooClient, app: str, style: StormStyle
+    started: tuple[SourceStore, int], client: KazooClient, app: str, style: System
 ) -> None:
     store, epoch = started
     written = export_storm(store, style, **where(style, app))
@@ -117,7 +151,7 @@ def test_a_node_that_cannot_be_read_is_never_taken_for_none(
     with pytest.raises(
         MigrationError, match=f"{path} holds .*kinesis-storm-spout is the spout that wrote it"
     ):
-        import_storm(client, "kinesis-storm-spout", prefix=app, topology="t", stream="s")
+        import_storm(client, SPOUT, prefix=app, topology="t", stream="s")
 
 
 def test_wrong_names_are_said(client: KazooClient, app: str) -> None:
@@ -127,19 +161,17 @@ def test_wrong_names_are_said(client: KazooClient, app: str) -> None:
         import_storm(client, SPOUT, prefix=app, stream="s")
     with pytest.raises(MigrationError, match="does not know a topology name"):
         import_storm(client, STORM, prefix=app, topology="t", stream="s")
-    with pytest.raises(MigrationError, match="one of kinesis-storm-spout, storm-kinesis"):
-        import_storm(client, "flink", prefix=app, stream="s")
 
 
 def test_an_application_begins_where_storm_ended(
     started: tuple[SourceStore, int], client: KazooClient, layout: Layout, app: str
 ) -> None:
-    store, epoch = started
+    store, _ = started
     export_storm(store, STORM, **where(STORM, app))
     positions = import_storm(client, STORM, stream="orders", **where(STORM, app))
     fresh = SourceStore(client, Layout(layout.root, f"{app}-2", "orders", 1))
+    seed_checkpoints(fresh, positions)
     first = fresh.epochs.raise_epoch("alpha", 11, NOW)
-    seed_checkpoints(fresh, positions, first)
     held = fresh.shards.checkpoints()
     assert sorted(held) == [FIRST, TENTH]
     assert held[TENTH] == CheckpointNode(
@@ -151,6 +183,6 @@ def test_an_application_begins_where_storm_ended(
         {TENTH: (samples.checkpoint(1, SEQUENCE + 1), None)}, {}, None, samples.settled(1), first
     )
     assert moved == [TENTH]
-    for used, under in ((fresh, first), (store, epoch)):
+    for used in (fresh, store):
         with pytest.raises(MigrationError, match="Import under another applicationName"):
-            seed_checkpoints(used, positions, under)
+            seed_checkpoints(used, positions)

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from kazoo.client import KazooClient
+from moving_source import Source, at
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, SettledNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.console.cli import main
-
-if TYPE_CHECKING:
-    from mypy_boto3_kinesis import KinesisClient
 
 SHARD = "shardId-000000000000"
 SEQUENCE = "49590338271490256608559692538361571095921575989136588898"
-
-
-@pytest.fixture
-def client(zookeeper: EmbeddedZooKeeper) -> Iterator[KazooClient]:
-    client = connect(ZooKeeperConfig(zookeeper.hosts))
-    yield client
-    client.stop()
-    client.close()
 
 
 @pytest.fixture
@@ -43,29 +30,6 @@ def command(
         return code if isinstance(code, int) else 0, *capsys.readouterr()
 
     return run
-
-
-@dataclass(frozen=True)
-class Source:
-    """A stream of the local Kinesis, and the options that name it."""
-
-    stream: str
-    created: int
-    options: list[str]
-
-
-@pytest.fixture
-def source(
-    kinesis_server: EmbeddedKinesis, kinesis: KinesisClient, make_stream: Callable[..., str]
-) -> Source:
-    stream = make_stream()
-    summary = kinesis.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]
-    created = round(summary["StreamCreationTimestamp"].timestamp() * 1000)
-    return Source(stream, created, ["--stream", stream, *at(kinesis_server)])
-
-
-def at(server: EmbeddedKinesis) -> list[str]:
-    return ["--region", "us-east-1", "--endpoint", server.endpoint_url]
 
 
 def storm(style: str, app: str) -> list[str]:

@@ -1,0 +1,49 @@
+"""What MkDocs does beside its plugins: diagrams become pictures, and examples become pages of the site."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import mermaidx
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[2]
+DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@cache
+def draw(source: str) -> str:
+    """Return the SVG of a diagram; it needs no network and no browser."""
+    return mermaidx.render(source, theme="neutral").svg()
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add a page for each example, and a picture for each diagram of a page."""
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        text = f"# {path.name}\n\n```python\n{path.read_text(encoding='utf-8')}```\n"
+        files.append(File.generated(config, f"examples/{path.stem}.md", content=text))
+    for file in list(files.documentation_pages()):
+        for number, source in enumerate(DIAGRAM.findall(file.content_string)):
+            files.append(File.generated(config, picture(file, number), content=draw(source)))
+    return files
+
+
+def picture(file: File, number: int) -> str:
+    """Return where the picture of a page's diagram stands in the site."""
+    return f"diagrams/{Path(file.src_uri).stem}-{number}.svg"
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put pictures in the place of diagrams, and the site's pages in the place of the examples."""
+    numbers = iter(range(len(DIAGRAM.findall(markdown))))
+
+    def image(found: re.Match[str]) -> str:
+        (title,) = re.findall(r"^ *accTitle: (.*)$", found[1], re.MULTILINE)
+        return f"![{title}]({picture(page.file, next(numbers))}){{ .diagram }}"
+
+    markdown = DIAGRAM.sub(image, markdown)
+    return re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](examples/\1.md)", markdown)
