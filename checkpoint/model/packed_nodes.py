@@ -20,6 +20,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Ordinal,
     Plan,
     StartText,
+    TaskCount,
 )
 from kinesis_trident.tracker.packing import PackedRuns, pack_runs, unpack_pieces, unpack_runs
 from kinesis_trident.tracker.records import Failure, Number, PendingRun, Run
@@ -64,6 +65,7 @@ class PackedPlan(Node, frozen=True, kw_only=True):
     room: dict[str, Number]
     resume: dict[str, StartText]
     deaggregate: bool | None = None
+    tasks: TaskCount | None = None
 
 
 class PackedBatch(Node, frozen=True, kw_only=True):
