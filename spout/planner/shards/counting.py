@@ -45,7 +45,7 @@ class RunCounter:
             if node.dead or node.waiting or node.pending:
                 # Few shards have any.
                 dead = sum(run.count for run in node.dead)
-                held = dead + sum(run.count for run in (*node.waiting, *node.pending))
+                held = dead + sum(run.count for run in node.waiting) + sum(run.count for run in node.pending)
             fresh = pin.fresh if pin is not None else 0
             # A replay that was asked for brings records back, and never makes these numbers smaller.
             counts.acked += max(0, before[shard].held + fresh - held - letters)
