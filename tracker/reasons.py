@@ -132,12 +132,16 @@ class FewReasons:
 
     def of(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         """Return runs with the reasons of their failures in the form in which they are kept."""
-        return tuple(
-            run
-            if (kept := self._all(run.failures)) is run.failures
-            else msgspec.structs.replace(run, failures=kept)
-            for run in runs
-        )
+        # Records that fail together share their failures, mostly as the same object.
+        alike: dict[int, tuple[Failure, ...]] = {}
+        found = []
+        for run in runs:
+            failures = run.failures
+            kept = alike.get(id(failures))
+            if kept is None:
+                kept = alike[id(failures)] = self._all(failures)
+            found.append(run if kept is failures else msgspec.structs.replace(run, failures=kept))
+        return tuple(found)
 
     def _all(self, failures: tuple[Failure, ...]) -> tuple[Failure, ...]:
         known = self._failures.get(failures)

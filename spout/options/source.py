@@ -248,10 +248,17 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "client.maxRetryIntervalMs",
     )
     shards_per_task: int | None = option(
-        "shardsPerTask", parsers.auto_count, "auto", "The number of shards that one Spark task reads."
+        "shardsPerTask",
+        parsers.auto_count,
+        "auto",
+        "The number of shards that one Spark task reads; `auto`: more if few records are expected "
+        "(docs/deploying.md, Tasks).",
     )
     max_partitions: int | None = option(
-        "maxPartitions", parsers.count(1), None, "The maximum of Spark tasks in a batch."
+        "maxPartitions",
+        parsers.count(1),
+        None,
+        "The maximum of Spark tasks in a batch; fewer if few records are expected.",
     )
     consumer_mode: ConsumerMode = option(
         "consumerMode",

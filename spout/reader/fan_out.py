@@ -131,7 +131,7 @@ class SubscriptionPager(ShardPager):
             records = None if page is None else self._take(page)
         except (ThrottledError, Unavailable) as error:
             self._give_up()
-            self._calls.throttles += isinstance(error, ThrottledError)
+            self._calls.throttles += isinstance(error, ThrottledError) and not self.in_use
             if self._clock() >= deadline:
                 return None
             raise self._located(error) from error
