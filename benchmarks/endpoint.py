@@ -216,8 +216,14 @@ class _Service:
         }
 
     def _PutRecords(self, asked: dict[str, Any]) -> dict[str, Any]:
-        accepted = {"ShardId": "shardId-000000000000", "SequenceNumber": f"{_PREFIX}{0:018}"}
-        return {"FailedRecordCount": 0, "Records": [accepted] * len(asked["Records"])}
+        shards = self._held.shards
+        answers = [
+            {"ShardId": f"shardId-{shard:012}", "SequenceNumber": f"{_PREFIX}{0:018}"}
+            for shard in range(shards)
+        ]
+        # What has no explicit hash key is in the first shard: no client asks where it belongs.
+        homes = (int(record.get("ExplicitHashKey", 0)) * shards >> 128 for record in asked["Records"])
+        return {"FailedRecordCount": 0, "Records": [answers[home] for home in homes]}
 
     def _DescribeStreamSummary(self, asked: dict[str, Any]) -> dict[str, Any]:
         name = asked.get("StreamName") or asked["StreamARN"].rpartition("/")[2]

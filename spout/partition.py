@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from pyspark.sql.datasource import InputPartition
 
@@ -37,7 +39,8 @@ class ShardTurn:
     `shard` is its name in the layout, `index` its place in the plan. `due` holds the runs taken up again in shard
     order, each with True where it is exhausted and goes to the dead letter; `read` says whether new records are read
     from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed. `calls`:
-    how many GetRecords calls others have made to it in the last second.
+    how many GetRecords calls others have made to it in the last second. `iterator`: one at `start`, which a look at
+    the shard has left.
     """
 
     shard: str
@@ -48,12 +51,14 @@ class ShardTurn:
     limit: int | None = None
     closed: bool = False
     calls: int = 0
+    iterator: str | None = None
 
 
 class TurnsPartition(InputPartition):
     """The complete work of one task, as the planning process sends it to an executor.
 
-    `consumers` are the ARNs of the enhanced fan-out consumers by stream; empty with polling.
+    `consumers` are the ARNs of the enhanced fan-out consumers by stream; empty with polling. `deaggregate` is what the
+    option says now, while `options` have what the plan says.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class TurnsPartition(InputPartition):
         replay: bool,
         turns: Sequence[ShardTurn],
         consumers: Mapping[str, str] | None = None,
+        deaggregate: bool | None = None,
     ) -> None:
         super().__init__(txid)
         self.protocol = PROTOCOL
@@ -80,6 +86,15 @@ class TurnsPartition(InputPartition):
         self.replay = replay
         self.turns = tuple(turns)
         self.consumers = dict(consumers or {})
+        self.deaggregate = options.deaggregate if deaggregate is None else deaggregate
+
+    def as_the_option_says(self) -> TurnsPartition | None:
+        """Return the same work with today's value of `deaggregate`; None if that is the plan's too."""
+        if self.options.deaggregate == self.deaggregate:
+            return None
+        other = copy.copy(self)
+        other.options = replace(self.options, deaggregate=self.deaggregate)
+        return other
 
     def __repr__(self) -> str:
         shards = ", ".join(self.layout.key_of(turn.shard).source for turn in self.turns)
@@ -130,14 +145,16 @@ def tasks_of(
     is_closed: Callable[[str], bool] = lambda _: False,
     expected: Amount | None = None,
     calls_of: Callable[[str], int] = lambda _: 0,
+    iterators: Mapping[str, str] = MappingProxyType({}),
 ) -> list[TurnsPartition]:
     """Cut a plan into tasks; `replay`: its turns may be pinned already; `consumers` as in `TurnsPartition`.
 
     `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed. `expected`: as in `tasks_for`. `calls_of`: the calls of the last second that its task has to count. A batch
-    is read as it was planned, whatever the option `deaggregate` says now: otherwise the rows of a pinned turn would
-    change.
+    closed. `expected`: as in `tasks_for`. `calls_of`: the calls of the last second that its task has to count.
+    `iterators`: those at the starts of shards, if there are any. A batch is read as it was planned, whatever the
+    option `deaggregate` says now: otherwise the rows of a pinned turn would change.
     """
+    deaggregate = options.deaggregate
     if plan.deaggregate is not None:
         options = replace(options, deaggregate=plan.deaggregate)
     turns = [
@@ -152,6 +169,7 @@ def tasks_of(
             ),
             closed=is_closed(shard),
             calls=calls_of(shard),
+            iterator=iterators.get(shard),
         )
         for index, shard in enumerate(plan.shards)
         if shard not in without
@@ -167,6 +185,7 @@ def tasks_of(
             replay=replay,
             turns=part,
             consumers=consumers,
+            deaggregate=deaggregate,
         )
         for part in tasks_for(
             turns, options.shards_per_task, options.max_partitions, expected, side_by_side(options)

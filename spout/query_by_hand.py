@@ -77,7 +77,7 @@ class QueryByHand:
         checkpoint: Spark's checkpoint, which several lives may share one after the other.
         clock: epoch seconds.
         hold: seconds that the source waits for something to do before it answers that there is nothing.
-        look_period: seconds between two looks at the tip of a shard.
+        look_period: seconds between two looks at the tip of an idle shard; `idlePollInterval` if None.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class QueryByHand:
         checkpoint: SparkCheckpoint,
         clock: Callable[[], float] = time.time,
         hold: float = _HOLD,
-        look_period: float = _LOOK_PERIOD,
+        look_period: float | None = _LOOK_PERIOD,
     ) -> None:
         self.checkpoint = checkpoint
         self._subscriber = (
@@ -116,7 +116,7 @@ class QueryByHand:
         *,
         clock: Callable[[], float] = time.time,
         hold: float = _HOLD,
-        look_period: float = _LOOK_PERIOD,
+        look_period: float | None = _LOOK_PERIOD,
     ) -> Self:
         """Start a life with these options of the format, over `kinesis` or else the options' endpoint.
 

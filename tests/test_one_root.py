@@ -13,6 +13,7 @@ import pytest
 
 import kinesis_trident
 from kinesis_trident import FailedException, KinesisTridentError, TopologyError
+from kinesis_trident.bolt.errors import BoltError
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,28 @@ def test_every_error_has_the_one_root(modules: list[ModuleType]) -> None:
     errors = own_errors(modules)
     assert len(errors) > 50
     assert {error for error in errors if not issubclass(error, KinesisTridentError)} == set()
+
+
+def test_each_package_has_one_root_of_its_errors(modules: list[ModuleType]) -> None:
+    """Beside it are the errors of all packages: what users raise, and a package that is not installed."""
+    roots = {
+        (error.__module__.split(".")[1], error.__name__)
+        for error in own_errors(modules)
+        if KinesisTridentError in error.__bases__
+        and ".testing" not in error.__module__
+        and error.__name__.endswith("Error")
+    }
+    assert roots == {
+        ("bolt", "BoltError"),
+        ("checkpoint", "CheckpointError"),
+        ("console", "ConsoleError"),
+        ("spout", "SpoutError"),
+        ("tracker", "MissingPackageError"),
+        ("tracker", "TrackerError"),
+        ("trident", "TridentError"),
+    }
+    assert FailedException.__bases__ == (KinesisTridentError,)
+    assert issubclass(TopologyError, BoltError)
 
 
 def test_an_error_says_what_it_means(modules: list[ModuleType]) -> None:

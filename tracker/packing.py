@@ -14,16 +14,17 @@ import base64
 import binascii
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
-from typing import Annotated
+from itertools import accumulate, islice
+from operator import sub as minus
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from kinesis_trident.tracker.errors import OrderError
-from kinesis_trident.tracker.records import Failure, Number, RecordPosition, Run, Time
+from kinesis_trident.tracker.records import Failure, NotDone, Number, RecordPosition, Run, Time
 
-__all__ = ["PackedRuns", "pack_runs", "packed_size", "unpack_runs"]
+__all__ = ["PackedRuns", "pack_runs", "packed_size", "unpack_pieces", "unpack_runs"]
 
 _SUB = 32
 """The bits of a sub-sequence number: a position is one number, and the distance to its neighbour another."""
@@ -51,7 +52,6 @@ _UNREADABLE = (
     ValueError,
     OverflowError,
     IndexError,
-    StopIteration,
     binascii.Error,
     zlib.error,
     msgspec.MsgspecError,
@@ -85,6 +85,16 @@ class _Columns(msgspec.Struct, frozen=True, array_like=True):
     gaps: bytes
 
 
+class _Rows(NamedTuple):
+    """The fields of the runs of a chunk; `fates`: attempt, due, failures."""
+
+    firsts: list[str]
+    lasts: list[str]
+    counts: list[int]
+    prevs: list[str | None]
+    fates: list[tuple[int, int, tuple[Failure, ...]]]
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(_Columns)
 
@@ -104,7 +114,25 @@ def unpack_runs(chunks: Iterable[PackedRuns]) -> tuple[Run, ...]:
     Raises:
         OrderError: a chunk is not an output of `pack_runs`.
     """
-    return tuple(run for chunk in chunks for run in _unpacked(chunk))
+    return tuple(
+        Run(first, last, size, prev, *fate)
+        for chunk in chunks
+        for first, last, size, prev, fate in zip(*_unpacked(chunk), strict=True)
+    )
+
+
+def unpack_pieces(chunks: Iterable[PackedRuns]) -> tuple[NotDone, ...]:
+    """Unpack the pieces of an outcome, packed as runs whose newest failure is the reason.
+
+    Raises:
+        OrderError: as `unpack_runs`.
+    """
+    found: list[NotDone] = []
+    for chunk in chunks:
+        rows = _unpacked(chunk)
+        reasons = [failures[-1].reason if failures else "" for _, _, failures in rows.fates]
+        found += map(NotDone, rows.firsts, rows.lasts, rows.counts, reasons, rows.prevs)
+    return tuple(found)
 
 
 def packed_size(chunks: Iterable[PackedRuns]) -> int:
@@ -140,47 +168,51 @@ def _packed(runs: Sequence[Run]) -> PackedRuns:
             )
             known = alike[same] = fates.setdefault((run.attempt, run.due, failures), len(fates))
         fate.append(known)
-        last = _number(run.last)
+        text = run.last
+        last = int(text) << _SUB if ":" not in text else _number(text)
         flag = 0
         if run.prev is not None:
             flag |= _PREV
             numbers.append(_number(run.prev))
         if run.first:
-            first = last if run.first == run.last else _number(run.first)
+            first = last if run.first == text else _number(run.first)
             flag |= _FIRST | (_ALONE if first == last else 0)
             numbers.append(first)
         if not flag & _ALONE:
             numbers.append(last)
         flags.append(flag)
     begin = numbers[0]
-    gaps = [_unsigned(after - before) for before, after in pairwise(numbers)]
+    gaps = [
+        gap << 1 if gap >= 0 else (-gap << 1) - 1 for gap in map(minus, islice(numbers, 1, None), numbers)
+    ]
     width = max(1, (max(gaps, default=0).bit_length() + 7) // 8)
-    matrix = np.frombuffer(b"".join(gap.to_bytes(width, "big") for gap in gaps), np.uint8)
+    matrix = np.frombuffer(b"".join([gap.to_bytes(width, "big") for gap in gaps]), np.uint8)
+    counts = [run.count for run in runs]
     columns = _Columns(
         tuple(reasons),
         tuple(fates),
         _bytewise(fate),
-        _bytewise([run.count for run in runs]),
+        _bytewise(counts),
         bytes(flags),
         begin.to_bytes((begin.bit_length() + 7) // 8 or 1, "big"),
         width,
         matrix.reshape(-1, width).T.tobytes(),
     )
     squeezed = base64.b64encode(zlib.compress(_encoder.encode(columns))).decode()
-    return PackedRuns(len(runs), sum(run.count for run in runs), squeezed)
+    return PackedRuns(len(runs), sum(counts), squeezed)
 
 
-def _unpacked(chunk: PackedRuns) -> Iterator[Run]:
+def _unpacked(chunk: PackedRuns) -> _Rows:
     try:
         columns = _decoder.decode(_inflated(base64.b64decode(chunk.packed, validate=True)))
-        runs = _runs(columns, chunk.n)
-        if sum(run.count for run in runs) != chunk.count:
+        rows = _rows(columns, chunk.n)
+        if sum(rows.counts) != chunk.count:
             msg = f"they are not {chunk.count} records"
             raise ValueError(msg)
     except _UNREADABLE as error:
         msg = f"packed runs {chunk.packed[:40]!r}... of {chunk.n} cannot be read: {error!r}"
         raise OrderError(msg) from error
-    yield from runs
+    return rows
 
 
 def _inflated(squeezed: bytes) -> bytes:
@@ -192,38 +224,51 @@ def _inflated(squeezed: bytes) -> bytes:
     return raw
 
 
-def _runs(columns: _Columns, count: int) -> list[Run]:
+def _rows(columns: _Columns, count: int) -> _Rows:
     fates = [
         (attempt, due, tuple(Failure(time, columns.reasons[reason]) for time, reason in failures))
         for attempt, due, failures in columns.fates
     ]
-    width = columns.width
-    matrix = np.frombuffer(columns.gaps, np.uint8).reshape(width, -1).T.tobytes()
-    texts = _texts(int.from_bytes(columns.begin, "big"), matrix, width)
-    runs = []
-    for flag, fate, size in zip(
-        columns.flags, _numbers(columns.fate, count), _numbers(columns.counts, count), strict=True
-    ):
-        if flag > _PREV + _FIRST + _ALONE or (flag & _ALONE and not flag & _FIRST):
-            msg = f"unknown flags {flag}"
-            raise ValueError(msg)
-        prev = next(texts) if flag & _PREV else None
-        first = next(texts) if flag & _FIRST else ""
-        last = first if flag & _ALONE else next(texts)
-        attempt, due, failures = fates[fate]
-        runs.append(Run(first, last, size, prev, attempt, due, failures))
-    if len(runs) != count or next(texts, None) is not None:
-        msg = f"{len(runs)} runs, {count} expected"
+    flags = np.frombuffer(columns.flags, np.uint8).astype(np.int64)
+    unknown = (flags > _PREV + _FIRST + _ALONE) | ((flags & _ALONE != 0) & (flags & _FIRST == 0))
+    if unknown.any():
+        msg = f"unknown flags {flags[unknown][0]}"
         raise ValueError(msg)
-    return runs
+    texts = _texts(columns)
+    known, begins, ends = ((flags & bit != 0).astype(np.int64) for bit in (_PREV, _FIRST, _ALONE))
+    ends = 1 - ends
+    beyond = np.cumsum(known + begins + ends)
+    if len(flags) != count or (beyond[-1] if count else 0) != len(texts):
+        msg = f"{len(flags)} runs of {len(texts)} positions, {count} expected"
+        raise ValueError(msg)
+    # A position that is not there is one of two more.
+    places: list[Any] = [*texts, "", None]
+    last = beyond - 1
+    firsts = np.where(begins, last - ends, len(texts)).tolist()
+    prevs = np.where(known, last - ends - begins, len(texts) + 1).tolist()
+    return _Rows(
+        list(map(places.__getitem__, firsts)),
+        list(map(places.__getitem__, last.tolist())),
+        _numbers(columns.counts, count),
+        list(map(places.__getitem__, prevs)),
+        list(map(fates.__getitem__, _numbers(columns.fate, count))),
+    )
 
 
-def _texts(number: int, gaps: bytes, width: int) -> Iterator[str]:
-    """Yield the positions as texts: the first, and one for each gap."""
-    yield _text(number)
-    for at in range(0, len(gaps), width):
-        number += _signed(int.from_bytes(gaps[at : at + width], "big"))
-        yield _text(number)
+def _texts(columns: _Columns) -> list[str]:
+    """Return the positions as texts: the first, and one for each gap."""
+    width = columns.width
+    gaps = np.frombuffer(columns.gaps, np.uint8).reshape(width, -1).T.tobytes()
+    unsigned = [int.from_bytes(gaps[at : at + width], "big") for at in range(0, len(gaps), width)]
+    signed = [-((number + 1) >> 1) if number & 1 else number >> 1 for number in unsigned]
+    numbers = list(accumulate(signed, initial=int.from_bytes(columns.begin, "big")))
+    if min(numbers) < 0 or max(numbers) >= _HIGHEST:
+        msg = "a position is not valid"
+        raise ValueError(msg)
+    return [
+        f"{number >> _SUB}:{within - 1}" if (within := number & _SUBS) else str(number >> _SUB)
+        for number in numbers
+    ]
 
 
 def _number(text: str) -> int:
@@ -231,23 +276,6 @@ def _number(text: str) -> int:
         return int(text) << _SUB
     position = RecordPosition.parse(text)
     return (position.sequence << _SUB) + position.sub + 1
-
-
-def _text(number: int) -> str:
-    if not 0 <= number < _HIGHEST:
-        msg = "a position is not valid"
-        raise ValueError(msg)
-    sub = number & _SUBS
-    return f"{number >> _SUB}:{sub - 1}" if sub else str(number >> _SUB)
-
-
-def _unsigned(gap: int) -> int:
-    """Encode a distance, which may be negative, as a number that begins with zeros if it is short."""
-    return gap << 1 if gap >= 0 else (-gap << 1) - 1
-
-
-def _signed(number: int) -> int:
-    return -((number + 1) >> 1) if number & 1 else number >> 1
 
 
 def _bytewise(numbers: Sequence[int]) -> bytes:

@@ -26,6 +26,7 @@ __all__ = [
     "is_worse",
     "make_reason",
     "make_visible",
+    "shorten",
     "timed_out",
 ]
 
@@ -65,6 +66,11 @@ def make_reason(text: str) -> str:
     """Return a text as a reason: valid UTF-8, control characters made visible, at most 256 characters."""
     # ZooKeeper's JSON is UTF-8, which cannot contain half a surrogate pair.
     return make_visible(text[:REASON_LENGTH].encode("utf-8", "replace").decode())[:REASON_LENGTH]
+
+
+def shorten(text: str, most: int = 1000) -> str:
+    """Return a text for an error, cut if it is too long: some have a whole value of a megabyte in them."""
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def error_class(reason: str) -> str:
@@ -126,12 +132,16 @@ class FewReasons:
 
     def of(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         """Return runs with the reasons of their failures in the form in which they are kept."""
-        return tuple(
-            run
-            if (kept := self._all(run.failures)) is run.failures
-            else msgspec.structs.replace(run, failures=kept)
-            for run in runs
-        )
+        # Records that fail together share their failures, mostly as the same object.
+        alike: dict[int, tuple[Failure, ...]] = {}
+        found = []
+        for run in runs:
+            failures = run.failures
+            kept = alike.get(id(failures))
+            if kept is None:
+                kept = alike[id(failures)] = self._all(failures)
+            found.append(run if kept is failures else msgspec.structs.replace(run, failures=kept))
+        return tuple(found)
 
     def _all(self, failures: tuple[Failure, ...]) -> tuple[Failure, ...]:
         known = self._failures.get(failures)

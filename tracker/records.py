@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import repeat
+from operator import contains
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -55,18 +58,30 @@ class RecordPosition(NamedTuple):
         sequence, _, sub = text.partition(":")
         return cls(int(sequence), int(sub) if sub else -1)
 
+    @classmethod
+    def parse_all(cls, texts: Sequence[str]) -> list[RecordPosition]:
+        """Read many, several times as fast as one by one.
+
+        Raises:
+            ValueError: a text is not of that form.
+        """
+        if any(map(contains, texts, repeat(":"))):
+            return list(map(cls.parse, texts))
+        return list(map(tuple.__new__, repeat(cls), zip(map(int, texts), repeat(-1))))
+
     def __str__(self) -> str:
         return f"{self.sequence}:{self.sub}" if self.sub >= 0 else str(self.sequence)
 
 
-class Failure(msgspec.Struct, frozen=True, array_like=True):
+# Very many of these exist at a time, and none can be part of a cycle: the garbage collector need not look at them.
+class Failure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One failed delivery: its time (epoch milliseconds) and reason (class and message, at most 256 characters)."""
 
     time: Time
     reason: str
 
 
-class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """Neighbouring records of one shard that share a fate: all records from `first` to `last`, both included.
 
     `first` is the empty string when only a predecessor is known: the run then starts right after `prev`. `prev` is
@@ -89,7 +104,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return RecordPosition.parse(self.last)
 
 
-class PendingRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PendingRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """Records of one delivery that are not acked or failed yet.
 
     `txid`: of the batch that delivered them. `open`: their ordinals in the shard's turn, as ranges (from, until,
@@ -110,7 +125,7 @@ class PendingRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sum(self.open[1::2]) - sum(self.open[::2])
 
 
-class NotDone(msgspec.Struct, frozen=True, array_like=True):
+class NotDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Neighbouring records of one shard that are not done, and the reason: all `count` from `first` to `last`.
 
     `prev` is the record just before `first` if the reporter saw it: it makes the safe checkpoint exact.

@@ -1,4 +1,8 @@
-"""The errors of topologies and states: one root; each message says what is wrong, where, and what to do."""
+"""The errors of Trident's operations and states, with one root; each message says what is wrong, where, and what to do.
+
+A topology that cannot be built is a `TopologyError`, that of bolts: there is one class of this name, and one
+`FailedException`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ __all__ = [
 
 
 class TridentError(KinesisTridentError):
-    """A topology or a state cannot do an operation."""
+    """The root of the errors of operations and states."""
 
 
 class OperationError(TridentError):

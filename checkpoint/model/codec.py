@@ -17,6 +17,7 @@ from kinesis_trident.checkpoint.model.contents import flaw_of
 from kinesis_trident.checkpoint.model.nodes import VERSION, Batch, Node
 from kinesis_trident.checkpoint.model.packed_nodes import PACKED_VERSION, packed, packed_kind, unpacked
 from kinesis_trident.tracker.errors import UNREADABLE, OrderError
+from kinesis_trident.tracker.reasons import shorten
 
 __all__ = ["corrupt", "decode", "encode", "naming", "version_of"]
 
@@ -24,9 +25,6 @@ NodeT = TypeVar("NodeT", bound=Node)
 
 _encoder = msgspec.json.Encoder()
 _decoders: dict[type[Node], msgspec.json.Decoder[Node]] = {}
-
-
-_MOST_SAID = 1000
 
 
 class _Version(msgspec.Struct):
@@ -107,8 +105,9 @@ def _unpacked(path: str, data: bytes, stored: type[Node]) -> Node:
     try:
         return unpacked(_decoder_of(stored).decode(data))
     except (*UNREADABLE, OrderError) as error:
-        msg = f"{path} does not hold a {stored.__name__} of version {PACKED_VERSION}: {error}. {_WHAT_TO_DO}"
-        raise CorruptNodeError(msg) from None
+        raise corrupt(
+            path, f"does not hold a {stored.__name__} of version {PACKED_VERSION}: {error}"
+        ) from None
 
 
 @contextmanager
@@ -126,12 +125,7 @@ def naming(path: str) -> Iterator[None]:
 
 def corrupt(path: str, what: str) -> CorruptNodeError:
     """Return the error of a bad node; `what` continues the sentence that begins with its path."""
-    return CorruptNodeError(f"{path} {_short(what)}. {_WHAT_TO_DO}")
-
-
-def _short(what: str) -> str:
-    # Some errors contain a whole value of a megabyte.
-    return what if len(what) <= _MOST_SAID else f"{what[:_MOST_SAID]}..."
+    return CorruptNodeError(f"{path} {shorten(what)}. {_WHAT_TO_DO}")
 
 
 def _refuse_other_version(path: str, version: int) -> None:

@@ -321,11 +321,12 @@ class StopNode(Node, frozen=True, kw_only=True):
 class ExternalNode(Node, frozen=True, kw_only=True):
     """`external/<shard>/<id>`: a request of another process, consumed between two batches.
 
-    `op`: `replay` of the `records`; or `ack`, `fail` (for `reason`) or `reset` (of the timeout) of those at the
-    `positions`, which are packed by `tracker.position_keys`; with an `attempt`, only as far as they are in that one.
+    `op`: `replay` of the `records`, or `bury` of the runs that end with them (they are dead now); or `ack`, `fail` (for
+    `reason`) or `reset` (of the timeout) of those at the `positions`, which are packed by `tracker.position_keys`; with
+    an `attempt`, only as far as they are in that one.
     """
 
-    op: Literal["replay", "ack", "fail", "reset"]
+    op: Literal["replay", "bury", "ack", "fail", "reset"]
     records: tuple[PositionText, ...] = ()
     positions: str = ""
     reason: str = ""

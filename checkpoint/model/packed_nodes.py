@@ -21,7 +21,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Plan,
     StartText,
 )
-from kinesis_trident.tracker.packing import PackedRuns, pack_runs, unpack_runs
+from kinesis_trident.tracker.packing import PackedRuns, pack_runs, unpack_pieces, unpack_runs
 from kinesis_trident.tracker.records import Failure, Number, PendingRun, Run
 
 __all__ = ["FEW", "PACKED_VERSION", "PackedPlan", "packed", "packed_kind", "unpacked"]
@@ -136,7 +136,7 @@ def unpacked(node: Node) -> Node:
             assert isinstance(plan, Plan)
             return Batch(epoch=node.epoch, plan=plan)
         case PackedOutcome():
-            return BatchOutcome(**_fields(node) | {"not_done": _each(_unpack_pieces, node.not_done)})
+            return BatchOutcome(**_fields(node) | {"not_done": _each(unpack_pieces, node.not_done)})
     return node
 
 
@@ -161,11 +161,4 @@ def _pack_pieces(pieces: Sequence[NotDone]) -> Chunks:
             Run(piece.first, piece.last, piece.count, piece.prev, 0, 0, (Failure(0, piece.reason),))
             for piece in pieces
         ]
-    )
-
-
-def _unpack_pieces(chunks: Chunks) -> tuple[NotDone, ...]:
-    return tuple(
-        NotDone(run.first, run.last, run.count, run.failures[-1].reason if run.failures else "", run.prev)
-        for run in unpack_runs(chunks)
     )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import threading
 import time
 from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
@@ -24,6 +22,7 @@ from kinesis_trident.checkpoint.errors import (
     ZooKeeperUnavailableError,
 )
 from kinesis_trident.checkpoint.zookeeper.tls import Tls, TlsHandler
+from kinesis_trident.per_process import PerProcess
 
 __all__ = ["Sasl", "Tls", "ZooKeeperConfig", "connect", "session_timeout", "shared_client"]
 
@@ -150,32 +149,20 @@ def session_timeout(client: KazooClient) -> float:
     return float(client._session_timeout) / 1000.0
 
 
-@dataclass(slots=True)
-class _Shared:
-    clients: dict[ZooKeeperConfig, KazooClient] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-# Keyed by process: a child's inherited clients are under another id; a thread that does not exist there may hold
-# their lock.
-_shared: dict[int, _Shared] = {}
+_clients: PerProcess[ZooKeeperConfig, KazooClient] = PerProcess()
 
 
 def shared_client(config: ZooKeeperConfig) -> KazooClient:
     """Return this process's client for `config`, connected; it lives as long as the process does.
 
-    Spark forks its Python workers, and a client does not survive that: its threads are gone, and its socket is
-    shared with the parent. So an inherited client is dropped unused.
-
     Raises:
         ZooKeeperConfigError, ZooKeeperUnavailableError, ZooKeeperAccessError: as `connect`.
     """
-    shared = _shared.setdefault(os.getpid(), _Shared())
-    with shared.lock:
-        client = shared.clients.get(config)
-        if client is None or client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
-            client = shared.clients[config] = connect(config)
-        return client
+    return _clients.get(config, lambda: connect(config), is_usable=_is_usable)
+
+
+def _is_usable(client: KazooClient) -> bool:
+    return client.client_state not in (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
 
 
 def _client(config: ZooKeeperConfig) -> KazooClient:

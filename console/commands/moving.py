@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from kinesis_trident.checkpoint.model.layout import Layout
-from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.console.changes import copy_of
 from kinesis_trident.console.commands.status import DEFAULT_ROOT
 from kinesis_trident.console.commands.streams import Endpoint, QueryOption, Region, named_options
@@ -133,16 +131,15 @@ def import_command(
     )
     target = target_of(context.obj, zookeeper, root, application, stream)
     # Only here, because they load botocore and pyarrow, and the other commands must answer at once.
-    from kinesis_trident.console.moving.incoming import bring_in, plan_arrival, with_lost
-    from kinesis_trident.console.moving.opening import connected, kinesis_of, read_foreign
+    from kinesis_trident.console.moving.incoming import bring_in, mark_lost, plan_arrival
+    from kinesis_trident.console.moving.opening import connected, kinesis_of, new_home, read_foreign
     from kinesis_trident.spout.planner.streams import still_there
 
     options, kinesis = kinesis_of(target, stream, named_options(region, endpoint, option))
     info = kinesis.describe(stream)
     with connected(target.zookeeper) as client:
         found = read_foreign(places, target.zookeeper, client, options, info)
-        layout = Layout(target.root, target.application, stream, info.created)
-        store = SourceStore(client, layout, target.zookeeper.session_timeout)
+        store = new_home(client, target, info)
         arrival = plan_arrival(
             found,
             info,
@@ -152,9 +149,9 @@ def import_command(
             accept_loss=accept_loss,
         )
         if dry_run:
-            keys = {layout.key_of(shard): record for shard, record in arrival.records.items()}
+            keys = {store.layout.key_of(shard): record for shard, record in arrival.records.items()}
             there = still_there(kinesis, keys)
-            arrival = with_lost(arrival, {key.shard: found for key, found in there.items()})
+            arrival = mark_lost(arrival, {key.shard: found for key, found in there.items()})
             title = f"import from {system} to {application}, stream {stream}"
             _print_plan(title, found.place, arrival.rows, arrival.notes, as_json)
             return

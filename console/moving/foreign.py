@@ -101,11 +101,11 @@ class Target(Protocol):
     system: System
     place: str
 
-    def now(self) -> Mapping[str, str]:
+    def positions(self) -> Mapping[str, str]:
         """Return the positions there, by shard id, in the text form of `ForeignCheckpoint.positions`."""
         ...
 
-    def expressed(self, own: OwnShard) -> str | None:
+    def express(self, own: OwnShard) -> str | None:
         """Return the position of a shard as it would stand there; None to leave the shard out.
 
         Raises:

@@ -27,7 +27,7 @@ from kinesis_trident.spout.positions import (
 )
 from kinesis_trident.tracker.records import RecordPosition
 
-__all__ = ["Arrival", "bring_in", "plan_arrival", "with_lost"]
+__all__ = ["Arrival", "bring_in", "mark_lost", "plan_arrival"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def plan_arrival(
             "the startingPosition that you want"
         )
         raise MigrationError(msg)
-    notes = [*foreign.notes, *_gone(foreign, info, listed, accept_loss=accept_loss)]
+    notes = [*foreign.notes, *_check_gone(foreign, info, listed, accept_loss=accept_loss)]
     shards = {shard.id: shard for shard in listed}
     texts = {
         shard: text if deaggregate else _whole(text)
@@ -112,7 +112,7 @@ def plan_arrival(
             _here(copy, shard),
             foreign.positions.get(shard),
             str(starts[shard]),
-            _meaning(starts[shard], copy, shard, named=shard in texts),
+            _describe(starts[shard], copy, shard, named=shard in texts),
         )
         for shard in sorted(starts)
     )
@@ -144,7 +144,7 @@ def bring_in(store: SourceStore, arrival: Arrival, *, overwrite: bool, yes: bool
     return carry_out(store, arrival.change, yes=yes or not read, force=force)
 
 
-def with_lost(arrival: Arrival, there: Mapping[str, bool | None]) -> Arrival:
+def mark_lost(arrival: Arrival, there: Mapping[str, bool | None]) -> Arrival:
     """Return the plan with what is known of its records: False for one that the stream does not hold."""
     lost = {shard for shard, found in there.items() if found is False}
     rows = tuple(
@@ -160,7 +160,7 @@ def with_lost(arrival: Arrival, there: Mapping[str, bool | None]) -> Arrival:
     return replace(arrival, rows=rows)
 
 
-def _gone(
+def _check_gone(
     foreign: ForeignCheckpoint, info: StreamInfo, listed: Sequence[Shard], *, accept_loss: bool
 ) -> list[str]:
     """Return notes on shards that the stream no longer lists.
@@ -172,8 +172,8 @@ def _gone(
     gone = {shard: text for shard, text in sorted(foreign.positions.items()) if shard not in names}
     if len(gone) == len(foreign.positions):
         msg = (
-            f"{foreign.place} has positions of {_some(gone)}, and stream {info.name!r} of {info.arn} has none of "
-            f"these shards; it has {_some(names)}. Check --stream and --region: it is the checkpoint of another "
+            f"{foreign.place} has positions of {_listed(gone)}, and stream {info.name!r} of {info.arn} has none of "
+            f"these shards; it has {_listed(names)}. Check --stream and --region: it is the checkpoint of another "
             "stream, or all of it is past retention"
         )
         raise MigrationError(msg)
@@ -188,9 +188,9 @@ def _gone(
         raise MigrationError(msg)
     notes = []
     if unread:
-        notes.append(f"what was not read of {_some(unread)} has expired, and is left out")
+        notes.append(f"what was not read of {_listed(unread)} has expired, and is left out")
     if len(gone) > len(unread):
-        notes.append(f"{_some(set(gone) - set(unread))} had been read to the end, and has expired since")
+        notes.append(f"{_listed(set(gone) - set(unread))} had been read to the end, and has expired since")
     return notes
 
 
@@ -228,18 +228,18 @@ def _here(copy: BackupNode, shard: str) -> str | None:
     return node.position if node else place.start if place else None
 
 
-def _meaning(position: Position, copy: BackupNode, shard: str, *, named: bool) -> str:
+def _describe(position: Position, copy: BackupNode, shard: str, *, named: bool) -> str:
     """Describe what a shard begins with, and what no longer happens to its failed records."""
     before = _here(copy, shard)
     held = copy.inflight.get(shard)
     count = sum(run.count for run in (*held.waiting, *held.dead)) if held else 0
     kept = set_position(copy, shard, position, what="").inflight.get(shard) if held else None
     dropped = count - sum(run.count for run in (*kept.waiting, *kept.dead)) if kept else 0
-    said = "no change" if before == str(position) else _beginning(position, named=named)
+    said = "no change" if before == str(position) else _describe_beginning(position, named=named)
     return said + (f"; {counted(dropped, 'failed record')} no longer retried" if dropped else "")
 
 
-def _beginning(position: Position, *, named: bool) -> str:
+def _describe_beginning(position: Position, *, named: bool) -> str:
     match position:
         case ShardEnd():
             return "is done" if named else "is done: its children are read there"
@@ -255,7 +255,7 @@ def _beginning(position: Position, *, named: bool) -> str:
             return "begins with its oldest record" if named else "is new: begins with its oldest record"
 
 
-def _some(shards: Mapping[str, str] | set[str]) -> str:
+def _listed(shards: Mapping[str, str] | set[str]) -> str:
     names = sorted(shards)
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(names[:5]) + more

@@ -81,12 +81,12 @@ class KclTarget:
         self._identifier = found[0].identifier if found else ""
         self.place = table.place if self._exists else f"{table.place}, which is created"
 
-    def now(self) -> Mapping[str, str]:
-        """See `Target.now`."""
+    def positions(self) -> Mapping[str, str]:
+        """See `Target.positions`."""
         # The time of a lease that begins at a time is not in the table, and nothing of its shard is done.
         return {shard: position_text(lease, timestamp=0) for shard, lease in self._leases.items()}
 
-    def expressed(self, own: OwnShard) -> str | None:
+    def express(self, own: OwnShard) -> str | None:
         """Return the position of a lease; None for a shard that the stream no longer lists.
 
         Raises:

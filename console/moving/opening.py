@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kazoo.client import KazooClient
 
+from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.console.moving.folder import Folder
@@ -23,7 +24,7 @@ from kinesis_trident.spout.kinesis import Kinesis, StreamInfo
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.options.source import SourceOptions
 
-__all__ = ["connected", "kinesis_of", "one_home", "open_target", "read_foreign"]
+__all__ = ["connected", "kinesis_of", "new_home", "one_home", "open_target", "read_foreign"]
 
 
 @contextmanager
@@ -105,6 +106,24 @@ def open_target(
         )
         raise ConsoleError(msg)
     return KclTarget(_table(places, options), info, kinesis.list_shards(stream))
+
+
+def new_home(client: KazooClient, target: Target, info: StreamInfo) -> SourceStore:
+    """Return the home of a stream that is read alone, or will be, until a query that reads several takes it in.
+
+    Raises:
+        ConsoleError: the application reads the stream together with others already.
+    """
+    timeout = target.zookeeper.session_timeout
+    shared = SourceStore(client, Layout(target.root, target.application), timeout)
+    known = shared.streams.get()
+    if known is not None and info.name in known.streams:
+        msg = (
+            f"application {target.application!r} reads stream {info.name!r} together with others "
+            f"({shared.layout.base}), and goes on from there. Import under another applicationName"
+        )
+        raise ConsoleError(msg)
+    return SourceStore(client, Layout(target.root, target.application, info.name, info.created), timeout)
 
 
 def one_home(application: str, stores: Sequence[SourceStore]) -> SourceStore:

@@ -77,7 +77,7 @@ def plan_departure(store: SourceStore, target: Target) -> Departure:
     Raises:
         MigrationError: a position cannot be expressed there.
     """
-    now = target.now()
+    now = target.positions()
     rows: list[Row] = []
     becoming: dict[str, str] = {}
     further: list[str] = []
@@ -86,7 +86,7 @@ def plan_departure(store: SourceStore, target: Target) -> Departure:
         msg = f"{store.layout.base} has no shards, so there is nothing to hand over: no query has read the stream yet"
         raise MigrationError(msg)
     for own in shards:
-        text, there = target.expressed(own), now.get(own.shard)
+        text, there = target.express(own), now.get(own.shard)
         if text is not None and text != there:
             becoming[own.shard] = text
         if text is not None and there is not None and progress(there) > progress(text):
@@ -94,7 +94,7 @@ def plan_departure(store: SourceStore, target: Target) -> Departure:
                 f"{target.place_of(own.shard)} is at {_bare(there)}, further on than {_bare(text)} of {own.path}"
             )
         rows.append(
-            Row(own.shard, str(own.position), there, text, _meaning(target.system, own, text, text == there))
+            Row(own.shard, str(own.position), there, text, _describe(target.system, own, text, text == there))
         )
     batch, settled = store.batches.newest(), store.batches.settled()
     notes = []
@@ -144,7 +144,7 @@ def _unfinished(node: InflightNode | None) -> tuple[tuple[Run, ...], int]:
     return (*node.waiting, *node.dead), sum(run.count for run in node.pending)
 
 
-def _meaning(system: System, own: OwnShard, text: str | None, same: bool) -> str:
+def _describe(system: System, own: OwnShard, text: str | None, same: bool) -> str:
     said = []
     if text is None:
         said.append("left out: nothing is done")

@@ -105,11 +105,11 @@ class StormTarget:
         self.system = paths.style
         self.place = paths.base
 
-    def now(self) -> Mapping[str, str]:
-        """See `Target.now`."""
+    def positions(self) -> Mapping[str, str]:
+        """See `Target.positions`."""
         return _positions(self._session, self._paths) or {}
 
-    def expressed(self, own: OwnShard) -> str | None:
+    def express(self, own: OwnShard) -> str | None:
         """Return the position after a whole record; None if nothing is done.
 
         Raises:

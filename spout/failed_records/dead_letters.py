@@ -21,7 +21,9 @@ from kinesis_trident.spout.errors import DeadLetterError
 from kinesis_trident.spout.failed_records.folders import filesystem, replace
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError
 from kinesis_trident.spout.options.redaction import shown
-from kinesis_trident.tracker.records import RecordPosition, Run
+from kinesis_trident.tracker.errors import UNREADABLE
+from kinesis_trident.tracker.reasons import make_reason
+from kinesis_trident.tracker.records import Number, RecordPosition, Run
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
@@ -77,15 +79,15 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     stream: str
     shard_id: str
     sequence_number: str | None
-    sub_sequence_number: int
+    sub_sequence_number: Number
     partition_key: str | None
     data: bytes | None
     approximate_arrival_timestamp: str | None
-    attempts: int
+    attempts: Number
     reasons: tuple[Reason, ...]
-    txid: int
+    txid: Number
     application_name: str
-    count: int = 1
+    count: Number = 1
 
 
 class DeadLetterWriter:
@@ -228,8 +230,9 @@ def read_dead_letters(folder: StrPath) -> Iterator[DeadLetter]:
             for number, line in enumerate(lines, 1):
                 try:
                     letter = decoder.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    msg = f"{path}, line {number} is not a dead letter: {error}. Move the file elsewhere"
+                except UNREADABLE as error:
+                    why = make_reason(str(error))
+                    msg = f"{path}, line {number} is not a dead letter: {why}. Move the file elsewhere"
                     raise DeadLetterError(msg) from None
                 yield letter
     except (OSError, ValueError, pa.ArrowException) as error:

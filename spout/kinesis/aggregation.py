@@ -22,12 +22,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
 
 from kinesis_trident.spout.kinesis.record_batches import SHARED_KEYS_SCHEMA
 
-__all__ = ["MAGIC", "AggregatedRecord", "deaggregated", "first_deaggregated"]
+__all__ = ["MAGIC", "deaggregated", "first_deaggregated"]
 
 log = logging.getLogger(__name__)
 
@@ -45,57 +43,15 @@ _AT_A_TIME = 4096
 _ROW = 96
 """Bytes of a user record in addition to its payload and key: sequence numbers, arrival, offsets."""
 
+_KEY = 64
+"""Bytes of an entry of the tables of keys in addition to its text: two bytes of a message make one."""
+
 _MOST = 64 * 2**20
 """The maximum memory of one aggregate's user records: 1 MiB of the smallest ones with the longest ASCII key fits.
 
 A user record takes at least six bytes, so an aggregate that exceeds this is malicious or broken. The limit is the same
 for every reader, because a record must not be one row for one reader and many rows for another.
 """
-
-
-def _message_classes() -> tuple[Any, ...]:
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="kpl/messages.proto", package="kpl", syntax="proto2")
-    messages: dict[str, list[tuple[str, Any, Any, str | None]]] = {
-        "Tag": [
-            ("key", field.LABEL_REQUIRED, field.TYPE_STRING, None),
-            ("value", field.LABEL_OPTIONAL, field.TYPE_STRING, None),
-        ],
-        "Record": [
-            ("partition_key_index", field.LABEL_REQUIRED, field.TYPE_UINT64, None),
-            ("explicit_hash_key_index", field.LABEL_OPTIONAL, field.TYPE_UINT64, None),
-            ("data", field.LABEL_REQUIRED, field.TYPE_BYTES, None),
-            ("tags", field.LABEL_REPEATED, field.TYPE_MESSAGE, ".kpl.Tag"),
-        ],
-        "AggregatedRecord": [
-            # Published as strings, the same on the wire; implementations differ on bytes that are not UTF-8.
-            ("partition_key_table", field.LABEL_REPEATED, field.TYPE_BYTES, None),
-            ("explicit_hash_key_table", field.LABEL_REPEATED, field.TYPE_BYTES, None),
-            ("records", field.LABEL_REPEATED, field.TYPE_MESSAGE, ".kpl.Record"),
-        ],
-    }
-    # The same on the wire: a record that is not decoded yet.
-    keys, hashes, _ = messages["AggregatedRecord"]
-    messages["Outline"] = [keys, hashes, ("records", field.LABEL_REPEATED, field.TYPE_BYTES, None)]
-    for name, members in messages.items():
-        message = file.message_type.add(name=name)
-        for number, (member, label, kind, of) in enumerate(members, start=1):
-            message.field.add(name=member, number=number, label=label, type=kind, type_name=of)
-    # A separate pool: other packages register this message in the default one, under names that would clash.
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return tuple(
-        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"kpl.{name}"))
-        for name in ("AggregatedRecord", "Outline")
-    )
-
-
-_classes = _message_classes()
-
-AggregatedRecord: Any = _classes[0]
-"""The message: `partition_key_table` and `explicit_hash_key_table`, both UTF-8, and `records` pointing into them."""
-
-_Outline: Any = _classes[1]
 
 
 def deaggregated(records: pa.RecordBatch) -> pa.RecordBatch:
@@ -194,12 +150,18 @@ def _opened(payload: bytes, sequence: str) -> _Opened | None:
     message, digest = payload[len(MAGIC) : -_DIGEST], payload[-_DIGEST:]
     if len(payload) <= len(MAGIC) + _DIGEST or _md5(message) != digest:
         return None
+    # Most streams have no aggregates, and protobuf has many modules.
+    from kinesis_trident.spout.kinesis.aggregate_messages import AggregatedRecord, DecodeError, Outline
+
     try:
-        outline = _Outline.FromString(message)
-        table = [key.decode() for key in outline.partition_key_table]
+        outline = Outline.FromString(message)
+        hashes = len(outline.explicit_hash_key_table)
         longest = max(map(len, outline.partition_key_table), default=0)
-        size = len(outline.records) * (_ROW + longest) + len(message)
-        too_long = max(map(len, table), default=0) > _LONGEST_KEY
+        entries = len(outline.partition_key_table) + hashes
+        size = len(outline.records) * (_ROW + longest) + entries * _KEY + len(message)
+        # Decoded only if they fit.
+        table = [key.decode() for key in outline.partition_key_table] if size <= _MOST else []
+        too_long = longest > 4 * _LONGEST_KEY or max(map(len, table), default=0) > _LONGEST_KEY
         if size > _MOST and not too_long:
             log.warning(
                 "record %s is an aggregate of %d user records that would take up to %d MiB; it is delivered unsplit "
@@ -211,7 +173,6 @@ def _opened(payload: bytes, sequence: str) -> _Opened | None:
             )
         if size > _MOST or too_long or not table:
             return None
-        hashes = len(outline.explicit_hash_key_table)
         del outline
         found = AggregatedRecord.FromString(message)
     except (DecodeError, UnicodeDecodeError):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from botocore.parsers import ResponseParserError
 
+from kinesis_trident.per_process import PerProcess
 from kinesis_trident.spout.kinesis import (
     AfterShard,
     ConsumerMissingError,
@@ -32,6 +31,7 @@ from kinesis_trident.spout.kinesis.aws_session import create_clients
 from kinesis_trident.spout.kinesis.consumers import Consumer
 from kinesis_trident.spout.kinesis.decoding import EVENTS, PAGE, page_from_response, server_time
 from kinesis_trident.spout.kinesis.event_stream import EventStream
+from kinesis_trident.spout.kinesis.put_bodies import results_of
 from kinesis_trident.spout.kinesis.put_pools import SMALLER_REQUEST_BYTES, Entry, size_of
 from kinesis_trident.spout.kinesis.put_records import put_all
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
@@ -285,8 +285,10 @@ class BotoKinesis:
             if too_large or _status(error) == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 raise RequestTooLargeError(str(error)) from error
             raise
-        results: list[dict[str, Any]] = answer["Records"]
-        return results
+        try:
+            return results_of(answer, len(entries))
+        except ResponseParserError as error:
+            raise translated(error, f"stream {stream!r}", self._where) from error
 
     def _stream(self, name: str) -> dict[str, str]:
         # Only the ARN reaches a stream in another account.
@@ -374,14 +376,7 @@ def _milliseconds(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
-@dataclass(slots=True)
-class _Shared:
-    clients: dict[ConnectionOptions, BotoKinesis] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-# By process: a thread that does not exist after a fork may hold an inherited lock, and sockets are shared.
-_shared: dict[int, _Shared] = {}
+_clients: PerProcess[ConnectionOptions, BotoKinesis] = PerProcess()
 
 
 def kinesis_client(options: ConnectionOptions) -> BotoKinesis:
@@ -390,8 +385,4 @@ def kinesis_client(options: ConnectionOptions) -> BotoKinesis:
     Raises:
         KinesisError: as `BotoKinesis`.
     """
-    shared = _shared.setdefault(os.getpid(), _Shared())
-    with shared.lock:
-        if options not in shared.clients:
-            shared.clients[options] = BotoKinesis(options)
-        return shared.clients[options]
+    return _clients.get(options, lambda: BotoKinesis(options))

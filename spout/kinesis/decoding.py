@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Any, TypeVar
@@ -22,6 +22,7 @@ from botocore.parsers import JSONParser, ResponseParser, ResponseParserError, Re
 
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.kinesis.put_bodies import put_answer
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.tracker.errors import UNREADABLE
 from kinesis_trident.tracker.reasons import make_reason
 
@@ -45,14 +46,7 @@ PAGE = "KinesisTridentPage"
 EVENTS = "KinesisTridentEvents"
 """The key under which a SubscribeToShard response holds its unread body."""
 
-PAGE_SCHEMA = pa.schema(
-    [
-        pa.field("partitionKey", pa.string(), nullable=False),
-        pa.field("data", pa.binary(), nullable=False),
-        pa.field("sequenceNumber", pa.string(), nullable=False),
-        pa.field("approximateArrivalTimestamp", pa.timestamp("us", tz="UTC"), nullable=False),
-    ]
-)
+PAGE_SCHEMA = RECORD_SCHEMA.remove(RECORD_SCHEMA.get_field_index("subSequenceNumber"))
 
 
 _Behind = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -282,21 +276,25 @@ class _PageParser(JSONParser):
         if wanted.isdigit() and len(response["body"]) < int(wanted):
             raise IncompleteReadError(actual_bytes=len(response["body"]), expected_bytes=int(wanted))
         if shape is not None and shape.name == "GetRecordsOutput" and response["status_code"] == 200:
-            return {PAGE: self._refused(response, shape, headers), "ResponseMetadata": metadata}
+            answered = server_time(headers)
+            # Our decoder has refused the body.
+            page = self._parsed(response, shape, lambda found: page_from_response(found, answered))
+            return {PAGE: page, "ResponseMetadata": metadata}
         if shape is not None and shape.name == "PutRecordsOutput" and response["status_code"] == 200:
             answer = put_answer(response["body"])
             if answer is not None:
                 return answer | {"ResponseMetadata": metadata}
-        return super().parse(response, shape)
+        return self._parsed(response, shape, lambda found: found)
 
-    def _refused(self, response: Any, shape: Any, headers: Mapping[str, str]) -> Page:
-        """Decode the page in a body that our decoder has refused."""
+    def _parsed(self, response: Any, shape: Any, read: Callable[[Any], Any]) -> Any:
+        """Read an answer that botocore parses."""
         try:
-            return page_from_response(super().parse(response, shape), server_time(headers))
+            return read(super().parse(response, shape))
         except Exception as error:
             # botocore's parser trusts the body: on a bad one it raises whatever its steps do.
-            size = len(response["body"])
-            msg = f"the answer to GetRecords cannot be read ({size} bytes): {make_reason(str(error))}"
+            call = shape.name.removesuffix("Output") if shape is not None else "a call"
+            size, why = len(response["body"]), make_reason(str(error))
+            msg = f"the answer to {call} cannot be read ({size} bytes): {why}"
             raise ResponseParserError(msg) from error
 
 

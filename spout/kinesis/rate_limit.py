@@ -8,16 +8,32 @@ jitter ("Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
 from __future__ import annotations
 
 import math
-import os
 import random
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 
+from kinesis_trident.per_process import PerProcess
 from kinesis_trident.spout.options.source import SourceOptions
 
-__all__ = ["ShardBudget", "ShardLimiter", "full_jitter", "shard_limiter"]
+__all__ = [
+    "SHORTEST_PERIOD",
+    "ShardBudget",
+    "ShardLimiter",
+    "calls_a_second",
+    "full_jitter",
+    "shard_limiter",
+]
+
+
+SHORTEST_PERIOD = 0.2
+"""Seconds: a shard allows five calls in each one."""
+
+
+def calls_a_second(period: float) -> int:
+    """Return how many calls a second are allowed with `period` seconds between them on the average; 0: no limit."""
+    return max(1, math.floor(1 / period + 1e-9)) if period > 0 else 0
 
 
 def full_jitter(failures: int, rng: random.Random, *, base: float = 0.2, cap: float = 10.0) -> float:
@@ -29,8 +45,9 @@ class ShardBudget:
     """The remaining calls and bytes of a shard; pure, times are seconds of any one clock.
 
     Any window of a second has at most `1 / period` calls (5 with 0.2 s), so a few short reads need not wait for each
-    other. Bytes are charged afterwards: an answer of n bytes blocks for n / `rate` seconds. Unused calls and bytes do
-    not accumulate, because the service refuses bursts.
+    other; with a longer period the calls of others that are known leave it the rest of the shard's 5. Bytes are charged
+    afterwards: an answer of n bytes blocks for n / `rate` seconds. Unused calls and bytes do not accumulate, because
+    the service refuses bursts.
 
     Args:
         period: average seconds between calls; 0 for no limit.
@@ -39,9 +56,12 @@ class ShardBudget:
     """
 
     def __init__(self, period: float, rate: float, first: float = 0.2, longest: float = 10.0) -> None:
-        calls = max(1, math.floor(1 / period + 1e-9)) if period > 0 else 0
+        calls = calls_a_second(period)
         self._window = calls * period
         self._calls: deque[float] = deque(maxlen=calls)
+        shortest = min(period, SHORTEST_PERIOD)
+        self._all: deque[float] = deque(maxlen=calls_a_second(shortest))
+        self._shard_window = calls_a_second(shortest) * shortest
         self._rate = rate
         self._free = -math.inf
         self._failures = 0
@@ -52,16 +72,19 @@ class ShardBudget:
         free = self._free
         if self._calls and len(self._calls) == self._calls.maxlen:
             free = max(free, self._calls[0] + self._window)
+        if self._all and len(self._all) == self._all.maxlen:
+            free = max(free, self._all[0] + self._shard_window)
         return max(0.0, free - now)
 
     def called(self, now: float) -> None:
         """Count a call."""
         self._calls.append(now)
+        self._all.append(now)
 
     def shared(self, calls: int, now: float) -> None:
         """Count so many calls in the last second in all: those of others that are not counted yet."""
-        known = sum(1 for at in self._calls if at > now - self._window)
-        self._calls.extend([now] * (min(calls, self._calls.maxlen or 0) - known))
+        known = sum(1 for at in self._all if at > now - self._shard_window)
+        self._all.extend([now] * (min(calls, self._all.maxlen or 0) - known))
 
     def answered(self, size: int, now: float) -> None:
         """Count the `size` bytes of an answer."""
@@ -123,30 +146,16 @@ class ShardLimiter:
             self._budget.refused(self.clock(), self._rng)
 
 
-_limiters: dict[tuple[object, ...], ShardLimiter] = {}
+_limiters: PerProcess[tuple[object, ...], ShardLimiter] = PerProcess()
 
 
 def shard_limiter(options: SourceOptions, stream: str, shard: str) -> ShardLimiter:
     """Return this process's limiter for a shard; all turns share it."""
-    # The process is part of the key because a lock inherited over a fork may never be released.
-    key = (
-        os.getpid(),
-        options.endpoint_url,
-        options.region,
-        stream,
-        shard,
+    limits = (
         options.min_fetch_period,
         options.max_fetch_rate,
         options.client_retry_interval,
         options.client_max_retry_interval,
     )
-    found = _limiters.get(key)
-    if found is None:
-        budget = ShardBudget(
-            options.min_fetch_period,
-            options.max_fetch_rate,
-            options.client_retry_interval,
-            options.client_max_retry_interval,
-        )
-        found = _limiters.setdefault(key, ShardLimiter(budget))
-    return found
+    key = (options.endpoint_url, options.region, stream, shard, *limits)
+    return _limiters.get(key, lambda: ShardLimiter(ShardBudget(*limits)))

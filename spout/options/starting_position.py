@@ -29,6 +29,8 @@ from kinesis_trident.spout.positions import (
     ShardEnd,
     parse_position,
 )
+from kinesis_trident.tracker.errors import UNREADABLE
+from kinesis_trident.tracker.reasons import shorten
 from kinesis_trident.tracker.records import RecordPosition
 
 __all__ = ["LATEST", "REST", "PositionSpec", "position_spec", "resolved"]
@@ -130,7 +132,7 @@ def position_spec(given: str) -> str:
         return _place(given, one_shard=False)
     try:
         said = msgspec.json.decode(given, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         msg = f"{_ACCEPTED}; this is not a JSON object: {error}"
         raise ValueError(msg) from None
     metadata = said.pop("metadata", {})
@@ -148,7 +150,7 @@ def _places_of(stream: str, said: object) -> dict[str, str]:
     if isinstance(said, str):
         return {REST: _place(said, one_shard=False)}
     if not isinstance(said, dict) or not said:
-        msg = f"{_ACCEPTED}; the entry of {stream!r} is {said!r}"
+        msg = f"{_ACCEPTED}; the entry of {_quoted(stream)} is {_quoted(said)}"
         raise ValueError(msg)
     said.pop("metadata", None)
     return {
@@ -164,7 +166,7 @@ def _written(shard: str, said: object) -> str:
     if not isinstance(said, dict) or not isinstance(said.get("iteratorType"), str):
         msg = (
             'a position for each shard, or {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": "4959..."}; '
-            f"the entry of {shard} is {said!r}"
+            f"the entry of {shorten(shard, 200)} is {_quoted(said)}"
         )
         raise ValueError(msg)
     text = f"{said['iteratorType']} {said.get('iteratorPosition') or ''}".strip()
@@ -192,13 +194,17 @@ def _place(text: str, *, one_shard: bool) -> str:
             case "AFTER_SEQUENCE_NUMBER" if one_shard:
                 return str(After(_sequence(rest)))
     except ValueError as error:
-        msg = f"{_ACCEPTED}; {text!r} is wrong: {error}"
+        msg = f"{_ACCEPTED}; {_quoted(text)} is wrong: {error}"
         raise ValueError(msg) from None
     if kind in _OF_ONE_SHARD and not one_shard:
         msg = f"{_ACCEPTED}; {kind} applies to one shard: put it below the shard's id"
         raise ValueError(msg)
-    msg = f"{_ACCEPTED}; not {text!r}"
+    msg = f"{_ACCEPTED}; not {_quoted(text)}"
     raise ValueError(msg)
+
+
+def _quoted(said: object) -> str:
+    return shorten(repr(said), 200)
 
 
 def _is_before(end: str, start: str) -> bool:

@@ -12,6 +12,7 @@ from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers
 from kinesis_trident.spout.options.other_connectors import sentence_for
 from kinesis_trident.spout.options.redaction import shown
+from kinesis_trident.tracker.reasons import shorten
 
 __all__ = ["Option", "by_field", "by_name", "find", "option", "options_of", "read_options"]
 
@@ -42,8 +43,8 @@ class Option:
         try:
             return self.parser(given + unit if unit and re.fullmatch(r"[\d.]+", given) else given)
         except ValueError as error:
-            said = "***" if self.secret else repr(shown(given))
-            msg = f"option {self.spelled(name)} is {said}. Expected: {error}"
+            said = "***" if self.secret else shorten(repr(shown(given)), 300)
+            msg = f"option {self.spelled(name)} is {said}. Expected: {shorten(str(error))}"
             raise OptionsError(msg) from None
 
     def spelled(self, name: str) -> str:

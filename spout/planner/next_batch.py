@@ -22,6 +22,9 @@ __all__ = ["BatchPlanner"]
 
 _TOGETHER_MS = 10
 
+_FRESH_MS = 60_000
+"""Milliseconds for which the iterator of a look is passed on: Kinesis keeps it for five minutes."""
+
 
 class BatchPlanner:
     """Knows what there is to do, and when there may be something again.
@@ -61,7 +64,7 @@ class BatchPlanner:
         self._requested = False
         self._made = ""
         self.is_draining = False
-        self._pace = LookPace(int(look_period * 1000), round(options.min_fetch_period * 1000))
+        self._pace = LookPace(look_period, options.min_fetch_period)
         self._probe = TipProbe(
             kinesis,
             layout,
@@ -114,6 +117,19 @@ class BatchPlanner:
     def calls_of(self, shard: str) -> int:
         """Return how many calls of the last second the task that reads a shard next has to count."""
         return self._pace.used(shard, self._steady_ms())
+
+    def iterators(self, plan: Plan) -> dict[str, str]:
+        """Return the iterators that looks have left at the starts of a plan's turns, so that readers ask for none."""
+        looks = ((shard, self._probe.looks.get(shard)) for shard in plan.read)
+        return {
+            shard: look.iterator
+            for shard, look in looks
+            if look is not None
+            and look.iterator is not None
+            and look.more
+            and str(look.position) == plan.positions[shard]
+            and self._now() - look.noted < _FRESH_MS
+        }
 
     def plan(self, max_records: int | None) -> Plan | None:
         """Plan the next batch, of so many new records at most; None when there is nothing to do now.

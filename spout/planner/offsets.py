@@ -11,7 +11,8 @@ from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.checkpoint.model.nodes import VERSION, Plan
 from kinesis_trident.checkpoint.model.packed_nodes import PACKED_VERSION, PackedPlan, packed, unpacked
 from kinesis_trident.spout.errors import OffsetError
-from kinesis_trident.tracker.errors import OrderError
+from kinesis_trident.tracker.errors import UNREADABLE, OrderError
+from kinesis_trident.tracker.reasons import shorten
 
 __all__ = ["in_home", "offset_from_plan", "plan_from_offset"]
 
@@ -22,16 +23,21 @@ def offset_from_plan(plan: Plan) -> dict[str, Any]:
     return offset
 
 
-def plan_from_offset(offset: dict[str, Any]) -> Plan:
+def plan_from_offset(offset: object) -> Plan:
     """Read an offset from Spark's log.
 
     Raises:
         OffsetError: another version, or not an offset of this source.
     """
+    if not isinstance(offset, dict):
+        # Spark parses the JSON of its log, and passes on whatever that is.
+        msg = f"it is no object, but {offset!r}"
+        raise _not_ours(msg)
     version = offset.get("v")
     if version not in (VERSION, PACKED_VERSION):
+        found = shorten(repr(version), 40)
         msg = (
-            f"Spark's checkpoint has an offset of version {version!r}, but this release reads versions {VERSION} and "
+            f"Spark's checkpoint has an offset of version {found}, but this release reads versions {VERSION} and "
             f"{PACKED_VERSION}. Use the release that wrote it, or start with a new checkpointLocation"
         )
         raise OffsetError(msg)
@@ -39,7 +45,7 @@ def plan_from_offset(offset: dict[str, Any]) -> Plan:
         plan = unpacked(msgspec.convert(offset, Plan if version == VERSION else PackedPlan))
         assert isinstance(plan, Plan)
         wrong = flaw_of(plan)
-    except (msgspec.ValidationError, OrderError) as error:
+    except (*UNREADABLE, OrderError) as error:
         raise _not_ours(error) from error
     if wrong:
         raise _not_ours(wrong)
@@ -48,7 +54,7 @@ def plan_from_offset(offset: dict[str, Any]) -> Plan:
 
 def _not_ours(why: object) -> OffsetError:
     return OffsetError(
-        f"Spark's checkpoint has an offset that is not ours ({why}). Start with a new checkpointLocation"
+        f"Spark's checkpoint has an offset that is not ours ({shorten(str(why))}). Start with a new checkpointLocation"
     )
 
 

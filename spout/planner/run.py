@@ -283,6 +283,7 @@ class SourceRun:
                 self._layout,
                 self._epoch,
                 replay=replay,
+                iterators={} if replay else self._planner.iterators(plan),
                 expected=self._expected(plan, replay=replay),
                 consumers=self._consumers,
                 without=[shard for shard in plan.shards if self._state.streams.is_recreated(shard)],

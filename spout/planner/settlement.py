@@ -20,13 +20,14 @@ from kinesis_trident.checkpoint.model.nodes import (
 )
 from kinesis_trident.spout.planner.plan import RUNS_A_SHARD, ShardState
 from kinesis_trident.spout.positions import After, ShardEnd, parse_position
+from kinesis_trident.tracker.garbage import collections_paused
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.position_keys import Keys, unpack
 from kinesis_trident.tracker.reasons import FewReasons
 from kinesis_trident.tracker.records import Failure, RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy
 
-__all__ = ["Explicit", "SettledShard", "inflight_of", "settle_shard", "tracker_of"]
+__all__ = ["Explicit", "SettledShard", "blocked_by", "inflight_of", "settle_shard", "tracker_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,32 +83,33 @@ def settle_shard(
     if done and pin is not None and pin.last is not None:
         node = _checkpoint_after(plan, shard, pin, before, RecordPosition.parse(pin.last))
         return SettledShard(node, InflightNode(txid=plan.txid), drained=pin.closed)
-    tracker = tracker_of(state, policy)
-    letters: list[DeadLetterRecord] = []
-    if pin is not None:
-        given = _Given.of(plan.txid, pin, explicit, now)
-        due = plan.due(shard)
-        fresh_failed, buried = _settle_due(tracker, due, pin, not_done, given, now=now, rng=rng)
-        failures = {run.last: run.failures for run in state.dead}
-        letters = [
-            _letter(run, failures.get(run.last, ()), source, count, reached, txid=plan.txid, now=now)
-            for run, count, reached in buried
-        ]
-        if given is not None:
-            tracker.explicit.give(given.txid, given.keys, given.row, given.deadline)
-            # What a replay no longer found cannot come again.
-            tracker.explicit.fail_given(given.txid, not_done, now, rng)
-        elif pin.last is not None:
-            # Records that a replay no longer found were delivered once, and the outcome may name them.
-            count = max(pin.fresh + pin.lost, 1)
-            tracker.turns.delivered(RecordPosition.parse(pin.last), count, fresh_failed, now, rng)
-    return SettledShard(
-        checkpoint=_checkpoint_after(plan, shard, pin, before, tracker.checkpoint),
-        inflight=inflight_of(tracker, plan.txid, max_retrying, explicit),
-        dead_lettered=tuple(letters),
-        drained=pin is not None and pin.closed,
-        turns=tracker.explicit.turns_in_use,
-    )
+    with collections_paused():
+        tracker = tracker_of(state, policy)
+        letters: list[DeadLetterRecord] = []
+        if pin is not None:
+            given = _Given.of(plan.txid, pin, explicit, now)
+            due = plan.due(shard)
+            fresh_failed, buried = _settle_due(tracker, due, pin, not_done, given, now=now, rng=rng)
+            failures = {run.last: run.failures for run in state.dead}
+            letters = [
+                _letter(run, failures.get(run.last, ()), source, count, reached, txid=plan.txid, now=now)
+                for run, count, reached in buried
+            ]
+            if given is not None:
+                tracker.explicit.give(given.txid, given.keys, given.row, given.deadline)
+                # What a replay no longer found cannot come again.
+                tracker.explicit.fail_given(given.txid, not_done, now, rng)
+            elif pin.last is not None:
+                # Records that a replay no longer found were delivered once, and the outcome may name them.
+                count = max(pin.fresh + pin.lost, 1)
+                tracker.turns.delivered(RecordPosition.parse(pin.last), count, fresh_failed, now, rng)
+        return SettledShard(
+            checkpoint=_checkpoint_after(plan, shard, pin, before, tracker.checkpoint),
+            inflight=inflight_of(tracker, plan.txid, max_retrying, explicit),
+            dead_lettered=tuple(letters),
+            drained=pin is not None and pin.closed,
+            turns=tracker.explicit.turns_in_use,
+        )
 
 
 def _nothing_in_flight(
@@ -143,30 +145,33 @@ def inflight_of(
     tracker: InflightRecordTracker, txid: int, max_retrying: int, explicit: Explicit | None
 ) -> InflightNode:
     """Return the unfinished records as they are stored, and whether the shard may read on."""
-    blocked = ""
-    max_retrying = min(max_retrying, RUNS_A_SHARD)
     dead, waiting = tracker.dead, tracker.waiting
-    retrying = len(dead) + len(waiting)
-    if retrying >= max_retrying:
-        blocked = (
-            f"{retrying} failed runs of records wait for a retry, and maxRetryingRecords is "
-            f"{max_retrying}: the shard reads nothing new until some are done"
-        )
-    elif explicit is not None and explicit.max_inflight is not None and tracker.held >= explicit.max_inflight:
-        blocked = (
-            f"{tracker.held} records are read and not done, and maxInflightRecords is "
-            f"{explicit.max_inflight}: the shard reads nothing new until some are acked"
-        )
     # Exhausted runs are about to be written for people to read.
     few = FewReasons("shard")
     return InflightNode(
         txid=txid,
         dead=few.of(dead),
         waiting=few.of(waiting),
-        blocked=blocked,
+        blocked=blocked_by(len(dead) + len(waiting), tracker.held, max_retrying, explicit),
         pending=tracker.explicit.pending,
         turns=tuple(sorted(tracker.explicit.turns_in_use)),
     )
+
+
+def blocked_by(retrying: int, held: int, max_retrying: int, explicit: Explicit | None) -> str:
+    """Return why a shard with so many failed runs and unfinished records reads nothing new; empty if it reads on."""
+    max_retrying = min(max_retrying, RUNS_A_SHARD)
+    if retrying >= max_retrying:
+        return (
+            f"{retrying} failed runs of records wait for a retry, and maxRetryingRecords is "
+            f"{max_retrying}: the shard reads nothing new until some are done"
+        )
+    if explicit is not None and explicit.max_inflight is not None and held >= explicit.max_inflight:
+        return (
+            f"{held} records are read and not done, and maxInflightRecords is "
+            f"{explicit.max_inflight}: the shard reads nothing new until some are acked"
+        )
+    return ""
 
 
 def tracker_of(state: ShardState, policy: RetryPolicy) -> InflightRecordTracker:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from kinesis_trident.per_process import PerProcess
 from kinesis_trident.spout.kinesis import (
     IteratorExpiredError,
     Kinesis,
@@ -37,7 +37,7 @@ _PART = 8 * 2**20
 
 # One page at a time: decoding takes more memory than the result. By process, because a thread that does not exist
 # after a fork may hold an inherited lock.
-_opening: dict[int, threading.Lock] = {}
+_opening: PerProcess[None, threading.Lock] = PerProcess()
 
 _RENEWALS = 3
 """New iterators that may expire in a row before the turn stops reading the shard."""
@@ -146,7 +146,7 @@ class ShardPager(ABC):
         self._rest = None
         records = with_sub_sequence(page.records)
         if self._deaggregate:
-            with _opening.setdefault(os.getpid(), threading.Lock()):
+            with _opening.get(None, threading.Lock):
                 records, taken = first_deaggregated(records, _PART)
             if taken < page.records.num_rows:
                 self._rest = replace(page, records=page.records.slice(taken)), ended
@@ -173,6 +173,7 @@ class Pager(ShardPager):
         stream, shard, position, deaggregate, calls: see `ShardPager`.
         limiter: the limits of the shard.
         closed: the shard was listed as closed.
+        iterator: an iterator at the position; None to ask for one.
     """
 
     def __init__(
@@ -186,12 +187,13 @@ class Pager(ShardPager):
         deaggregate: bool = True,
         closed: bool = False,
         calls: ShardCalls | None = None,
+        iterator: str | None = None,
     ) -> None:
         closing = Closing(kinesis, stream, shard, known=closed)
         super().__init__(stream, shard, position, closing, deaggregate=deaggregate, calls=calls)
         self._kinesis = kinesis
         self._limiter = limiter
-        self._iterator: str | None = None
+        self._iterator = iterator
         self._full = False
 
     @property

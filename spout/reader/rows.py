@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kinesis_trident.spout.kinesis.record_batches import digest_of, portions
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, digest_of, portions
 from kinesis_trident.tracker.ids import roots, tuple_ids, xor_of
 from kinesis_trident.tracker.position_keys import Keys, keys_of
 
@@ -70,13 +70,13 @@ _ANCHOR = pa.struct(
 )
 ARROW_SCHEMA = pa.schema(
     [
-        pa.field("partitionKey", pa.string(), nullable=False),
-        pa.field("data", pa.binary(), nullable=False),
+        RECORD_SCHEMA.field("partitionKey"),
+        RECORD_SCHEMA.field("data"),
         pa.field("stream", pa.string(), nullable=False),
         pa.field("shardId", pa.string(), nullable=False),
-        pa.field("sequenceNumber", pa.string(), nullable=False),
-        pa.field("subSequenceNumber", pa.int64(), nullable=False),
-        pa.field("approximateArrivalTimestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+        RECORD_SCHEMA.field("sequenceNumber"),
+        RECORD_SCHEMA.field("subSequenceNumber"),
+        RECORD_SCHEMA.field("approximateArrivalTimestamp"),
         pa.field(MESSAGE_ID, pa.string(), nullable=False),
         pa.field("attempt", pa.int32(), nullable=False),
         pa.field("txid", pa.int64(), nullable=False),

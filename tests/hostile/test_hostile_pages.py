@@ -113,8 +113,8 @@ def test_wrong_answers(answer: Any) -> None:
         b'{"Records":' + b"[" * 100_000,
         b'{"Records":[],"ChildShards":[' + b"[" * 100_000 + b"]" * 100_000 + b"]}",
         b'{"Records":[],"x":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"}",
-        b'{"Records":[' + b"{}," * 100_000 + b"{}]}",
-        b'{"Records":[' + b'{"Data":"","PartitionKey":"","SequenceNumber":"1"},' * 20_000 + b"0]}",
+        b'{"Records":[' + b"{}," * 5_000 + b"{}]}",
+        b'{"Records":[' + b'{"Data":"","PartitionKey":"","SequenceNumber":"1"},' * 3_000 + b"0]}",
     ],
     ids=["open", "deep children", "deep", "empty records", "small records"],
 )

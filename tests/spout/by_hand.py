@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.options.source import SourceOptions
@@ -64,7 +65,7 @@ class Lives:
         kinesis: Kinesis | None = None,
         checkpoint: SparkCheckpoint | None = None,
         *,
-        pace: dict[str, float] | None = None,
+        pace: dict[str, Any] | None = None,
         **options: str,
     ) -> Query:
         """A life of the query over `kinesis`, the endpoint's if none is given; with a new checkpoint by default.

@@ -6,8 +6,9 @@ The table is that of `InflightRecordTracker` in awslabs/kinesis-storm-spout 1.1.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
+
+import msgspec
 
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.records import Failure, RecordPosition, Run
@@ -27,8 +28,7 @@ class State(Enum):
     DEAD = "exhausted or expired, to be dead-lettered"
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
+class Entry(msgspec.Struct, eq=False):
     """One record, or a run of neighbours, that is not yet behind the checkpoint.
 
     `first` is None where only the record before the run is known; `prev` is that record, where known.
@@ -54,8 +54,12 @@ class Entry:
     start: int = 0
     bits: bytearray | None = None
     skip: int = 0
-    before: Entry | None = field(default=None, repr=False)
-    after: Entry | None = field(default=None, repr=False)
+    before: Entry | None = None
+    after: Entry | None = None
+
+    def __repr__(self) -> str:
+        # Without its neighbours, of which each would show its own.
+        return f"Entry({self.state.name}, {self.run()})"
 
     @classmethod
     def of(cls, run: Run, state: State) -> Entry:
@@ -75,13 +79,13 @@ class Entry:
             first, prev = self.position(self.skip), self.position(self.skip - 1)
         last = str(self.last)
         return Run(
-            first=last if first is self.last else str(first) if first is not None else "",
-            last=last,
-            count=self.count - self.skip,
-            prev=str(prev) if prev is not None else None,
-            attempt=self.attempt,
-            due=self.due,
-            failures=self.failures,
+            last if first is self.last else str(first) if first is not None else "",
+            last,
+            self.count - self.skip,
+            str(prev) if prev is not None else None,
+            self.attempt,
+            self.due,
+            self.failures,
         )
 
     def position(self, index: int) -> RecordPosition:
@@ -100,8 +104,8 @@ class Entry:
     def continues(self, left: Entry) -> bool:
         """Return True if this entry starts right after `left` and shares its fate, so that both are one run."""
         return (
-            self.prev == left.last
-            and self.state is left.state
+            self.state is left.state
+            and self.prev == left.last
             and self.state in (State.WAITING, State.DEAD)
             and (self.attempt, self.due, self.failures) == (left.attempt, left.due, left.failures)
             and self.base < 0
@@ -151,7 +155,13 @@ class EntryList:
         Raises:
             OrderError: it does not end after the last one.
         """
-        self.insert(entry, None)
+        before, last = self.last, entry.last
+        if before is None or before.last >= last:
+            self.insert(entry, None)
+            return
+        # As `insert` does: most come here, and may be very many.
+        entry.before, entry.after = before, None
+        before.after = self.last = self._by_last[last] = entry
 
     def insert(self, entry: Entry, after: Entry | None) -> None:
         """Link an entry in front of `after`; at the end when that is None.

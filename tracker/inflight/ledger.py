@@ -62,7 +62,14 @@ class Ledger:
 
     def runs(self, state: State) -> tuple[Run, ...]:
         """Return the entries in a state, in shard order, as they are stored."""
-        return tuple(entry.run() for entry in self if entry.state is state)
+        return tuple(
+            [
+                entry.run()
+                for entries in (self.beside, self.entries)
+                for entry in entries
+                if entry.state is state
+            ]
+        )
 
     def count_open(self) -> tuple[int, int]:
         """Count the records that are pending, and those that wait or are dead."""
@@ -117,6 +124,11 @@ class Ledger:
 
     def append_done(self, last: RecordPosition) -> None:
         """Take in that everything after the last entry and up to `last` is done."""
+        before = self.entries.last
+        if before is not None and before.state is not State.ACKED:
+            # The cell of the table that keeps it: nearly always the case, and there may be very many.
+            self.entries.append(Entry(last, state=State.ACKED))
+            return
         entry = Entry(last)
         self.entries.append(entry)
         self._fold(entry)

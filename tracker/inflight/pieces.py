@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
+from operator import gt
 
 import msgspec
 import numpy as np
@@ -15,7 +17,7 @@ from kinesis_trident.tracker.records import NotDone, RecordPosition
 __all__ = ["Piece", "cut", "part_of", "parts_of", "runs_of"]
 
 
-class Piece(msgspec.Struct, frozen=True):
+class Piece(msgspec.Struct, frozen=True, gc=False):
     """Part of a run of neighbours. `reason` is None where the records are done, and `last` the last of them.
 
     `prev` is the record just before `first`, where known.
@@ -52,22 +54,30 @@ def cut(
     if total > count:
         msg = f"{total} records are reported as failed among {count} delivered up to {last}"
         raise OrderError(msg)
-    bounds = [
-        (first_of, first_of if piece.last == piece.first else RecordPosition.parse(piece.last), piece)
-        for piece in failed
-        for first_of in (RecordPosition.parse(piece.first),)
-    ]
-    bounds.sort(key=lambda bound: bound[0])
+    known = [piece.prev for piece in failed if piece.prev is not None]
+    starts = RecordPosition.parse_all([piece.first for piece in failed])
+    befores = dict(zip(known, RecordPosition.parse_all(known), strict=True))
+    order: Sequence[int] = range(len(starts))
+    if any(map(gt, starts, islice(starts, 1, None))):
+        order = sorted(order, key=starts.__getitem__)
     pieces: list[Piece] = []
     end = prev
-    for start, stop, piece in bounds:
-        if stop < start or piece.count < 1 or stop > last or _before(start, first, end):
+    for index in order:
+        start, piece = starts[index], failed[index]
+        stop = start if piece.last == piece.first else RecordPosition.parse(piece.last)
+        if (
+            stop < start
+            or piece.count < 1
+            or stop > last
+            or (first is not None and start < first)
+            or (end is not None and start <= end)
+        ):
             msg = (
                 f"failed records {piece.first} to {piece.last} ({piece.count}) overlap others, or lie "
                 f"outside of the {count} delivered after {prev} from {first} to {last}"
             )
             raise OrderError(msg)
-        before = RecordPosition.parse(piece.prev) if piece.prev is not None else None
+        before = befores[piece.prev] if piece.prev is not None else None
         if total == count or start == first:
             # Nothing is done in between, or it is the run's own first record.
             before = end
@@ -81,10 +91,6 @@ def cut(
     if end is None or end < last:
         pieces.append(Piece(None, last, 0, None, None))
     return pieces
-
-
-def _before(start: RecordPosition, first: RecordPosition | None, end: RecordPosition | None) -> bool:
-    return (first is not None and start < first) or (end is not None and start <= end)
 
 
 def _inside(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import uuid
 from abc import abstractmethod
 from collections import OrderedDict
@@ -13,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
+from kinesis_trident.per_process import PerProcess
 from kinesis_trident.trident.errors import StateOptionsError
 from kinesis_trident.trident.maps import (
     BackingMap,
@@ -56,8 +55,7 @@ class _Shared:
     remembered: Remembered[Any] = field(default_factory=OrderedDict)
 
 
-_shared: dict[tuple[int, str], _Shared] = {}
-_shared_lock = threading.Lock()
+_shared: PerProcess[str, _Shared] = PerProcess()
 
 
 def map_state(
@@ -204,12 +202,7 @@ class MapStateFactory(StateFactory):
         return self._in_process().store
 
     def _in_process(self) -> _Shared:
-        key = (os.getpid(), self._id)
-        with _shared_lock:
-            shared = _shared.get(key)
-            if shared is None:
-                shared = _shared[key] = _Shared(self._connect())
-            return shared
+        return _shared.get(self._id, lambda: _Shared(self._connect()))
 
     def _require(self) -> None:
         """Check that the store's packages are installed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -58,10 +59,20 @@ def decode_key(name: str) -> Key | None:
     """Return the key of a text that `encode_keys` gave; a value without a JSON form of its own is a string.
 
     None for a text that no key has: the fence, or an owner's mark.
+
+    Raises:
+        ValueError: `encode_keys` does not give this text.
     """
     if not name.startswith("["):
         return (name,)
-    key = tuple(msgspec.json.decode(name))
+    try:
+        # Python's own decoder knows the numbers that JSON lacks.
+        key = tuple(json.loads(name))
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+    if not key:
+        msg = "a key has at least one value"
+        raise ValueError(msg)
     is_ours = key[0] == _OWNER or (len(key) == 1 and isinstance(key[0], str) and _is_plain(key[0]))
     return None if is_ours else key
 

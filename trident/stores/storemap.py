@@ -16,6 +16,8 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from kinesis_trident.tracker.errors import UNREADABLE
+from kinesis_trident.tracker.reasons import make_reason, shorten
 from kinesis_trident.trident.errors import (
     FencedError,
     ForeignValueError,
@@ -142,6 +144,7 @@ class StoreMap(VersionedBackingMap[Any]):
 
         Raises:
             StateError: the store cannot list its keys, or a key factory has made them.
+            ForeignValueError: a key is not one of a state.
         """
         if self._key_factory is not None:
             msg = (
@@ -151,7 +154,17 @@ class StoreMap(VersionedBackingMap[Any]):
         ours = (
             name.removeprefix(self._prefix) for name in self._store.names() if name.startswith(self._prefix)
         )
-        return [key for key in map(decode_key, ours) if key is not None]
+        return [key for key in map(self._decoded, ours) if key is not None]
+
+    def _decoded(self, name: str) -> Key | None:
+        try:
+            return decode_key(name)
+        except ValueError as error:
+            msg = (
+                f"{self._store.where}: {shorten(repr(self._prefix + name), 100)} is not the key of a state "
+                f"({error}): another program writes here. Use another keyPrefix, or remove that key"
+            )
+            raise ForeignValueError(msg) from None
 
     def multi_get(self, keys: Sequence[Key]) -> list[Any]:
         """See `BackingMap.multi_get`."""
@@ -328,7 +341,7 @@ class StoreMap(VersionedBackingMap[Any]):
             return None
         try:
             return msgspec.json.decode(raw, type=tuple[int, int])
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             msg = (
                 f"{self._store.where}, key {self._prefix + FENCE!r} holds {raw[:80]!r}, which is not [txid, "
                 f"attempt] ({error}): another program writes here. Use another keyPrefix, or remove that key"
@@ -351,9 +364,10 @@ class StoreMap(VersionedBackingMap[Any]):
             try:
                 self._serializer.deserialize_many([raw])
             except Exception as error:
+                why = make_reason(str(error))
                 return ForeignValueError(
                     f"{self._store.where}, key {name!r} (of {key!r}) holds {(raw or b'')[:80]!r}, which is not a "
-                    f"value of this state ({error}); it was not changed. Another program, or a state of another "
+                    f"value of this state ({why}); it was not changed. Another program, or a state of another "
                     "kind or serializer, has written it. Use another keyPrefix, or remove the key if nobody "
                     "needs it"
                 )

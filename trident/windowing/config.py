@@ -106,7 +106,7 @@ def _wrong(window: object, name: str, what: str) -> TopologyError:
 def _check_slide(window: SlidingCountWindow | SlidingDurationWindow, fits: bool) -> None:
     if not fits:
         msg = (
-            f"{type(window).__name__}: slide, {window.slide}, is greater than size, {window.size}, so no window would "
-            "have what is between two of them. Give a smaller slide"
+            f"{type(window).__name__}: slide, {window.slide}, is greater than size, {window.size}, so tuples "
+            "between two windows would be in none. Give a smaller slide"
         )
         raise TopologyError(msg)

@@ -7,9 +7,10 @@ what is used up.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass
+
+from kinesis_trident.spout.kinesis.rate_limit import SHORTEST_PERIOD, calls_a_second
 
 __all__ = ["BUSY_MS", "IDLE_MS", "LookPace"]
 
@@ -46,19 +47,19 @@ class LookPace:
 
     After a look that found something the next follows after `BUSY_MS`. While looks find something again and again, they
     are spread so that looks and reads together leave one call a second free. After a look that found nothing the time
-    to the next doubles, up to `idle_ms`.
+    to the next doubles, up to `idle`.
 
     Args:
-        idle_ms: between two looks at an idle shard.
-        call_ms: `minFetchPeriod`, the average time between two calls; 0 for no limit.
+        idle: seconds between two looks at an idle shard.
+        period: `minFetchPeriod`, in seconds; 0 for no limit. A longer time than the shard's own is for the reads alone.
     """
 
-    def __init__(self, idle_ms: int = IDLE_MS, call_ms: int = 0) -> None:
-        self._idle = idle_ms
-        self._busy = min(BUSY_MS, idle_ms)
-        # As `spout.kinesis.rate_limit.ShardBudget` counts them.
-        self._most = max(1, math.floor(1000 / call_ms + 1e-9)) if call_ms > 0 else 0
-        self._window = self._most * call_ms
+    def __init__(self, idle: float = IDLE_MS / 1000, period: float = 0.0) -> None:
+        self._idle = int(idle * 1000)
+        self._busy = min(BUSY_MS, self._idle)
+        period = min(period, SHORTEST_PERIOD)
+        self._most = calls_a_second(period)
+        self._window = round(self._most * period * 1000)
         self._shards: dict[str, _Shard] = {}
 
     def called(self, shard: str, now: int) -> None:
@@ -103,7 +104,7 @@ class LookPace:
         if pace is None:
             return now
         due = now if pace.looked is None else pace.looked + pace.gap
-        # A look and a read are to fit. Where only one call is allowed, the read waits.
+        # A look and a read are to fit.
         beyond = len(pace.calls) - 1 - max(0, self._most - 2)
         return max(due, pace.calls[beyond] + self._window) if beyond >= 0 else due
 

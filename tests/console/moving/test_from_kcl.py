@@ -15,8 +15,10 @@ from moving_source import Command, Source
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.model.nodes import StreamsNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.query_by_hand import QueryByHand
+from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -156,6 +158,57 @@ def test_an_application_goes_on_with_the_next_user_record(
     kept = store.changes.backup(backup)
     assert kept is not None
     assert kept.checkpoints[FIRST].position == f"AFTER_SEQUENCE_NUMBER {numbers[2]}"
+
+
+def test_a_shard_that_was_closed_since_is_read_to_its_end_before_its_children(
+    from_kcl: Callable[..., tuple[int, str, str]],
+    query: Callable[..., QueryByHand],
+    dynamodb: DynamoDBClient,
+    table: str,
+) -> None:
+    """Whatever `startingPosition` is: a listing from LATEST on does not have the closed shard.
+
+    Not with moto, which moves the records of a shard to its children.
+    """
+    with ScriptedKinesis(quotas=Quotas.none()) as server:
+        server.create_stream("orders", 1)
+        created = server.client().describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]
+        options = ["--stream", "orders", "--region", "us-east-1", "--endpoint", server.endpoint_url]
+        source = Source("orders", round(created["StreamCreationTimestamp"].timestamp() * 1000), options)
+        first, _ = write(server.client(), source, b"1", b"2")
+        server.split("orders", FIRST)
+        write(server.client(), source, b"3")
+        create_table(dynamodb, table)
+        put(dynamodb, table, lease(FIRST, first))
+        code, out, _ = from_kcl(source)
+        assert code == 0
+        assert out.splitlines() == [
+            f"{FIRST} begins after {first}:0",
+            f"{SECOND} begins at TRIM_HORIZON",
+            f"{THIRD} begins at TRIM_HORIZON",
+        ]
+        one = query(source, endpointUrl=server.endpoint_url)
+        assert [row.data for row in one.drain()] == [b"2", b"3"]
+        one.end()
+
+
+def test_an_application_that_reads_the_stream_with_others_is_left_alone(
+    from_kcl: Callable[..., tuple[int, str, str]],
+    source: Source,
+    dynamodb: DynamoDBClient,
+    client: KazooClient,
+    app: str,
+    table: str,
+) -> None:
+    create_table(dynamodb, table)
+    put(dynamodb, table, lease(FIRST, 5))
+    shared = SourceStore(client, Layout("/kinesis-trident", app))
+    streams = {source.stream: source.created, "other": 1}
+    epoch = shared.epochs.raise_epoch("alpha", 11, 1)
+    shared.streams.put(StreamsNode(streams=streams, active=tuple(sorted(streams))), epoch)
+    code, _, err = from_kcl(source)
+    assert code == 1
+    assert "together with others" in err
 
 
 def test_without_splitting_aggregates_one_that_was_begun_comes_again(

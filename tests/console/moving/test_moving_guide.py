@@ -67,7 +67,7 @@ def test_the_guide(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "118")
     source = make_source(2)
-    one, two, three, _, five, aggregate = write(kinesis, source.stream)
+    one, two, three, four, five, aggregate = write(kinesis, source.stream)
     create_table(dynamodb, table)
     put(dynamodb, table, lease(FIRST, two), lease(SECOND, aggregate, 1))
     spark = Checkpoint(tmp_path / "orders", System.AWSLABS)
@@ -75,13 +75,13 @@ def test_the_guide(
     spark.log(41, offset(41, source.stream, {FIRST: begins, SECOND: ("TRIM_HORIZON", "", -1, True)}))
     spark.commit(41)
     spark.end(41, {FIRST: ("AFTER_SEQUENCE_NUMBER", str(three), -1, True)})
-    for shard, number in ((FIRST, two), (SECOND, five)):
+    for shard, number in ((FIRST, two), (SECOND, four)):
         path = f"/kinesis-storm/orders-topology/{source.stream}/{shard}/state"
         client.create(path, f'{{"checkpoint":"{number}"}}'.encode(), makepath=True)
     job = SourceStore(client, Layout("/kinesis-trident", f"{app}-job", source.stream, source.created))
     epoch = job.epochs.raise_epoch("alpha", 11, 1)
     failed = samples.inflight(1, Run(str(five), str(five)))
-    waits = samples.checkpoint(1, five - 1)
+    waits = samples.checkpoint(1, four)
     done = {FIRST: (samples.checkpoint(1, three), None), SECOND: (waits, failed)}
     lineage = ShardsNode(shards={FIRST: ShardLineage(), SECOND: ShardLineage()})
     job.shards.settle(done, {}, lineage, samples.settled(1), epoch)

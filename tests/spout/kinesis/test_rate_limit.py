@@ -45,6 +45,25 @@ def test_bytes_stay_below_the_rate(answers: list[tuple[float, int]]) -> None:
         read += size
 
 
+def test_calls_of_others_count_once_beside_its_own() -> None:
+    budget = ShardBudget(0.2, MIB)
+    budget.called(10.0)
+    budget.called(10.1)
+    # Three in all, its own two among them.
+    budget.shared(3, 10.5)
+    budget.shared(3, 10.6)
+    for _ in range(2):
+        assert budget.wait(10.6) == 0
+        budget.called(10.6)
+    assert budget.wait(10.6) == pytest.approx(0.4)
+    # Its own are over by then.
+    budget.shared(9, 11.2)
+    assert budget.wait(11.2) == pytest.approx(0.3)
+    unlimited = ShardBudget(0, MIB)
+    unlimited.shared(9, 11.2)
+    assert unlimited.wait(11.2) == 0
+
+
 def test_a_full_answer_blocks_the_shard_for_five_seconds() -> None:
     shard, time = limiter()
     shard.acquire()

@@ -31,7 +31,10 @@ from kinesis_trident.trident import (
     Max,
     MemoryMapState,
     Min,
+    QueryFunction,
+    ReadOnlyState,
     ReducerAggregator,
+    StateFactory,
     StateUpdater,
     Stream,
     Sum,
@@ -254,6 +257,35 @@ def test_states_are_queried_and_updated_by_the_users_own_updater(tmp_path: Any) 
     least = again.new_stream("asked", spout()).aggregate(Min(), ["least string"], ["line"])
     least.state_query(static, ["least"], MapGet(), ["length int"])
     assert run_topology(again, {"asked": ["the"]}).emitted["state_query(MapGet)"] == [("the", 3)]
+
+
+class Lengths(ReadOnlyState):
+    def query(self, words: list[str]) -> list[int]:
+        return [len(word) for word in words]
+
+
+class LengthsFactory(StateFactory):
+    def make_state(self, conf: Any, partition_index: int, num_partitions: int) -> Lengths:
+        return Lengths()
+
+
+class AskLengths(QueryFunction[Lengths, int]):
+    def batch_retrieve(self, state: Lengths, tuples: Sequence[Any]) -> list[int]:
+        return state.query([tup["line"] for tup in tuples])
+
+    def execute(self, tuple_: Any, result: int, collector: Any) -> None:
+        collector.emit([result])
+
+
+def test_a_state_that_is_only_queried() -> None:
+    topology = TridentTopology()
+    static = topology.new_static_state(LengthsFactory())
+    topology.new_stream("lines", spout()).state_query(static, ["line"], AskLengths(), ["length int"])
+    result = run_topology(topology, {"lines": ["the", "moon"]})
+    assert sorted(row["length"] for row in result.emitted["state_query(AskLengths)"]) == [3, 4]
+    for commit in (Lengths().begin_commit, Lengths().commit):
+        with pytest.raises(NotImplementedError, match="Lengths is read-only"):
+            commit(1)
 
 
 def test_a_requested_replay_is_done_in_place() -> None:

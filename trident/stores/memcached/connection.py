@@ -10,20 +10,42 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
+from kinesis_trident.tracker.reasons import make_reason
 from kinesis_trident.trident.errors import StoreError, StoreUnavailableError, TridentError
 
-__all__ = ["IncompleteError", "MemcachedConnection"]
+__all__ = ["IncompleteError", "MemcachedConnection", "RefusedError", "value_size"]
 
 T = TypeVar("T")
 
 _END = b"MN\r\n"
 _SIZE = 1 << 18
+_DIGITS = 10
 _UNDER_WAY = 2
 """Pending pipelines: memcached works on one while the next is made and the previous answer is read."""
 
 
 class IncompleteError(TridentError):
     """An answer is not complete yet."""
+
+
+class RefusedError(TridentError):
+    """The answer is an error, or none that memcached gives."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__(make_reason(answer.decode(errors="replace")))
+
+
+def value_size(line: bytes) -> int:
+    """Return the size of the value after a line `VA size c...`.
+
+    Raises:
+        RefusedError: the line has no size.
+    """
+    size = line[3:].partition(b" ")[0]
+    # No value has more than 10 digits, and Python refuses to read thousands.
+    if not size.isdigit() or len(size) > _DIGITS:
+        raise RefusedError(line)
+    return int(size)
 
 
 class MemcachedConnection:
@@ -157,7 +179,7 @@ class MemcachedConnection:
                 return at
             at = end + 2
             if line.startswith(b"VA "):
-                at += int(line.split(maxsplit=2)[1]) + 2
+                at += value_size(line) + 2
 
     def _receive_more(self) -> None:
         self._wait(selectors.EVENT_READ)

@@ -7,19 +7,14 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-from kinesis_trident.trident.errors import TridentError
 from kinesis_trident.trident.maps.backing import LOST, Version
-from kinesis_trident.trident.stores.memcached.connection import IncompleteError
+from kinesis_trident.trident.stores.memcached.connection import IncompleteError, RefusedError, value_size
 
 __all__ = ["RefusedError", "compare_and_sets", "found", "gets", "not_stored", "sets", "stored", "wire_keys"]
 
 _PLAIN = re.compile(rb"(?!~)[^\x00-\x20\x7f]{1,250}")
 _ALL_PLAIN = re.compile(rb"[^\x00-\x20\x7f~]*")
 _SIZES = {say: [b" %d %b C" % (size, say) for size in range(1024)] for say in (b"c", b"k q")}
-
-
-class RefusedError(TridentError):
-    """The answer is an error."""
 
 
 def wire_keys(keys: Sequence[str]) -> list[bytes]:
@@ -96,14 +91,14 @@ def found(answer: bytes, count: int) -> tuple[list[bytes | None], list[Version]]
     if len(lines) == 2 * count + 1:
         values: list[bytes | None] = list(lines[1::2])
         words = b" ".join(lines[:-1:2]).replace(b" c", b" ").split(b" ")
-        sizes = words[1::3]
+        cases = words[2::3]
         if (
             len(words) == 3 * count
             and set(words[::3]) == {b"VA"}
-            and b"".join(sizes).isdigit()
-            and [*map(int, sizes)] == [*map(len, lines[1::2])]
+            and words[1::3] == [*map(b"%d".__mod__, map(len, lines[1::2]))]
+            and _are_cases(cases)
         ):
-            return values, list(words[2::3])
+            return values, list(cases)
     return _found_one_by_one(answer, count)
 
 
@@ -114,16 +109,21 @@ def stored(answer: bytes, count: int) -> list[Version]:
         RefusedError: the answer is an error.
     """
     cases = answer[4:-2].split(b"\r\nHD c")
-    if len(cases) == count and answer.startswith(b"HD c") and b"".join(cases).isdigit():
+    if len(cases) == count and answer.startswith(b"HD c") and _are_cases(cases):
         return list(cases)
     written: list[Version] = []
-    for line in answer.split(b"\r\n")[:count]:
+    lines = answer.split(b"\r\n")
+    for line in lines[:count]:
         words = line.split()
         if not words or words[0] not in {b"HD", b"EX", b"NS", b"NF"}:
-            raise RefusedError(line.decode(errors="replace"))
+            raise RefusedError(line)
         # A deleted key has no cas: its version is that of an absent key.
         cas = words[1][1:] if len(words) > 1 else None
+        if cas is not None and not cas.isdigit():
+            raise RefusedError(line)
         written.append(cas if words[0] == b"HD" else LOST)
+    if len(lines) != count + 1:
+        raise RefusedError(b"%d answers to %d requests" % (len(lines) - 1, count))
     return written
 
 
@@ -141,7 +141,7 @@ def not_stored(answer: bytes) -> set[bytes]:
     for line in answer.split(b"\r\n")[:-1]:
         words = line.split()
         if len(words) != 2 or words[0] not in {b"EX", b"NS", b"NF"}:
-            raise RefusedError(line.decode(errors="replace"))
+            raise RefusedError(line)
         lost.add(words[1][1:])
     return lost
 
@@ -154,21 +154,30 @@ def _found_one_by_one(answer: bytes, count: int) -> tuple[list[bytes | None], li
         end = answer.find(b"\r\n", at)
         if end < 0:
             raise IncompleteError
-        words = answer[at:end].split()
+        line = answer[at:end]
+        words = line.split()
         if words == [b"EN"]:
             values.append(None)
             cases.append(None)
             at = end + 2
         elif words[:1] == [b"VA"]:
             start = end + 2
-            at = start + int(words[1]) + 2
+            at = start + value_size(line) + 2
             if len(answer) < at:
                 raise IncompleteError
+            if len(words) != 3 or not _are_cases([words[2][1:]]) or answer[at - 2 : at] != b"\r\n":
+                raise RefusedError(line)
             values.append(answer[start : at - 2])
             cases.append(words[2][1:])
         else:
-            raise RefusedError(answer[at:end].decode(errors="replace"))
+            raise RefusedError(line)
+    if at != len(answer):
+        raise RefusedError(answer[at:])
     return values, cases
+
+
+def _are_cases(cases: Sequence[bytes]) -> bool:
+    return b"" not in cases and (not cases or b"".join(cases).isdigit())
 
 
 def _delete(name: bytes, cas: bytes | None) -> bytes:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+from kinesis_trident.tracker.reasons import make_reason
 from kinesis_trident.trident.errors import (
     ForeignValueError,
     StateError,
@@ -27,6 +28,8 @@ __all__ = ["MAX_KEYS", "RedisByteStore", "RedisExchange"]
 
 MAX_KEYS = 1000
 """Keys in one command: few enough for the stack of Lua, which holds 8000 values."""
+
+_VALUES = frozenset({bytes, type(None)})
 
 _COMMANDS = 32
 """Commands in one round trip."""
@@ -72,8 +75,11 @@ class RedisByteStore(ByteStore):
         """See `ByteStore.get_many`; a version is the bytes themselves."""
         names = list(map(str.encode, keys))
         found: list[bytes | None] = []
-        for answer in self.pipelined((self.get(names[part]) for part in _chunks(len(keys))), keys):
-            found += answer
+        parts = _chunks(len(keys))
+        for part, answer in zip(
+            parts, self.pipelined((self.get(names[part]) for part in parts), keys), strict=True
+        ):
+            found += self.checked_values(answer, len(names[part]))
         return found, found
 
     def compare_and_set_many(
@@ -84,9 +90,33 @@ class RedisByteStore(ByteStore):
         parts = _chunks(len(keys))
         commands = (self.compare_and_set(keys[part], versions[part], values[part]) for part in parts)
         for part, lost in zip(parts, self.pipelined(commands, keys), strict=True):
-            for i in lost:
+            for i in self.checked_lost(lost, len(keys[part])):
                 written[part.start + i - 1] = LOST
         return written
+
+    def checked_values(self, answer: Any, count: int) -> list[bytes | None]:
+        """Return the answer to a read of `count` keys.
+
+        Raises:
+            StoreError: it is not one.
+        """
+        if type(answer) is not list or len(answer) != count or not _VALUES.issuperset(map(type, answer)):
+            raise self._odd(answer)
+        return answer
+
+    def checked_lost(self, answer: Any, count: int) -> list[int]:
+        """Return the answer to a write of `count` keys: the numbers from 1 of those that were not set, or [0].
+
+        Raises:
+            StoreError: it is not one.
+        """
+        if type(answer) is not list or not all(type(i) is int and 0 <= i <= count for i in answer):
+            raise self._odd(answer)
+        return answer
+
+    def _odd(self, answer: Any) -> StoreError:
+        said = make_reason(repr(answer))
+        return StoreError(f"{self._where} gave an answer that Redis does not give: {said}. Check the address")
 
     @property
     def overlaps(self) -> bool:
@@ -213,13 +243,18 @@ class RedisByteStore(ByteStore):
             raise self._refused(error, keys) from None
 
     def _refused(self, error: Exception, keys: Iterable[str]) -> StateError:
-        text = str(error)
+        from redis.exceptions import RedisError
+
+        text = make_reason(str(error))
         if "WRONGTYPE" in text:
-            ours = {b"hash" if self._hash else b"string", b"none"}
+            ours: set[object] = {b"hash" if self._hash else b"string", b"none"}
             names = [self._hash] if self._hash else keys
-            name, kind = next(
-                ((name, kind) for name in names if (kind := self._client.type(name)) not in ours), ("", b"")
-            )
+            found: tuple[str, object] = ("", b"")
+            # The error is about the key, whether the server tells its type or not.
+            with suppress(RedisError, OSError):
+                kinds = ((name, self._client.type(name)) for name in names)
+                found = next((one for one in kinds if one[1] not in ours), found)
+            name, kind = found
             return ForeignValueError(
                 f"{self._where}, key {name!r} holds a {kind!r}, which no state has written; it was not changed. "
                 "Use another keyPrefix or additionalKey, or remove the key if nobody needs it"
@@ -270,7 +305,7 @@ class RedisExchange(Exchange[str]):
 
     def read(self, count: int) -> tuple[list[bytes | None], Sequence[Version], bytes | None]:
         """See `Exchange.read`; a version is the bytes themselves."""
-        found = self._take()
+        found = self._store.checked_values(self._take(), count + bool(self._guard))
         guard = found.pop() if self._guard else None
         return found, found, guard
 
@@ -287,7 +322,7 @@ class RedisExchange(Exchange[str]):
 
     def written(self, count: int) -> Sequence[Version]:
         """See `Exchange.written`."""
-        lost = self._take()
+        lost = self._store.checked_lost(self._take(), count)
         values = self._written.popleft()
         if not lost:
             return values

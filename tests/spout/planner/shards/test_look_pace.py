@@ -12,8 +12,8 @@ from kinesis_trident.spout.kinesis.rate_limit import ShardBudget
 from kinesis_trident.spout.planner.shards.look_pace import BUSY_MS, IDLE_MS, LookPace
 
 NOW = 1_700_000_000_000
-LIMITED = 200
-"""Milliseconds between two calls, as Kinesis allows them on the average: five a second."""
+LIMITED = 0.2
+"""Seconds between two calls, as Kinesis allows them on the average."""
 
 
 def look(pace: LookPace, now: int, *, found: bool) -> int:
@@ -35,14 +35,14 @@ def test_a_shard_that_was_never_looked_at_is_looked_at_now() -> None:
 
 
 def test_an_idle_shard_is_looked_at_once_a_second() -> None:
-    pace, now = LookPace(call_ms=LIMITED), NOW
+    pace, now = LookPace(period=LIMITED), NOW
     for _ in range(5):
         assert look(pace, now, found=False) == now + IDLE_MS
         now += IDLE_MS
 
 
 def test_the_next_look_after_a_finding_comes_soon_and_then_ever_later() -> None:
-    pace = LookPace(call_ms=LIMITED)
+    pace = LookPace(period=LIMITED)
     now = look(pace, NOW, found=True)
     assert now == NOW + BUSY_MS
     turn(pace, NOW + 100)
@@ -57,7 +57,7 @@ def test_the_next_look_after_a_finding_comes_soon_and_then_ever_later() -> None:
 @pytest.mark.parametrize(("calls", "gap"), [(0, 250), (1, 500), (2, 1000)])
 def test_looks_that_find_something_each_time_come_evenly_and_leave_a_call(calls: int, gap: int) -> None:
     """A look for each turn: with one read a turn two of each a second, four of five calls."""
-    pace, now = LookPace(call_ms=LIMITED), NOW
+    pace, now = LookPace(period=LIMITED), NOW
     dues = []
     for _ in range(12):
         look(pace, now, found=True)
@@ -67,7 +67,7 @@ def test_looks_that_find_something_each_time_come_evenly_and_leave_a_call(calls:
 
 
 def test_a_shorter_interval_of_idle_shards_leaves_a_call_for_the_turn() -> None:
-    pace, now = LookPace(idle_ms=50, call_ms=LIMITED), NOW
+    pace, now = LookPace(idle=0.05, period=LIMITED), NOW
     looks = [now]
     for _ in range(20):
         now = look(pace, now, found=False)
@@ -77,13 +77,13 @@ def test_a_shorter_interval_of_idle_shards_leaves_a_call_for_the_turn() -> None:
 
 
 def test_without_a_limit_only_the_time_counts() -> None:
-    pace = LookPace(idle_ms=1)
+    pace = LookPace(idle=0.001)
     assert look(pace, NOW, found=True) == NOW + 1
     assert turn(pace, NOW, 100) == NOW + 1
 
 
 def test_a_refused_turn_leaves_the_shard_alone() -> None:
-    pace = LookPace(call_ms=LIMITED)
+    pace = LookPace(period=LIMITED)
     look(pace, NOW, found=True)
     pace.spent("a", NOW + 50, 1)
     pace.read("a", NOW + 50, moved=False)
@@ -91,7 +91,7 @@ def test_a_refused_turn_leaves_the_shard_alone() -> None:
 
 
 def test_a_task_counts_what_was_called_since_the_last_turn_and_before() -> None:
-    pace = LookPace(call_ms=LIMITED)
+    pace = LookPace(period=LIMITED)
     turn(pace, NOW, 3)
     # Something is left to read: the tasks that read it pace themselves.
     assert pace.used("a", NOW) == 0
@@ -105,11 +105,11 @@ def test_a_task_counts_what_was_called_since_the_last_turn_and_before() -> None:
         st.tuples(st.integers(1, 400), st.integers(0, 3), st.booleans(), st.integers(1, 600)), max_size=60
     ),
     workers=st.integers(1, 3),
-    idle=st.sampled_from([10, 250, 1000]),
-    period=st.sampled_from([100, 200, 400, 1000]),
+    idle=st.sampled_from([0.01, 0.25, 1]),
+    period=st.sampled_from([0.1, 0.2, 0.4, 1.0, 5.0]),
 )
 def test_looks_and_reads_together_never_exceed_the_calls_of_a_shard(
-    steps: list[tuple[int, int, bool, int]], workers: int, idle: int, period: int
+    steps: list[tuple[int, int, bool, int]], workers: int, idle: float, period: float
 ) -> None:
     """A shard at its tip: a look, the turn that follows in any of the worker processes, the next look.
 
@@ -117,7 +117,7 @@ def test_looks_and_reads_together_never_exceed_the_calls_of_a_shard(
     at all, and the time until the turn is settled.
     """
     pace = LookPace(idle, period)
-    budgets = [ShardBudget(period / 1000, 1e15) for _ in range(workers)]
+    budgets = [ShardBudget(period, 1e15) for _ in range(workers)]
     calls: list[int] = []
     now = NOW
     for number, (begins, more, found, settles) in enumerate(steps):
@@ -136,6 +136,6 @@ def test_looks_and_reads_together_never_exceed_the_calls_of_a_shard(
             calls.append(now)
         now += settles
         turn(pace, now, 1 + more)
-    most = max(1, 1000 // period)
+    most = 10 if period == 0.1 else 5
     for first, later in zip(calls, calls[most:], strict=False):
-        assert later - first >= most * period - 1
+        assert later - first >= 999
