@@ -53,11 +53,10 @@ class _Batches(_Part):
         (self._folder / f"{pin.txid}-{shard}").write_bytes(pickle.dumps(pin))
         return pin, True
 
-    def finished(self, txid: int, shards: list[str]) -> tuple[dict[str, Any], None]:
+    def finished(self, txid: int, shards: list[str], *, judging: bool) -> tuple[dict[str, Any], None, None]:
         paths = {shard: self._folder / f"{txid}-{shard}" for shard in shards}
-        return {
-            shard: pickle.loads(path.read_bytes()) for shard, path in paths.items() if path.exists()
-        }, None
+        pins = {shard: pickle.loads(path.read_bytes()) for shard, path in paths.items() if path.exists()}
+        return pins, None, None
 
 
 class _FileStore:

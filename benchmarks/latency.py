@@ -1,4 +1,4 @@
-"""How long a record takes from `put_record` to the sink: `python -m benchmarks.latency [trickle] [first] [stream]`.
+"""How long a record takes from `put_record` to the sink: `python -m benchmarks.latency [trickle | first | load]`.
 
 The endpoint is `ScriptedKinesis` with AWS's limits, in a process of its own. A producer stamps each record when it is
 put, the sink when it has the row; both read the clock of one machine.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import random
+import statistics
 import sys
 import tempfile
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,10 +36,13 @@ from kinesis_trident.trident.stores import MemoryMapState
 from kinesis_trident.trident.stores.memory import MemoryByteStore
 
 STREAM = "latency"
-WARM, SECONDS = 6.0, 15.0
+WARM, SECONDS = 6.0, 12.0
 """Seconds of records before those that are measured: in them everything gets warm; and of those."""
 
-SINGLES = 16
+TRICKLE, LOAD = 10, 1_000
+"""Records a second; the second is what one shard takes."""
+
+SINGLES = 12
 IDLE = 5.0
 """Seconds without a record before a first one, after which a shard is looked at as seldom as it ever is; with a random
 part of a second more."""
@@ -181,11 +184,10 @@ class Producer:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One line of the table: what runs, on how many shards, and the bounds of its median and its 99th percentile."""
+    """What runs, with which options, and the bounds in seconds of its median and 99th percentile under the trickle."""
 
     what: str
     start: Start
-    shards: int = 1
     options: Mapping[str, str] = field(default_factory=dict)
     p50: float | None = None
     p99: float | None = None
@@ -200,9 +202,9 @@ class Bench:
         self._hosts = hosts
 
     @contextmanager
-    def running(self, way: Way) -> Iterator[tuple[Producer, Arrivals]]:
-        """The way's query, warm."""
-        with served("benchmarks.latency", "--serve", str(way.shards)) as url:
+    def running(self, way: Way, shards: int) -> Iterator[tuple[Producer, Arrivals]]:
+        """The way's query, after its first record."""
+        with served("benchmarks.latency", "--serve", str(shards)) as url:
             producer, arrivals = Producer(url), Arrivals()
             given = {
                 "streamName": STREAM,
@@ -217,45 +219,36 @@ class Bench:
             try:
                 arrivals.wait_for(producer.put())
                 yield producer, arrivals
-                shown(query)
+                tell_batches(query)
             finally:
                 query.stop()
 
-    def streamed(self, way: Way, rate: int) -> list[str]:
+    def streamed(self, way: Way, rate: int, shards: int) -> list[str]:
         """The row of records that come at a rate."""
-        with self.running(way) as (producer, arrivals):
+        with self.running(way, shards) as (producer, arrivals):
             arrivals.wait_for(producer.run(rate, WARM))
             seconds = arrivals.wait_for(producer.run(rate, SECONDS))
-        return row(f"{rate:,} records/s, {shards(way)}: {way.what}", way, seconds)
+        p50, p99 = (way.p50, way.p99) if rate == TRICKLE else (None, None)
+        return row(f"{rate:,} records/s, {shards} shard{'s'[: shards - 1]}: {way.what}", seconds, p50, p99)
 
     def first(self, way: Way) -> list[str]:
         """The row of records that come after nothing came for a while."""
         rng = random.Random(1)
         seconds = []
-        with self.running(way) as (producer, arrivals):
-            arrivals.wait_for(producer.run(10, WARM))
+        with self.running(way, 1) as (producer, arrivals):
+            arrivals.wait_for(producer.run(TRICKLE, WARM))
             for _ in range(SINGLES):
                 time.sleep(IDLE + rng.random())
                 seconds += arrivals.wait_for(producer.put())
-        return row(f"the first record after idleness, {shards(way)}: {way.what}", way, seconds)
+        return row(f"first record after idleness, 1 shard: {way.what}", seconds, way.p50, None)
 
 
-def shards(way: Way) -> str:
-    """Return the number of shards in words."""
-    return f"{way.shards} shard" + ("s" if way.shards > 1 else "")
-
-
-def row(what: str, way: Way, seconds: Sequence[float]) -> list[str]:
+def row(what: str, seconds: Sequence[float], p50: float | None, p99: float | None) -> list[str]:
     """The figures of one way, each with its bound."""
-    p50, p99 = np.percentile(seconds, [50, 99])
-    print(f"{what}: p50 {p50 * 1000:,.0f} ms, p99 {p99 * 1000:,.0f} ms", flush=True)
-    return [
-        what,
-        f"{len(seconds):,}",
-        bounded(p50, way.p50),
-        bounded(p99, way.p99),
-        f"{max(seconds) * 1000:,.0f} ms",
-    ]
+    half, most = np.percentile(seconds, [50, 99])
+    figures = [bounded(half, p50), bounded(most, p99), bounded(max(seconds), None)]
+    print(f"{what}: {', '.join(figures)}", flush=True)
+    return [what, f"{len(seconds):,}", *figures]
 
 
 def bounded(seconds: float, bound: float | None) -> str:
@@ -266,23 +259,47 @@ def bounded(seconds: float, bound: float | None) -> str:
     return f"{text} (bound {bound * 1000:,.0f}{', missed' if seconds > bound else ''})"
 
 
-def shown(query: StreamingQuery) -> None:
+def tell_batches(query: StreamingQuery) -> None:
     """Print where the time of a batch goes, by Spark."""
-    done = [one for one in query.recentProgress if one["numInputRows"]][-50:]
-    parts = sorted({name for one in done for name in one["durationMs"]})
-    medians = Counter(
-        {part: float(np.median([one["durationMs"].get(part, 0) for one in done])) for part in parts}
-    )
-    print(f"  {len(done)} batches:", ", ".join(f"{part} {ms:.0f} ms" for part, ms in medians.most_common()))
+    done = [one["durationMs"] for one in query.recentProgress if one["numInputRows"]][-50:]
+    parts = sorted({part for one in done for part in one})
+    medians = {part: statistics.median(one.get(part, 0) for one in done) for part in parts}
+    told = ", ".join(f"{part} {milliseconds:.0f} ms" for part, milliseconds in medians.items())
+    print(f"  {len(done)} batches, medians: {told}", flush=True)
 
 
-FAN_OUT = {"consumerMode": "efo"}
-TRICKLE = [Way("plain", plain, p50=0.35, p99=0.7), Way("reliable", judged, p50=0.35, p99=0.7)]
-FIRST = [
+WAYS = (
+    Way("plain", plain, p50=0.35, p99=0.7),
+    Way("`reliable`", judged, p50=0.35, p99=0.7),
+    Way("a Trident count", counted),
+    Way("plain, fan-out", plain, {"consumerMode": "efo"}, p50=0.3),
+)
+FIRST = (
     Way("plain", plain, p50=0.65),
-    Way("plain, idlePollInterval=250ms", plain, options={"idlePollInterval": "250ms"}, p50=0.35),
-]
-OTHERS = [Way("a Trident count", counted), Way("plain, fan-out", plain, options=FAN_OUT, p50=0.3)]
+    Way("`idlePollInterval=250ms`", plain, {"idlePollInterval": "250ms"}, p50=0.35),
+)
+
+
+PARTS: dict[str, tuple[str, Callable[[Bench], list[list[str]]]]] = {
+    "first": (
+        "From put_record to the sink: the first record after idleness",
+        lambda bench: [bench.first(way) for way in FIRST],
+    ),
+    "trickle": (
+        "From put_record to the sink: a trickle",
+        lambda bench: [bench.streamed(way, TRICKLE, shards) for shards in (1, 4) for way in WAYS],
+    ),
+    "load": (
+        "From put_record to the sink: as much as one shard takes",
+        lambda bench: [bench.streamed(way, LOAD, shards) for shards in (1, 4) for way in WAYS],
+    ),
+}
+
+NOTE = (
+    "The endpoint has AWS's limits: 5 GetRecords calls and 2 MiB a second of a shard. It, the producer, ZooKeeper and "
+    "Spark share the cores, and the time of a batch is a large part of each figure: measure on a machine that does "
+    "nothing else. When this began, {busy:.1f} processes were running or waiting for a core."
+)
 
 
 def serve(count: int) -> None:
@@ -301,26 +318,23 @@ def main() -> None:
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         os.environ.setdefault(variable, "bench")
     os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
-    only = [word for word in sys.argv[1:] if not word.startswith("-")]
+    named = [word for word in sys.argv[1:] if not word.startswith("-")]
     with tempfile.TemporaryDirectory() as name, EmbeddedZooKeeper() as zookeeper:
         spark = session(Path(name))
         bench = Bench(spark, Path(name), zookeeper.hosts)
-        rows = []
-        if not only or "trickle" in only:
-            rows += [bench.streamed(way, 10) for way in TRICKLE]
-        if not only or "first" in only:
-            rows += [bench.first(way) for way in FIRST if not way.options or "--old" not in sys.argv]
-        if not only or "other" in only:
-            rows += [bench.streamed(way, 10) for way in OTHERS]
-        publish(
-            Section(
-                name="latency",
-                title="From put_record to the sink",
-                command="python -m benchmarks.latency",
-                columns=["default options", "records", "p50", "p99", "longest"],
-                rows=rows,
-            )
-        )
+        for part, (title, measure) in PARTS.items():
+            if part in (named or PARTS):
+                busy = os.getloadavg()[0]
+                publish(
+                    Section(
+                        name=f"latency-{part}",
+                        title=title,
+                        command=f"python -m benchmarks.latency {part}",
+                        columns=["default options, no trigger, local[2]", "records", "p50", "p99", "longest"],
+                        rows=measure(bench),
+                        note=NOTE.format(busy=busy),
+                    )
+                )
         spark.stop()
 
 

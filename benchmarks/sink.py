@@ -68,7 +68,7 @@ def measured(size: int) -> dict[str, float]:
     The writers take turns, and the shortest of their times count: whatever else the machine does disturbs all of them.
     """
     rows = batches(size)
-    with PreparedEndpoint(Records(pages=1, page=1)) as endpoint:
+    with PreparedEndpoint(Records(shards=4, pages=1, page=1)) as endpoint:
         writers = {
             PLAIN: plain_loop(endpoint.url, rows),
             "the sink": sink(endpoint.url, rows),
@@ -113,7 +113,7 @@ def main() -> None:
             name="sink",
             title="Writing to Kinesis",
             command="python -m benchmarks.sink",
-            columns=[f"{COUNT:,} rows", "records/s of CPU", "µs of CPU", "to boto3", "bound"],
+            columns=[f"{COUNT:,} rows, 4 shards", "records/s of CPU", "µs of CPU", "to boto3", "bound"],
             rows=table,
             note=note + (f" Missed: {'; '.join(missed)}." if missed else ""),
         )

@@ -125,6 +125,12 @@ class BatchHandler:
                         error,
                     )
                 else:
+                    if _has_batch_failed(error):
+                        error.add_note(
+                            f"Batch {batch.txid} has failed in {failed + 1} attempts (batch_retries="
+                            f"{self._batch_retries}). Fix the cause, and start the query again: it reads the batch "
+                            "again"
+                        )
                     raise
             else:
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,8 @@ from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.console.target import ConsoleError
-from kinesis_trident.tracker.reasons import make_visible
-from kinesis_trident.tracker.records import RecordPosition, Run
+from kinesis_trident.tracker.reasons import make_visible, shorten
+from kinesis_trident.tracker.records import SEQUENCE, RecordPosition, Run
 
 if TYPE_CHECKING:
     from kinesis_trident.spout.failed_records.dead_letters import DeadLetter
@@ -54,17 +55,14 @@ class MessageId:
         shard, colon, position = rest.partition(":")
         if ".." in position or position.startswith("after "):
             msg = (
-                f"{text!r} stands for several records, which ZooKeeper does not name one by one. Take them from "
-                "the dead-letter folder with --from FOLDER"
+                f"{shorten(repr(text), 200)} stands for several records, which ZooKeeper does not name one "
+                "by one. Take them from the dead-letter folder with --from FOLDER"
             )
             raise ConsoleError(msg)
-        try:
-            if not (stream and slash and shard and colon):
-                raise ValueError
-            return cls(stream, shard, RecordPosition.parse(position))
-        except ValueError:
-            msg = f"{text!r} is not a message id. Its form is stream/shardId:sequence[:sub]"
-            raise ConsoleError(msg) from None
+        if not (stream and slash and shard and colon and re.fullmatch(SEQUENCE, position)):
+            msg = f"{shorten(repr(text), 200)} is not a message id. Its form is stream/shardId:sequence[:sub]"
+            raise ConsoleError(msg)
+        return cls(stream, shard, RecordPosition.parse(position))
 
 
 def listed_ids(nodes: Iterable[DeadLettersNode]) -> Iterator[str]:
@@ -251,9 +249,13 @@ def _covers(text: str, position: RecordPosition) -> bool:
     first, dots, last = text.partition("..")
     after = first.startswith("after ")
     try:
+        end = RecordPosition.parse(last if dots else first.removeprefix("after "))
+    except ValueError:
+        # Not an id of ours: anybody may have written the node.
+        return False
+    try:
         begin = RecordPosition.parse(first.removeprefix("after "))
-        end = RecordPosition.parse(last) if dots else begin
     except ValueError:
         # A run whose beginning nobody knows.
-        return dots != "" and position <= RecordPosition.parse(last)
+        return position <= end
     return (begin < position if after else begin <= position) and position <= end

@@ -51,20 +51,18 @@ class Examination:
         except KinesisTridentError as error:
             return [Result("zookeeper", "failed", str(error), "check the hosts, the network and the login")]
         took = round((time.monotonic() - before) * 1000)
+        results = [Result("zookeeper", "ok", f"connected to {target.zookeeper.hosts} in {duration(took)}")]
         try:
-            results = [
-                Result("zookeeper", "ok", f"connected to {target.zookeeper.hosts} in {duration(took)}"),
-                *self._health(client),
-                self._writes(client, target.root),
-            ]
+            results += self._health(client)
+            results.append(self._writes(client, Layout.root_path(target.root) or "/", "write"))
             if application is not None:
                 results += self._application(client, target)
-            return results
         except (KazooException, KinesisTridentError) as error:
-            return [Result("zookeeper", "failed", str(error) or type(error).__name__, "check its log")]
+            results.append(Result("zookeeper", "failed", str(error) or type(error).__name__, "check its log"))
         finally:
             client.stop()
             client.close()
+        return results
 
     def of_kinesis(self, options: SourceOptions) -> list[Result]:
         """Try each call that a query makes, with its credentials."""
@@ -164,30 +162,32 @@ class Examination:
             "look at its disk and its heap" if slow else "",
         )
 
-    def _writes(self, client: KazooClient, root: str) -> Result:
-        """Write a node below the root: the query must, and ZooKeeper dates it by its own clock."""
-        parent = Layout.root_path(root) or "/"
+    def _writes(self, client: KazooClient, parent: str, name: str) -> Result:
+        """Create, change and delete a node below another: the query must, and ZooKeeper dates it by its own clock."""
         path = f"{parent.rstrip('/')}/doctor-{uuid.uuid4().hex}"
+        did = "create"
         before = time.monotonic()
         try:
             client.create(path, b"", ephemeral=True)
+            took = round((time.monotonic() - before) * 1000)
+            did = "change"
+            stat = client.set(path, b"doctor")
+            did = "delete"
+            client.delete(path)
         except NoNodeError:
-            return Result("write", "skipped", f"{parent} does not exist yet: the first query makes it")
+            return Result(name, "skipped", f"{parent} does not exist yet: the first query makes it")
         except KazooException as error:
             return Result(
-                "write",
+                name,
                 "failed",
-                f"cannot write below {parent}: {type(error).__name__}",
-                "give the login of the query (--digest, --sasl), or open the root node to it",
+                f"cannot {did} a node below {parent}: {type(error).__name__}",
+                "give the login of the query (--digest, --sasl), or have an administrator set the ACL of the node",
             )
-        took = round((time.monotonic() - before) * 1000)
-        _, stat = client.get(path)
-        client.delete(path)
         skew = _clock("clock against ZooKeeper", int(time.time() * 1000) - stat.ctime)
         if skew.state != "ok":
             return skew
         return Result(
-            "write",
+            name,
             "warning" if took > _SLOW_MS else "ok",
             f"took {duration(took)}; {skew.says}",
             "look at ZooKeeper's disk" if took > _SLOW_MS else "",
@@ -205,6 +205,7 @@ class Examination:
             )
         for layout in layouts:
             store = SourceStore(client, layout)
+            yield self._writes(client, layout.base, "write to the application")
             streams = streams_of(store)
             if len(streams) == 1:
                 (self.stream,) = streams

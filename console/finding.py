@@ -4,8 +4,33 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Literal
 
-__all__ = ["Finding", "Level", "Limits"]
+__all__ = ["Code", "Finding", "Level", "Limits"]
+
+Code = Literal[
+    "blocked",
+    "corrupt-node",
+    "data-loss",
+    "dead-letters",
+    "exhausted",
+    "held",
+    "max-dead",
+    "max-lag",
+    "max-retrying",
+    "never-started",
+    "not-asked",
+    "not-running",
+    "rejected-requests",
+    "retention",
+    "retrying",
+    "slow-batch",
+    "takeover",
+    "throttled",
+    "unavailable",
+    "unknown-lag",
+]
+"""The names of findings; docs/runbook.md has an entry for each."""
 
 
 class Level(enum.IntEnum):
@@ -30,7 +55,7 @@ class Finding:
     """
 
     level: Level
-    code: str
+    code: Code
     sentence: str
     remedy: str
     shards: tuple[str, ...] = ()

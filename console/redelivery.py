@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import msgspec
-
+from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
-from kinesis_trident.console.changes import Change, carry_out, copy_of, note_request
+from kinesis_trident.console.changes import note_request
 from kinesis_trident.console.dead_letter_replay import MessageId, ask_for_replay
 from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.console.text import counted
+from kinesis_trident.tracker.records import Run
 
 __all__ = ["dead_letter_now", "deliver_again"]
 
@@ -37,32 +37,28 @@ def deliver_again(
 
 
 def dead_letter_now(store: SourceStore, texts: Collection[str]) -> int:
-    """Have the next start of a stopped query dead-letter runs that wait for a retry, named as by `waiting_ids`.
+    """Ask the query to dead-letter runs that wait for a retry, named as by `waiting_ids`, and note that.
+
+    The query does it with its next micro-batch, or once it is started.
 
     Returns:
         The number of records.
 
     Raises:
-        ConsoleError: a run is connected, a batch is not settled, or none of the runs waits here.
-        CheckpointError: ZooKeeper does not answer, or a run has started meanwhile.
+        ConsoleError: none of the runs waits here.
+        CheckpointError: ZooKeeper does not answer.
     """
-    copy = copy_of(store)
-    checkpoints, inflight, count = {}, {}, 0
-    for shard, held in copy.inflight.items():
+    asked: dict[str, tuple[Run, ...]] = {}
+    for shard, held in store.shards.inflight().items():
         source = store.layout.key_of(shard).source
-        chosen = [run for run in held.waiting if f"{source}:{run.last}" in texts]
-        if not chosen or shard not in copy.checkpoints:
-            continue
-        count += sum(run.count for run in chosen)
-        checkpoints[shard] = copy.checkpoints[shard]
-        inflight[shard] = msgspec.structs.replace(
-            held,
-            waiting=tuple(run for run in held.waiting if run not in chosen),
-            dead=tuple(sorted((*held.dead, *chosen), key=lambda run: run.last_position)),
-        )
-    if not inflight:
+        chosen = tuple(run for run in held.waiting if f"{source}:{run.last}" in texts)
+        if chosen:
+            asked[shard] = chosen
+    if not asked:
         msg = f"{', '.join(sorted(texts)[:3])}: no such record waits for a retry any more. Look at the list again"
         raise ConsoleError(msg)
-    what = f"dead-letter {counted(count, 'record')} now: {', '.join(sorted(texts)[:3])}"
-    carry_out(store, Change(what, checkpoints, inflight), yes=True, force=False)
+    for shard, runs in asked.items():
+        store.external.add(shard, ExternalNode(op="bury", records=tuple(run.last for run in runs)))
+    count = sum(run.count for runs in asked.values() for run in runs)
+    note_request(store, f"dead-letter {counted(count, 'record')} now: {', '.join(sorted(texts)[:3])}")
     return count

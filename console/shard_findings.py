@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from kinesis_trident.checkpoint.model.run_status import Lag
-from kinesis_trident.console.finding import Finding, Level, Limits
+from kinesis_trident.console.finding import Code, Finding, Level, Limits
 from kinesis_trident.console.lag import is_read, retention_left, sight_of, totals
 from kinesis_trident.console.snapshot import Snapshot
 from kinesis_trident.console.text import counted, duration
@@ -35,7 +35,7 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
         throttled = why == "throttled"
         yield Finding(
             Level.CRITICAL if longest >= _REFUSED_LONG_MS else Level.WARNING,
-            why,
+            "throttled" if throttled else "unavailable",
             f"Kinesis {'throttles' if throttled else 'does not answer'} the reads of {_names(snapshot, shards)}, for "
             f"{duration(longest)} now",
             "other readers of the stream use up its limits: stop them, or give this query consumerMode=efo, more "
@@ -165,16 +165,23 @@ def about_limits(snapshot: Snapshot, lags: Mapping[str, Lag], now: int, limits: 
                 f"kinesis-trident status {app} says why, if it is known",
                 _labels(snapshot, unknown),
             )
-    for limit, number, code, what in (
-        (limits.retrying, numbers.retrying, "max-retrying", "wait for a retry"),
-        (limits.dead, numbers.dead_lettered, "max-dead", "were dead-lettered or skipped"),
-    ):
+    counts: tuple[tuple[int | None, int, Code, str, str], ...] = (
+        (limits.retrying, numbers.retrying, "max-retrying", "waits for a retry", "wait for a retry"),
+        (
+            limits.dead,
+            numbers.dead_lettered,
+            "max-dead",
+            "was dead-lettered or skipped",
+            "were dead-lettered or skipped",
+        ),
+    )
+    for limit, number, code, one, several in counts:
         if limit is not None and number > limit:
             command = "retries" if code == "max-retrying" else "dead-letters"
             yield Finding(
                 Level.CRITICAL,
                 code,
-                f"{counted(number, 'record')} {what}, more than {limit}",
+                f"{counted(number, 'record')} {one if number == 1 else several}, more than {limit}",
                 f"kinesis-trident {command} {app} shows them",
             )
 

@@ -1,6 +1,7 @@
 """The demo: the orders job on real servers, killed with SIGKILL half-way, with its result checked at the end.
 
     python examples/demo.py            # everything embedded: ZooKeeper, Kinesis, Spark
+    python examples/demo.py --ui       # ... with the web page, in a browser if there is one
     python examples/demo.py --wait     # ... and the servers keep running at the end, to look around
     python examples/demo.py --zookeeper zk1:2181 --endpoint localstack
 
@@ -15,12 +16,14 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
+import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,6 +123,42 @@ class Job:
         return self._log.read_text(errors="replace")[-3000:]
 
 
+class WebPage:
+    """`kinesis-trident ui` as a process of its own, with its address."""
+
+    def __init__(self, hosts: str) -> None:
+        program = str(Path(sys.executable).with_name("kinesis-trident"))
+        # A session of its own, as the job has: the page stays until the demo ends it.
+        self._process = subprocess.Popen(
+            [program, "ui", "--zookeeper", hosts, "--port", "0", "--refresh", "0.5"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        said = self._process.stdout.readline()
+        found = re.search(r"http://\S+?(?=;)", said)
+        if found is None:
+            sys.exit(f"the web page did not start: {said.strip() or 'it said nothing'}")
+        self.address = found[0]
+
+    def show(self, application: str) -> None:
+        """Open the page of an application where there is a desktop; a browser in the terminal would hide the demo."""
+        if (
+            os.environ.get("DISPLAY")
+            or os.environ.get("WAYLAND_DISPLAY")
+            or sys.platform in ("darwin", "win32")
+        ):
+            # It answers False where there is no browser: the address is printed anyway.
+            webbrowser.open(f"{self.address}app?name={application}")
+
+    def end(self) -> None:
+        """End the process."""
+        self._process.terminate()
+        self._process.wait(timeout=60)
+
+
 class Steps:
     """Prints what happens as numbered lines."""
 
@@ -137,15 +176,27 @@ class Steps:
         self._console.print(f"   {text}")
 
 
-def watch(console: Console, steps: Steps, client: KazooClient, base: str, job: Job, total: int) -> None:
+def watch(
+    console: Console,
+    steps: Steps,
+    client: KazooClient,
+    base: str,
+    job: Job,
+    total: int,
+    page: WebPage | None,
+) -> None:
     """Show progress, kill the job half-way in the midst of a batch, start it again, and return at its end."""
-    state, killed_at = "Spark is starting ...", 0
+    state, killed_at, shown = "Spark is starting ...", 0, False
     deadline = time.monotonic() + DEADLINE
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         while True:
             progress = take_progress(client, base)
             if progress.read > killed_at:
                 state = ""
+            if page is not None and progress.read and not shown:
+                # The application has a page once its first batch is settled.
+                page.show(APPLICATION)
+                shown = True
             live.update(Group(*([progress.table] if progress.read else []), Text(state, style="dim")))
             # A kill between two batches proves little; from three quarters on the job is killed all the same.
             if not killed_at and progress.read >= total * (0.5 if progress.in_hand else 0.75):
@@ -181,10 +232,14 @@ def servers(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
         yield hosts, endpoint
 
 
-def show(asked: argparse.Namespace, console: Console, output: Path, hosts: str, endpoint: str) -> bool:
+def show(
+    asked: argparse.Namespace, console: Console, output: Path, hosts: str, endpoint: str, page: WebPage | None
+) -> bool:
     """Run the demo on running servers, and return True if the result is right."""
     steps = Steps(console)
     steps.say(f"ZooKeeper is at {hosts}, Kinesis at {endpoint}")
+    if page is not None:
+        steps.add(f"the web page is at {page.address}")
     url = get_service_endpoint("kinesis") if endpoint == "localstack" else endpoint
     kinesis = boto3.client("kinesis", endpoint_url=url, region_name=REGION)
     stream = f"orders-{uuid.uuid4().hex[:8]}"
@@ -210,7 +265,7 @@ def show(asked: argparse.Namespace, console: Console, output: Path, hosts: str, 
     try:
         steps.say("the job starts: examples/orders.py, a Spark driver with its JVM and workers")
         job.start()
-        watch(console, steps, client, base, job, len(records))
+        watch(console, steps, client, base, job, len(records), page)
         steps.say("every order is acked or in the dead letter: SIGTERM asks the job to stop")
         code = job.end()
         console.print(take_progress(client, base).table, "")
@@ -220,14 +275,18 @@ def show(asked: argparse.Namespace, console: Console, output: Path, hosts: str, 
         show_dead_letters(console, letters)
         console.print("\nZooKeeper now holds:")
         console.print(tree(client, base))
-        if asked.wait:
+        if page is not None:
+            console.print(f"\nthe web page stays at {page.address}app?name={APPLICATION}")
+            console.print("(the job has ended, so the page says that no run is connected)")
+        if asked.wait or page is not None:
             command = os.path.relpath(Path(sys.executable).with_name("kinesis-trident"))
             console.print("\nto look for yourself, run in another terminal:")
             for view in ("checkpoints", "dead-letters"):
                 console.print(Text(f"  {command} {view} {APPLICATION} --zookeeper {hosts}"), soft_wrap=True)
             node = f"{base}/checkpoints/{min(client.get_children(f'{base}/checkpoints'))}"
             console.print(Text(f"  zkCli.sh -server {hosts} get '{node}'"), soft_wrap=True)
-            console.input("the servers keep running; press Enter to stop them ")
+            with contextlib.suppress(EOFError, KeyboardInterrupt):
+                console.input("the servers keep running; press Enter or Ctrl-C to stop them ")
         return good
     finally:
         client.stop()
@@ -248,6 +307,9 @@ def main() -> None:
     parser.add_argument(
         "--wait", action="store_true", help="keep the servers running at the end, until you press Enter"
     )
+    parser.add_argument(
+        "--ui", action="store_true", help="show the web page, and keep it running at the end as with --wait"
+    )
     asked = parser.parse_args()
     for name, value in {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo"}.items():
         os.environ.setdefault(name, value)
@@ -257,8 +319,12 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory(prefix="kinesis-trident-demo-") as folder,
         servers(asked) as (hosts, endpoint),
+        contextlib.ExitStack() as ending,
     ):
-        good = show(asked, console, Path(folder), hosts, endpoint)
+        page = WebPage(hosts) if asked.ui else None
+        if page is not None:
+            ending.callback(page.end)
+        good = show(asked, console, Path(folder), hosts, endpoint, page)
     verdict = "[green]everything is as expected[/]" if good else "[red]the result is NOT as expected[/]"
     console.print(f"\n{verdict}, after {time.monotonic() - began:.0f} s")
     if not good:

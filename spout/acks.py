@@ -220,9 +220,10 @@ def _by_shard(ids: pa.Array) -> Iterator[tuple[tuple[str, str], Keys]]:
     parts = pc.extract_regex(ids, _MESSAGE_ID)
     wrong = np.flatnonzero(pc.is_null(parts).to_numpy(zero_copy_only=False))
     if len(wrong):
+        others = f", nor are {len(wrong) - 1} others of {len(ids)}" if len(wrong) > 1 else ""
         msg = (
-            f"{ids[int(wrong[0])].as_py()!r} is not a message id (stream/shardId:sequence[:sub]), nor are "
-            f"{len(wrong) - 1} others of {len(ids)}. No record was acked or failed"
+            f"{ids[int(wrong[0])].as_py()!r} is not a message id (stream/shardId:sequence[:sub]){others}. No record "
+            "was acked or failed"
         )
         raise AckError(msg)
     if not len(ids):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from pyspark.sql.datasource import InputPartition
 
@@ -13,7 +15,16 @@ from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
 
-__all__ = ["PROTOCOL", "Amount", "ShardTurn", "TurnsPartition", "side_by_side", "tasks_for", "tasks_of"]
+__all__ = [
+    "PROTOCOL",
+    "Amount",
+    "ShardTurn",
+    "TurnsPartition",
+    "few_tasks",
+    "side_by_side",
+    "tasks_for",
+    "tasks_of",
+]
 
 PROTOCOL = 6
 """Increase this when the content of a partition, or the task's use of it, changes."""
@@ -37,7 +48,8 @@ class ShardTurn:
     `shard` is its name in the layout, `index` its place in the plan. `due` holds the runs taken up again in shard
     order, each with True where it is exhausted and goes to the dead letter; `read` says whether new records are read
     from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed. `calls`:
-    how many GetRecords calls others have made to it in the last second.
+    how many GetRecords calls others have made to it in the last second. `iterator`: one at `start`, which a look at
+    the shard has left.
     """
 
     shard: str
@@ -48,12 +60,14 @@ class ShardTurn:
     limit: int | None = None
     closed: bool = False
     calls: int = 0
+    iterator: str | None = None
 
 
 class TurnsPartition(InputPartition):
     """The complete work of one task, as the planning process sends it to an executor.
 
-    `consumers` are the ARNs of the enhanced fan-out consumers by stream; empty with polling.
+    `consumers` are the ARNs of the enhanced fan-out consumers by stream; empty with polling. `deaggregate` is what the
+    option says now, while `options` have what the plan says.
     """
 
     def __init__(
@@ -68,6 +82,7 @@ class TurnsPartition(InputPartition):
         replay: bool,
         turns: Sequence[ShardTurn],
         consumers: Mapping[str, str] | None = None,
+        deaggregate: bool | None = None,
     ) -> None:
         super().__init__(txid)
         self.protocol = PROTOCOL
@@ -80,6 +95,15 @@ class TurnsPartition(InputPartition):
         self.replay = replay
         self.turns = tuple(turns)
         self.consumers = dict(consumers or {})
+        self.deaggregate = options.deaggregate if deaggregate is None else deaggregate
+
+    def as_the_option_says(self) -> TurnsPartition | None:
+        """Return the same work with today's value of `deaggregate`; None if that is the plan's too."""
+        if self.options.deaggregate == self.deaggregate:
+            return None
+        other = copy.copy(self)
+        other.options = replace(self.options, deaggregate=self.deaggregate)
+        return other
 
     def __repr__(self) -> str:
         shards = ", ".join(self.layout.key_of(turn.shard).source for turn in self.turns)
@@ -91,28 +115,38 @@ def side_by_side(options: SourceOptions) -> int:
     return max(1, options.max_fetch_bytes_per_task // options.max_fetch_bytes_per_shard)
 
 
+def few_tasks(shards: int, expected: Amount | None, options: SourceOptions) -> int | None:
+    """Return the number of tasks that are enough for what a batch is expected to read.
+
+    Each of them reads all its shards at once. None if what is expected is unknown, or `shardsPerTask` is set.
+    """
+    if expected is None or options.shards_per_task is not None:
+        return None
+    needed = max(
+        expected.records / _RECORDS_A_TASK,
+        expected.bytes / _BYTES_A_TASK,
+        shards / side_by_side(options),
+    )
+    return max(1, math.ceil(needed))
+
+
 def tasks_for(
     turns: Sequence[ShardTurn],
     shards_per_task: int | None,
     max_partitions: int | None,
-    expected: Amount | None = None,
-    together: int = 1,
+    enough: int | None = None,
 ) -> list[list[ShardTurn]]:
-    """Cut a batch's turns into tasks, evenly, in order.
+    """Cut a batch's turns into tasks, evenly, in order; `enough`: as many as `few_tasks` says at most.
 
     By default a task serves one shard if there are up to 8 shards, then more, and 5 from 40 shards on: few shards use
-    all cores, and many do not flood the scheduler. If few records are expected (`expected`; None if that is unknown),
-    there are fewer tasks, but each reads all its shards at once: at most `together`.
+    all cores, and many do not flood the scheduler.
     """
     if not turns:
         return []
     per_task = shards_per_task or min(5, -(-len(turns) // 8))
     tasks = -(-len(turns) // per_task)
-    if shards_per_task is None and expected is not None:
-        needed = max(
-            expected.records / _RECORDS_A_TASK, expected.bytes / _BYTES_A_TASK, len(turns) / together
-        )
-        tasks = min(tasks, max(1, math.ceil(needed)))
+    if shards_per_task is None and enough is not None:
+        tasks = min(tasks, enough)
     if max_partitions is not None:
         tasks = min(tasks, max_partitions)
     return [list(turns[i::tasks]) for i in range(tasks)]
@@ -128,16 +162,17 @@ def tasks_of(
     consumers: Mapping[str, str] | None = None,
     without: Container[str] = (),
     is_closed: Callable[[str], bool] = lambda _: False,
-    expected: Amount | None = None,
     calls_of: Callable[[str], int] = lambda _: 0,
+    iterators: Mapping[str, str] = MappingProxyType({}),
 ) -> list[TurnsPartition]:
     """Cut a plan into tasks; `replay`: its turns may be pinned already; `consumers` as in `TurnsPartition`.
 
     `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed. `expected`: as in `tasks_for`. `calls_of`: the calls of the last second that its task has to count. A batch
-    is read as it was planned, whatever the option `deaggregate` says now: otherwise the rows of a pinned turn would
-    change.
+    closed. `calls_of`: the calls of the last second that its task has to count. `iterators`: those at the starts of
+    shards, if there are any. A batch is read as it was planned, whatever the option `deaggregate` says now: otherwise
+    the rows of a pinned turn would change.
     """
+    deaggregate = options.deaggregate
     if plan.deaggregate is not None:
         options = replace(options, deaggregate=plan.deaggregate)
     turns = [
@@ -152,6 +187,7 @@ def tasks_of(
             ),
             closed=is_closed(shard),
             calls=calls_of(shard),
+            iterator=iterators.get(shard),
         )
         for index, shard in enumerate(plan.shards)
         if shard not in without
@@ -167,8 +203,7 @@ def tasks_of(
             replay=replay,
             turns=part,
             consumers=consumers,
+            deaggregate=deaggregate,
         )
-        for part in tasks_for(
-            turns, options.shards_per_task, options.max_partitions, expected, side_by_side(options)
-        )
+        for part in tasks_for(turns, options.shards_per_task, options.max_partitions, plan.tasks)
     ]

@@ -35,10 +35,6 @@ class LocalStore:
         """Return the pins."""
         return {SHARD: self.pin}
 
-    def get_outcome(self, _txid: int) -> BatchOutcome | None:
-        """Return the published outcome."""
-        return self.outcome
-
     def put_outcome(self, outcome: BatchOutcome, _epoch: int) -> tuple[BatchOutcome, bool]:
         """Publish the outcome."""
         self.outcome = outcome

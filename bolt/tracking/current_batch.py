@@ -49,15 +49,21 @@ class CurrentBatch:
         deadly: the records known to end the worker that processes them: intervals of ordinals, by shard index.
     """
 
-    def __init__(self, store: SourceStore, batch: Batch, options: SourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        store: SourceStore,
+        batch: Batch,
+        options: SourceOptions | None = None,
+        published: BatchOutcome | None = None,
+    ) -> None:
         self._store = store
         self._batch = batch
         self._plan = batch.plan
         self.spool = spool_of(options, store.layout, batch.plan.streams) if options else None
         self.deadly: Mapping[int, list[FailedRun]] = {}
         self._tag = tag(batch.epoch, batch.plan.plan)
-        found = store.batches.get_outcome(self._plan.txid)
-        self._published = found if found is not None and found.plan == self._plan.plan else None
+        ours = published is not None and published.plan == self._plan.plan
+        self._published = published if ours else None
 
     @classmethod
     def newest(cls, store: SourceStore, options: SourceOptions | None = None) -> CurrentBatch:
@@ -66,7 +72,7 @@ class CurrentBatch:
         Raises:
             StaleBatchError: there is none, or it is settled: then it is not Spark's current batch.
         """
-        batch = store.batches.newest()
+        batch, settled, published = store.batches.newest_unsettled()
         if batch is None:
             msg = (
                 "Start the query again: if Spark's checkpoint and ZooKeeper disagree, its error says how. "
@@ -74,7 +80,6 @@ class CurrentBatch:
                 "data was lost"
             )
             raise StaleBatchError(msg)
-        settled = store.batches.settled()
         if settled is not None and settled.txid >= batch.plan.txid:
             msg = (
                 "Start the query again: if Spark's checkpoint and ZooKeeper disagree, its error says how. The "
@@ -82,7 +87,7 @@ class CurrentBatch:
                 "batch is another one, and was settled before"
             )
             raise StaleBatchError(msg)
-        return cls(store, batch, options)
+        return cls(store, batch, options, published)
 
     @property
     def txid(self) -> int:

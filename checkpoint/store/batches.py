@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError, PlanConflictError
 from kinesis_trident.checkpoint.model.codec import encode
-from kinesis_trident.checkpoint.model.nodes import Batch, BatchOutcome, Pin, Plan, SettledNode
+from kinesis_trident.checkpoint.model.nodes import (
+    Batch,
+    BatchOutcome,
+    JudgingNode,
+    Node,
+    Pin,
+    Plan,
+    SettledNode,
+)
 from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, txid_of
 from kinesis_trident.checkpoint.store.fencing import RACES, too_many_races
 from kinesis_trident.checkpoint.store.reports import no_batch
@@ -201,17 +209,38 @@ class BatchStore:
         found = self._nodes.fetch(self._layout.acks_of(txid), BatchOutcome, fresh=fresh)
         return found.node if found else None
 
-    def finished(self, txid: int, shards: Sequence[str]) -> tuple[dict[str, Pin], BatchOutcome | None]:
-        """Return what settling a batch needs: the pins of the shards that have one, and the outcome; one round trip.
+    def finished(
+        self, txid: int, shards: Sequence[str], *, judging: bool
+    ) -> tuple[dict[str, Pin], BatchOutcome | None, JudgingNode | None]:
+        """Return what settling a batch needs: the pins of the shards that have one, the outcome, the judging note.
 
-        It includes all nodes made before this call: Spark has committed the batch, so its outcome was published.
+        It takes one round trip, and includes all nodes made before this call: Spark has committed the batch, so its
+        outcome was published. The note is read only with `judging`.
         """
         pins = {shard: self._layout.pin_of(txid, shard) for shard in shards}
-        acks = self._layout.acks_of(txid)
-        found = self._nodes.fetch_each({**dict.fromkeys(pins.values(), Pin), acks: BatchOutcome}, fresh=True)
-        held = {shard: stored.node for shard, path in pins.items() if (stored := found[path]) is not None}
-        outcome = found[acks]
-        return held, outcome.node if outcome is not None else None
+        acks, note = self._layout.acks_of(txid), self._layout.judging
+        kinds: dict[str, type[Node]] = {**dict.fromkeys(pins.values(), Pin), acks: BatchOutcome}
+        if judging:
+            kinds[note] = JudgingNode
+        nodes: dict[str, Any] = {
+            path: stored.node for path, stored in self._nodes.fetch_each(kinds, fresh=True).items() if stored
+        }
+        held = {shard: nodes[path] for shard, path in pins.items() if path in nodes}
+        return held, nodes.get(acks), nodes.get(note)
+
+    def newest_unsettled(self) -> tuple[Batch | None, SettledNode | None, BatchOutcome | None]:
+        """Return the plan with the highest txid, the newest settled batch, and that plan's outcome, if it has one.
+
+        It takes two round trips, and includes all nodes made before this call.
+        """
+        layout = self._layout
+        for txid in reversed(self.txids(fresh=True)):
+            plan, acks = layout.batch_of(txid), layout.acks_of(txid)
+            kinds = {plan: Batch, acks: BatchOutcome, layout.settled: SettledNode}
+            nodes = {path: stored.node for path, stored in self._nodes.fetch_each(kinds).items() if stored}
+            if plan in nodes:
+                return nodes[plan], nodes.get(layout.settled), nodes.get(acks)
+        return None, None, None
 
     def nodes_of(self, txid: int, pinned: Sequence[str], *, outcome: bool) -> tuple[str, ...]:
         """Return the nodes of a batch in the order of their removal: the pins, the outcome, the plan."""

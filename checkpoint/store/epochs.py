@@ -15,6 +15,7 @@ from kinesis_trident.checkpoint.errors import (
     CheckpointError,
     CorruptNodeError,
     FencedError,
+    StateMissingError,
     TakeoverRefusedError,
 )
 from kinesis_trident.checkpoint.model.codec import decode, encode
@@ -63,6 +64,7 @@ class Epochs:
 
         Raises:
             TakeoverRefusedError: active runs had to stop for a newer one three times within five minutes.
+            StateMissingError: only a part of the application's nodes is there.
             ZooKeeperAccessError: there is a login, and nodes here belong to another one.
         """
         epoch = self._take_over(host, pid, now_ms)
@@ -73,6 +75,7 @@ class Epochs:
     def _take_over(self, host: str, pid: int, now_ms: int) -> int:
         run = uuid.uuid4().hex
         layout = self._layout
+        found = None
         for _ in range(RACES):
             found, owner = self._session.read([layout.epoch, layout.owner])
             if found is None:
@@ -98,6 +101,13 @@ class Epochs:
             if takeovers:
                 self._forget_old_takeovers(takeovers, epoch)
             return epoch
+        if found is None:
+            msg = (
+                f"{layout.base} exists, but {layout.epoch} is gone: somebody has deleted a part of the application's "
+                "nodes. Restore them from a backup of ZooKeeper. Or delete all of them, and start the query: "
+                "onCheckpointMismatch decides what happens then"
+            )
+            raise StateMissingError(msg)
         msg = (
             f"could not raise {layout.epoch}: {RACES} other runs started at the same time. Stop them, or start "
             "this one again later"

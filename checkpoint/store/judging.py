@@ -52,15 +52,19 @@ class JudgingNote:
             return
         raise too_many_races(path)
 
-    def owes_outcome(self, txid: int, pinned_by: Collection[int]) -> bool:
+    def get(self) -> JudgingNode | None:
+        """Return the note; None if no driver has ever judged."""
+        found = self._nodes.fetch(self._layout.judging, JudgingNode)
+        return found.node if found else None
+
+    def owes_outcome(self, judging: JudgingNode | None, txid: int, pinned_by: Collection[int]) -> bool:
         """Return True if a batch without an outcome must have one: its run's driver judges records.
 
-        `pinned_by` are the epochs of its pins: a later run that takes the batch over may not have judged it yet.
-        Call it after `finished`, in the same session: it then sees what a driver noted before the batch was
-        finished. A batch that is not stored was never run.
+        `judging` is the note, read by `finished` or after it: it has what a driver noted before the batch was finished.
+        `pinned_by` are the epochs of its pins: a later run that takes the batch over may not have judged it yet. A
+        batch that is not stored was never run.
         """
-        judging = self._nodes.fetch(self._layout.judging, JudgingNode)
         if judging is None:
             return False
         batch = self._nodes.fetch(self._layout.batch_of(txid), Batch)
-        return batch is not None and judging.node.epoch in (batch.node.epoch, *pinned_by)
+        return batch is not None and judging.epoch in (batch.node.epoch, *pinned_by)

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
 import typer
 
+from kinesis_trident import __version__
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.console.render import json_line
 from kinesis_trident.console.target import AsJson, ConsoleError
@@ -43,6 +45,7 @@ def kinesis_server(
 
 
 _LOOK_SECONDS = 1.0
+_DEMO_NEEDS = ("localstack_client", "moto", "psutil", "pyspark")
 
 
 def serve(server: EmbeddedZooKeeper | EmbeddedKinesis, *, as_json: bool = False) -> None:
@@ -77,13 +80,21 @@ def serve(server: EmbeddedZooKeeper | EmbeddedKinesis, *, as_json: bool = False)
 def demo(context: typer.Context) -> None:
     """Run examples/demo.py: a job on real servers that is killed half-way, and its result checked.
 
-    Its arguments, such as --orders 2000 or --wait, follow the command. It needs the source tree.
+    Its arguments, such as --orders 2000 or --ui, follow the command. It needs the source tree.
     """
     program = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
     if not program.exists():
         msg = (
-            "the demo is not part of the installed package. Clone the source tree, run pip install '.[demo]' in it, "
-            "and then kinesis-trident demo or python examples/demo.py"
+            f"the demo is not part of the installed package: there is no {program}. Get the source tree of "
+            f"kinesis-trident {__version__} (git clone, or unpack its archive), and run make demo in it. Without make: "
+            "python3 -m venv .venv && .venv/bin/pip install -e '.[demo,java]' && .venv/bin/kinesis-trident demo"
+        )
+        raise ConsoleError(msg)
+    missing = [name for name in _DEMO_NEEDS if find_spec(name) is None]
+    if missing:
+        msg = (
+            f"the demo needs {', '.join(missing)}. In {program.parents[1]}, run {sys.executable} -m pip install -e "
+            "'.[demo,java]'; or make demo, which installs what is missing into .venv"
         )
         raise ConsoleError(msg)
     with subprocess.Popen([sys.executable, str(program), *context.args]) as process:

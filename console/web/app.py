@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from kinesis_trident.checkpoint.store.source_store import streams_of
+from kinesis_trident.checkpoint.store.source_store import SourceStore, streams_of
 from kinesis_trident.console.dead_letter_replay import waiting_ids
 from kinesis_trident.console.redelivery import dead_letter_now, deliver_again
 from kinesis_trident.console.target import ConsoleError
@@ -253,7 +253,7 @@ def _carry_out(site: Site, application: str, fields: dict[str, str]) -> str:
     """Carry out a change, and return what comes of it.
 
     Raises:
-        ConsoleError: the records are not there any more, or the query must be stopped for it.
+        ConsoleError: the records are not there any more.
         CheckpointError: ZooKeeper does not answer.
     """
     action, one = fields.get("action"), fields.get("id", "")
@@ -261,7 +261,7 @@ def _carry_out(site: Site, application: str, fields: dict[str, str]) -> str:
         if action == "dead-letter":
             stream = one.partition("/")[0]
             count = sum(dead_letter_now(store, {one}) for store in stores if stream in streams_of(store))
-            return f"{counted(count, 'record')} will be dead-lettered when the query starts again"
+            return f"{counted(count, 'record')} will be dead-lettered {_when(stores)}"
         if action == "retry" and not one:
             reason = fields.get("reason", "")
             ids = [text for store in stores for text in waiting_ids(store, reason, exact=True)]
@@ -274,9 +274,12 @@ def _carry_out(site: Site, application: str, fields: dict[str, str]) -> str:
             msg = "no such record waits for a retry any more. Look at the list again"
             raise ConsoleError(msg)
         count = deliver_again(stores, ids, what="retry now" if action == "retry" else "replay")
-        running = any(store.epochs.owner() for store in stores)
-        when = "with one of the next micro-batches" if running else "once the query is started"
-        return f"{counted(count, 'record')} will be delivered again {when}"
+        return f"{counted(count, 'record')} will be delivered again {_when(stores)}"
+
+
+def _when(stores: Sequence[SourceStore]) -> str:
+    running = any(store.epochs.owner() for store in stores)
+    return "with one of the next micro-batches" if running else "once the query is started"
 
 
 def _error(text: str, status: int) -> Response:

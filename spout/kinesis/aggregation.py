@@ -22,12 +22,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
 
 from kinesis_trident.spout.kinesis.record_batches import SHARED_KEYS_SCHEMA
 
-__all__ = ["MAGIC", "AggregatedRecord", "deaggregated", "first_deaggregated"]
+__all__ = ["MAGIC", "deaggregated", "first_deaggregated"]
 
 log = logging.getLogger(__name__)
 
@@ -54,51 +52,6 @@ _MOST = 64 * 2**20
 A user record takes at least six bytes, so an aggregate that exceeds this is malicious or broken. The limit is the same
 for every reader, because a record must not be one row for one reader and many rows for another.
 """
-
-
-def _message_classes() -> tuple[Any, ...]:
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="kpl/messages.proto", package="kpl", syntax="proto2")
-    messages: dict[str, list[tuple[str, Any, Any, str | None]]] = {
-        "Tag": [
-            ("key", field.LABEL_REQUIRED, field.TYPE_STRING, None),
-            ("value", field.LABEL_OPTIONAL, field.TYPE_STRING, None),
-        ],
-        "Record": [
-            ("partition_key_index", field.LABEL_REQUIRED, field.TYPE_UINT64, None),
-            ("explicit_hash_key_index", field.LABEL_OPTIONAL, field.TYPE_UINT64, None),
-            ("data", field.LABEL_REQUIRED, field.TYPE_BYTES, None),
-            ("tags", field.LABEL_REPEATED, field.TYPE_MESSAGE, ".kpl.Tag"),
-        ],
-        "AggregatedRecord": [
-            # Published as strings, the same on the wire; implementations differ on bytes that are not UTF-8.
-            ("partition_key_table", field.LABEL_REPEATED, field.TYPE_BYTES, None),
-            ("explicit_hash_key_table", field.LABEL_REPEATED, field.TYPE_BYTES, None),
-            ("records", field.LABEL_REPEATED, field.TYPE_MESSAGE, ".kpl.Record"),
-        ],
-    }
-    # The same on the wire: a record that is not decoded yet.
-    keys, hashes, _ = messages["AggregatedRecord"]
-    messages["Outline"] = [keys, hashes, ("records", field.LABEL_REPEATED, field.TYPE_BYTES, None)]
-    for name, members in messages.items():
-        message = file.message_type.add(name=name)
-        for number, (member, label, kind, of) in enumerate(members, start=1):
-            message.field.add(name=member, number=number, label=label, type=kind, type_name=of)
-    # A separate pool: other packages register this message in the default one, under names that would clash.
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return tuple(
-        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"kpl.{name}"))
-        for name in ("AggregatedRecord", "Outline")
-    )
-
-
-_classes = _message_classes()
-
-AggregatedRecord: Any = _classes[0]
-"""The message: `partition_key_table` and `explicit_hash_key_table`, both UTF-8, and `records` pointing into them."""
-
-_Outline: Any = _classes[1]
 
 
 def deaggregated(records: pa.RecordBatch) -> pa.RecordBatch:
@@ -197,8 +150,11 @@ def _opened(payload: bytes, sequence: str) -> _Opened | None:
     message, digest = payload[len(MAGIC) : -_DIGEST], payload[-_DIGEST:]
     if len(payload) <= len(MAGIC) + _DIGEST or _md5(message) != digest:
         return None
+    # Most streams have no aggregates, and protobuf has many modules.
+    from kinesis_trident.spout.kinesis.aggregate_messages import AggregatedRecord, DecodeError, Outline
+
     try:
-        outline = _Outline.FromString(message)
+        outline = Outline.FromString(message)
         hashes = len(outline.explicit_hash_key_table)
         longest = max(map(len, outline.partition_key_table), default=0)
         entries = len(outline.partition_key_table) + hashes

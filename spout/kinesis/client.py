@@ -31,6 +31,7 @@ from kinesis_trident.spout.kinesis.aws_session import create_clients
 from kinesis_trident.spout.kinesis.consumers import Consumer
 from kinesis_trident.spout.kinesis.decoding import EVENTS, PAGE, page_from_response, server_time
 from kinesis_trident.spout.kinesis.event_stream import EventStream
+from kinesis_trident.spout.kinesis.put_bodies import results_of
 from kinesis_trident.spout.kinesis.put_pools import SMALLER_REQUEST_BYTES, Entry, size_of
 from kinesis_trident.spout.kinesis.put_records import put_all
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
@@ -284,8 +285,10 @@ class BotoKinesis:
             if too_large or _status(error) == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 raise RequestTooLargeError(str(error)) from error
             raise
-        results: list[dict[str, Any]] = answer["Records"]
-        return results
+        try:
+            return results_of(answer, len(entries))
+        except ResponseParserError as error:
+            raise translated(error, f"stream {stream!r}", self._where) from error
 
     def _stream(self, name: str) -> dict[str, str]:
         # Only the ARN reaches a stream in another account.

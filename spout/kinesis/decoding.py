@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Any, TypeVar
@@ -276,21 +276,29 @@ class _PageParser(JSONParser):
         if wanted.isdigit() and len(response["body"]) < int(wanted):
             raise IncompleteReadError(actual_bytes=len(response["body"]), expected_bytes=int(wanted))
         if shape is not None and shape.name == "GetRecordsOutput" and response["status_code"] == 200:
-            return {PAGE: self._refused(response, shape, headers), "ResponseMetadata": metadata}
+            answered = server_time(headers)
+            # Our decoder has refused the body.
+            page = self._parsed(response, shape, lambda found: page_from_response(found, answered))
+            return {PAGE: page, "ResponseMetadata": metadata}
         if shape is not None and shape.name == "PutRecordsOutput" and response["status_code"] == 200:
             answer = put_answer(response["body"])
             if answer is not None:
                 return answer | {"ResponseMetadata": metadata}
-        return super().parse(response, shape)
+        return self._parsed(response, shape, lambda found: found)
 
-    def _refused(self, response: Any, shape: Any, headers: Mapping[str, str]) -> Page:
-        """Decode the page in a body that our decoder has refused."""
+    def _parsed(self, response: Any, shape: Any, read: Callable[[Any], Any]) -> Any:
+        """Read an answer that botocore parses."""
         try:
-            return page_from_response(super().parse(response, shape), server_time(headers))
+            found = super().parse(response, shape)
+            if not isinstance(found, dict):
+                msg = f"it is no object, but {found!r}"
+                raise TypeError(msg)
+            return read(found)
         except Exception as error:
             # botocore's parser trusts the body: on a bad one it raises whatever its steps do.
-            size = len(response["body"])
-            msg = f"the answer to GetRecords cannot be read ({size} bytes): {make_reason(str(error))}"
+            call = shape.name.removesuffix("Output") if shape is not None else "a call"
+            size, why = len(response["body"]), make_reason(str(error))
+            msg = f"the answer to {call} cannot be read ({size} bytes): {why}"
             raise ResponseParserError(msg) from error
 
 

@@ -47,41 +47,46 @@ class Pack:
         self._keys: dict[str, int] = {}
         self._tables: list[bytes] = []
         self._parts: list[bytes] = []
+        self._frames: dict[tuple[int, int], tuple[bytes, bytes, int]] = {}
         self._users = 0
         self._explicit, self._data = b"", _DATA
         if hash_key is not None:
             # All user records refer to the first, and only, entry of the table.
             self._explicit = b"".join((_EXPLICIT_KEY, _varint(len(hash_key)), hash_key.encode()))
             self._data = _FIRST_EXPLICIT_KEY + _DATA
-        self._fixed = 1 + len(self._data)
         self.size = len(MAGIC) + len(self._explicit) + _DIGEST
 
     def add(self, data: bytes, key: str, room: int | None = None) -> int:
         """Add a user record if that takes at most `room` bytes; return the bytes, 0 if it was not added."""
         length = len(data)
-        data_length = _VARINTS[length] if length < _SMALL else _varint(length)
         index = self._keys.get(key)
-        size = 0
-        if index is None:
-            at = len(self._keys)
-            text = key.encode()
-            text_length = _varint(len(text))
-            size = 1 + len(text_length) + len(text)
-        else:
-            at = index
+        at = len(self._keys) if index is None else index
         key_index = _VARINTS[at] if at < _SMALL else _varint(at)
-        inside = self._fixed + len(key_index) + len(data_length) + length
-        inside_length = _VARINTS[inside] if inside < _SMALL else _varint(inside)
-        size += 1 + len(inside_length) + inside
+        shape = length, len(key_index)
+        frame = self._frames.get(shape)
+        if frame is None:
+            frame = self._frames[shape] = self._frame(*shape)
+        head, tail, size = frame
+        if index is None:
+            text = key.encode()
+            text_length = _VARINTS[len(text)] if len(text) < _SMALL else _varint(len(text))
+            size += 1 + len(text_length) + len(text)
         if room is not None and (size > room or self._users == MOST_USERS):
             return 0
         if index is None:
             self._keys[key] = at
             self._tables += (_KEY, text_length, text)
-        self._parts += (_RECORD, inside_length, _KEY_INDEX, key_index, self._data, data_length, data)
+        self._parts += (head, key_index, tail, data)
         self._users += 1
         self.size += size
         return size
+
+    def _frame(self, length: int, key_index: int) -> tuple[bytes, bytes, int]:
+        """Return what stands before the key's index, and before the data, and the size of such a user record."""
+        tail = self._data + _varint(length)
+        inside = _varint(1 + key_index + len(tail) + length)
+        head = _RECORD + inside + _KEY_INDEX
+        return head, tail, len(head) + key_index + len(tail) + length
 
     def packed(self) -> bytes:
         """Return the payload of the aggregate, of `size` bytes."""

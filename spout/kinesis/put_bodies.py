@@ -7,11 +7,15 @@ endpoints, credentials, retries and errors.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
 import msgspec
+from botocore.parsers import ResponseParserError
 
-__all__ = ["put_answer", "send_bodies"]
+from kinesis_trident.tracker.errors import UNREADABLE
+
+__all__ = ["put_answer", "results_of", "send_bodies"]
 
 _BODY = "kinesis_trident_body"
 """The key of a call's context under which the body waits until botocore has made its own."""
@@ -57,5 +61,27 @@ def put_answer(body: bytes) -> dict[str, Any] | None:
     """Decode the results in the body of a PutRecords answer; None if it is not such an answer."""
     try:
         return {**_decoder.decode(body)}
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
+
+
+def _is_result(given: object) -> bool:
+    return isinstance(given, dict) and all(
+        isinstance(given.get(name, ""), str | None) for name in ("ErrorCode", "ErrorMessage")
+    )
+
+
+def results_of(answer: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+    """Return the results for `count` records.
+
+    Raises:
+        ResponseParserError: they are not that many, or no results: a record without one would be lost.
+    """
+    results = answer.get("Records")
+    if not isinstance(results, list) or not all(map(_is_result, results)):
+        msg = "the answer to PutRecords cannot be read"
+        raise ResponseParserError(msg)
+    if len(results) != count:
+        msg = f"the answer to PutRecords has {len(results)} results for {count} records"
+        raise ResponseParserError(msg)
+    return results

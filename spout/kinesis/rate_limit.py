@@ -45,8 +45,9 @@ class ShardBudget:
     """The remaining calls and bytes of a shard; pure, times are seconds of any one clock.
 
     Any window of a second has at most `1 / period` calls (5 with 0.2 s), so a few short reads need not wait for each
-    other; with a longer period the calls of others that are known leave it the rest of the shard's 5. Bytes are charged afterwards: an answer of n bytes blocks for n / `rate` seconds. Unused calls and bytes do
-    not accumulate, because the service refuses bursts.
+    other; with a longer period the calls of others that are known leave it the rest of the shard's 5. Bytes are charged
+    afterwards: an answer of n bytes blocks for n / `rate` seconds. Unused calls and bytes do not accumulate, because
+    the service refuses bursts.
 
     Args:
         period: average seconds between calls; 0 for no limit.

@@ -117,8 +117,11 @@ def check_connection(found: Mapping[str, Any], *required: str) -> None:
             raise OptionsError(msg)
 
 
-def check(found: Mapping[str, Any], *, batch: bool = False) -> None:
-    """Check that required options are given and none conflict; raise `OptionsError` otherwise."""
+def check(found: Mapping[str, Any], defaults: Mapping[str, Any], *, batch: bool = False) -> None:
+    """Check that required options are given and none conflict; raise `OptionsError` otherwise.
+
+    Both maps are by option key.
+    """
     check_connection(found, *(() if batch else ("applicationName", "zookeeper.hosts")))
     for key in ("startingPosition", "endingPosition"):
         if key in found:
@@ -128,11 +131,12 @@ def check(found: Mapping[str, Any], *, batch: bool = False) -> None:
         raise OptionsError(msg)
     if batch:
         _check_batch(found)
-    if found.get("clientRetryInterval", 0.2) > found.get("clientMaxRetryInterval", 10.0):
+    effective = {**defaults, **found}
+    if effective["clientRetryInterval"] > effective["clientMaxRetryInterval"]:
         msg = "option clientRetryInterval exceeds its upper bound, clientMaxRetryInterval (10s by default)"
         raise OptionsError(msg)
-    for key, default in (("consumerName", None), ("consumerLifecycle", "managed")):
-        if found.get(key, default) != default and found.get("consumerMode") != "efo":
+    for key in ("consumerName", "consumerLifecycle"):
+        if effective[key] != defaults[key] and found.get("consumerMode") != "efo":
             msg = f"option {key} has no effect with consumerMode=polling. Set consumerMode=efo, or remove the option"
             raise OptionsError(msg)
     if found.get("ackMode") == "explicit" and found.get("spout") == "transactional":

@@ -6,7 +6,7 @@ The table is the fields of `SourceOptions` themselves; `docs/options.md` is rend
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options import parsers
@@ -248,10 +248,17 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "client.maxRetryIntervalMs",
     )
     shards_per_task: int | None = option(
-        "shardsPerTask", parsers.auto_count, "auto", "The number of shards that one Spark task reads."
+        "shardsPerTask",
+        parsers.auto_count,
+        "auto",
+        "The number of shards that one Spark task reads; `auto`: more if few records are expected "
+        "(docs/deploying.md, Tasks).",
     )
     max_partitions: int | None = option(
-        "maxPartitions", parsers.count(1), None, "The maximum of Spark tasks in a batch."
+        "maxPartitions",
+        parsers.count(1),
+        None,
+        "The maximum of Spark tasks in a batch; fewer if few records are expected.",
     )
     consumer_mode: ConsumerMode = option(
         "consumerMode",
@@ -353,7 +360,7 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
     def _read(cls, given: Mapping[str, str], *, batch: bool = False, warn: bool = False) -> SourceOptions:
         found = read_options(_BY_NAME, given)
         fold(found)
-        check(found, batch=batch)
+        check(found, {one.metadata["option"].key: one.default for one in fields(cls)}, batch=batch)
         if warn:
             warn_of_unused(found)
         if batch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -14,7 +15,7 @@ from kinesis_trident.checkpoint.model.codec import naming
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.settlement import Explicit, inflight_of, tracker_of
+from kinesis_trident.spout.planner.settlement import Explicit, blocked_by, inflight_of, tracker_of
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.position_keys import unpack
@@ -43,6 +44,7 @@ class Amender:
         rng: for their jitter.
         explicit: how long records wait for their acks.
         max_retrying: `maxRetryingRecords`.
+        buries: dead records go somewhere; otherwise (`onExhausted=fail`) one would stop the query.
 
     Attributes:
         tally: the counts of all requests so far.
@@ -56,6 +58,8 @@ class Amender:
         rng: random.Random,
         explicit: Explicit,
         max_retrying: int,
+        *,
+        buries: bool,
     ) -> None:
         self._store = store
         self._epoch = epoch
@@ -63,6 +67,7 @@ class Amender:
         self._rng = rng
         self._explicit = explicit
         self._max_retrying = max_retrying
+        self._buries = buries
         self.tally = Tally()
         self._ignored: set[str] = set()
 
@@ -82,8 +87,9 @@ class Amender:
             names = list(asked)
             for start in range(0, len(names), _REQUESTS_AT_A_TIME):
                 some = {name: asked[name] for name in names[start : start + _REQUESTS_AT_A_TIME]}
+                taken = some if self._buries else _without_burials(shard, some)
                 tracker = self._tracker(shard, states[shard])
-                tally, unreadable = take_in(shard, tracker, some, now, self._rng, self._explicit.timeout)
+                tally, unreadable = take_in(shard, tracker, taken, now, self._rng, self._explicit.timeout)
                 for name, why in unreadable.items():
                     del some[name]
                     path = f"{self._store.layout.external_of(shard)}/{name}"
@@ -107,6 +113,18 @@ class Amender:
     def _tracker(self, shard: str, state: ShardState) -> InflightRecordTracker:
         with naming(self._store.layout.inflight_of(shard)):
             return tracker_of(state, self._policy)
+
+    def unblock(self, states: Mapping[str, ShardState]) -> Iterator[tuple[str, ShardState]]:
+        """Judge the blocked shards anew, at a start: what bounds them may be higher than in the last run."""
+        for shard, state in list(states.items()):
+            if not state.blocked or state.inflight is None:
+                continue
+            retrying = len(state.dead) + len(state.waiting)
+            blocked = blocked_by(retrying, state.held, self._max_retrying, self._explicit)
+            if blocked != state.blocked:
+                inflight = msgspec.structs.replace(state.inflight, blocked=blocked)
+                self._store.shards.amend(shard, self._epoch, inflight=inflight)
+                yield shard, replace(state, inflight=inflight)
 
     def time_out(self, states: Mapping[str, ShardState], now: int) -> Iterator[tuple[str, ShardState]]:
         """Fail the records of these shards that were not acked in time."""
@@ -134,6 +152,18 @@ class Amender:
             shard, self._epoch, checkpoint=checkpoint, inflight=inflight, consumed=consumed
         )
         return ShardState(state.start, checkpoint, inflight, tracker.explicit.turns_in_use)
+
+
+def _without_burials(shard: str, asked: Mapping[str, ExternalNode]) -> dict[str, ExternalNode]:
+    for node in asked.values():
+        if node.op == "bury":
+            log.warning(
+                "shard %s: %s are not dead-lettered, because that would stop a query with onExhausted=fail. Set "
+                "deadLetter, or onExhausted=skip, and ask again",
+                shard,
+                ", ".join(node.records),
+            )
+    return {name: node for name, node in asked.items() if node.op != "bury"}
 
 
 class Tally(NamedTuple):
@@ -177,6 +207,11 @@ def take_in(
                 log.warning(
                     "shard %s: these records were not delivered: %s", shard, ", ".join(map(str, refused))
                 )
+            continue
+        if node.op == "bury":
+            refused = tracker.turns.bury([RecordPosition.parse(text) for text in node.records])
+            if refused:
+                log.warning("shard %s: no run that waits ends with %s", shard, ", ".join(map(str, refused)))
             continue
         try:
             keys = unpack(node.positions)

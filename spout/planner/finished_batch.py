@@ -36,20 +36,22 @@ class Finished:
     pinned: tuple[str, ...]
 
     @classmethod
-    def of(cls, store: SourceStore, plan: Plan, epoch: int) -> Finished:
+    def of(cls, store: SourceStore, plan: Plan, epoch: int, *, judged: bool = False) -> Finished:
         """Read a batch, and pin its unpinned turns as empty, so that a late task yields no rows.
 
-        If a task has pinned a turn in the meantime, that pin is valid.
+        If a task has pinned a turn in the meantime, that pin is valid. `judged`: an outcome is expected.
 
         Raises:
             OutcomeMissingError: its records were judged, but the outcome is missing; nothing was changed.
             FencedError: a newer run has taken over.
         """
-        found, acks = store.batches.finished(plan.txid, plan.shards)
+        found, acks, judging = store.batches.finished(plan.txid, plan.shards, judging=not judged)
         ours = {shard: pin for shard, pin in found.items() if pin.plan == plan.plan}
         if acks is not None and acks.plan == plan.plan:
             not_done = acks.not_done
-        elif store.judging.owes_outcome(plan.txid, {pin.epoch for pin in ours.values()}):
+        elif store.judging.owes_outcome(
+            store.judging.get() if judged else judging, plan.txid, {pin.epoch for pin in ours.values()}
+        ):
             raise _outcome_missing(store, plan)
         else:
             not_done = {}

@@ -6,10 +6,13 @@ import random
 import uuid
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.partition import few_tasks
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan
 from kinesis_trident.spout.planner.shards.discovery import Listings
@@ -21,6 +24,9 @@ from kinesis_trident.spout.planner.state import SourceState
 __all__ = ["BatchPlanner"]
 
 _TOGETHER_MS = 10
+
+_FRESH_MS = 60_000
+"""Milliseconds for which the iterator of a look is passed on: Kinesis keeps it for five minutes."""
 
 
 class BatchPlanner:
@@ -115,6 +121,19 @@ class BatchPlanner:
         """Return how many calls of the last second the task that reads a shard next has to count."""
         return self._pace.used(shard, self._steady_ms())
 
+    def iterators(self, plan: Plan) -> dict[str, str]:
+        """Return the iterators that looks have left at the starts of a plan's turns, so that readers ask for none."""
+        looks = ((shard, self._probe.looks.get(shard)) for shard in plan.read)
+        return {
+            shard: look.iterator
+            for shard, look in looks
+            if look is not None
+            and look.iterator is not None
+            and look.more
+            and str(look.position) == plan.positions[shard]
+            and self._now() - look.noted < _FRESH_MS
+        }
+
     def plan(self, max_records: int | None) -> Plan | None:
         """Plan the next batch, of so many new records at most; None when there is nothing to do now.
 
@@ -150,9 +169,11 @@ class BatchPlanner:
             max_turn=options.max_fetch_records_per_shard,
             deaggregate=options.deaggregate,
         )
-        if plan is not None:
-            self._made = plan.plan
-        return plan
+        if plan is None:
+            return None
+        self._made = plan.plan
+        enough = few_tasks(len(plan.shards), state.sizes.expected(plan, now), options)
+        return msgspec.structs.replace(plan, tasks=enough)
 
     def until_due(self) -> float:
         """Return the seconds until something may be due: a look at a tip, a retry, a timeout."""

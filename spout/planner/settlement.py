@@ -27,7 +27,7 @@ from kinesis_trident.tracker.reasons import FewReasons
 from kinesis_trident.tracker.records import Failure, RecordPosition, Run
 from kinesis_trident.tracker.retry import RetryPolicy
 
-__all__ = ["Explicit", "SettledShard", "inflight_of", "settle_shard", "tracker_of"]
+__all__ = ["Explicit", "SettledShard", "blocked_by", "inflight_of", "settle_shard", "tracker_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,30 +145,33 @@ def inflight_of(
     tracker: InflightRecordTracker, txid: int, max_retrying: int, explicit: Explicit | None
 ) -> InflightNode:
     """Return the unfinished records as they are stored, and whether the shard may read on."""
-    blocked = ""
-    max_retrying = min(max_retrying, RUNS_A_SHARD)
     dead, waiting = tracker.dead, tracker.waiting
-    retrying = len(dead) + len(waiting)
-    if retrying >= max_retrying:
-        blocked = (
-            f"{retrying} failed runs of records wait for a retry, and maxRetryingRecords is "
-            f"{max_retrying}: the shard reads nothing new until some are done"
-        )
-    elif explicit is not None and explicit.max_inflight is not None and tracker.held >= explicit.max_inflight:
-        blocked = (
-            f"{tracker.held} records are read and not done, and maxInflightRecords is "
-            f"{explicit.max_inflight}: the shard reads nothing new until some are acked"
-        )
     # Exhausted runs are about to be written for people to read.
     few = FewReasons("shard")
     return InflightNode(
         txid=txid,
         dead=few.of(dead),
         waiting=few.of(waiting),
-        blocked=blocked,
+        blocked=blocked_by(len(dead) + len(waiting), tracker.held, max_retrying, explicit),
         pending=tracker.explicit.pending,
         turns=tuple(sorted(tracker.explicit.turns_in_use)),
     )
+
+
+def blocked_by(retrying: int, held: int, max_retrying: int, explicit: Explicit | None) -> str:
+    """Return why a shard with so many failed runs and unfinished records reads nothing new; empty if it reads on."""
+    max_retrying = min(max_retrying, RUNS_A_SHARD)
+    if retrying >= max_retrying:
+        return (
+            f"{retrying} failed runs of records wait for a retry, and maxRetryingRecords is "
+            f"{max_retrying}: the shard reads nothing new until some are done"
+        )
+    if explicit is not None and explicit.max_inflight is not None and held >= explicit.max_inflight:
+        return (
+            f"{held} records are read and not done, and maxInflightRecords is "
+            f"{explicit.max_inflight}: the shard reads nothing new until some are acked"
+        )
+    return ""
 
 
 def tracker_of(state: ShardState, policy: RetryPolicy) -> InflightRecordTracker:

@@ -79,6 +79,7 @@ class SourceState:
         self._policy = RetryPolicy(options.retry_limit, Backoff.parse(options.retry_backoff), hold_ms=timeout)
         self._layout = store.layout
         self._parked: frozenset[str] = frozenset()
+        self._judged = False
         self.streams = streams
         self.settled = 0
         self.settled_plan = ""
@@ -97,7 +98,15 @@ class SourceState:
         self._tips = TipNotes(store, epoch)
         bound = options.max_inflight_records if options.ack_mode == "explicit" else None
         self._explicit = Explicit(timeout, bound)
-        self._amender = Amender(store, epoch, self._policy, rng, self._explicit, options.max_retrying_records)
+        self._amender = Amender(
+            store,
+            epoch,
+            self._policy,
+            rng,
+            self._explicit,
+            options.max_retrying_records,
+            buries=options.on_exhausted != "fail",
+        )
 
     def load(self) -> None:
         """Read everything from ZooKeeper; the very first time, list the shards and store where they start."""
@@ -113,6 +122,8 @@ class SourceState:
             timeout=self._explicit.timeout,
         )
         self.shards |= loaded.shards
+        for shard, state in self._amender.unblock(loaded.shards):
+            self.shards[shard] = state
         self.dead_letters = loaded.dead_letters
         self._forgetting.note_stored(loaded.unlisted)
         self._parked = frozenset(shard for shard in self.shards if self.streams.info_of(shard) is None)
@@ -193,7 +204,8 @@ class SourceState:
             OutcomeMissingError: its records were judged, but the outcome is missing; nothing was changed.
         """
         begun = time.monotonic()
-        finished = Finished.of(self._store, plan, self._epoch)
+        finished = Finished.of(self._store, plan, self._epoch, judged=self._judged)
+        self._judged = finished.judged
         pins, not_done = finished.pins, finished.not_done
         done: dict[str, SettledShard] = {}
         for shard in plan.shards:

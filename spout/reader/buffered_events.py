@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from kinesis_trident.per_process import PerProcess
 from kinesis_trident.spout.kinesis import KinesisError, Page
 
 __all__ = ["BufferedEvents", "EventMemory", "Subscription", "event_memory"]
@@ -147,9 +147,9 @@ class BufferedEvents:
         return since is not None and self._clock() - since >= UNUSED
 
 
-_memories: dict[int, EventMemory] = {}
+_memories: PerProcess[None, EventMemory] = PerProcess()
 
 
 def event_memory() -> EventMemory:
-    """Return this process's; a lock inherited over a fork may never be released."""
-    return _memories.setdefault(os.getpid(), EventMemory())
+    """Return this process's."""
+    return _memories.get(None, EventMemory)

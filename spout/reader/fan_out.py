@@ -8,7 +8,6 @@ time, and a new one only 5 seconds after the last.
 from __future__ import annotations
 
 import math
-import os
 import random
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from kinesis_trident.per_process import PerProcess
 from kinesis_trident.spout.kinesis import InUseError, KinesisError, Page, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.closing import Closing
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
@@ -131,7 +131,7 @@ class SubscriptionPager(ShardPager):
             records = None if page is None else self._take(page)
         except (ThrottledError, Unavailable) as error:
             self._give_up()
-            self._calls.throttles += isinstance(error, ThrottledError)
+            self._calls.throttles += isinstance(error, ThrottledError) and not self.in_use
             if self._clock() >= deadline:
                 return None
             raise self._located(error) from error
@@ -226,12 +226,12 @@ class OpenSubscriptions:
             replaced.close()
 
 
-_of_processes: dict[int, OpenSubscriptions] = {}
+_subscriptions: PerProcess[None, OpenSubscriptions] = PerProcess()
 
 
 def open_subscriptions() -> OpenSubscriptions:
     """Return those of this process: the threads that read events do not exist after a fork."""
-    return _of_processes.setdefault(os.getpid(), OpenSubscriptions())
+    return _subscriptions.get(None, OpenSubscriptions)
 
 
 @dataclass(frozen=True, slots=True)

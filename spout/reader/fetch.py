@@ -70,10 +70,12 @@ class ShardFetcher:
         closed: the shard was listed as closed.
         fan_out: the source of pushed records, None to poll.
         limiter: the limits of polling; by default all turns of this process share one.
+        iterator: the iterator at the position of the first turn, if there is one already.
         wall: epoch milliseconds, for a server that does not report the time.
 
     Attributes:
         calls: the counts of the calls so far that gave nothing.
+        next_iterator: the iterator at the end of the turn that was polled last; None if it is unknown.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class ShardFetcher:
         closed: bool = False,
         fan_out: FanOut | None = None,
         limiter: ShardLimiter | None = None,
+        iterator: str | None = None,
         wall: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._kinesis = kinesis
@@ -97,9 +100,11 @@ class ShardFetcher:
         self._place = options.endpoint_url, options.region, options.deaggregate
         self._fan_out = fan_out
         self._limiter = limiter or shard_limiter(options, stream, shard)
+        self._iterator = iterator
         self._clock = self._limiter.clock
         self._wall = wall
         self.calls = ShardCalls()
+        self.next_iterator: str | None = None
 
     def fetch_new(self, position: Position, bounds: Bounds) -> Turn:
         """Read from `position` until a bound, the tip, or the shard's end.
@@ -116,7 +121,8 @@ class ShardFetcher:
         if isinstance(position, ShardEnd):
             return Turn([], 0, 0, None, position, closed=True)
         if self._fan_out is None:
-            return self._turn(self._pager(position), position, bounds)
+            iterator, self._iterator = self._iterator, None
+            return self._turn(self._pager(position, iterator), position, bounds)
         return self._pushed_turn(self._fan_out, position, bounds)
 
     def _pushed_turn(self, fan_out: FanOut, position: Position, bounds: Bounds) -> Turn:
@@ -145,7 +151,7 @@ class ShardFetcher:
         held = TurnBuffer(bounds)
         deadline = self._clock() + bounds.seconds
         given_up = self._clock() + max(bounds.seconds, _END_PATIENCE)
-        seen = None
+        seen = self.next_iterator = None
         while not (held.full or pager.drained or seen):
             asked = min(self._limit, held.room)
             records = self._next_or_end(pager, asked, deadline if held.batches else None)
@@ -160,6 +166,8 @@ class ShardFetcher:
                 seen = page.server_time or self._wall()
             elif pager.undecided and self._clock() >= given_up:
                 break
+        if self._fan_out is None and pager.page is not None and not pager.drained:
+            self.next_iterator = pager.page.next_iterator
         behind = self._behind(pager.page, held) if pager.page else 0
         end = _end(pager, position, seen)
         return held.turn(end, closed=pager.drained, behind_ms=behind, seen=None if pager.drained else seen)
@@ -254,7 +262,7 @@ class ShardFetcher:
             calls=self.calls,
         )
 
-    def _pager(self, position: Position) -> Pager:
+    def _pager(self, position: Position, iterator: str | None = None) -> Pager:
         return Pager(
             self._kinesis,
             self._stream,
@@ -264,6 +272,7 @@ class ShardFetcher:
             deaggregate=self._deaggregate,
             closed=self._closed,
             calls=self.calls,
+            iterator=iterator,
         )
 
     @property

@@ -173,6 +173,7 @@ class Pager(ShardPager):
         stream, shard, position, deaggregate, calls: see `ShardPager`.
         limiter: the limits of the shard.
         closed: the shard was listed as closed.
+        iterator: an iterator at the position; None to ask for one.
     """
 
     def __init__(
@@ -186,12 +187,13 @@ class Pager(ShardPager):
         deaggregate: bool = True,
         closed: bool = False,
         calls: ShardCalls | None = None,
+        iterator: str | None = None,
     ) -> None:
         closing = Closing(kinesis, stream, shard, known=closed)
         super().__init__(stream, shard, position, closing, deaggregate=deaggregate, calls=calls)
         self._kinesis = kinesis
         self._limiter = limiter
-        self._iterator: str | None = None
+        self._iterator = iterator
         self._full = False
 
     @property

@@ -24,6 +24,7 @@ from kinesis_trident.spout.errors import (
     TurnChangedError,
 )
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetterWriter, Letter, reach
+from kinesis_trident.spout.failed_records.retry_ranges import DeaggregateChangedError
 from kinesis_trident.spout.kinesis import Kinesis, KinesisError
 from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.log_lines import configure_logging
@@ -91,6 +92,7 @@ class TurnReader:
         self._options = partition.options
         self._kinesis = kinesis
         self._store = store
+        self._subscriber = subscriber
         self._source = TurnSource(partition, kinesis, subscriber)
         self._replay = Replay(partition, self._source, store)
         self._recreation = Recreation(partition, kinesis)
@@ -100,6 +102,9 @@ class TurnReader:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all turns; `maxFetchBytesPerTask` bounds the turns in memory."""
+        if len(self._partition.turns) == 1:
+            yield from self._give_rows(self._hold(self._partition.turns[0]))
+            return
         width = self._source.at_a_time
         with ThreadPoolExecutor(max_workers=width, thread_name_prefix="turn") as pool:
             queue = iter(self._partition.turns)
@@ -159,6 +164,19 @@ class TurnReader:
 
     def _hold(self, turn: ShardTurn) -> _ReadTurn:
         try:
+            return self._hold_as_planned(turn)
+        except DeaggregateChangedError:
+            other = self._partition.as_the_option_says()
+            if other is None:
+                raise
+            # As planned, this turn has never given a row, and never will: the option was set back meanwhile.
+            reader = TurnReader(
+                other, self._kinesis, self._store, look_first=self._look_first, subscriber=self._subscriber
+            )
+            return reader._hold_as_planned(turn)
+
+    def _hold_as_planned(self, turn: ShardTurn) -> _ReadTurn:
+        try:
             return self._read(turn)
         except KinesisError as error:
             key = self._partition.layout.key_of(turn.shard)
@@ -211,6 +229,8 @@ class TurnReader:
         if fresh is not None and not gone and self._recreation.shows(fresh, turn):
             self._source.gone.add(turn.shard)
             return self._fetch(turn)
+        if fresh is not None:
+            self._source.keep_iterator(turn, fresh.end, fetcher)
         if fresh is not None and fresh.count:
             segments.append(Segment(fresh.batches, attempt=1))
         rows = self._source.rows(turn, segments)

@@ -11,8 +11,10 @@ from kinesis_trident.spout.failed_records.retry_spool import RetrySpool, spool_o
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition, side_by_side
+from kinesis_trident.spout.positions import Position, parse_position
 from kinesis_trident.spout.reader.fan_out import FanOut, Subscriber, open_subscriptions
 from kinesis_trident.spout.reader.fetch import Bounds, DueTurn, ShardFetcher
+from kinesis_trident.spout.reader.iterators import kept_iterators
 from kinesis_trident.spout.reader.missing import EmptyShard
 from kinesis_trident.spout.reader.rows import Segment, TurnRows
 from kinesis_trident.tracker.ids import tag
@@ -43,6 +45,7 @@ class TurnSource:
         self._partition = partition
         self._options = partition.options
         self._kinesis = kinesis
+        self._kept = kept_iterators(kinesis)
         self._subscriber = subscriber if partition.consumers else None
         self._tag = tag(partition.epoch, partition.plan)
         self.gone: set[str] = set()
@@ -68,6 +71,7 @@ class TurnSource:
             )
         limiter = shard_limiter(self._options, key.stream, key.shard)
         limiter.shared(turn.calls)
+        kept = self._kept.take((self._partition.layout, turn.shard), parse_position(turn.start))
         return ShardFetcher(
             self._kinesis,
             key.stream,
@@ -76,7 +80,13 @@ class TurnSource:
             closed=turn.closed,
             fan_out=fan_out,
             limiter=limiter,
+            iterator=turn.iterator or kept,
         )
+
+    def keep_iterator(self, turn: ShardTurn, end: Position, fetcher: ShardFetcher) -> None:
+        """Keep the iterator at which a turn has ended, for the next one in this process."""
+        if fetcher.next_iterator is not None:
+            self._kept.keep((self._partition.layout, turn.shard), end, fetcher.next_iterator)
 
     def due(
         self, turn: ShardTurn, fetcher: ShardFetcher, runs: list[Run], *, everything: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kinesis_trident.spout.kinesis.packing import ROUTED_KEY, Pack, digest_of, hash_key
+from kinesis_trident.spout.kinesis.packing import ROUTED_KEY, Pack, hash_key
 from kinesis_trident.spout.kinesis.put_pools import Entry, RequestBound
 from kinesis_trident.spout.sink.shard_map import ShardMap
 
@@ -79,9 +79,11 @@ class AggregatePool:
         size = 0
         for row in self._left:
             data, key, explicit = row["Data"], row["PartitionKey"], row.get("ExplicitHashKey")
-            home = self._shards.home(int(explicit).to_bytes(16)) if explicit is not None else homes.get(key)
+            home = homes.get(key) if explicit is None else None
             if home is None:
-                home = homes[key] = self._shards.home(digest_of(key))
+                home = self._shards.home(row)
+                if explicit is None:
+                    homes[key] = home
             packed = filling.get(home)
             taken = 0
             if packed is not None:

@@ -9,6 +9,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis.packing import digest_of
+from kinesis_trident.spout.kinesis.put_pools import Entry
 
 __all__ = ["OpenShards", "ShardMap"]
 
@@ -42,10 +44,14 @@ class ShardMap:
     def __len__(self) -> int:
         return len(self._shards[1])
 
-    def home(self, hash_key: bytes) -> str:
-        """Return the id of the shard that takes a hash key, given as 16 bytes."""
+    def home(self, entry: Entry) -> str:
+        """Return the id of the shard that takes a record."""
         lasts, names = self._shards
-        return names[min(bisect_left(lasts, hash_key), len(names) - 1)]
+        if len(names) == 1:
+            return names[0]
+        explicit = entry.get("ExplicitHashKey")
+        hashed = digest_of(entry["PartitionKey"]) if explicit is None else int(explicit).to_bytes(16)
+        return names[min(bisect_left(lasts, hashed), len(names) - 1)]
 
     def refresh(self) -> None:
         """List the shards again: a record has arrived in another shard than the map says."""

@@ -31,8 +31,9 @@ def lives(zookeeper: EmbeddedZooKeeper, app: str, tmp_path: Path) -> Iterator[Li
     held.end()
 
 
-def test_a_waiting_record_is_dead_lettered_by_the_next_life(
-    lives: Lives, zookeeper: EmbeddedZooKeeper, app: str, tmp_path: Path
+@pytest.mark.parametrize("running", [True, False])
+def test_a_waiting_record_is_dead_lettered_by_the_running_query_or_its_next_life(
+    lives: Lives, zookeeper: EmbeddedZooKeeper, app: str, tmp_path: Path, running: bool
 ) -> None:
     kinesis, checkpoint = MemoryKinesis(), SparkCheckpoint()
     kinesis.put_records("orders", [(str(number).encode(), "k") for number in range(5)])
@@ -44,21 +45,36 @@ def test_a_waiting_record_is_dead_lettered_by_the_next_life(
     # Settles the batch; what failed is not due yet.
     assert query.plan() is None
     first, second = waiting_ids(store)
-    with pytest.raises(ConsoleError, match=r"is running .* Stop its query"):
-        dead_letter_now(store, {first})
-    query.end()
     with pytest.raises(ConsoleError, match="no such record waits"):
         dead_letter_now(store, {"orders/shardId-000000000000:77"})
+    if not running:
+        query.end()
     assert dead_letter_now(store, {first}) == 1
-    assert waiting_ids(store) == [second]
     (note,) = store.changes.notes()
     assert note.what == f"dead-letter 1 record now: {first}"
-    assert note.backup
-    successor = lives.begin(kinesis, checkpoint)
-    assert successor.batch() == []
-    assert successor.plan() is None
+    if not running:
+        query = lives.begin(kinesis, checkpoint)
+    assert query.batch() == []
+    assert query.plan() is None
     (letter,) = letters_in(str(tmp_path), app, {"orders"})
     assert (letter.message_id, letter.data) == (first, b"1")
     assert waiting_ids(store) == [second]
+    assert store.external.read().asked == {}
     client.stop()
     client.close()
+
+
+def test_a_query_that_would_stop_for_it_dead_letters_nothing(
+    lives: Lives, app: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kinesis = MemoryKinesis()
+    kinesis.put_records("orders", [(b"1", "k")])
+    query = lives.begin(kinesis, onExhausted="fail")
+    query.batch(failing=[1])
+    assert query.plan() is None
+    (waiting,) = waiting_ids(query.store)
+    assert dead_letter_now(query.store, {waiting}) == 1
+    assert query.plan() is None
+    assert "would stop a query with onExhausted=fail" in caplog.text
+    assert waiting_ids(query.store) == [waiting]
+    assert query.store.external.read().asked == {}

@@ -5,49 +5,25 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from by_hand import Lives, Query, numbers
+from by_hand import Lives, numbers
+from command_line import Command
 from rich.cells import cell_len
+from situations import A, Clock, filled, looked, moved_clock
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.run_status import FRESH_MS
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.kinesis import ThrottledError
-from kinesis_trident.spout.testing import MemoryKinesis
-
-A = "shardId-000000000000"
-
-Command = Callable[..., tuple[int, str, str]]
-
-
-class Clock:
-    """The wall clock of a query, which a test moves on."""
-
-    ahead = 0.0
-
-    def __call__(self) -> float:
-        return time.time() + self.ahead
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the query and of the command line."""
-    moved = Clock()
-    for module in ("render", "commands.status", "changes"):
-        monkeypatch.setattr(f"kinesis_trident.console.{module}.time", FakeModule(moved))
-    return moved
-
-
-class FakeModule:
-    """What the command line asks `time` for."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.time = clock
-        self.sleep = time.sleep
+    return moved_clock(monkeypatch)
 
 
 @pytest.fixture
@@ -56,27 +32,6 @@ def lives(zookeeper: EmbeddedZooKeeper, app: str, clock: Clock) -> Iterator[Live
     held.clock = clock
     yield held
     held.end()
-
-
-def filled(count: int = 3, clock: Clock | None = None) -> MemoryKinesis:
-    kinesis = MemoryKinesis(clock=lambda: int((clock or time.time)() * 1000))
-    for number in range(count):
-        kinesis.put(A, str(number).encode())
-    return kinesis
-
-
-def looked(query: Query) -> None:
-    """Have a query that has read everything look once more, and wait until its status is in ZooKeeper."""
-    node = query.store.status.get()
-    before = node.time if node else 0
-    # The status is written every few seconds by a clock that only moves on, and nothing waits for it.
-    query.run._notes._due = 0
-    for _ in range(3000):
-        query.plan()
-        node = query.store.status.get()
-        if node is not None and node.time > before:
-            return
-    raise AssertionError
 
 
 def status(command: Command, app: str) -> dict[str, object]:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from kazoo.security import make_digest_acl
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.embedded.ports import free_port
@@ -84,7 +86,7 @@ def test_the_doctor_tries_everything(
     assert {name: state for name, (state, _) in found.items()} == dict.fromkeys(
         [
             *("versions", "spark", "java", "python of workers"),
-            *("zookeeper", "zookeeper's health", "write", "acl", "nodes"),
+            *("zookeeper", "zookeeper's health", "write", "write to the application", "acl", "nodes"),
             *(
                 "DescribeStreamSummary",
                 "ListShards",
@@ -97,6 +99,42 @@ def test_the_doctor_tries_everything(
     )
     assert "may be changed by everyone" in found["acl"][1]
     assert found["ListShards"][1] == "1 shard"
+
+
+def test_the_doctor_tries_to_write_with_the_login_it_is_given(
+    command: Command, zookeeper: EmbeddedZooKeeper, app: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    root = f"/{app}"
+    owner = connect(ZooKeeperConfig(zookeeper.hosts, digest="orders:secret"))
+    layout = Layout(root, app, "orders", 1)
+    SourceStore(owner, layout).epochs.raise_epoch("here", 1, 1)
+    known = sorted(owner.get_children(layout.base))
+    for login, state in [("orders:secret", "ok"), ("others:secret", "failed")]:
+        code, out, _ = command("--digest", login, "doctor", app, "--root", root, "--json")
+        found = results(out)
+        # Whatever is refused, what was found before is told.
+        assert found["zookeeper's health"][0] == found["write"][0] == "ok"
+        assert found["write to the application"][0] == state, out
+        assert code == (state == "failed")
+    assert found["write to the application"][1] == f"cannot create a node below {layout.base}: NoAuthError"
+    # Who may create nodes there and not delete them is told that, too.
+    some = make_digest_acl("others", "secret", read=True, write=True, create=True)
+    owner.set_acls(layout.base, [*owner.get_acls(layout.base)[0], some])
+    out = command("--digest", "others:secret", "doctor", app, "--root", root, "--json")[1]
+    says = results(out)["write to the application"][1]
+    assert says == f"cannot delete a node below {layout.base}: NoAuthError"
+    # Its node ends with its session, however it ended.
+    retry_until(
+        lambda: sorted(set(owner.get_children(layout.base)) - {"owner"}) == sorted({*known} - {"owner"})
+    )
+    owner.stop()
+    owner.close()
+
+
+def retry_until(is_so: Callable[[], bool]) -> None:
+    waiting = retry_if_result(lambda seen: not seen)
+    Retrying(stop=stop_after_delay(120), wait=wait_fixed(0.05), retry=waiting)(is_so)
 
 
 def test_the_doctor_names_what_fails(

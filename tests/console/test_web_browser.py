@@ -199,8 +199,19 @@ def test_a_life_is_shown_while_it_is_lived(
     expect(page.get_by_role("button", name="Skip to dead letter")).to_have_count(4)
     expect(page.get_by_role("button", name="Skip to dead letter").first).to_be_visible()
 
-    # The keyboard alone: replay the dead letter.
-    page.get_by_role("button", name="Replay").focus()
+    # A record that waits is given up, while the query runs: it asks first.
+    asked: list[str] = []
+    page.once("dialog", lambda dialog: (asked.append(dialog.message), dialog.accept()))
+    page.get_by_role("button", name="Skip to dead letter").first.click()
+    expect(page.get_by_text("Done: 1 record will be dead-lettered")).to_be_visible()
+    assert asked == ["Dead-letter this record without further attempts?"]
+    expect(letters).to_have_count(2)
+    expect(page.get_by_role("button", name="Skip to dead letter")).to_have_count(3)
+
+    # The keyboard alone: replay the first dead letter.
+    page.get_by_role("region", name="Dead letters").locator("tr", has_text="onerror").get_by_role(
+        "button", name="Replay"
+    ).focus()
     page.keyboard.press("Enter")
     expect(page.get_by_text("Done: 1 record will be delivered again")).to_be_visible()
     expect(reasons).to_have_count(2)

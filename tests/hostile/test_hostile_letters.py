@@ -11,9 +11,11 @@ import pytest
 from hostility import hostile, mutated, mutated_json, read_bounded
 from hypothesis import given
 
-from kinesis_trident.console.dead_letter_replay import letters_in, payload_text
+from kinesis_trident.console.dead_letter_replay import MessageId, _covers, letters_in, payload_text
+from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.spout.errors import DeadLetterError
 from kinesis_trident.spout.failed_records.dead_letters import DeadLetter, Reason, read_dead_letters
+from kinesis_trident.tracker.records import RecordPosition
 
 LETTERS = [
     DeadLetter(
@@ -94,3 +96,16 @@ def test_deep_and_long_lines(folder: Path, line: bytes) -> None:
 
 def test_many_lines(folder: Path) -> None:
     assert len(read(folder, FILES[-1] * 300) or ()) == 600
+
+
+IDS = [b"orders/shardId-000000000000:7:1", b"orders/shardId-000000000000:after 7..9", b"orders/s:5..9"]
+
+
+@hostile
+@given(text=mutated(IDS))
+def test_damaged_message_ids(text: bytes) -> None:
+    given_ = text.decode(errors="replace")
+    found = read_bounded(lambda: MessageId.parse(given_), len(text), ConsoleError, "s")
+    assert found is None or found.position.sequence >= 0
+    # What a node lists, which anybody may have written.
+    assert _covers(given_.partition("000:")[2], RecordPosition(8)) in (True, False)

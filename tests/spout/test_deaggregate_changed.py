@@ -93,6 +93,33 @@ def test_a_failed_record_is_not_delivered_in_another_way(lives: Lives, kinesis: 
         read(second)
 
 
+@pytest.mark.parametrize(("was", "now"), [("true", "false"), ("false", "true")])
+def test_the_option_set_back_delivers_the_failed_record_of_a_batch_planned_otherwise(
+    lives: Lives, kinesis: MemoryKinesis, was: str, now: str
+) -> None:
+    spark = SparkCheckpoint()
+    first = lives.begin(kinesis, spark, deaggregate=was)
+    first.planned()
+    # A user record of the aggregate, or all of it.
+    failed = [(0, name, 0, 0) for name, data in read(first) if data == b"11" or len(data) > 10]
+    assert len(failed) == 1
+    first.publish(failed)
+    first.commit()
+    first.end()
+    second = lives.begin(kinesis, spark, deaggregate=now)
+    second.planned()
+    with pytest.raises(DeaggregateChangedError, match=f"Set deaggregate={was} until"):
+        read(second)
+    second.end()
+    back = lives.begin(kinesis, spark, deaggregate=was)
+    rows = read(back)
+    assert [name for name, _ in rows] == [failed[0][1]]
+    back.end()
+    # What was read so is read so again, as long as the option says so.
+    again = lives.begin(kinesis, spark, deaggregate=was)
+    assert read(again) == rows
+
+
 def test_a_plan_of_a_release_that_did_not_say_is_read_as_the_option_says(
     lives: Lives, kinesis: MemoryKinesis
 ) -> None:

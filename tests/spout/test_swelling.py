@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinesis_trident.spout.kinesis.aggregate_messages import AggregatedRecord
 from kinesis_trident.spout.kinesis.aggregation import (
     MAGIC,
-    AggregatedRecord,
     deaggregated,
     first_deaggregated,
 )

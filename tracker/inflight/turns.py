@@ -163,6 +163,24 @@ class TurnOutcomes:
                 refused.append(position)
         return tuple(refused)
 
+    def bury(self, positions: Sequence[RecordPosition]) -> tuple[RecordPosition, ...]:
+        """Somebody gives up runs that wait, each named by its last record: they are dead now, as after the last retry.
+
+        Returns the positions of which no waiting run ends.
+        """
+        ledger = self._ledger
+        refused: list[RecordPosition] = []
+        for position in sorted(set(positions)):
+            for entries in (ledger.entries, ledger.beside):
+                entry = entries.find(position)
+                if entry is not None and entry.state is State.WAITING:
+                    entry.state, entry.due = State.DEAD, 0
+                    ledger.waits(entries.merge(entry))
+                    break
+            else:
+                refused.append(position)
+        return tuple(refused)
+
     def _fates_after(
         self, attempt: int, before: tuple[Failure, ...], now_ms: int, rng: random.Random
     ) -> _Fates:

@@ -127,8 +127,9 @@ class Place:
             if not self._is_accepted(found):
                 msg = (
                     f"{self.where}: the keys of {self._mine} begin with {self._start!r}, and so can those of {found} "
-                    f"(mark {key!r}): they would mix up their values. Nothing was written. Give one of them a "
-                    "keyPrefix that does not begin with the other's. If no key of the other can be one of these, or "
+                    f"(mark {key!r}): they would mix up their values. Nothing was written. Give this "
+                    "state another table, hash or folder, or each of them a keyPrefix that does not begin with the "
+                    "other's. If no key of the other can be one of these, or "
                     f"it is no longer updated, set the option acceptOwner={str(found)!r} of this state"
                 )
                 raise StateOwnedError(msg)
@@ -160,6 +161,11 @@ class Place:
         return self.prefix + self.global_key if self.owner.is_global else self.prefix
 
     @property
+    def _ways_out(self) -> str:
+        # All keys begin with the empty prefix of the other one.
+        return "keyPrefix, table, hash or folder" if self.prefix else "table, hash or folder"
+
+    @property
     def _mine(self) -> Mark:
         owner = self.owner
         return Mark(owner.application, owner.stream, owner.update)
@@ -182,7 +188,7 @@ class Place:
             return msgspec.structs.replace(mine, base=after)
         msg = (
             f"{self.where}: the keys of {mine} belong to {found} (mark {key!r}): each would count on the "
-            "other's values. Nothing was written. Give this state another keyPrefix, table, hash or folder. To "
+            f"other's values. Nothing was written. Give this state another {self._ways_out}. To "
             f"take over from the other, stop that one, and set the option acceptOwner={str(found)!r} of this "
             "state"
         )

@@ -36,6 +36,9 @@ _NOT_LET_IN = (
     "permission denied",
     "does not exist",
     "no such table",
+    "no such column",
+    "has no column",
+    "unknown column",
 )
 
 
@@ -230,7 +233,8 @@ class SqlByteStore(ByteStore):
     ) -> dict[str, tuple[bytes, float | None]]:
         select = self._select.with_for_update() if lock else self._select
         return {
-            key: (value.encode() if self._text else bytes(value), expires)
+            # Another program may have written another type, where the database allows that.
+            key: (value.encode() if isinstance(value, str) else bytes(value), expires)
             for key, value, expires in connection.execute(select, {"keys": list(keys)})
         }
 

@@ -190,6 +190,16 @@ def test_runs_that_keep_taking_over_are_refused(store: SourceStore, client: Kazo
     assert all(name.isdigit() for name in client.get_children(store.layout.fenced))
 
 
+def test_a_home_that_lacks_a_part_is_no_race(store: SourceStore, client: KazooClient) -> None:
+    store.epochs.raise_epoch("alpha", 11, NOW)
+    client.delete(store.layout.epoch)
+    with pytest.raises(StateMissingError, match=f"{store.layout.base} exists, but .*/epoch is gone"):
+        store.epochs.raise_epoch("beta", 22, NOW)
+    # Both ways out that it names.
+    client.delete(store.layout.base, recursive=True)
+    assert store.epochs.raise_epoch("beta", 22, NOW) == 1
+
+
 def test_restarts_are_no_takeovers(store: SourceStore) -> None:
     replaced(store, TAKEOVERS - 1)
     for _ in range(TAKEOVERS + 1):

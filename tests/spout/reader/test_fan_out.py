@@ -235,9 +235,11 @@ def test_a_subscription_without_records_keeps_its_position_and_is_renewed_behind
 def test_a_turn_is_polled_while_another_process_has_the_subscription(rig: Rig) -> None:
     (first,) = rig.put(b"a")
     rig.client.subscribe(rig.consumer, SHARD, str(TRIM_HORIZON)).close()
-    turn = rig.turn()
+    fetcher = rig.fetcher()
+    turn = fetcher.fetch_new(TRIM_HORIZON, PLENTY)
     assert payloads(turn.batches) == [b"a"]
     assert (turn.end, rig.calls("SubscribeToShard"), rig.calls("GetRecords")) == (After(first), 2, 1)
+    assert (fetcher.calls.throttles, fetcher.calls.reads) == (0, 1)
     # Nobody waits for it, and five seconds after its beginning a turn takes it over.
     rig.put(b"b")
     rig.server.advance(5)

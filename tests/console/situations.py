@@ -1,0 +1,60 @@
+"""A query in trouble, and the clock of a night: what the tests of the console and of the runbook share."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from by_hand import Query
+
+from kinesis_trident.spout.testing import MemoryKinesis
+
+__all__ = ["A", "Clock", "filled", "looked", "moved_clock"]
+
+A = "shardId-000000000000"
+
+
+class Clock:
+    """The wall clock of a query, which a test moves on."""
+
+    ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead
+
+
+class _Time:
+    """What the command line asks `time` for."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.time = clock
+        self.sleep = time.sleep
+
+
+def moved_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the command line, and of lives that are given it."""
+    moved = Clock()
+    for module in ("render", "commands.status", "changes"):
+        monkeypatch.setattr(f"kinesis_trident.console.{module}.time", _Time(moved))
+    return moved
+
+
+def filled(count: int = 3, clock: Clock | None = None) -> MemoryKinesis:
+    kinesis = MemoryKinesis(clock=lambda: int((clock or time.time)() * 1000))
+    for number in range(count):
+        kinesis.put(A, str(number).encode())
+    return kinesis
+
+
+def looked(query: Query) -> None:
+    """Have a query that has read everything look once more, and wait until its status is in ZooKeeper."""
+    node = query.store.status.get()
+    before = node.time if node else 0
+    # The status is written every few seconds by a clock that only moves on, and nothing waits for it.
+    query.run._notes._due = 0
+    for _ in range(3000):
+        query.plan()
+        node = query.store.status.get()
+        if node is not None and node.time > before:
+            return
+    raise AssertionError

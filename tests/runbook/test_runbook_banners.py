@@ -1,0 +1,359 @@
+"""The runbook's banners: each finding of `status` and `check` is made to happen to a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from by_hand import Lives, Query, numbers
+from command_line import Command
+from night import Night, entry
+from situations import A, Clock, filled, looked, moved_clock
+
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.errors import ExhaustedError
+from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
+from kinesis_trident.tracker.reasons import HELD
+
+HOUR = 3600
+NEVER = {"retryBackoff": "1h..1h x1", "retryLimit": "3"}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch, lives: Lives) -> Clock:
+    """The clock of the lives and of the command line."""
+    lives.clock = moved_clock(monkeypatch)
+    return lives.clock
+
+
+@pytest.fixture
+def begin(lives: Lives, clock: Clock) -> Callable[..., Query]:
+    """`begin(kinesis, checkpoint=None, **options)`: a life whose failed records wait for an hour."""
+    return lambda kinesis, checkpoint=None, **options: lives.begin(kinesis, checkpoint, **NEVER | options)
+
+
+Begin = Callable[..., Query]
+
+
+@entry("not-running")
+def test_a_query_that_has_ended(night: Night, begin: Begin, command: Command, app: str) -> None:
+    kinesis = filled()
+    query = begin(kinesis)
+    query.batch()
+    looked(query)
+    query.end()
+    night.finds(command, app, "not-running")
+    night.tries("start the query again")
+    begin(kinesis, query.checkpoint).plan()
+    assert night.is_over(command, app)
+
+
+@entry("takeover")
+def test_two_queries_of_one_name(night: Night, begin: Begin, command: Command, app: str) -> None:
+    kinesis = filled()
+    first = begin(kinesis)
+    first.batch()
+    second = begin(kinesis, first.checkpoint)
+    with pytest.raises(Exception, match="taken over"):
+        first.plan()
+    second.plan()
+    night.finds(command, app, "takeover")
+    night.tries("its own `applicationName`")
+    begin(kinesis, applicationName=f"{app}-2").batch()
+    assert night.is_over(command, f"{app}-2")
+    assert second.plan() is None
+
+
+@entry("data-loss")
+def test_records_that_expired_unread(night: Night, begin: Begin, command: Command, app: str) -> None:
+    kinesis = filled()
+    query = begin(kinesis)
+    query.batch()
+    kinesis.put(A, b"4")
+    query.end()
+    left, _ = kinesis.split(A)
+    kinesis.put(left, b"5")
+    kinesis.forget(A)
+    again = begin(kinesis, query.checkpoint, failOnDataLoss="false")
+    assert numbers(again.batch()) == [5]
+    looked(again)
+    night.finds(command, app, "data-loss")
+
+
+@entry("exhausted")
+def test_a_record_that_stopped_the_query(night: Night, begin: Begin, command: Command, app: str) -> None:
+    kinesis = filled()
+    given = {"retryLimit": "0", "onExhausted": "fail"}
+    query = begin(kinesis, **given)
+    query.batch(failing=[1])
+    with pytest.raises(ExhaustedError):
+        query.plan()
+    query.end()
+    night.finds(command, app, "exhausted")
+    night.tries("replay --exhausted`")
+    assert command("dead-letters", app, "replay", "--exhausted")[0] == 0
+    assert numbers(begin(kinesis, query.checkpoint, **given).batch()) == [1]
+    assert night.is_over(command, app)
+
+
+@entry("blocked")
+def test_a_shard_with_too_many_failed_records(night: Night, begin: Begin, command: Command, app: str) -> None:
+    kinesis = filled()
+    query = begin(kinesis, maxRetryingRecords="2")
+    query.batch(failing=[0, 2])
+    kinesis.put(A, b"9")
+    looked(query)
+    night.finds(command, app, "blocked")
+    night.tries("`kinesis-trident retries APP`")
+    assert "ValueError: 0" in command("retries", app)[1]
+    query.end()
+    night.tries("raise `maxRetryingRecords`")
+    again = begin(kinesis, query.checkpoint, maxRetryingRecords="100")
+    assert numbers(again.batch()) == [9]
+    looked(again)
+    assert night.is_over(command, app)
+
+
+@entry("throttled")
+def test_a_stream_that_is_throttled(
+    night: Night, begin: Begin, command: Command, app: str, clock: Clock
+) -> None:
+    kinesis = filled(clock=clock)
+    query = begin(kinesis)
+    query.batch()
+    looked(query)
+    kinesis.fail(A, *[ThrottledError("Rate exceeded for shard")] * 100_000)
+    looked(query)
+    clock.ahead += 60
+    looked(query)
+    night.finds(command, app, "throttled")
+    night.tries("Stop the other readers")
+    kinesis.clear()
+    looked(query)
+    assert night.is_over(command, app)
+
+
+@entry("unavailable")
+def test_a_stream_that_does_not_answer(
+    night: Night, begin: Begin, command: Command, app: str, clock: Clock
+) -> None:
+    kinesis = filled(clock=clock)
+    query = begin(kinesis)
+    query.batch()
+    looked(query)
+    kinesis.fail(A, *[Unavailable("no route to host")] * 100_000)
+    looked(query)
+    clock.ahead += 60
+    looked(query)
+    night.finds(command, app, "unavailable")
+    night.tries("goes on by itself")
+    kinesis.clear()
+    looked(query)
+    assert night.is_over(command, app)
+
+
+@entry("slow-batch")
+def test_a_batch_that_does_not_move(
+    night: Night, begin: Begin, command: Command, app: str, clock: Clock
+) -> None:
+    kinesis = filled(clock=clock)
+    query = begin(kinesis)
+    query.planned()
+    query.rows()
+    clock.ahead += 11 * 60
+    night.finds(command, app, "slow-batch")
+    query.publish()
+    query.commit()
+    query.end()
+    night.tries("start it again")
+    looked(begin(kinesis, query.checkpoint))
+    assert night.is_over(command, app)
+
+
+@entry("not-asked")
+def test_a_run_that_spark_asks_for_nothing(
+    night: Night, begin: Begin, command: Command, app: str, clock: Clock
+) -> None:
+    kinesis = filled(clock=clock)
+    query = begin(kinesis)
+    query.batch()
+    looked(query)
+    clock.ahead += 6 * 60
+    night.finds(command, app, "not-asked")
+    query.end()
+    night.tries("start the query again")
+    looked(begin(kinesis, query.checkpoint))
+    assert night.is_over(command, app)
+
+
+@entry("retention")
+def test_records_that_expire_soon(
+    night: Night, begin: Begin, command: Command, app: str, clock: Clock
+) -> None:
+    kinesis = filled(clock=clock)
+    query = begin(kinesis, maxRetryingRecords="1")
+    query.batch(failing=[0])
+    kinesis.put(A, b"9")
+    looked(query)
+    clock.ahead += 21 * HOUR
+    night.finds(command, app, "retention")
+    query.end()
+    night.tries("then let it catch up")
+    again = begin(kinesis, query.checkpoint, maxRetryingRecords="100")
+    while 9 not in numbers(again.batch()):
+        pass
+    looked(again)
+    assert night.is_over(command, app)
+
+
+@entry("retrying")
+def test_failed_records_that_wait(night: Night, begin: Begin, command: Command, app: str) -> None:
+    kinesis = filled()
+    query = begin(kinesis)
+    query.batch(failing=[1, 2])
+    looked(query)
+    night.finds(command, app, "retrying")
+    night.tries("`kinesis-trident retries APP now --all`")
+    assert command("retries", app, "now", "--all")[0] == 0
+    assert numbers(query.batch()) == [1, 2]
+    looked(query)
+    assert night.is_over(command, app)
+
+
+@entry("held")
+def test_records_that_a_bolt_holds(night: Night, begin: Begin, command: Command, app: str) -> None:
+    kinesis = filled()
+    query = begin(kinesis)
+    query.planned()
+    rows = query.rows()
+    super(Query, query).publish(rows[:2], lambda _: f"{HELD} (bolt join)")
+    query.commit()
+    looked(query)
+    night.finds(command, app, "held")
+
+
+@entry("dead-letters")
+def test_records_that_were_dead_lettered(night: Night, begin: Begin, command: Command, app: str) -> None:
+    kinesis = filled()
+    query = begin(kinesis, retryLimit="0")
+    query.batch(failing=[1])
+    query.planned()
+    query.rows()
+    query.publish()
+    query.commit()
+    looked(query)
+    night.finds(command, app, "dead-letters")
+    night.tries("`kinesis-trident dead-letters APP replay --all`")
+    assert command("dead-letters", app, "replay", "--all")[0] == 0
+    assert numbers(query.batch()) == [1]
+
+
+@entry("rejected-requests")
+def test_a_request_that_nobody_can_read(night: Night, begin: Begin, command: Command, app: str) -> None:
+    query = begin(filled())
+    query.batch()
+    looked(query)
+    layout, client = query.run.layout, query.store.client
+    client.create(f"{layout.external_of(A)}/request-7", b"ack 1, 2 and 3", makepath=True)
+    client.set(layout.external, b"")
+    looked(query)
+    night.finds(command, app, "rejected-requests")
+    night.tries("delete the node")
+    client.delete(f"{layout.rejected}/{A}:request-7")
+    assert night.is_over(command, app)
+
+
+@entry("never-started")
+def test_a_home_without_a_run(night: Night, begin: Begin, command: Command, app: str) -> None:
+    kinesis = filled()
+    other = begin(kinesis, applicationName=f"{app}-2")
+    # A run that was killed before it had an epoch.
+    SourceStore(other.store.client, replace(other.run.layout, application=app)).epochs._make_base()
+    night.finds(command, app, "never-started")
+    night.tries("start the query")
+    begin(kinesis).batch()
+    assert night.is_over(command, app)
+
+
+@entry("corrupt-node")
+def test_a_node_that_cannot_be_read(night: Night, begin: Begin, command: Command, app: str) -> None:
+    kinesis = filled()
+    query = begin(kinesis)
+    query.batch(failing=[1])
+    looked(query)
+    path = query.run.layout.inflight_of(A)
+    good, _ = query.store.client.get(path)
+    query.store.client.set(path, b'{"v": 1, "txid": "on')
+    night.finds(command, app, "corrupt-node")
+    night.tries("write back what it held")
+    query.store.client.set(path, good)
+    assert night.is_over(command, app)
+
+
+@entry("max-lag")
+def test_a_lag_beyond_its_limit(night: Night, begin: Begin, command: Command, app: str, clock: Clock) -> None:
+    kinesis = filled(clock=clock)
+    query = begin(kinesis, maxRetryingRecords="1")
+    query.batch(failing=[0])
+    kinesis.put(A, b"9")
+    looked(query)
+    clock.ahead += 8 * 60
+    night.finds(command, app, "max-lag", "--max-lag", "5m")
+    night.tries("`kinesis-trident status APP`")
+    assert "blocked" not in command("status", app)[1]
+    assert "reads nothing new" in command("status", app)[1]
+
+
+@entry("unknown-lag")
+def test_a_lag_that_nobody_knows(
+    night: Night, begin: Begin, command: Command, app: str, clock: Clock
+) -> None:
+    kinesis = filled(clock=clock)
+    query = begin(kinesis)
+    query.batch()
+    looked(query)
+    clock.ahead += 120
+    night.finds(command, app, "unknown-lag", "--max-lag", "5m")
+    night.tries("once the query looks at the stream again")
+    looked(query)
+    assert night.is_over(command, app, "--max-lag", "5m")
+
+
+@entry("max-retrying")
+def test_more_failed_records_than_the_limit(night: Night, begin: Begin, command: Command, app: str) -> None:
+    kinesis = filled()
+    query = begin(kinesis)
+    query.batch(failing=[1, 2])
+    looked(query)
+    night.finds(command, app, "max-retrying", "--max-retrying", "1")
+    night.tries("`kinesis-trident retries APP`")
+    assert "ValueError: 1" in command("retries", app)[1]
+
+
+@entry("max-dead")
+def test_more_dead_letters_than_the_limit(night: Night, begin: Begin, command: Command, app: str) -> None:
+    kinesis = filled()
+    query = begin(kinesis, retryLimit="0")
+    query.batch(failing=[1])
+    query.planned()
+    query.rows()
+    query.publish()
+    query.commit()
+    looked(query)
+    night.finds(command, app, "max-dead", "--max-dead", "0")
+    night.tries("`kinesis-trident dead-letters APP`")
+    assert f"orders/{A}" in command("dead-letters", app)[1]
+
+
+@entry("ConsoleError")
+def test_a_command_for_an_application_that_is_not_there(
+    night: Night, begin: Begin, command: Command, app: str
+) -> None:
+    query = begin(filled(), zookeeper_root=f"/{app}")
+    query.batch()
+    code, out, err = command("status", "order-job", "--root", f"/{app}")
+    assert (code, out) == (1, "")
+    night.shows(err)
+    night.tries("Give one of those")
+    assert command("status", app, "--root", f"/{app}")[0] == 0

@@ -1,0 +1,232 @@
+"""The runbook's errors of bolts and of Trident's operations, most of them in topologies that run in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import samples
+from night import Night, entry
+from pyspark.sql import DataFrame
+
+from kinesis_trident import (
+    BasicBolt,
+    FailedException,
+    KinesisSpout,
+    TopologyBuilder,
+    TopologyError,
+    string_scheme,
+)
+from kinesis_trident.bolt.errors import (
+    BatchFailedError,
+    NotCoveredError,
+    NotOfThisBatchError,
+    OperatorError,
+    StaleBatchError,
+    WorkerDiedError,
+)
+from kinesis_trident.bolt.foreach_batch import BatchHandler
+from kinesis_trident.bolt.outcomes import outcome
+from kinesis_trident.bolt.reliable import _Writer
+from kinesis_trident.bolt.tracking.carriers import Carrier
+from kinesis_trident.bolt.tracking.coverage import SOURCE
+from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.checkpoint.model.layout import Layout
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.testing import run_topology
+from kinesis_trident.trident import (
+    ArrowFunction,
+    Count,
+    Function,
+    MemoryMapState,
+    OperationError,
+    TridentTopology,
+)
+
+A = "shardId-000000000000"
+
+
+def spout() -> KinesisSpout:
+    return KinesisSpout(
+        streamName="orders",
+        applicationName="orders-job",
+        zookeeper__hosts="zk1:2181",
+        scheme=string_scheme("order"),
+    )
+
+
+class Parse(BasicBolt):
+    """Makes a customer and an amount of an order; some orders it cannot take."""
+
+    fields = "customer string, amount int"
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        customer, _, amount = tup["order"].partition(" ")
+        if not amount:
+            collector.emit([customer])
+        if amount == "0":
+            msg = "an order of nothing"
+            raise FailedException(msg)
+        collector.emit([customer, int(amount)])
+
+
+def bolts() -> TopologyBuilder:
+    topology = TopologyBuilder()
+    topology.set_spout("orders", spout())
+    topology.set_bolt("parse", Parse()).shuffle_grouping("orders")
+    return topology
+
+
+@pytest.fixture
+def store(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[SourceStore]:
+    client = connect(ZooKeeperConfig(zookeeper.hosts))
+    yield SourceStore(client, Layout("/kinesis-trident", app, "orders", 1_767_225_600_000))
+    client.stop()
+    client.close()
+
+
+@entry("FailedException")
+def test_a_bolt_that_fails_a_tuple(night: Night) -> None:
+    result = run_topology(bolts(), {"orders": ["ada 12", "bob 0"]})
+    (failed,) = result.failed
+    night.shows(failed.reason)
+    night.tries("the other records of the batch are done")
+    assert result.acked["orders"] == ["ada 12"]
+
+
+@entry("EmitError")
+def test_a_bolt_that_emits_too_few_values(night: Night) -> None:
+    (failed,) = run_topology(bolts(), {"orders": ["bob"]}).failed
+    night.shows(failed.reason)
+    night.tries("one value for each field")
+    assert run_topology(bolts(), {"orders": ["bob 5"]}).emitted["parse"] == [("bob", 5)]
+
+
+@entry("TopologyError")
+def test_a_bolt_that_takes_from_nobody(night: Night) -> None:
+    topology = bolts()
+    topology.set_bolt("bill", Parse()).fields_grouping("parse", "client")
+    with night.raises(TopologyError):
+        topology.check(2)
+    night.tries("Name a component, a stream or a field that is there")
+    again = bolts()
+    again.set_bolt("bill", Parse()).fields_grouping("parse", "customer")
+    again.check(2)
+
+
+@entry("OperatorError")
+def test_a_sink_of_a_wrong_shape(night: Night) -> None:
+    def write(rows: DataFrame) -> None:
+        rows.show()
+
+    with night.raises(OperatorError):
+        _Writer(write)
+    night.tries("`(df, txid)`")
+    assert not _Writer(lambda df, txid: None).with_outcomes
+
+
+class Save(Function):
+    """Fails the batch as long as the warehouse is closed."""
+
+    closed = True
+
+    def execute(self, tup: Any, collector: Any) -> None:
+        if Save.closed:
+            msg = "the warehouse is closed"
+            raise FailedException(msg)
+        collector.emit([tup["order"]])
+
+
+@entry("BatchFailedError")
+def test_an_operation_that_asks_for_a_replay_each_time(night: Night) -> None:
+    topology = TridentTopology()
+    saved = topology.new_stream("orders", spout()).each(["order"], Save(), ["saved"])
+    saved.group_by(["saved"]).persistent_aggregate(MemoryMapState.opaque(), Count(), ["count"])
+    with night.raises(BatchFailedError):
+        run_topology(topology, {"orders": ["ada 12"]})
+    night.tries("start the query again")
+    Save.closed = False
+    assert run_topology(topology, {"orders": ["ada 12"]}).states == {
+        "persistent_aggregate(Count)": {("ada 12",): 1}
+    }
+
+
+class Length(ArrowFunction):
+    """The orders as they are; which row each comes from is off by `wrong`."""
+
+    def __init__(self, wrong: int) -> None:
+        self.wrong = wrong
+
+    def execute(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, np.ndarray]:
+        rows = pa.RecordBatch.from_arrays([batch.column(0)], ["n"])
+        return rows, np.arange(batch.num_rows) + self.wrong
+
+
+@entry("OperationError")
+def test_an_operation_whose_result_does_not_fit(night: Night) -> None:
+    def counted(operation: ArrowFunction) -> TridentTopology:
+        topology = TridentTopology()
+        topology.new_stream("orders", spout()).each(["order"], operation, ["n"]).aggregate(Count(), ["count"])
+        return topology
+
+    with night.raises(OperationError):
+        run_topology(counted(Length(99)), {"orders": ["ada 12"]})
+    night.tries("Correct the operation")
+    assert run_topology(counted(Length(0)), {"orders": ["ada 12"]}).emitted["aggregate(Count)"] == [(1,)]
+
+
+@entry("NotCoveredError")
+def test_an_operator_that_did_not_see_every_record(night: Night, store: SourceStore) -> None:
+    epoch = store.epochs.raise_epoch("worker-7", 4711, 1)
+    store.batches.put(samples.plan(), epoch)
+    batch = CurrentBatch.newest(store)
+    with night.raises(NotCoveredError):
+        batch.require_covered({"parse": (SOURCE,)}, {}, {A: samples.pin(epoch)})
+
+
+@entry("NotOfThisBatchError")
+def test_a_sink_that_fails_a_row_of_another_batch(night: Night) -> None:
+    plan, pins, sources = samples.plan(), {A: samples.pin(1)}, {f"orders/{A}": A}
+    with night.raises(NotOfThisBatchError):
+        outcome(plan, sources, pins, {}, {f"orders/{A}:17": "too late"})
+    night.tries("Fail only rows of the DataFrame")
+    assert outcome(plan, sources, pins, {}, {f"orders/{A}:9": "too late"})[A][0].reason == "too late"
+
+
+@entry("StaleBatchError")
+def test_a_batch_that_is_not_in_zookeeper(night: Night, store: SourceStore) -> None:
+    epoch = store.epochs.raise_epoch("worker-7", 4711, 1)
+    with night.raises(StaleBatchError):
+        CurrentBatch.newest(store)
+    night.tries("Start the query again")
+    store.batches.put(samples.plan(), epoch)
+    assert CurrentBatch.newest(store).txid == 1
+
+
+@entry("WorkerDiedError")
+def test_workers_that_end_again_and_again(night: Night) -> None:
+    batch = SimpleNamespace(
+        txid=7, verdict=None, deadly={}, say_judging=lambda: None, check_epoch=lambda: None
+    )
+
+    def attempt(*_: object) -> None:
+        msg = "Python worker exited unexpectedly (crashed)"
+        raise RuntimeError(msg)
+
+    options = SourceOptions.parse({"streamName": "s", "applicationName": "a", "zookeeper.hosts": "z"})
+    handler = BatchHandler(
+        options,
+        attempt,
+        0,
+        isolate=lambda *_: cast(Any, SimpleNamespace(deadly=dict)),
+        carrier=cast(Carrier, object()),
+    )
+    with night.raises(WorkerDiedError):
+        handler.process(cast(DataFrame, None), cast(CurrentBatch, batch))

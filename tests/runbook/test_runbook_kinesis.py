@@ -1,0 +1,191 @@
+"""The runbook's errors of Kinesis: each refusal comes from an endpoint over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+from by_hand import Lives, Query, numbers
+from night import Night, entry
+from pyspark.sql.types import BinaryType, StringType, StructType
+
+from kinesis_trident.checkpoint.embedded.ports import free_port
+from kinesis_trident.spout.errors import OptionsError, WriteError
+from kinesis_trident.spout.kinesis import (
+    AccessDeniedError,
+    ConsumerMissingError,
+    InUseError,
+    IteratorExpiredError,
+    KinesisError,
+    RequestTooLargeError,
+    ShardMissingError,
+    StreamMissingError,
+    ThrottledError,
+    Unavailable,
+)
+from kinesis_trident.spout.kinesis.client import BotoKinesis
+from kinesis_trident.spout.options.sink import WriteOptions
+from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.sink.writer import KinesisWriter
+from kinesis_trident.spout.testing import Quotas, Refuse, ScriptedKinesis
+
+A = "shardId-000000000000"
+FRAME = StructType().add("partitionKey", StringType()).add("data", BinaryType())
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedKinesis]:
+    """A stream that holds 1."""
+    with ScriptedKinesis() as made:
+        made.create_stream("orders")
+        made.put("orders", A, b"1")
+        yield made
+
+
+@pytest.fixture
+def start(lives: Lives, server: ScriptedKinesis, night: Night) -> Callable[..., Query]:
+    """`start(**options)`: a life of the query over the endpoint."""
+    night.names[server.endpoint_url] = "https://kinesis.us-east-1.amazonaws.com"
+
+    def begin(**options: str) -> Query:
+        return lives.begin(**{"endpointUrl": server.endpoint_url, "clientNumRetries": "0"} | options)
+
+    return begin
+
+
+def client_of(server: ScriptedKinesis) -> BotoKinesis:
+    given = {"streamName": "orders", "applicationName": "a", "zookeeper.hosts": "z", "clientNumRetries": "0"}
+    return BotoKinesis(SourceOptions.parse(given | {"endpointUrl": server.endpoint_url}))
+
+
+@entry("StreamMissingError")
+def test_a_stream_that_is_not_there(night: Night, start: Callable[..., Query]) -> None:
+    with night.raises(StreamMissingError):
+        start(streamName="ordres").plan()
+    night.tries("Correct the option")
+    assert numbers(start(streamName="orders").batch()) == [1]
+
+
+@entry("AccessDeniedError")
+def test_credentials_that_may_not_do_it(
+    night: Night, start: Callable[..., Query], server: ScriptedKinesis
+) -> None:
+    what = (
+        "User: arn:aws:sts::123456789012:assumed-role/orders/i-0abc is not authorized to perform: "
+        "kinesis:ListShards on resource: arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+    )
+    server.script("ListShards", Refuse("AccessDeniedException", what))
+    with night.raises(AccessDeniedError):
+        start()
+    night.tries("start the query again")
+    assert numbers(start().batch()) == [1]
+
+
+@entry("ThrottledError")
+def test_a_stream_with_too_few_shards_to_write_to(night: Night, server: ScriptedKinesis) -> None:
+    night.names[server.endpoint_url] = "https://kinesis.us-east-1.amazonaws.com"
+    server.limit(Quotas(write_records=0))
+    given = {"streamName": "orders", "endpointUrl": server.endpoint_url, "clientNumRetries": "0"}
+    rows = pa.RecordBatch.from_pydict({"partitionKey": ["k"], "data": [b"x"]})
+
+    def write() -> None:
+        options = WriteOptions.parse(given | {"writeTimeout": "50ms"})
+        KinesisWriter(options, FRAME, overwrite=False).write(iter([rows]))
+
+    with night.raises(ThrottledError):
+        write()
+    night.tries("More shards")
+    server.limit(Quotas())
+    write()
+
+
+@entry("InUseError")
+def test_a_consumer_that_another_application_uses(night: Night, server: ScriptedKinesis) -> None:
+    night.names[server.endpoint_url] = "https://kinesis.us-east-1.amazonaws.com"
+    server.script("SubscribeToShard", Refuse("ResourceInUseException", "Another active subscription exists"))
+    with night.raises(InUseError):
+        client_of(server).subscribe(
+            "arn:aws:kinesis:us-east-1:1:stream/orders/consumer/c:1", A, "TRIM_HORIZON"
+        )
+
+
+@entry("ConsumerMissingError")
+def test_an_external_consumer_that_nobody_registered(night: Night, start: Callable[..., Query]) -> None:
+    given = {"consumerMode": "efo", "consumerLifecycle": "external"}
+    with night.raises(ConsumerMissingError):
+        start(**given)
+    night.tries("`consumerLifecycle=managed`")
+    assert start(consumerMode="efo").planned()
+
+
+@entry("ShardMissingError")
+def test_a_shard_past_the_retention(night: Night, server: ScriptedKinesis) -> None:
+    night.names[server.endpoint_url] = "https://kinesis.us-east-1.amazonaws.com"
+    with night.raises(ShardMissingError):
+        client_of(server).iterator("orders", "shardId-000000000007", "TRIM_HORIZON")
+
+
+@entry("IteratorExpiredError")
+def test_an_iterator_of_more_than_five_minutes(night: Night, server: ScriptedKinesis) -> None:
+    night.names[server.endpoint_url] = "https://kinesis.us-east-1.amazonaws.com"
+    client = client_of(server)
+    old = client.iterator("orders", A, "TRIM_HORIZON")
+    server.script("GetRecords", Refuse.expired())
+    with night.raises(IteratorExpiredError):
+        client.get_records(old, 10)
+    night.tries("A new iterator")
+    assert client.get_records(client.iterator("orders", A, "TRIM_HORIZON"), 10).records.num_rows == 1
+
+
+@entry("RequestTooLargeError")
+def test_more_in_a_request_than_the_endpoint_takes(night: Night, server: ScriptedKinesis) -> None:
+    night.names[server.endpoint_url] = "https://kinesis.us-east-1.amazonaws.com"
+    server.script("PutRecords", Refuse("InvalidArgumentException", "Records size exceeds 5 MB limit"))
+    client = client_of(server)
+    big = [(bytes(2**20 - 1), "k")] * 6
+    with night.raises(RequestTooLargeError):
+        client.put_entries("orders", [{"Data": data, "PartitionKey": key} for data, key in big])
+
+
+@entry("kinesis.Unavailable")
+def test_an_endpoint_that_does_not_answer(night: Night, lives: Lives) -> None:
+    port = free_port()
+    night.names[f"127.0.0.1:{port}"] = "kinesis.us-east-1.amazonaws.com"
+    with night.raises(Unavailable):
+        lives.begin(endpointUrl=f"http://127.0.0.1:{port}", clientNumRetries="0").plan()
+    night.tries("start the query again")
+    with ScriptedKinesis(port=port) as server:
+        server.create_stream("orders")
+        server.put("orders", A, b"1")
+        again = lives.begin(endpointUrl=server.endpoint_url, clientNumRetries="0")
+        assert numbers(again.batch()) == [1]
+        lives.end()
+
+
+@entry("KinesisError")
+def test_a_refusal_of_another_kind(
+    night: Night, start: Callable[..., Query], server: ScriptedKinesis
+) -> None:
+    server.script("ListShards", Refuse("KMSDisabledException", "arn:aws:kms:us-east-1:1:key/5 is disabled."))
+    with night.raises(KinesisError):
+        start()
+    night.tries("start the query again")
+    assert numbers(start().batch()) == [1]
+
+
+@entry("WriteError")
+def test_a_frame_that_cannot_be_written(night: Night) -> None:
+    options = WriteOptions.parse({"streamName": "orders"})
+    with night.raises(WriteError):
+        KinesisWriter(options, StructType().add("order", StringType()), overwrite=False)
+    night.tries("Select `data`")
+    KinesisWriter(options, FRAME, overwrite=False)
+
+
+@entry("OptionsError")
+def test_an_option_of_a_wrong_name(night: Night, start: Callable[..., Query]) -> None:
+    with night.raises(OptionsError):
+        start(startingPositon="LATEST")
+    night.tries("Correct the option")
+    assert start(startingPosition="LATEST").run

@@ -1,0 +1,99 @@
+"""The runbook as a whole: an entry for every error and every banner, a scenario for each entry, and its contents."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pkgutil
+import re
+import sys
+from collections import Counter
+from importlib import import_module
+from typing import get_args
+
+from night import PAGE, UNTRIED, read_page, scenarios
+
+import kinesis_trident
+from kinesis_trident import KinesisTridentError
+from kinesis_trident.bolt.errors import BoltError
+from kinesis_trident.console.finding import Code
+from kinesis_trident.spout.errors import SpoutError
+from kinesis_trident.spout.kinesis import Unavailable
+from kinesis_trident.tracker.errors import TrackerError
+from kinesis_trident.trident.errors import FencedError as StateFencedError
+from kinesis_trident.trident.errors import TridentError
+
+ROOTS = {KinesisTridentError, BoltError, SpoutError, TrackerError, TridentError}
+"""Never raised themselves."""
+
+INTERNAL = {
+    "kinesis_trident.checkpoint.zookeeper.operations.Refused",
+    "kinesis_trident.spout.testing.server.SeveredError",
+    "kinesis_trident.spout.testing.tokens.RefusedError",
+    "kinesis_trident.trident.stores.memcached.connection.IncompleteError",
+    "kinesis_trident.trident.stores.memcached.connection.RefusedError",
+}
+"""Always caught by the module above the one that raises them."""
+
+
+def errors() -> set[type[KinesisTridentError]]:
+    """The public error classes: those that their own modules name in `__all__`."""
+    found = set()
+    for one in pkgutil.walk_packages(kinesis_trident.__path__, f"{kinesis_trident.__name__}."):
+        for name, value in vars(import_module(one.name)).items():
+            if (
+                inspect.isclass(value)
+                and issubclass(value, KinesisTridentError)
+                and name in getattr(sys.modules[value.__module__], "__all__", ())
+            ):
+                found.add(value)
+    return found
+
+
+APART = {StateFencedError: "trident.FencedError", Unavailable: "kinesis.Unavailable"}
+"""The headings of classes whose names stand for another error, or banner, too."""
+
+
+def title_of(error: type[KinesisTridentError]) -> str:
+    return APART.get(error, error.__name__)
+
+
+def test_every_error_and_every_banner_has_an_entry_and_no_entry_is_of_anything_else() -> None:
+    known = errors()
+    assert {f"{one.__module__}.{one.__name__}" for one in known} >= INTERNAL
+    seen = {one for one in known - ROOTS if f"{one.__module__}.{one.__name__}" not in INTERNAL}
+    wanted = Counter([*map(title_of, seen), *get_args(Code)])
+    assert max(wanted.values()) == 1
+    assert read_page(PAGE.read_text(encoding="utf-8")).keys() == wanted.keys()
+
+
+def test_every_entry_has_one_scenario_and_each_way_out_is_tried_or_excused() -> None:
+    entries = read_page(PAGE.read_text(encoding="utf-8"))
+    assert Counter(scenarios()) == Counter(list(entries))
+    assert UNTRIED.keys() <= entries.keys()
+
+
+def test_the_contents_name_every_entry_in_the_order_of_the_page() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    parts: dict[str, list[str]] = {}
+    for one in read_page(text).values():
+        parts.setdefault(one.part, []).append(f"[{one.title}](#{_anchor(one.title)})")
+    rows = [f"| [{part}](#{_anchor(part)}) | {', '.join(links)} |\n" for part, links in parts.items()]
+    table = "| what you see | entries |\n|---|---|\n" + "".join(rows)
+    before, heading, rest = text.partition("## Contents\n\n")
+    assert heading
+    kept = rest[rest.index("## ") :]
+    if os.environ.get("RUNBOOK") == "write":
+        PAGE.write_text(f"{before}{heading}{table}\n{kept}", encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == f"{before}{heading}{table}\n{kept}"
+
+
+def test_links_within_the_page_lead_somewhere() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    anchors = [_anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    assert max(Counter(anchors).values()) == 1
+    assert {target for target in re.findall(r"\]\(#([^)]*)\)", text) if target not in anchors} == set()
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -1,0 +1,246 @@
+"""The runbook's errors of Trident's states, each on a real store."""
+
+from __future__ import annotations
+
+import operator
+import re
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from night import Night, entry
+from server_fixtures import _program
+from servers import MemcachedServer, RedisServer
+
+from kinesis_trident.trident import (
+    BrokenBatchError,
+    ConflictError,
+    FencedError,
+    FileState,
+    ForeignValueError,
+    MemcachedState,
+    MemoryMapState,
+    MissingExtraError,
+    RedisState,
+    SerializationError,
+    SqlState,
+    StaleTransactionError,
+    StateBehindError,
+    StateError,
+    StateOptionsError,
+    StateOwnedError,
+    StoreError,
+    StoreUnavailableError,
+    ValueTooLargeError,
+)
+from kinesis_trident.trident.state import ATTEMPT
+from kinesis_trident.trident.stores import MapStateFactory
+from kinesis_trident.trident.stores.ownership import OWNER, Owner
+
+
+def count(
+    factory: MapStateFactory, txid: int, *, attempt: int = 1, owner: Owner | None = None, value: Any = 1
+) -> Any:
+    """One batch that adds a value under one key: what is there then."""
+    conf: dict[str, Any] = {ATTEMPT: attempt} | ({OWNER: owner} if owner else {})
+    state = factory.make_state(conf, 0, 1)
+    state.begin_commit(txid)
+    [counted] = state.multi_combine([("ada",)], operator.add, [value])
+    state.commit(txid)
+    return counted
+
+
+def put(factory: MapStateFactory, txid: int) -> None:
+    """One batch of code that drives a state by hand, without attempts."""
+    state = factory.make_state({}, 0, 1)
+    state.begin_commit(txid)
+    state.multi_put([("ada",)], [1])
+    state.commit(txid)
+
+
+def owner(application: str = "orders-job", applied: int = 0) -> Owner:
+    return Owner(application, "orders@1", "counts", frozenset(("counts",)), applied=applied)
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Callable[..., MapStateFactory]:
+    """`sqlite(**options)`: an opaque state in one file."""
+    return lambda **options: SqlState.opaque(f"sqlite:///{tmp_path}/counts.db", **options)
+
+
+@entry("StateOptionsError")
+def test_an_option_that_no_state_has(night: Night, tmp_path: Path) -> None:
+    with night.raises(StateOptionsError):
+        FileState.opaque(str(tmp_path), serialiser="json")
+    night.tries("Correct the option")
+    assert count(FileState.opaque(str(tmp_path), serializer="json"), 1) == 1
+
+
+@entry("MissingExtraError")
+def test_a_database_without_its_driver(night: Night) -> None:
+    with night.raises(MissingExtraError):
+        count(SqlState.opaque("oracle+oracledb://orders@db/orders"), 1)
+
+
+@entry("StateOwnedError")
+def test_keys_of_another_application(night: Night, sqlite: Callable[..., MapStateFactory]) -> None:
+    count(sqlite(), 1, owner=owner())
+    with night.raises(StateOwnedError) as refused:
+        count(sqlite(), 1, owner=owner("orders-job-2"))
+    night.tries("another table")
+    assert count(sqlite(tableName="two"), 1, owner=owner("orders-job-2")) == 1
+    night.tries("`acceptOwner`")
+    said = re.search(r"acceptOwner='(.*?)'", str(refused.value))
+    assert said is not None
+    assert count(sqlite(acceptOwner=said[1]), 1, owner=owner("orders-job-2")) == 2
+
+
+@entry("StateBehindError")
+def test_a_store_that_lost_its_data(
+    night: Night, sqlite: Callable[..., MapStateFactory], tmp_path: Path
+) -> None:
+    count(sqlite(), 5, owner=owner())
+    (tmp_path / "counts.db").rename(tmp_path / "kept.db")
+    with night.raises(StateBehindError):
+        count(sqlite(), 6, owner=owner(applied=5))
+    night.tries("`acceptLossUpTo`")
+    assert count(sqlite(acceptLossUpTo=5), 6, owner=owner(applied=5)) == 1
+    night.tries("Restore the store's data")
+    (tmp_path / "kept.db").rename(tmp_path / "counts.db")
+    assert count(sqlite(), 6, owner=owner(applied=5)) == 2
+
+
+@entry("StaleTransactionError")
+def test_a_batch_that_is_older_than_the_state(night: Night, tmp_path: Path) -> None:
+    factory = FileState.opaque(str(tmp_path / "state"))
+    put(factory, 6)
+    with night.raises(StaleTransactionError):
+        put(factory, 5)
+    night.tries("a new state")
+    put(FileState.opaque(str(tmp_path / "new")), 5)
+
+
+@entry("trident.FencedError")
+def test_an_attempt_that_another_one_has_replaced(
+    night: Night, sqlite: Callable[..., MapStateFactory]
+) -> None:
+    late = sqlite().make_state({ATTEMPT: 1}, 0, 1)
+    late.begin_commit(1)
+    assert count(sqlite(), 1, attempt=2) == 1
+    with night.raises(FencedError):
+        late.multi_combine([("ada",)], operator.add, [1])
+        late.commit(1)
+    night.tries("Nothing")
+    assert count(sqlite(), 2) == 2
+
+
+@entry("ConflictError")
+def test_two_attempts_at_the_same_time(night: Night) -> None:
+    factory = MemoryMapState.opaque()
+    one, other = (factory.make_state({}, 0, 1) for _ in range(2))
+    one.begin_commit(1)
+    one.hold_writes()
+    one.multi_put([("ada",)], [1])
+    other.begin_commit(1)
+    other.multi_put([("ada",)], [5])
+    other.commit(1)
+    with night.raises(ConflictError):
+        one.commit(1)
+    night.tries("The batch is tried again")
+    assert count(factory, 2) == 6
+
+
+@entry("BrokenBatchError")
+def test_a_batch_that_goes_on_after_an_error(night: Night, tmp_path: Path) -> None:
+    factory = FileState.opaque(str(tmp_path))
+    put(factory, 6)
+    state = factory.make_state({}, 0, 1)
+    state.begin_commit(5)
+    with pytest.raises(StaleTransactionError):
+        state.multi_put([("ada",)], [1])
+    with night.raises(BrokenBatchError):
+        state.multi_put([("ada",)], [1])
+    night.tries("`begin_commit`")
+    state.begin_commit(7)
+    state.multi_put([("ada",)], [9])
+    state.commit(7)
+
+
+@entry("ForeignValueError")
+def test_a_value_that_another_program_has_written(
+    night: Night, sqlite: Callable[..., MapStateFactory], tmp_path: Path
+) -> None:
+    count(sqlite(), 1)
+    with sqlite3.connect(tmp_path / "counts.db") as database:
+        [(table,)] = database.execute("select name from sqlite_master where type = 'table'").fetchall()
+        columns = [row[1] for row in database.execute(f"pragma table_info({table})")]
+        value = next(name for name in columns if "value" in name)
+        database.execute(f"update {table} set {value} = ? where {columns[0]} like '%ada%'", (b"gold",))
+    with night.raises(ForeignValueError):
+        count(sqlite(), 2)
+    night.tries("another `keyPrefix`")
+    assert count(sqlite(keyPrefix="two/"), 2) == 1
+
+
+@entry("SerializationError")
+def test_a_value_that_json_does_not_know(night: Night, tmp_path: Path) -> None:
+    factory = FileState.opaque(str(tmp_path))
+    with night.raises(SerializationError):
+        count(factory, 1, value=complex(1, 2))
+    night.tries("numbers, texts, lists and dicts")
+    assert count(factory, 1, attempt=2, value=[1, 2]) == [1, 2]
+
+
+@entry("ValueTooLargeError")
+def test_a_value_that_is_too_large(night: Night, memcached_server: MemcachedServer, tmp_path: Path) -> None:
+    address = "{}:{}".format(*memcached_server.address)
+    night.names[address] = "memcached1:11211"
+    with night.raises(ValueTooLargeError):
+        count(MemcachedState.opaque(address, keyPrefix=tmp_path.name), 1, value="x" * 2**21)
+    night.tries("another store")
+    assert count(FileState.opaque(str(tmp_path)), 1, value="x" * 2**21)
+
+
+@entry("StoreError")
+def test_a_table_of_another_form(
+    night: Night, sqlite: Callable[..., MapStateFactory], tmp_path: Path
+) -> None:
+    with sqlite3.connect(tmp_path / "counts.db") as database:
+        database.execute("create table orders (customer text)")
+    with night.raises(StoreError):
+        count(sqlite(tableName="orders"), 1)
+    night.tries("`tableName`")
+    assert count(sqlite(tableName="counts"), 1) == 1
+
+
+@entry("StoreUnavailableError")
+def test_a_store_that_is_down(night: Night) -> None:
+    with RedisServer(_program("redis-server")) as server:
+        night.names[f"127.0.0.1:{server.port}"] = "redis1:6379"
+        night.names[f"localhost:{server.port}"] = "redis1:6379"
+        factory = RedisState.opaque(server.url, requestRetries=0)
+        assert count(factory, 1) == 1
+        server.stop()
+        with night.raises(StoreUnavailableError):
+            count(factory, 2)
+        night.tries("the batch is tried again")
+        server.start()
+        assert count(factory, 2, attempt=2) in (1, 2)
+
+
+@entry("StateError")
+def test_a_store_that_cannot_list_its_keys(
+    night: Night, sqlite: Callable[..., MapStateFactory], tmp_path: Path
+) -> None:
+    def keys(factory: MapStateFactory) -> Sequence[Any]:
+        state: Any = factory.make_state({}, 0, 1)
+        return list(state.tuples())
+
+    with night.raises(StateError):
+        keys(sqlite())
+    night.tries("in memory or in files")
+    factory = FileState.opaque(str(tmp_path / "files"))
+    count(factory, 1)
+    assert keys(factory)

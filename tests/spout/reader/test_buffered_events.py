@@ -1,0 +1,125 @@
+"""Events that wait for a turn: in order, within the memory, and not for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+
+import pyarrow as pa
+import pytest
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from kinesis_trident.spout.kinesis import InUseError, KinesisError, Page
+from kinesis_trident.spout.reader.buffered_events import UNUSED, BufferedEvents, EventMemory
+from kinesis_trident.spout.testing import FakeTime
+
+EVENT = 1000
+
+
+class Pushed:
+    """A subscription whose events a test pushes."""
+
+    def __init__(self) -> None:
+        self.events: SimpleQueue[Page | KinesisError | None] = SimpleQueue()
+        self.taken = 0
+        self.closed = False
+
+    def push(self, *numbers: int) -> None:
+        for number in numbers:
+            data = pa.record_batch({"data": pa.array([b"%04d" % number * (EVENT // 4)], pa.binary())})
+            self.events.put(Page(data, str(number), 0, EVENT))
+
+    def next(self, seconds: float) -> Page | None:
+        found = self.events.get()
+        if isinstance(found, KinesisError):
+            raise found
+        self.taken += 1
+        return found
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def source() -> Iterator[Pushed]:
+    found = Pushed()
+    yield found
+    found.events.put(None)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.005), retry=retry_if_result(lambda done: not done))(
+        condition
+    )
+
+
+def taken(events: BufferedEvents, count: int) -> list[str | None]:
+    pages = [events.next(60) for _ in range(count)]
+    return [page.next_iterator if page else None for page in pages]
+
+
+def test_events_come_in_order_and_the_end_after_them(source: Pushed) -> None:
+    events = BufferedEvents(source, EventMemory(), 10**9)
+    source.push(1, 2)
+    until(lambda: events.waiting == 2)
+    source.events.put(None)
+    until(lambda: not events.is_open)
+    assert taken(events, 3) == ["1", "2", None]
+    assert source.closed
+
+
+def test_an_error_comes_after_the_events_before_it(source: Pushed) -> None:
+    events = BufferedEvents(source, EventMemory(), 10**9)
+    source.push(1)
+    source.events.put(InUseError("taken over"))
+    until(lambda: not events.is_open)
+    assert taken(events, 1) == ["1"]
+    with pytest.raises(InUseError, match="taken over"):
+        events.next(60)
+
+
+def test_nothing_in_time_is_no_end(source: Pushed) -> None:
+    events = BufferedEvents(source, EventMemory(), 10**9)
+    with pytest.raises(TimeoutError):
+        events.next(0)
+    source.push(1)
+    assert taken(events, 1) == ["1"]
+
+
+def test_the_memory_bounds_all_of_them_but_an_empty_one_may_always_read(source: Pushed) -> None:
+    memory, other = EventMemory(), Pushed()
+    events, others = BufferedEvents(source, memory, 2 * EVENT), BufferedEvents(other, memory, 2 * EVENT)
+    source.push(*range(9))
+    # With their offsets two of them reach the bound.
+    until(lambda: events.waiting == 2)
+    other.push(*range(9))
+    until(lambda: others.waiting == 1)
+    for number in range(9):
+        until(lambda: events.waiting > 0)
+        # Never more than one event of each beyond the bound.
+        assert memory.held < 4 * EVENT
+        assert taken(events, 1) == [str(number)]
+    assert taken(others, 9) == [str(number) for number in range(9)]
+    until(lambda: memory.held == 0)
+    other.events.put(None)
+
+
+def test_one_that_nobody_uses_ends_and_gives_its_memory_back(source: Pushed) -> None:
+    memory, time = EventMemory(), FakeTime()
+    events = BufferedEvents(source, memory, 10**9, clock=time)
+    source.push(1)
+    until(lambda: events.waiting == 1)
+    events.leave()
+    time.sleep(UNUSED - 1)
+    source.push(2)
+    until(lambda: events.waiting == 2)
+    events.use()
+    time.sleep(UNUSED)
+    source.push(3)
+    until(lambda: events.waiting == 3)
+    events.leave()
+    time.sleep(UNUSED)
+    source.push(4)
+    until(lambda: source.closed)
+    assert not events.is_open
+    assert memory.held == 0
