@@ -1,4 +1,4 @@
-"""What a small batch costs beside a bare source: `python -m benchmarks.small_batches [rounds] [name of a way] ...`.
+"""What a small batch costs beside a bare source: `python -m benchmarks.small_batches [batches] [imports] [rounds]`.
 
 The bare source is a Python source of Spark that yields the same rows, ready-made, in one task a shard, and does nothing
 else: no Kinesis, no positions, no replay. Queries of the two take turns, so that each ratio is one of neighbours. The
@@ -39,8 +39,7 @@ BATCHES, WARM = 25, 5
 """Of a query. Its first batches pay for imports and connections."""
 
 ROUNDS = 5
-RECORDS = 1000
-WORDS = 10
+RECORDS, WORDS = 1000, 10
 ONCE = {"availableNow": True}
 
 PROCESSES = {
@@ -162,14 +161,13 @@ def counted(url: str, source: Source, checkpoint: str) -> StreamingQuery:
 
 
 def counted_bare(rows: DataFrame, number: int) -> None:
-    """The counts of a batch by Spark, without a state."""
+    """The same counts by Spark, without a state."""
     to_nowhere(words_of(rows).groupBy("word").count(), number)
 
 
 def ways(redis: str) -> list[Way]:
     """All that is measured. A batch function of the bare source does nothing but take the rows."""
-    taken = partial(handled, to_nowhere)
-    count = partial(counted, redis)
+    taken, count = partial(handled, to_nowhere), partial(counted, redis)
     lines = {"records": RECORDS // WORDS, "words": WORDS}
     return [
         Way("a plain query", 1.15, plain, plain),
@@ -180,13 +178,7 @@ def ways(redis: str) -> list[Way]:
         Way("two bolts", 1.6, two_bolts, taken),
         Way("two bolts", 1.6, two_bolts, taken, shards=4),
         Way("Trident word count", 2.0, count, taken, **lines),
-        Way(
-            "Trident word count, against Spark's groupBy",
-            None,
-            count,
-            partial(handled, counted_bare),
-            **lines,
-        ),
+        Way("Trident word count, to Spark's", None, count, partial(handled, counted_bare), **lines),
     ]
 
 
@@ -249,53 +241,53 @@ def import_rows() -> list[list[str]]:
         ]
         seconds, modules = min(tuple(map(float, one.stdout.split())) for one in runs)
         most = MOST_MODULES[process]
-        rows.append(
-            [
-                process,
-                f"{seconds * 1000:,.0f} ms",
-                f"{modules:.0f}",
-                f"{most}{'' if modules <= most else ' (missed)'}",
-            ]
-        )
+        bound = f"{most}{'' if modules <= most else ' (missed)'}"
+        rows.append([process, f"{seconds * 1000:,.0f} ms", f"{modules:.0f}", bound])
     return rows
 
 
-def main() -> None:
-    """Measure and publish; with names, only the ways that begin with one, and nothing is written."""
-    words = sys.argv[1:]
-    rounds = next((int(word) for word in words if word.isdecimal()), ROUNDS)
-    names = tuple(word for word in words if not word.isdecimal() and word != "--dry-run")
+def batches(rounds: int) -> Section:
+    """The section of the batches."""
     rows = []
     with prepared() as (spark, folder, hosts), RedisServer(redis_program()) as redis:
         bench = Bench(spark, folder, hosts)
         for way in ways(redis.url):
-            if not names or way.name.startswith(names):
-                rows.append(row(way, *bench.rounds(way, rounds)))
-                print(*rows[-1], sep=" | ", flush=True)
-    if names:
-        return
-    publish(
-        Section(
-            name="small-batches",
-            title="Small batches",
-            command="python -m benchmarks.small_batches",
-            columns=["a micro-batch", "ours", "bare", "ratio", "bound", "start", "bare start"],
-            rows=rows,
-            note="Bare: a Python source of Spark that yields the same rows, ready-made, in a task a shard; where a "
-            "bound is given, its query takes the rows and does nothing with them. Queries of 25 batches in turns: "
-            "medians, the ratio that of neighbours. Start: from `start()` until the first batch is processed.",
-        )
+            rows.append(row(way, *bench.rounds(way, rounds)))
+            print(*rows[-1], sep=" | ", flush=True)
+    return Section(
+        name="small-batches",
+        title="Small batches",
+        command="python -m benchmarks.small_batches batches",
+        columns=["a micro-batch", "ours", "bare", "ratio", "bound", "start", "bare start"],
+        rows=rows,
+        note="Bare: a Python source of Spark that yields the same rows, ready-made, in a task a shard; where a bound "
+        f"is given, its query takes the rows and does nothing with them. Queries of {BATCHES} batches in turns, "
+        f"{rounds} rounds: medians, the ratio that of neighbours. Start: from `start()` until the first batch is "
+        "processed.",
     )
-    publish(
-        Section(
-            name="imports",
-            title="What is imported",
-            command="python -m benchmarks.small_batches",
-            columns=["for a query, beside Spark's own", "CPU time", "modules", "bound"],
-            rows=import_rows(),
-            note="The shortest of five.",
-        )
+
+
+def imports(_rounds: int) -> Section:
+    """The section of the imports."""
+    return Section(
+        name="imports",
+        title="What is imported",
+        command="python -m benchmarks.small_batches imports",
+        columns=["for a query, beside Spark's own", "CPU time", "modules", "bound"],
+        rows=import_rows(),
+        note="The shortest of five.",
     )
+
+
+PARTS = {"batches": batches, "imports": imports}
+
+
+def main() -> None:
+    """Measure and publish the parts that are named, else both; a number is that of the rounds."""
+    words = sys.argv[1:]
+    rounds = next((int(word) for word in words if word.isdecimal()), ROUNDS)
+    for part in [one for one in PARTS if one in words] or PARTS:
+        publish(PARTS[part](rounds))
 
 
 if __name__ == "__main__":

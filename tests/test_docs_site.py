@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -16,6 +17,12 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
+PUBLIC = (
+    "kinesis_trident",
+    "kinesis_trident.testing",
+    "kinesis_trident.trident",
+    "kinesis_trident.trident.maps",
+)
 LOADS = {"img": "src", "script": "src", "iframe": "src", "source": "src", "video": "src", "object": "data"}
 DIAGRAMS = [
     (page, source)
@@ -75,6 +82,12 @@ def test_each_page_of_the_documentation_is_in_the_site(site: Path, pages: dict[P
             example.read_text().splitlines()[0].strip('"').split(":")[0].split("`")[0]
             in (site / "examples" / f"{example.stem}.html").read_text()
         )
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_the_reference_has_every_public_name(pages: dict[Path, Html], module: str) -> None:
+    names = {f"{module}.{name}" for name in import_module(module).__all__} - {"kinesis_trident.__version__"}
+    assert [name for name in names if not any(name in page.ids for page in pages.values())] == []
 
 
 def test_links_and_anchors_lead_somewhere(site: Path, pages: dict[Path, Html]) -> None:

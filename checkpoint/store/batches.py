@@ -234,7 +234,7 @@ class BatchStore:
         It takes two round trips, and includes all nodes made before this call.
         """
         layout = self._layout
-        for txid in reversed(self._txids(fresh=True)):
+        for txid in reversed(self.txids(fresh=True)):
             plan, acks = layout.batch_of(txid), layout.acks_of(txid)
             kinds = {plan: Batch, acks: BatchOutcome, layout.settled: SettledNode}
             nodes = {path: stored.node for path, stored in self._nodes.fetch_each(kinds).items() if stored}

@@ -229,11 +229,11 @@ def _print_plan(title: str, place: str, rows: Sequence[Row], notes: Sequence[str
     if as_json:
         print(json_line({"dry_run": True, "place": place} | _document(rows, notes)))
         return
-    columns = ("shard", "here", "there", "becomes", "what")
-    screen().print(to_table(View(title, "", columns, tuple(map(asdict, rows)))))
     print(make_visible(f"there: {place}"))
     _print_notes(notes)
-    print("nothing was changed")
+    columns = ("shard", "here", "there", "becomes", "what")
+    view = View(title, "nothing was changed", columns, tuple(map(asdict, rows)))
+    screen().print(to_table(view))
 
 
 def _print_notes(notes: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What MkDocs does beside its plugins: diagrams become pictures, and examples become pages of the site."""
+"""What MkDocs does beside its plugins: diagrams become pictures; linked files outside docs/ become pages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
+PROJECT = ("CHANGELOG", "SECURITY")
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -22,10 +23,13 @@ def draw(source: str) -> str:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for each example, and a picture for each diagram of a page."""
+    """Add a page for each example and for the project's own pages, and a picture for each diagram of a page."""
     for path in sorted((ROOT / "examples").glob("*.py")):
         text = f"# {path.name}\n\n```python\n{path.read_text(encoding='utf-8')}```\n"
         files.append(File.generated(config, f"examples/{path.stem}.md", content=text))
+    for name in PROJECT:
+        text = (ROOT / f"{name}.md").read_text(encoding="utf-8").replace("](docs/", "](../")
+        files.append(File.generated(config, f"project/{name}.md", content=text))
     for file in list(files.documentation_pages()):
         for number, source in enumerate(DIAGRAM.findall(file.content_string)):
             files.append(File.generated(config, picture(file, number), content=draw(source)))
@@ -46,4 +50,5 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"![{title}]({picture(page.file, next(numbers))}){{ .diagram }}"
 
     markdown = DIAGRAM.sub(image, markdown)
-    return re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](examples/\1.md)", markdown)
+    markdown = re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](examples/\1.md)", markdown)
+    return re.sub(rf"\]\(\.\./({'|'.join(PROJECT)})\.md", r"](project/\1.md", markdown)
