@@ -196,8 +196,9 @@ class Examination:
     def _application(self, client: KazooClient, target: Target) -> Iterator[Result]:
         session = Session(client, target.zookeeper.session_timeout)
         path = Layout.application_path(target.root, target.application)
-        if client.exists(path):
-            yield self._writes(client, path, "write to the application")
+        writes = self._writes(client, path, "write to the application")
+        if writes.state != "skipped":
+            yield writes
         layouts = find_layouts(session, target.root, target.application)
         if not layouts:
             yield Result(
