@@ -42,6 +42,9 @@ CHANGING = (
     (r"[─━┏┓└┘┴┬┳╇┡┩+-]{3,}", "<line>"),
     (r"/\S*/out\b", "<folder>/out"),
     (r" +", " "),
+    # How long ago somebody looked, and whether a process has ended by now, changes what these say.
+    (r"(run: |no run is connected, the last was )epoch (\d+), <process>(, since <time>)?", r"<run \2>"),
+    (r"│ (<duration>|<process>) (?=│)", "│ - "),
 )
 
 
@@ -108,7 +111,7 @@ class Page:
         self._folder = folder
         self._names = names
         self._ours_for = dict(ours or {})
-        self._exported = {"COLUMNS": "130"}
+        self._exported = {"COLUMNS": "200"}
         self._session: Session | None = None
         self._stack = ExitStack()
         self._environment = {
