@@ -55,6 +55,7 @@ UNTRIED = {
     "OrderError": _DEFECT,
     "RequestTooLargeError": "the writer does it by itself, in the tests of its client",
     "ShardMissingError": "the query asks Kinesis first, and says something else",
+    "StopTimeoutError": "tests/e2e/test_stopping.py calls stop again",
     "UnknownRunError": _DEFECT,
     "WorkerDiedError": "more memory for executors",
     "data-loss": "what is lost stays lost",
