@@ -39,8 +39,7 @@ BATCHES, WARM = 25, 5
 """Of a query. Its first batches pay for imports and connections."""
 
 ROUNDS = 5
-RECORDS = 1000
-WORDS = 10
+RECORDS, WORDS = 1000, 10
 ONCE = {"availableNow": True}
 
 PROCESSES = {
@@ -162,14 +161,13 @@ def counted(url: str, source: Source, checkpoint: str) -> StreamingQuery:
 
 
 def counted_bare(rows: DataFrame, number: int) -> None:
-    """The counts of a batch by Spark, without a state."""
+    """The same counts by Spark, without a state."""
     to_nowhere(words_of(rows).groupBy("word").count(), number)
 
 
 def ways(redis: str) -> list[Way]:
     """All that is measured. A batch function of the bare source does nothing but take the rows."""
-    taken = partial(handled, to_nowhere)
-    count = partial(counted, redis)
+    taken, count = partial(handled, to_nowhere), partial(counted, redis)
     lines = {"records": RECORDS // WORDS, "words": WORDS}
     return [
         Way("a plain query", 1.15, plain, plain),
@@ -180,13 +178,7 @@ def ways(redis: str) -> list[Way]:
         Way("two bolts", 1.6, two_bolts, taken),
         Way("two bolts", 1.6, two_bolts, taken, shards=4),
         Way("Trident word count", 2.0, count, taken, **lines),
-        Way(
-            "Trident word count, against Spark's groupBy",
-            None,
-            count,
-            partial(handled, counted_bare),
-            **lines,
-        ),
+        Way("Trident word count, to Spark's", None, count, partial(handled, counted_bare), **lines),
     ]
 
 
@@ -249,14 +241,8 @@ def import_rows() -> list[list[str]]:
         ]
         seconds, modules = min(tuple(map(float, one.stdout.split())) for one in runs)
         most = MOST_MODULES[process]
-        rows.append(
-            [
-                process,
-                f"{seconds * 1000:,.0f} ms",
-                f"{modules:.0f}",
-                f"{most}{'' if modules <= most else ' (missed)'}",
-            ]
-        )
+        bound = f"{most}{'' if modules <= most else ' (missed)'}"
+        rows.append([process, f"{seconds * 1000:,.0f} ms", f"{modules:.0f}", bound])
     return rows
 
 

@@ -195,6 +195,10 @@ class Examination:
 
     def _application(self, client: KazooClient, target: Target) -> Iterator[Result]:
         session = Session(client, target.zookeeper.session_timeout)
+        path = Layout.application_path(target.root, target.application)
+        writes = self._writes(client, path, "write to the application")
+        if writes.state != "skipped":
+            yield writes
         layouts = find_layouts(session, target.root, target.application)
         if not layouts:
             yield Result(
@@ -205,7 +209,7 @@ class Examination:
             )
         for layout in layouts:
             store = SourceStore(client, layout)
-            yield self._writes(client, layout.base, "write to the application")
+            yield self._writes(client, layout.base, "write to its home")
             streams = streams_of(store)
             if len(streams) == 1:
                 (self.stream,) = streams

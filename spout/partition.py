@@ -15,7 +15,16 @@ from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
 
-__all__ = ["PROTOCOL", "Amount", "ShardTurn", "TurnsPartition", "side_by_side", "tasks_for", "tasks_of"]
+__all__ = [
+    "PROTOCOL",
+    "Amount",
+    "ShardTurn",
+    "TurnsPartition",
+    "few_tasks",
+    "side_by_side",
+    "tasks_for",
+    "tasks_of",
+]
 
 PROTOCOL = 6
 """Increase this when the content of a partition, or the task's use of it, changes."""
@@ -106,28 +115,38 @@ def side_by_side(options: SourceOptions) -> int:
     return max(1, options.max_fetch_bytes_per_task // options.max_fetch_bytes_per_shard)
 
 
+def few_tasks(shards: int, expected: Amount | None, options: SourceOptions) -> int | None:
+    """Return the number of tasks that are enough for what a batch is expected to read.
+
+    Each of them reads all its shards at once. None if what is expected is unknown, or `shardsPerTask` is set.
+    """
+    if expected is None or options.shards_per_task is not None:
+        return None
+    needed = max(
+        expected.records / _RECORDS_A_TASK,
+        expected.bytes / _BYTES_A_TASK,
+        shards / side_by_side(options),
+    )
+    return max(1, math.ceil(needed))
+
+
 def tasks_for(
     turns: Sequence[ShardTurn],
     shards_per_task: int | None,
     max_partitions: int | None,
-    expected: Amount | None = None,
-    together: int = 1,
+    enough: int | None = None,
 ) -> list[list[ShardTurn]]:
-    """Cut a batch's turns into tasks, evenly, in order.
+    """Cut a batch's turns into tasks, evenly, in order; `enough`: as many as `few_tasks` says at most.
 
     By default a task serves one shard if there are up to 8 shards, then more, and 5 from 40 shards on: few shards use
-    all cores, and many do not flood the scheduler. If few records are expected (`expected`; None if that is unknown),
-    there are fewer tasks, but each reads all its shards at once: at most `together`.
+    all cores, and many do not flood the scheduler.
     """
     if not turns:
         return []
     per_task = shards_per_task or min(5, -(-len(turns) // 8))
     tasks = -(-len(turns) // per_task)
-    if shards_per_task is None and expected is not None:
-        needed = max(
-            expected.records / _RECORDS_A_TASK, expected.bytes / _BYTES_A_TASK, len(turns) / together
-        )
-        tasks = min(tasks, max(1, math.ceil(needed)))
+    if shards_per_task is None and enough is not None:
+        tasks = min(tasks, enough)
     if max_partitions is not None:
         tasks = min(tasks, max_partitions)
     return [list(turns[i::tasks]) for i in range(tasks)]
@@ -143,16 +162,15 @@ def tasks_of(
     consumers: Mapping[str, str] | None = None,
     without: Container[str] = (),
     is_closed: Callable[[str], bool] = lambda _: False,
-    expected: Amount | None = None,
     calls_of: Callable[[str], int] = lambda _: 0,
     iterators: Mapping[str, str] = MappingProxyType({}),
 ) -> list[TurnsPartition]:
     """Cut a plan into tasks; `replay`: its turns may be pinned already; `consumers` as in `TurnsPartition`.
 
     `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed. `expected`: as in `tasks_for`. `calls_of`: the calls of the last second that its task has to count.
-    `iterators`: those at the starts of shards, if there are any. A batch is read as it was planned, whatever the
-    option `deaggregate` says now: otherwise the rows of a pinned turn would change.
+    closed. `calls_of`: the calls of the last second that its task has to count. `iterators`: those at the starts of
+    shards, if there are any. A batch is read as it was planned, whatever the option `deaggregate` says now: otherwise
+    the rows of a pinned turn would change.
     """
     deaggregate = options.deaggregate
     if plan.deaggregate is not None:
@@ -187,7 +205,5 @@ def tasks_of(
             consumers=consumers,
             deaggregate=deaggregate,
         )
-        for part in tasks_for(
-            turns, options.shards_per_task, options.max_partitions, expected, side_by_side(options)
-        )
+        for part in tasks_for(turns, options.shards_per_task, options.max_partitions, plan.tasks)
     ]

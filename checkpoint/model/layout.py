@@ -26,6 +26,7 @@ _DOTS = {".": "%2E", "..": "%2E%2E"}
 _CODES = re.compile("((?:%[0-9A-Fa-f]{2})+)")
 
 
+@lru_cache(maxsize=32_768)
 def escape(name: str) -> str:
     """Return a name as one path element that ZooKeeper accepts; UTF-8 percent codes replace forbidden characters.
 

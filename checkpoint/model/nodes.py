@@ -54,6 +54,8 @@ StartText = Annotated[
 
 Sequence = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,129}\Z")]
 
+TaskCount = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+
 Ordinal = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """A count, a txid or an epoch."""
 
@@ -173,7 +175,8 @@ class Plan(Node, frozen=True, kw_only=True):
     milliseconds. `resume`: the position from which a shard is read again if ZooKeeper's data is lost; it is before
     `positions` if records in between are not acked yet, or wait and are too many for `notDone`. `deaggregate`: True
     if the batch splits aggregates, however often it is read; None in plans of older releases, and if nothing is
-    read.
+    read. `tasks`: the number of tasks that are enough for what is expected, the same however often the batch is read;
+    None if the options alone decide.
     """
 
     txid: Ordinal
@@ -189,6 +192,7 @@ class Plan(Node, frozen=True, kw_only=True):
     room: dict[str, Number] = {}
     resume: dict[str, StartText] = {}
     deaggregate: bool | None = None
+    tasks: TaskCount | None = None
 
     @property
     def shards(self) -> list[str]:

@@ -20,6 +20,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     Ordinal,
     Plan,
     StartText,
+    TaskCount,
 )
 from kinesis_trident.tracker.packing import PackedRuns, pack_runs, unpack_pieces, unpack_runs
 from kinesis_trident.tracker.records import Failure, Number, PendingRun, Run
@@ -64,6 +65,7 @@ class PackedPlan(Node, frozen=True, kw_only=True):
     room: dict[str, Number]
     resume: dict[str, StartText]
     deaggregate: bool | None = None
+    tasks: TaskCount | None = None
 
 
 class PackedBatch(Node, frozen=True, kw_only=True):
@@ -100,6 +102,8 @@ def packed_kind(kind: type[Node], data: bytes) -> type[Node]:
 
 def packed(node: Node) -> Node:
     """Return a node in its stored form: itself, or with its runs packed."""
+    if type(node) not in _KINDS:
+        return node
     match node:
         case InflightNode() if len(node.waiting) + len(node.dead) > FEW:
             runs = {"waiting": pack_runs(node.waiting), "dead": pack_runs(node.dead)}

@@ -277,6 +277,8 @@ def txid_of(path: str, name: str) -> int:
 
 def left_behind(path: str, data: bytes, parts: Sequence[str]) -> list[Delete]:
     """Return the removal of a node's former `parts` that its new `data` does not name."""
+    if not parts:
+        return []
     head = head_of(data)
     kept = set(part_paths(path, head)) if head is not None else set()
     return [Delete(part) for part in dict.fromkeys(parts) if part not in kept]

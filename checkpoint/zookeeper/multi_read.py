@@ -64,7 +64,9 @@ def read_async(client: KazooClient, paths: Sequence[str]) -> list[Any]:
     """Ask for nodes, several in a request; return kazoo's asynchronous results, each a list of nodes."""
     results = []
     for start in range(0, len(paths), NODES_A_READ):
-        some = tuple(_prefix_root(client.chroot, path) for path in paths[start : start + NODES_A_READ])
+        some = tuple(paths[start : start + NODES_A_READ])
+        if client.chroot:
+            some = tuple(_prefix_root(client.chroot, path) for path in some)
         result = client.handler.async_result()
         client._call(MultiRead(some), result)
         results.append(result)

@@ -205,7 +205,7 @@ class Session:
             if lost and self._happened(ops, left):
                 return []
             lost = True
-            results: list[Any] = self._submit(ops).get(timeout=left())
+            results: list[Any] = self._submit(ops, size).get(timeout=left())
             return results
 
         for index, result in enumerate(self._retry(attempt, [op.path for op in ops])):
@@ -216,7 +216,7 @@ class Session:
                     raise _no_access([ops[index].path], result)
                 raise Refused(index, ops[index], type(result))
 
-    def _submit(self, ops: Sequence[Op]) -> Any:
+    def _submit(self, ops: Sequence[Op], size: int) -> Any:
         transaction = self.client.transaction()
         for op in ops:
             match op:
@@ -228,7 +228,7 @@ class Session:
                     transaction.set_data(op.path, op.data, op.version)
                 case Delete():
                     transaction.delete(op.path)
-        self._count(1, sum(map(size_of, ops)))
+        self._count(1, size)
         return transaction.commit_async()
 
     def _happened(self, ops: Sequence[Op], left: Callable[[], float]) -> bool:

@@ -152,7 +152,7 @@ def import_command(
             keys = {store.layout.key_of(shard): record for shard, record in arrival.records.items()}
             there = still_there(kinesis, keys)
             arrival = mark_lost(arrival, {key.shard: found for key, found in there.items()})
-            title = f"import from {system} to {application}, stream {stream}"
+            title = f"move from {system} to {application}, stream {stream}"
             _print_plan(title, found.place, arrival.rows, arrival.notes, as_json)
             return
         read = bool(store.shards.checkpoints())
@@ -213,7 +213,7 @@ def export_command(
         departure = plan_departure(store, there)
         if dry_run:
             notes = [*departure.notes, *(f"{one}: needs --overwrite" for one in departure.further)]
-            title = f"export from {application} to {system}, stream {store.layout.stream}"
+            title = f"move from {application} to {system}, stream {store.layout.stream}"
             _print_plan(title, there.place, departure.rows, notes, as_json)
             return
         written = hand_over(store, there, departure, overwrite=overwrite, force=force)
@@ -229,11 +229,11 @@ def _print_plan(title: str, place: str, rows: Sequence[Row], notes: Sequence[str
     if as_json:
         print(json_line({"dry_run": True, "place": place} | _document(rows, notes)))
         return
-    columns = ("shard", "here", "there", "becomes", "what")
-    screen().print(to_table(View(title, "", columns, tuple(map(asdict, rows)))))
     print(make_visible(f"there: {place}"))
     _print_notes(notes)
-    print("nothing was changed")
+    columns = ("shard", "here", "there", "becomes", "what")
+    view = View(title, "nothing was changed", columns, tuple(map(asdict, rows)))
+    screen().print(to_table(view))
 
 
 def _print_notes(notes: Sequence[str]) -> None:

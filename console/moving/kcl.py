@@ -6,7 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 
 from kinesis_trident.checkpoint.errors import MigrationError
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, OwnShard, System
-from kinesis_trident.console.moving.leases import KEY, Lease, checkpoint_of, item_of, position_text
+from kinesis_trident.console.moving.leases import (
+    AT_TIMESTAMP,
+    KEY,
+    Lease,
+    checkpoint_of,
+    item_of,
+    position_text,
+)
 from kinesis_trident.console.moving.tables import Table
 from kinesis_trident.spout.kinesis import Shard, StreamInfo
 from kinesis_trident.spout.positions import After, At, ShardEnd
@@ -83,8 +90,9 @@ class KclTarget:
 
     def positions(self) -> Mapping[str, str]:
         """See `Target.positions`."""
-        # The time of a lease that begins at a time is not in the table, and nothing of its shard is done.
-        return {shard: position_text(lease, timestamp=0) for shard, lease in self._leases.items()}
+        # A lease that begins at a time has no position in the table: nothing of its shard is done.
+        known = {shard: lease for shard, lease in self._leases.items() if lease.checkpoint != AT_TIMESTAMP}
+        return {shard: position_text(lease, None) for shard, lease in known.items()}
 
     def express(self, own: OwnShard) -> str | None:
         """Return the position of a lease; None for a shard that the stream no longer lists.

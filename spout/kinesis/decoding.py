@@ -289,7 +289,11 @@ class _PageParser(JSONParser):
     def _parsed(self, response: Any, shape: Any, read: Callable[[Any], Any]) -> Any:
         """Read an answer that botocore parses."""
         try:
-            return read(super().parse(response, shape))
+            found = super().parse(response, shape)
+            if not isinstance(found, dict):
+                msg = f"it is no object, but {found!r}"
+                raise TypeError(msg)
+            return read(found)
         except Exception as error:
             # botocore's parser trusts the body: on a bad one it raises whatever its steps do.
             call = shape.name.removesuffix("Output") if shape is not None else "a call"

@@ -6,10 +6,13 @@ import random
 import uuid
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.partition import few_tasks
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan
 from kinesis_trident.spout.planner.shards.discovery import Listings
@@ -166,9 +169,11 @@ class BatchPlanner:
             max_turn=options.max_fetch_records_per_shard,
             deaggregate=options.deaggregate,
         )
-        if plan is not None:
-            self._made = plan.plan
-        return plan
+        if plan is None:
+            return None
+        self._made = plan.plan
+        enough = few_tasks(len(plan.shards), state.sizes.expected(plan, now), options)
+        return msgspec.structs.replace(plan, tasks=enough)
 
     def until_due(self) -> float:
         """Return the seconds until something may be due: a look at a tip, a retry, a timeout."""

@@ -96,6 +96,9 @@ class ShardState:
     @property
     def held(self) -> int:
         """Return the number of records that are read and not done."""
+        node = self.inflight
+        if node is None or not (node.waiting or node.dead or node.pending):
+            return 0
         return self.unacked + sum(run.count for run in _all(self))
 
     @property

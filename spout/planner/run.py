@@ -32,7 +32,7 @@ from kinesis_trident.spout.kinesis.client import kinesis_client
 from kinesis_trident.spout.kinesis.consumers import ready_consumers
 from kinesis_trident.spout.log_lines import configure_logging
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.partition import Amount, TurnsPartition, tasks_of
+from kinesis_trident.spout.partition import TurnsPartition, tasks_of
 from kinesis_trident.spout.planner.cleanup import Purger
 from kinesis_trident.spout.planner.clocks import SteadyClock
 from kinesis_trident.spout.planner.named_runs import with_failures
@@ -42,7 +42,6 @@ from kinesis_trident.spout.planner.progress import progress_of
 from kinesis_trident.spout.planner.reconciler import Reconciler
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
 from kinesis_trident.spout.planner.shards.sights import StatusNotes
-from kinesis_trident.spout.planner.shards.turn_sizes import pinned_amount
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.streams import Streams, describe_streams
 from kinesis_trident.spout.planner.takeover import TakeoverWatch, fenced_first
@@ -284,18 +283,11 @@ class SourceRun:
                 self._epoch,
                 replay=replay,
                 iterators={} if replay else self._planner.iterators(plan),
-                expected=self._expected(plan, replay=replay),
                 consumers=self._consumers,
                 without=[shard for shard in plan.shards if self._state.streams.is_recreated(shard)],
                 is_closed=self._state.is_closed,
                 calls_of=self._planner.calls_of,
             )
-
-    def _expected(self, plan: Plan, *, replay: bool) -> Amount | None:
-        """What a batch will read; None if that is unknown."""
-        if replay:
-            return pinned_amount(plan, self._store.batches.get_pins(plan.txid, plan.shards))
-        return self._state.sizes.expected(plan, self._now())
 
     def settle_finished(self, plan: Plan) -> None:
         """Settle a batch that Spark has finished although it will not ask for another one."""

@@ -104,6 +104,7 @@ class TurnReader:
         """Yield the rows of all turns; `maxFetchBytesPerTask` bounds the turns in memory."""
         if len(self._partition.turns) == 1:
             yield from self._give_rows(self._hold(self._partition.turns[0]))
+            pa.default_memory_pool().release_unused()
             return
         width = self._source.at_a_time
         with ThreadPoolExecutor(max_workers=width, thread_name_prefix="turn") as pool:

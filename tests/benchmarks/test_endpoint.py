@@ -51,3 +51,19 @@ def test_each_word_stands_twice_in_a_page() -> None:
     counts = Counter(word for words in sentences for word in words)
     assert len(counts) == held.distinct == 100
     assert set(counts.values()) == {2}
+
+
+def test_what_is_put_is_accepted_by_the_shard_of_its_explicit_hash_key() -> None:
+    with PreparedEndpoint(Records(shards=2, pages=1, page=1)) as endpoint:
+        client = BotoKinesis(SourceOptions(stream_name="s", endpoint_url=endpoint.url))
+        lasts = [last for last, _ in client.open_shards("s")]
+        assert lasts == [2**127 - 1, 2**128 - 1]
+        results = client.put_entries(
+            "s",
+            [
+                {"Data": b"x", "PartitionKey": "k"},
+                *({"Data": b"x", "PartitionKey": "a", "ExplicitHashKey": str(last)} for last in lasts),
+            ],
+        )
+        assert [result["ShardId"][-1] for result in results] == ["0", "0", "1"]
+        assert not any(result.get("ErrorCode") for result in results)

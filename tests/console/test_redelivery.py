@@ -65,11 +65,12 @@ def test_a_waiting_record_is_dead_lettered_by_the_running_query_or_its_next_life
 
 
 def test_a_query_that_would_stop_for_it_dead_letters_nothing(
-    lives: Lives, app: str, caplog: pytest.LogCaptureFixture
+    zookeeper: EmbeddedZooKeeper, app: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     kinesis = MemoryKinesis()
     kinesis.put_records("orders", [(b"1", "k")])
-    query = lives.begin(kinesis, onExhausted="fail")
+    lives = Lives(zookeeper.hosts, app, retryBackoff="1h..1h x1", onExhausted="fail")
+    query = lives.begin(kinesis)
     query.batch(failing=[1])
     assert query.plan() is None
     (waiting,) = waiting_ids(query.store)
@@ -78,3 +79,4 @@ def test_a_query_that_would_stop_for_it_dead_letters_nothing(
     assert "would stop a query with onExhausted=fail" in caplog.text
     assert waiting_ids(query.store) == [waiting]
     assert query.store.external.read().asked == {}
+    lives.end()

@@ -206,6 +206,8 @@ def test_a_life_is_shown_while_it_is_lived(
     expect(page.get_by_text("Done: 1 record will be dead-lettered")).to_be_visible()
     assert asked == ["Dead-letter this record without further attempts?"]
     expect(letters).to_have_count(2)
+    # The page was loaded again.
+    page.get_by_text("Each record that waits").click()
     expect(page.get_by_role("button", name="Skip to dead letter")).to_have_count(3)
 
     # The keyboard alone: replay the first dead letter.

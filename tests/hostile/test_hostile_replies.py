@@ -183,6 +183,7 @@ def test_the_samples_are_right(server: Server) -> None:
         b"HD\r\nHD c\xff\r\nMN\r\n",
         b"HD c1\r\nHD c2",
         b"VA 3 c1\r\nMN\r\nVA 3 c2\r\nMN\r\nMN\r\n",
+        b"MN\r\n",
         b"EN\r\n" * 50_000 + b"MN\r\n",
         b"VA 200000 c1\r\n" + b"MN\r\n" * 50_000 + b"\r\nEN\r\nMN\r\n",
     ],

@@ -148,7 +148,7 @@ def test_more_in_a_request_than_the_endpoint_takes(night: Night, server: Scripte
         client.put_entries("orders", [{"Data": data, "PartitionKey": key} for data, key in big])
 
 
-@entry("Unavailable")
+@entry("kinesis.Unavailable")
 def test_an_endpoint_that_does_not_answer(night: Night, lives: Lives) -> None:
     port = free_port()
     night.names[f"127.0.0.1:{port}"] = "kinesis.us-east-1.amazonaws.com"

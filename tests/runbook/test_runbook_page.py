@@ -18,6 +18,7 @@ from kinesis_trident import KinesisTridentError
 from kinesis_trident.bolt.errors import BoltError
 from kinesis_trident.console.finding import Code
 from kinesis_trident.spout.errors import SpoutError
+from kinesis_trident.spout.kinesis import Unavailable
 from kinesis_trident.tracker.errors import TrackerError
 from kinesis_trident.trident.errors import FencedError as StateFencedError
 from kinesis_trident.trident.errors import TridentError
@@ -30,7 +31,7 @@ INTERNAL = {
     "kinesis_trident.spout.testing.server.SeveredError",
     "kinesis_trident.spout.testing.tokens.RefusedError",
     "kinesis_trident.trident.stores.memcached.connection.IncompleteError",
-    "kinesis_trident.trident.stores.memcached.protocol.RefusedError",
+    "kinesis_trident.trident.stores.memcached.connection.RefusedError",
 }
 """Always caught by the module above the one that raises them."""
 
@@ -49,8 +50,12 @@ def errors() -> set[type[KinesisTridentError]]:
     return found
 
 
+APART = {StateFencedError: "trident.FencedError", Unavailable: "kinesis.Unavailable"}
+"""The headings of classes whose names stand for another error, or banner, too."""
+
+
 def title_of(error: type[KinesisTridentError]) -> str:
-    return f"trident.{error.__name__}" if error is StateFencedError else error.__name__
+    return APART.get(error, error.__name__)
 
 
 def test_every_error_and_every_banner_has_an_entry_and_no_entry_is_of_anything_else() -> None:
@@ -85,7 +90,8 @@ def test_the_contents_name_every_entry_in_the_order_of_the_page() -> None:
 
 def test_links_within_the_page_lead_somewhere() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    anchors = {_anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+    anchors = [_anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    assert max(Counter(anchors).values()) == 1
     assert {target for target in re.findall(r"\]\(#([^)]*)\)", text) if target not in anchors} == set()
 
 

@@ -33,10 +33,11 @@ from kinesis_trident.checkpoint.errors import (
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
-from kinesis_trident.checkpoint.storm_migration import import_storm
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.checkpoint.zookeeper.operations import Create
 from kinesis_trident.checkpoint.zookeeper.session import REQUEST_LIMIT, Session
+from kinesis_trident.console.moving.foreign import System
+from kinesis_trident.console.moving.storm import StormPaths, read_storm
 from kinesis_trident.spout.errors import AckError, CheckpointMismatchError, OffsetError, StreamChangedError
 from kinesis_trident.spout.testing import MemoryKinesis
 from kinesis_trident.tracker.errors import BackoffError, OrderError, UnknownRunError
@@ -235,12 +236,12 @@ def test_an_ack_of_what_is_no_message_id(
 
 @entry("MigrationError")
 def test_a_storm_layout_that_is_not_there(night: Night, store: SourceStore, app: str) -> None:
-    where = {"prefix": f"/{app}", "stream": "orders"}
+    paths = StormPaths(System.STORM_KINESIS, f"/{app}", "orders")
     with night.raises(MigrationError):
-        import_storm(store.client, "storm-kinesis", **where)
+        read_storm(store.client, paths)
     night.tries("Check prefix")
     store.client.create(f"/{app}/orders/{A}", b'{"committedSequenceNumber": "7"}', makepath=True)
-    assert import_storm(store.client, "storm-kinesis", **where)[A].sequence == 7
+    assert read_storm(store.client, paths).positions == {A: "AFTER_SEQUENCE_NUMBER 7"}
 
 
 @entry("BatchMissingError")

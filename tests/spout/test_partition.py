@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_trident.spout.partition import Amount, ShardTurn, tasks_for
+from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.partition import Amount, ShardTurn, few_tasks, side_by_side, tasks_for
 
 COUNTS = st.one_of(st.none(), st.integers(1, 50))
 AMOUNTS = st.one_of(st.none(), st.builds(Amount, st.integers(0, 10**6), st.integers(0, 10**9)))
@@ -26,6 +27,7 @@ def test_few_shards_have_a_task_each_and_thousands_five_a_task() -> None:
 
 
 def test_few_records_have_one_task_and_many_a_task_a_shard() -> None:
+    options = SourceOptions()
     for records, size, tasks in (
         (4_000, 800_000, 1),
         (0, 0, 1),
@@ -33,35 +35,35 @@ def test_few_records_have_one_task_and_many_a_task_a_shard() -> None:
         (10, 2**40, 4),
         (10**6, 0, 4),
     ):
-        assert len(tasks_for(turns(4), None, None, Amount(records, size), 8)) == tasks
+        enough = few_tasks(4, Amount(records, size), options)
+        assert len(tasks_for(turns(4), None, None, enough)) == tasks
 
 
 def test_a_task_of_few_records_reads_all_its_shards_at_once() -> None:
-    assert [len(part) for part in tasks_for(turns(20), None, None, Amount(20, 20), 8)] == [7, 7, 6]
+    enough = few_tasks(20, Amount(20, 20), SourceOptions())
+    assert [len(part) for part in tasks_for(turns(20), None, None, enough)] == [7, 7, 6]
 
 
 def test_who_sets_the_number_of_shards_gets_it_however_few_the_records() -> None:
-    assert len(tasks_for(turns(4), 1, None, Amount(1, 1), 8)) == 4
-    assert len(tasks_for(turns(4), None, 2, Amount(10**6, 0), 8)) == 2
+    assert few_tasks(4, Amount(1, 1), SourceOptions(shards_per_task=1)) is None
+    assert len(tasks_for(turns(4), 1, None, 1)) == 4
+    assert len(tasks_for(turns(4), None, 2, 4)) == 2
 
 
-@given(st.integers(0, 300), COUNTS, COUNTS, AMOUNTS, st.integers(1, 20))
+@given(st.integers(0, 300), COUNTS, COUNTS, AMOUNTS)
 def test_every_turn_is_in_one_task_and_tasks_are_even(
-    count: int,
-    shards_per_task: int | None,
-    max_partitions: int | None,
-    expected: Amount | None,
-    together: int,
+    count: int, shards_per_task: int | None, max_partitions: int | None, expected: Amount | None
 ) -> None:
     every = turns(count)
-    parts = tasks_for(every, shards_per_task, max_partitions, expected, together)
+    options = SourceOptions(shards_per_task=shards_per_task)
+    parts = tasks_for(every, shards_per_task, max_partitions, few_tasks(count, expected, options))
     assert sorted((turn for part in parts for turn in part), key=lambda turn: turn.index) == every
     sizes = {len(part) for part in parts}
     assert not sizes or max(sizes) - min(sizes) <= 1
     assert len(parts) <= (max_partitions or count)
     if shards_per_task is not None and max_partitions is None:
         assert max(sizes, default=0) <= shards_per_task
-    # Never more tasks than without an expectation.
+    # Never more tasks than without an expectation, and none that holds more shards than it can read at once.
     assert len(parts) <= len(tasks_for(every, shards_per_task, max_partitions))
     if shards_per_task is None and max_partitions is None:
-        assert max(sizes, default=0) <= max(together, 5)
+        assert max(sizes, default=0) <= side_by_side(options)

@@ -41,9 +41,11 @@ class RunCounter:
         for shard, after in done.items():
             pin, node = pins.get(shard), after.inflight
             letters = sum(letter.count for letter in after.dead_lettered)
-            dead = sum(run.count for run in node.dead)
-            waiting = sum(run.count for run in node.waiting)
-            held = dead + waiting + sum(run.count for run in node.pending)
+            dead = held = 0
+            if node.dead or node.waiting or node.pending:
+                # Few shards have any.
+                dead = sum(run.count for run in node.dead)
+                held = dead + sum(run.count for run in node.waiting) + sum(run.count for run in node.pending)
             fresh = pin.fresh if pin is not None else 0
             # A replay that was asked for brings records back, and never makes these numbers smaller.
             counts.acked += max(0, before[shard].held + fresh - held - letters)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kinesis_trident.checkpoint.model.nodes import Pin, Plan
 from kinesis_trident.spout.partition import Amount
 
-__all__ = ["TurnSizes", "pinned_amount"]
+__all__ = ["TurnSizes"]
 
 _WRITTEN, _WRITTEN_BYTES = 1.0, 2**20 / 1000
 """What Kinesis accepts for a shard in a millisecond at most: records, and their bytes."""
@@ -70,12 +70,12 @@ class TurnSizes:
         for shard in plan.shards:
             turn = self._turns.get(shard)
             one = average if turn is None or turn.record_bytes is None else turn.record_bytes
-            due = sum(run.count for run, _ in plan.due(shard))
-            new = _new_records(plan, shard, turn, one, now) if plan.reads(shard) else 0.0
-            records += new + due
-            size += (new + due) * one if new + due else 0
-        if math.isinf(records) or math.isinf(size):
-            return None
+            wanted = _new_records(plan, shard, turn, one, now) if plan.reads(shard) else 0.0
+            wanted += sum(run.count for runs in (plan.retries, plan.dead) for run in runs.get(shard, ()))
+            if math.isinf(wanted) or (wanted and math.isinf(one)):
+                return None
+            records += wanted
+            size += wanted * one if wanted else 0.0
         return Amount(math.ceil(records), math.ceil(size))
 
 
@@ -92,11 +92,3 @@ def _new_records(plan: Plan, shard: str, turn: _Turn | None, record_bytes: float
     if 0 < record_bytes < math.inf:
         most = min(most, size / record_bytes)
     return most
-
-
-def pinned_amount(plan: Plan, pins: Mapping[str, Pin]) -> Amount | None:
-    """Return what a batch that is read again holds; None if a turn of it is not pinned yet."""
-    ours = [pins[shard] for shard in plan.shards if shard in pins and pins[shard].plan == plan.plan]
-    if len(ours) < len(plan.shards):
-        return None
-    return Amount(sum(pin.count for pin in ours), sum(pin.cost[0] for pin in ours if pin.cost))

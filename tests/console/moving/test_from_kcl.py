@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,7 +39,10 @@ def from_kcl(
 @pytest.fixture
 def query(
     zookeeper: EmbeddedZooKeeper, kinesis_server: EmbeddedKinesis, app: str
-) -> Callable[..., QueryByHand]:
+) -> Iterator[Callable[..., QueryByHand]]:
+    """`query(source, **options)`: a query by hand, ended after the test, as its threads outlive a failure."""
+    made: list[QueryByHand] = []
+
     def start(source: Source, **options: str) -> QueryByHand:
         given = {
             "streamName": source.stream,
@@ -48,9 +51,12 @@ def query(
             "applicationName": app,
             "zookeeper.hosts": zookeeper.hosts,
         }
-        return QueryByHand.start(given | options)
+        made.append(QueryByHand.start(given | options))
+        return made[-1]
 
-    return start
+    yield start
+    for one in made:
+        one.end()
 
 
 def write(kinesis: KinesisClient, source: Source, *payloads: bytes) -> list[str]:
@@ -153,7 +159,6 @@ def test_an_application_goes_on_with_the_next_user_record(
     assert out.startswith(f"{FIRST} begins after {numbers[0]}:0\n")
     second = query(source, onCheckpointMismatch="continue")
     assert [row.data for row in second.drain()] == [b"2", b"3", b"4", b"5"]
-    second.end()
     backup = out.split()[-1]
     kept = store.changes.backup(backup)
     assert kept is not None
@@ -189,7 +194,7 @@ def test_a_shard_that_was_closed_since_is_read_to_its_end_before_its_children(
         ]
         one = query(source, endpointUrl=server.endpoint_url)
         assert [row.data for row in one.drain()] == [b"2", b"3"]
-        one.end()
+        one.end()  # While its endpoint is there.
 
 
 def test_an_application_that_reads_the_stream_with_others_is_left_alone(
@@ -228,7 +233,6 @@ def test_without_splitting_aggregates_one_that_was_begun_comes_again(
     assert f"the record at the position of {FIRST} comes again" in out
     one = query(source, deaggregate="false")
     assert [row.data for row in one.drain()] == [whole]
-    one.end()
 
 
 def test_the_stream_is_found_among_several(

@@ -70,8 +70,8 @@ def test_a_turn_pinned_while_its_batch_is_settled_counts(lives: Lives, kinesis: 
     query.task(first)
     look = query.store.batches.finished
 
-    def finished(*args: Any) -> Any:
-        seen = look(*args)
+    def finished(*args: Any, **kinds: bool) -> Any:
+        seen = look(*args, **kinds)
         assert numbers(query.task(second)) == [1, 3, 5, 7, 9]
         return seen
 

@@ -162,7 +162,11 @@ class MemcachedConnection:
         except IncompleteError:
             # The end mark of a pipeline can also occur in a value, any number of times.
             end = self._find_end()
-            answer = parse(bytes(self._received[:end]), count)
+            try:
+                answer = parse(bytes(self._received[:end]), count)
+            except IncompleteError:
+                # Nothing follows an end mark that stands outside of values.
+                raise RefusedError(bytes(self._received[:end]) or _END) from None
         del self._received[: end + len(_END)]
         return answer
 

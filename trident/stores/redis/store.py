@@ -229,15 +229,13 @@ class RedisByteStore(ByteStore):
         try:
             yield
         except exceptions.AuthenticationError as error:
-            msg = (
-                f"{self._where} refuses the login ({error}). Check user and password in the URL of the state"
-            )
+            why = make_reason(str(error))
+            msg = f"{self._where} refuses the login ({why}). Check user and password in the URL of the state"
             raise StoreError(msg) from None
         except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
             self._drop_idle()
-            msg = (
-                f"{self._where} does not answer ({error}). Check that it runs and that the executors reach it"
-            )
+            why = make_reason(str(error))
+            msg = f"{self._where} does not answer ({why}). Check that it runs and that the executors reach it"
             raise StoreUnavailableError(msg) from None
         except exceptions.RedisError as error:
             raise self._refused(error, keys) from None

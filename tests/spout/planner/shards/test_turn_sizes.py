@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kinesis_trident.checkpoint.model.nodes import Pin, Plan
 from kinesis_trident.spout.partition import Amount
-from kinesis_trident.spout.planner.shards.turn_sizes import TurnSizes, pinned_amount
+from kinesis_trident.spout.planner.shards.turn_sizes import TurnSizes
 from kinesis_trident.tracker.records import Run
 
 SIZE = 100
@@ -21,10 +21,10 @@ def plan(*shards: str, **more: object) -> Plan:
     return Plan(txid=1, plan="p", streams={"s": 1}, positions=places, read=tuple(sorted(shards)), **more)
 
 
-def pin(records: int, *, at_tip: bool = True, closed: bool = False, of: str = "p") -> Pin:
+def pin(records: int, *, at_tip: bool = True, closed: bool = False) -> Pin:
     return Pin(
         txid=1,
-        plan=of,
+        plan="p",
         epoch=1,
         start="TRIM_HORIZON",
         end="TRIM_HORIZON",
@@ -82,13 +82,6 @@ def test_due_records_count() -> None:
 
 def test_a_shard_that_has_ended_is_forgotten() -> None:
     assert learned((0, pin(5)), (9, pin(5, closed=True))).expected(plan("a", limit=1), 10) is None
-
-
-def test_a_batch_that_is_pinned_is_known_exactly() -> None:
-    pins = {"a": pin(3), "b": pin(4, at_tip=False)}
-    assert pinned_amount(plan("a", "b"), pins) == Amount(7, 7 * SIZE)
-    assert pinned_amount(plan("a", "b", "c"), pins) is None
-    assert pinned_amount(plan("a", "b"), pins | {"b": pin(4, of="other")}) is None
 
 
 @given(
