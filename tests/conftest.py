@@ -160,7 +160,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     folder = tmp_path_factory.mktemp("spark")
-    with fast_spark.warm_python(folder) as warm, pytest.MonkeyPatch.context() as patch:
+    with fast_spark.warm_python() as warm, pytest.MonkeyPatch.context() as patch:
         for name, value in warm.items():
             patch.setenv(name, value)
         patch.setenv("JAVA_HOME", str(ensure_java()))

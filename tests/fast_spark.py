@@ -48,23 +48,11 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def warm_python(folder: Path) -> Iterator[dict[str, str]]:
-    """Run the server that forks Spark's Python processes; yield what the environment of Spark's JVM needs to use it."""
-    # Short, whatever the folder: the path of a socket has at most 108 characters.
-    with tempfile.TemporaryDirectory(prefix="warm") as short:
-        path = f"{short}/python"
-        with (
-            (folder / "warm_python.log").open("w") as log,
-            subprocess.Popen(
-                [sys.executable, str(WORKERS / "warm_python.py"), path],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            ) as server,
-        ):
-            assert server.stdout
-            assert server.stdout.readline() == b"ready\n", (folder / "warm_python.log").read_text()
-            yield {"WARM_PYTHON": path}
+def warm_python() -> Iterator[dict[str, str]]:
+    """Yield what the environment of a Spark's JVM needs to fork its Python processes; the JVM starts the server."""
+    # Short: the path of a socket has at most 108 characters.
+    with tempfile.TemporaryDirectory(prefix="warm") as folder:
+        yield {"WARM_PYTHON": f"{folder}/python"}
 
 
 def prepare(java_home: Path) -> None:

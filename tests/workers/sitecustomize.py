@@ -8,15 +8,40 @@ import sys
 
 _SERVER = os.environ.get("WARM_PYTHON")
 
-if _SERVER and sys.orig_argv[1] == "-m" and sys.orig_argv[2].startswith("pyspark."):
+
+def _hand_over() -> None:
+    """Let a fork run instead of this process, for as long as it lives; return where there is no server yet."""
     import json
     import socket
 
-    with socket.socket(socket.AF_UNIX) as _server:
-        _server.connect(_SERVER)
-        _wanted = {"arguments": sys.orig_argv[2:], "environment": dict(os.environ), "folder": os.getcwd()}
-        _text = json.dumps(_wanted).encode()
-        socket.send_fds(_server, [b"%08d" % len(_text)], [0, 1, 2])
-        _server.sendall(_text)
-        # The fork runs for as long as this process does; nothing but its status comes back.
-        os._exit(int(_server.recv(4) or b"1"))
+    with socket.socket(socket.AF_UNIX) as server:
+        try:
+            server.connect(_SERVER)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return
+        wanted = {"arguments": sys.orig_argv[2:], "environment": dict(os.environ), "folder": os.getcwd()}
+        text = json.dumps(wanted).encode()
+        socket.send_fds(server, [b"%08d" % len(text)], [0, 1, 2])
+        server.sendall(text)
+        # Nothing but the status comes back.
+        os._exit(int(server.recv(4) or b"1"))
+
+
+def _start_server() -> None:
+    """Start the server below this process, so that its forks are below Spark's JVM like the processes they replace."""
+    import subprocess
+
+    try:
+        os.close(os.open(f"{_SERVER}.starts", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    program = os.path.join(os.path.dirname(__file__), "warm_python.py")
+    # Spark reads from the standard output of this process.
+    subprocess.Popen([sys.executable, program, _SERVER], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+if _SERVER and sys.orig_argv[1] == "-m" and sys.orig_argv[2].startswith("pyspark."):
+    _hand_over()
+    # Spark keeps a daemon until it ends.
+    if sys.orig_argv[2] == "pyspark.daemon":
+        _start_server()

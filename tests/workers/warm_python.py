@@ -1,4 +1,4 @@
-"""A server that forks Spark's Python processes: `python warm_python.py SOCKET`, until its standard input is closed.
+"""A server that forks Spark's Python processes: `python warm_python.py SOCKET`, until its parent has ended.
 
 Spark starts a process for the source of each query and a daemon for each kind of its workers. Each spends a second of
 processor on imports, and Spark gives up on a source that has not connected within 10 s. `sitecustomize.py` hands such
@@ -42,12 +42,9 @@ MODULES = (
 def serve(server: socket.socket) -> Process | None:
     """Fork for each process that is handed over; return it in the fork, nothing at the end."""
     forks: dict[int, socket.socket] = {}
-    while True:
-        ready, _, _ = select.select([server, sys.stdin, *forks.values()], [], [], 0.1)
-        if sys.stdin in ready:
-            for fork in forks:
-                os.kill(fork, signal.SIGTERM)
-            return None
+    parent = os.getppid()
+    while os.getppid() == parent:
+        ready, _, _ = select.select([server, *forks.values()], [], [], 0.1)
         if server in ready:
             asked, _ = server.accept()
             process = Process.received(asked)
@@ -68,6 +65,9 @@ def serve(server: socket.socket) -> Process | None:
                     asked.sendall(b"%d" % (os.waitstatus_to_exitcode(status) & 0xFF))
                 asked.close()
                 del forks[fork]
+    for fork in forks:
+        os.kill(fork, signal.SIGTERM)
+    return None
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,8 @@ def main() -> None:
         importlib.import_module(module)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(sys.argv[1])
-        server.listen(64)
         gc.freeze()
-        print("ready", flush=True)
+        server.listen(64)
         process = serve(server)
     if process:
         process.become()
