@@ -19,6 +19,8 @@ def typed(
 ) -> Command:
     """`typed(...)("checkpoints", app, ...) -> exit code, output, errors`; the environment names ZooKeeper."""
     monkeypatch.setenv("KINESIS_TRIDENT_ZOOKEEPER", zookeeper.hosts)
+    # As in a pipe: the processes of pytest-xdist, for one, have a width.
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
