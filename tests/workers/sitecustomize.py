@@ -1,6 +1,7 @@
 """Hands a Python process that the shared Spark starts over to a fork of `warm_python.py`.
 
-Python runs this at its start, because the tests put this folder on its path. Any other process goes on untouched.
+Python runs this at its start, because the tests put this folder on its path. In a job with a Spark of its own, the
+daemon of the workers imports what they need before it forks them. Any other process goes on untouched.
 """
 
 import os
@@ -45,3 +46,7 @@ if _SERVER and sys.orig_argv[1] == "-m" and sys.orig_argv[2].startswith("pyspark
     # Spark keeps a daemon until it ends.
     if sys.orig_argv[2] == "pyspark.daemon":
         _start_server()
+elif sys.orig_argv[1:] == ["-m", "pyspark.daemon", "pyspark.worker"]:
+    import warm_modules
+
+    warm_modules.import_all()

@@ -9,7 +9,6 @@ the standard streams of the process, ends with it, and gives it its status.
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 import os
 import runpy
@@ -19,24 +18,7 @@ import socket
 import sys
 from dataclasses import dataclass
 
-MODULES = (
-    "boto3",
-    "kazoo.client",
-    "pandas",
-    "pyarrow.compute",
-    "pyspark.daemon",
-    "pyspark.sql.pandas.serializers",
-    "pyspark.sql.streaming.python_streaming_source_runner",
-    "pyspark.sql.worker.create_data_source",
-    "pyspark.sql.worker.plan_data_source_read",
-    "pyspark.worker",
-    "kinesis_trident.spout.source",
-    "kinesis_trident.spout.planner.run",
-    "kinesis_trident.spout.reader.task",
-    "kinesis_trident.bolt.reliable",
-    "kinesis_trident.bolt.storm.bolt_task",
-    "kinesis_trident.trident",
-)
+from warm_modules import import_all
 
 
 def serve(server: socket.socket) -> Process | None:
@@ -106,8 +88,7 @@ class Process:
 
 def main() -> None:
     """Serve, or be one of the forks."""
-    for module in MODULES:
-        importlib.import_module(module)
+    import_all()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(sys.argv[1])
         gc.freeze()
