@@ -322,10 +322,11 @@ def test_faults_of_subscriptions_lose_nothing(
 ) -> None:
     written = stream.put(36)
     query = start()
-    for skip in (0, 2, 2):
+    # A subscription that has begun goes on from batch to batch.
+    for skip in (0, 0, 0) if call == "SubscribeToShard" else (0, 2, 2):
         server.script(call, fault, skip=skip)
     rows = until(query, written, failing={5})
-    # Until the script is used up; each batch has a subscription, at least.
+    # Until the script is used up.
     while server.faults_left:
         later = stream.put(12)
         written += later
