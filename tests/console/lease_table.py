@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-__all__ = ["LEADER", "create_table", "lease", "leases", "put"]
+__all__ = ["FIRST", "FOURTH", "LEADER", "SECOND", "THIRD", "create_table", "lease", "leases", "put"]
+
+FIRST, SECOND, THIRD, FOURTH = (f"shardId-{i:012d}" for i in range(4))
 
 LEADER: dict[str, Any] = {
     "leaseKey": {"S": "Leader"},

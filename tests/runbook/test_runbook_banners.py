@@ -14,6 +14,7 @@ from situations import A, Clock, filled, looked, moved_clock
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import ExhaustedError
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
+from kinesis_trident.spout.testing import MemoryKinesis
 from kinesis_trident.tracker.reasons import HELD
 
 HOUR = 3600
@@ -115,18 +116,24 @@ def test_a_shard_with_too_many_failed_records(night: Night, begin: Begin, comman
     assert night.is_over(command, app)
 
 
-@entry("throttled")
-def test_a_stream_that_is_throttled(
-    night: Night, begin: Begin, command: Command, app: str, clock: Clock
-) -> None:
+def failing_for_a_minute(error: Exception, begin: Begin, clock: Clock) -> tuple[MemoryKinesis, Query]:
+    """Return a Kinesis and its query, whose looks at a shard have ended in this error for more than a minute."""
     kinesis = filled(clock=clock)
     query = begin(kinesis)
     query.batch()
     looked(query)
-    kinesis.fail(A, *[ThrottledError("Rate exceeded for shard")] * 100_000)
+    kinesis.fail(A, *[error] * 100_000)
     looked(query)
     clock.ahead += 60
     looked(query)
+    return kinesis, query
+
+
+@entry("throttled")
+def test_a_stream_that_is_throttled(
+    night: Night, begin: Begin, command: Command, app: str, clock: Clock
+) -> None:
+    kinesis, query = failing_for_a_minute(ThrottledError("Rate exceeded for shard"), begin, clock)
     night.finds(command, app, "throttled")
     night.tries("Stop the other readers")
     kinesis.clear()
@@ -138,14 +145,7 @@ def test_a_stream_that_is_throttled(
 def test_a_stream_that_does_not_answer(
     night: Night, begin: Begin, command: Command, app: str, clock: Clock
 ) -> None:
-    kinesis = filled(clock=clock)
-    query = begin(kinesis)
-    query.batch()
-    looked(query)
-    kinesis.fail(A, *[Unavailable("no route to host")] * 100_000)
-    looked(query)
-    clock.ahead += 60
-    looked(query)
+    kinesis, query = failing_for_a_minute(Unavailable("no route to host"), begin, clock)
     night.finds(command, app, "unavailable")
     night.tries("goes on by itself")
     kinesis.clear()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from aws_kinesis_agg.aggregator import RecordAggregator
 from kazoo.client import KazooClient
-from lease_table import LEADER, create_table, lease, leases, put
+from lease_table import FIRST, FOURTH, LEADER, SECOND, THIRD, create_table, lease, leases, put
 from moving_source import Command, Source
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
@@ -23,8 +23,6 @@ from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_kinesis import KinesisClient
-
-FIRST, SECOND, THIRD, FOURTH = (f"shardId-{i:012d}" for i in range(4))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import samples
 from kazoo.client import KazooClient
-from lease_table import create_table, lease, leases, put
+from lease_table import FIRST, FOURTH, SECOND, THIRD, create_table, lease, leases, put
 from moving_source import Command, Source
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis
@@ -25,8 +25,6 @@ from kinesis_trident.tracker.records import PendingRun, Run
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_kinesis import KinesisClient
-
-FIRST, SECOND, THIRD, FOURTH = (f"shardId-{i:012d}" for i in range(4))
 
 
 @pytest.fixture
