@@ -7,9 +7,11 @@ the pin and yields the same rows.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import islice
 
 import pyarrow as pa
 
@@ -106,33 +108,34 @@ class TurnReader:
             yield from self._give_rows(self._hold(self._partition.turns[0]))
             pa.default_memory_pool().release_unused()
             return
-        width = self._source.at_a_time
-        with ThreadPoolExecutor(max_workers=width, thread_name_prefix="turn") as pool:
+        with ThreadPoolExecutor(max_workers=self._source.at_a_time, thread_name_prefix="turn") as pool:
             queue = iter(self._partition.turns)
-            running: dict[Future[_ReadTurn], ShardTurn] = {}
-
-            def start_one() -> None:
-                turn = next(queue, None)
-                if turn is not None:
-                    running[pool.submit(self._hold, turn)] = turn
-
+            running: deque[Future[_ReadTurn]] = deque()
             try:
-                for _ in range(width):
-                    start_one()
-                while running:
-                    done, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for _ in range(len(done)):
-                        # No name keeps a turn when its rows are given: the next one takes its place in memory.
-                        future = done.pop()
-                        del running[future]
-                        yield from self._give_rows(future.result())
-                        del future
-                        # What Arrow keeps of it for later would come on top of what the others hold.
-                        pa.default_memory_pool().release_unused()
-                        start_one()
+                while self._start_turns(pool, queue, running):
+                    if not running[0].done():
+                        wait([turn for turn in running if not turn.done()], return_when=FIRST_COMPLETED)
+                        continue
+                    # No name keeps a turn when its rows are given: the next one takes its place in memory.
+                    yield from self._give_rows(running.popleft().result())
+                    # What Arrow keeps of it for later would come on top of what the others hold.
+                    pa.default_memory_pool().release_unused()
             finally:
                 for future in running:
                     future.cancel()
+
+    def _start_turns(
+        self, pool: ThreadPoolExecutor, queue: Iterator[ShardTurn], running: deque[Future[_ReadTurn]]
+    ) -> bool:
+        """Start as many turns as fit beside those that run or wait to be given; tell whether there are any.
+
+        They are given in the order of the plan, however long each read takes: a batch that is read again has the same
+        rows in the same order. A turn without rows takes no memory while it waits.
+        """
+        held = sum(1 for turn in running if not turn.done() or turn.result().rows.count)
+        for turn in islice(queue, max(0, self._source.at_a_time - held)):
+            running.append(pool.submit(self._hold, turn))
+        return bool(running)
 
     def _give_rows(self, held: _ReadTurn) -> Iterator[pa.RecordBatch]:
         yield from held.rows.record_batches()

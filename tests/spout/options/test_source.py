@@ -355,7 +355,7 @@ def test_an_option_without_use_is_said_once(caplog: pytest.LogCaptureFixture) ->
     for _ in range(2):
         parse(given)
         parse({"ackMode": "explicit"}, **given)
-    said = [record.message for record in caplog.records]
+    said = caplog.messages
     assert len(said) == 1
     assert "option maxInflightRecords is ignored when ackMode=batch" in said[0]
     assert "Set ackMode=explicit" in said[0]
