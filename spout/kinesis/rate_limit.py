@@ -61,6 +61,7 @@ class ShardBudget:
         self._calls: deque[float] = deque(maxlen=calls)
         shortest = min(period, SHORTEST_PERIOD)
         self._all: deque[float] = deque(maxlen=calls_a_second(shortest))
+        self._own: deque[float] = deque(maxlen=calls_a_second(shortest))
         self._shard_window = calls_a_second(shortest) * shortest
         self._rate = rate
         self._free = -math.inf
@@ -80,11 +81,17 @@ class ShardBudget:
         """Count a call."""
         self._calls.append(now)
         self._all.append(now)
+        self._own.append(now)
 
     def shared(self, calls: int, now: float) -> None:
-        """Count so many calls in the last second in all: those of others that are not counted yet."""
-        known = sum(1 for at in self._all if at > now - self._shard_window)
-        self._all.extend([now] * (min(calls, self._all.maxlen or 0) - known))
+        """Count so many calls in the last second in all, with those of others; 0 if nothing is known of these.
+
+        When the others called is not known: they count from now on, in place of those that were told before.
+        """
+        if calls:
+            own = [at for at in self._own if at > now - self._shard_window]
+            self._all.clear()
+            self._all.extend([*own, *[now] * (calls - len(own))])
 
     def answered(self, size: int, now: float) -> None:
         """Count the `size` bytes of an answer."""

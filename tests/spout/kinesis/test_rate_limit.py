@@ -56,9 +56,14 @@ def test_calls_of_others_count_once_beside_its_own() -> None:
         assert budget.wait(10.6) == 0
         budget.called(10.6)
     assert budget.wait(10.6) == pytest.approx(0.4)
-    # Its own are over by then.
-    budget.shared(9, 11.2)
-    assert budget.wait(11.2) == pytest.approx(0.3)
+    # Two of its own are left, and three of others, of which none may be the one that was told before.
+    budget.shared(5, 11.2)
+    assert budget.wait(11.2) == pytest.approx(0.4)
+    budget.shared(0, 11.3)
+    assert budget.wait(11.3) == pytest.approx(0.3)
+    budget.called(11.6)
+    budget.called(11.6)
+    assert budget.wait(11.6) == pytest.approx(0.6)
     unlimited = ShardBudget(0, MIB)
     unlimited.shared(9, 11.2)
     assert unlimited.wait(11.2) == 0

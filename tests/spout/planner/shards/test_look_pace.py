@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget
@@ -100,6 +100,19 @@ def test_a_task_counts_what_was_called_since_the_last_turn_and_before() -> None:
     assert pace.used("a", NOW + 1005) == 1
 
 
+@example(
+    steps=[
+        (1, 0, False, 1),
+        (1, 0, True, 1),
+        (1, 0, False, 1),
+        (1, 0, False, 1),
+        (1, 2, True, 1),
+        (1, 3, True, 1),
+    ],
+    workers=1,
+    idle=0.01,
+    period=0.1,
+)
 @given(
     steps=st.lists(
         st.tuples(st.integers(1, 400), st.integers(0, 3), st.booleans(), st.integers(1, 600)), max_size=60
