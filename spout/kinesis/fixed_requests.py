@@ -7,7 +7,7 @@ endpoint, signs, sends and retries each request as it does for any other call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ class _Call:
         encode: makes the body of all parameters.
     """
 
-    placeholders: Mapping[str, Any]
+    placeholders: dict[str, Any]
     encode: Callable[[dict[str, Any]], bytes]
 
 
