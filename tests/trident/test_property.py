@@ -25,7 +25,7 @@ Partials = dict[str, int]
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt at a batch: its additions, in one update or one a key, and the write after which it crashes, if any."""
+    """An attempt at a batch: its additions, in one update or one a key, and the write after which it crashes."""
 
     partials: Partials
     split: bool
