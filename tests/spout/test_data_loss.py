@@ -436,7 +436,9 @@ def test_what_was_found_before_a_stream_was_recreated_is_delivered(
     world.server.recreate("orders")
     world.put(2)
     assert data_of(reader, start, end) == [b"1"]
-    with pytest.raises(StreamRecreatedError, match=f"shard {FIRST} stood at {SEQUENCE}.*failOnDataLoss=false"):
+    with pytest.raises(
+        StreamRecreatedError, match=f"shard {FIRST} stood at {SEQUENCE}.*failOnDataLoss=false"
+    ):
         looked_for(reader, end)
 
 
