@@ -72,7 +72,7 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """What is typed: the lines after a `$`, each with those that continue it; all lines of a block without a `$`."""
+        """What is typed: the lines after a `$`, each with those that continue it; all lines of a block without `$`."""
         typed = re.findall(r"^\$ ((?:.*\\\n)*.*)$", self.text, re.MULTILINE)
         if typed or self.kind not in {"", "sh"}:
             return typed

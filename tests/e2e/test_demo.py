@@ -21,7 +21,8 @@ from demo_view import Truth, show_result  # noqa: E402
 
 
 def without_numbers(line: str) -> str:
-    """A line without what differs from run to run: numbers, names of streams, widths."""
+    """A line without what differs from run to run: numbers, names of streams, what the kill met, widths."""
+    line = re.sub(r"; (batch \d+|no batch) was unfinished", "", line)
     line = re.sub(r"orders-[0-9a-f]+|[\d,.]*\d", "#", line)
     return " ".join(re.sub(r"[━╇]+", "-", line).split())
 

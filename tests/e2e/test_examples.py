@@ -26,6 +26,7 @@ import clickstream  # noqa: E402
 import join  # noqa: E402
 import orders  # noqa: E402
 import playground  # noqa: E402
+import safe_checkpoint  # noqa: E402
 import word_count  # noqa: E402
 from playground import Place  # noqa: E402
 
@@ -98,6 +99,12 @@ def test_word_count(place: Callable[..., Place]) -> None:
     here = place("lines")
     here.put((sentence, sentence) for sentence in word_count.SENTENCES)
     assert word_count.count(here) == Counter(" ".join(word_count.SENTENCES).split())
+
+
+def test_safe_checkpoint(zookeeper: EmbeddedZooKeeper, app: str) -> None:
+    looks = safe_checkpoint.run(zookeeper.hosts, app)
+    every = [(name.decode(), 1) for name in safe_checkpoint.ORDERS]
+    assert looks == [(every, "two", 1), ([("three", 2)], "two", 1), ([("three", 3)], "five", 0)]
 
 
 def test_the_notebook_shows_what_its_cells_give(spark: SparkSession) -> None:
