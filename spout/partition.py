@@ -35,7 +35,7 @@ _RECORDS_A_TASK, _BYTES_A_TASK = 5_000, 4 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """What a batch is expected to read: records, and the bytes of their payloads."""
+    """The expected size of a batch: records, and the bytes of their payloads."""
 
     records: int
     bytes: int

@@ -27,7 +27,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class _Result(TypedDict, total=False):
-    """What is used of the answer for one record; the rest is not decoded."""
+    """The used part of the answer for one record; the rest is not decoded."""
 
     ShardId: str | None
     ErrorCode: str | None

@@ -113,7 +113,7 @@ def check(numbers: Iterable[int], written: int) -> None:
 
 
 def in_order(rows: Iterable[tuple[int, str, int, int]]) -> list[int]:
-    """What the rows say, by batch, and in a batch by shard and sequence number."""
+    """Return what the rows say, by batch, and in a batch by shard and sequence number."""
     return [row[0] for row in sorted(rows, key=lambda row: (row[3], row[1]))]
 
 

@@ -12,7 +12,7 @@ from kinesis_trident.spout.partition import Amount
 __all__ = ["TurnSizes"]
 
 _WRITTEN, _WRITTEN_BYTES = 1.0, 2**20 / 1000
-"""What Kinesis accepts for a shard in a millisecond at most: records, and their bytes."""
+"""The most that Kinesis accepts for a shard in a millisecond: records, and their bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Counts(MapState[int]):
         self.batches.append(("commit", txid))
 
     def multi_get(self, keys: Sequence[Key]) -> list[int | None]:
-        """What was put."""
+        """Return what was put."""
         return [self.values.get(key) for key in keys]
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[int | None]) -> None:
@@ -81,7 +81,7 @@ def updated(state: Counts, aggregator: CombinerAggregator, schema: StructType = 
 
 
 def given(*workers: Mapping[str | None, int | None]) -> list[pa.RecordBatch]:
-    """What workers give of each group."""
+    """Return what workers give of each group."""
     return [
         pa.RecordBatch.from_arrays(
             [pa.array(list(one), pa.string()), pa.array(list(one.values()), pa.int64())], schema=arrow(FIELDS)
