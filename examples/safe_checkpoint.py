@@ -3,12 +3,13 @@
     python examples/safe_checkpoint.py
 
 A query without Spark reads five orders from a Kinesis in memory. The third one fails twice. Until it is done the
-checkpoint stays below it, so that no crash can lose it; the position, where reading goes on, is already beyond.
+checkpoint stays below it, so that no crash can lose it, although the query has read on.
 """
 
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from typing import NamedTuple
 
 from kazoo.client import KazooClient
@@ -16,7 +17,8 @@ from kazoo.client import KazooClient
 from kinesis_trident import ensure_java, status
 from kinesis_trident.testing import DeliveredRow, EmbeddedZooKeeper, MemoryKinesis, QueryByHand
 
-ORDERS = (b"one", b"two", b"three", b"four", b"five")
+ORDERS = ((b"one", b"two"), (b"three", b"four", b"five"))
+"""The orders, in the two batches in which they come."""
 
 
 class Look(NamedTuple):
@@ -31,7 +33,6 @@ def run(zookeeper: str, application: str) -> list[Look]:
     """Run batches until all orders are done; return a look after each."""
     kinesis = MemoryKinesis("orders")
     (shard,) = kinesis.open_shards
-    names = {str(kinesis.put(shard, order)): order.decode() for order in ORDERS}
     options = {
         "streamName": "orders",
         "region": "us-east-1",
@@ -40,25 +41,29 @@ def run(zookeeper: str, application: str) -> list[Look]:
         "startingPosition": "TRIM_HORIZON",
         "retryBackoff": "1ms..1ms x1",
     }
-    client = KazooClient(zookeeper)
-    client.start()
-    query = QueryByHand.start(options, kinesis)
 
     def fails(row: DeliveredRow) -> bool:
         return row.data == b"three" and row.attempt < 3
 
     looks: list[Look] = []
-    while not looks or looks[-1].waiting:
-        rows = query.batch(fails)
-        # A batch is settled when Spark asks for the next one, here by hand: what it waits for may be due by then.
-        query.plan()
-        (part,) = status(application, {"zookeeper.hosts": zookeeper}).parts
-        node = json.loads(client.get(f"{part['home']}/checkpoints/{shard}")[0])
-        delivered = [(row.data.decode(), row.attempt) for row in rows]
-        looks.append(Look(delivered, names[node["checkpoint"]], part["retrying"]))
-    query.end()
-    client.stop()
-    client.close()
+    names: dict[str, str] = {}
+    with ExitStack() as ending:
+        query = QueryByHand.start(options, kinesis)
+        ending.callback(query.end)
+        client = KazooClient(zookeeper)
+        client.start()
+        ending.callback(client.close)
+        ending.callback(client.stop)
+        for orders in ORDERS:
+            names |= {str(kinesis.put(shard, order)): order.decode() for order in orders}
+            while not looks or looks[-1].checkpoint != orders[-1].decode():
+                rows = query.batch(fails)
+                # Spark asks for the next batch, here by hand; this settles the one before.
+                query.plan()
+                (part,) = status(application, {"zookeeper.hosts": zookeeper}).parts
+                node = json.loads(client.get(f"{part['home']}/checkpoints/{shard}")[0])
+                delivered = [(row.data.decode(), row.attempt) for row in rows]
+                looks.append(Look(delivered, names[node["checkpoint"]], part["retrying"]))
     return looks
 
 

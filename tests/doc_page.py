@@ -37,6 +37,8 @@ CHANGING = (
     (r"\b\d{40,}\b|\b\d{4}…\d+", "<sequence number>"),
     (r"\b[0-9a-f]{32}\b", "<plan>"),
     (r'("(?:created|listed|seen|arrival|behind_ms|since)":)-?\d+', r"\1<time>"),
+    (r'("(?:lag_ms|seen_at|retention_left_ms)":)(\d+|null)', r"\1<time>"),
+    (r"(?m)^lag +[^;\n]+; last looked", "lag <lag>; last looked"),
     (r"@\d{13}", "@<created>"),
     (r"\blag=\w+", "lag=<lag>"),
     (r"[─━┏┓└┘┴┬┳╇┡┩+-]{3,}", "<line>"),

@@ -141,7 +141,7 @@ def test_commands_and_options_of_all_blocks_exist(page: str) -> None:
     [
         (check_commands, "$ kinesis-trident chekpoints orders"),
         (check_commands, "$ kinesis-trident checkpoints orders --zookeper zk1:2181"),
-        (check_commands, "$ kinesis-trident checkpoints set"),
+        (check_commands, "$ kinesis-trident tail"),
         (check_commands, "$ make tests"),
         (check_commands, "$ pip install 'kinesis-trident[redes]'"),
         (check_commands, "$ python examples/nothing.py"),

@@ -29,6 +29,9 @@ def page(name: str, folder: Path, hosts: str, kinesis: ScriptedKinesis | None = 
             "--region eu-west-1": f"--region us-east-1 --endpoint {endpoint}",
         }
     path = ROOT / "README.md" if name == "README" else ROOT / "docs" / f"{name}.md"
+    text = path.read_text(encoding="utf-8")
+    # Only its own names: what is printed gets them back.
+    ours = {theirs: mine for theirs, mine in ours.items() if theirs in text}
     names = more.pop("names", {}) | {"__name__": "__main__"}
     return Page(path, folder, names, ours, **more)
 

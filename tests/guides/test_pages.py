@@ -154,7 +154,7 @@ def test_commands_over_http(tmp_path: Path) -> None:
             for command in block.commands
         ]
         assert len(kinesis.shards("orders")) == 2
-        assert kinesis.faults_left == 3
+        assert kinesis.faults_left == 1
     shown = [line for line in block.text.splitlines() if not re.match(r"\$|    -d", line)]
     assert printed == shown
 
