@@ -3,8 +3,8 @@
     python examples/clickstream.py
 
 A click is JSON, with a time in seconds since 1970: `{"visitor": "ann", "page": "/home", "at": 1767258000}`. All numbers
-are kept in states in a folder, and each run goes on from them. On its own servers the example counts some clicks,
-splits the stream's shards between them, and counts through the reshard; on yours it counts what is there, and ends.
+are kept in states in a folder, and each run goes on from them. On its own servers the example writes some clicks,
+splits the shards, writes more, and counts them all; on yours it counts what is there, and ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the examples run: on servers of their own unless you name yours, with a Spark session and a folder.
+"""A place for the examples: servers of their own unless you name yours, a Spark session and a folder.
 
     python examples/clickstream.py
     python examples/clickstream.py --zookeeper zk1:2181 --region eu-west-1 --stream clicks --output /data/clicks

@@ -1,4 +1,4 @@
-"""The code blocks of the pages, and what can be checked of a block that is not run: commands, names, options, forms."""
+"""The code blocks of the pages, and checks of those that are not run: commands, names, options, forms."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """What is typed: the lines after a `$`, each with those that continue it; all lines of a block without `$`."""
+        """The commands: the lines after a `$`, each with those that continue it; all lines of a block without one."""
         typed = re.findall(r"^\$ ((?:.*\\\n)*.*)$", self.text, re.MULTILINE)
         if typed or self.kind not in {"", "sh"}:
             return typed
@@ -102,6 +102,8 @@ def blocks_of(path: Path) -> Iterator[Block]:
 def check_commands(block: Block) -> None:
     """Each command can be typed: the program has the command and its options; what it names is there."""
     assert block.commands, f"{block}: no commands"
+    for path in re.findall(r"\btests/[\w/]+\.py", block.text):
+        assert (ROOT / path).exists(), f"{block}: {path}"
     for command in block.commands:
         words = shlex.split(command.replace("\\\n", " "), comments=True)
         for part in _split(words):

@@ -46,7 +46,7 @@ def test_a_job_that_was_killed(tmp_path: Path, hosts: str) -> None:
         "retryBackoff": "24h..24h x1",
         "shardsPerTask": "1",
     }
-    for shard, data in ((first, b"one"), (first, b"late"), (first, b"two"), (second, b"three")):
+    for shard, data in ((first, b"late"), (first, b"one"), (first, b"two"), (second, b"three")):
         kinesis.put(shard, data)
     query = Orders.start(options, kinesis)
     query.deliver()
