@@ -1,4 +1,4 @@
-# demo, test, lint, bench, docs: each installs what it needs into .venv, and again only after pyproject.toml has changed.
+# demo, test, lint, bench, docs, release: each installs what it needs into .venv, and again only after pyproject.toml has changed.
 # ARGS is passed to the program: make test ARGS="tests/tracker -x".
 # WORKERS is the number of processes that share the tests, one file at a time; with a path in ARGS it is one process,
 # without pytest-xdist.
@@ -30,7 +30,7 @@ SEED ?= 1
 COUNT ?= 200
 export TRACE
 
-.PHONY: help demo test announce long chaos model lint docs bench java servers spark clean
+.PHONY: help demo test announce long chaos model lint docs bench release java servers spark clean
 .DELETE_ON_ERROR:
 
 help:
@@ -43,6 +43,7 @@ help:
 	@echo "make lint     runs ruff and mypy"
 	@echo "make docs     builds the documentation as a site into build/site; its search needs no network"
 	@echo "make bench    runs every benchmark; each writes its section of docs/benchmarks.md"
+	@echo "make release  builds sdist and wheel into dist and checks them in clean environments; publishes nothing (CONTRIBUTING.md)"
 	@echo "make clean    removes .venv and the caches of the tools"
 
 demo: $(VENV)/.ready-demo java
@@ -85,6 +86,7 @@ lint: $(VENV)/.ready-lint
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
+	@MYPYPATH=.ci $(BIN)/mypy -p release
 
 docs: $(VENV)/.ready-docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
@@ -92,6 +94,10 @@ docs: $(VENV)/.ready-docs
 
 bench: $(VENV)/.ready-bench $(VENV)/.ready-demo java
 	@set -e; for benchmark in $(BENCHMARKS); do $(BIN)/python -m "$$benchmark" $(ARGS); done
+
+# What it builds is checked in environments of its own, with Spark: on Java of the machine, or of this environment.
+release: $(VENV)/.ready-release java
+	@PYTHONPATH=.ci $(BIN)/python -m release $(ARGS)
 
 # Installs Java as a wheel where the machine has no Java 17 or newer.
 java: | $(BIN)/pip
