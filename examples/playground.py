@@ -9,6 +9,7 @@ servers it reads the stream that is there, and changes nothing in Kinesis.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -92,6 +93,8 @@ def place_of(asked: Namespace, shards: int = 2) -> Iterator[Place]:
         else:
             kinesis = ending.enter_context(own_kinesis(asked.stream.split(","), shards))
             options |= own_options(kinesis, ending.enter_context(EmbeddedZooKeeper()).hosts)
+            # At the end ZooKeeper stops before this process does, and nobody needs to read that it is gone.
+            ending.callback(logging.getLogger("kinesis_trident").setLevel, logging.ERROR)
         output = asked.output or Path(ending.enter_context(tempfile.TemporaryDirectory()))
         output = output.absolute()
         output.mkdir(parents=True, exist_ok=True)
