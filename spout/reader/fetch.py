@@ -311,9 +311,11 @@ class ShardFetcher:
     def _next_or_end(self, pager: ShardPager, limit: int, deadline: float | None) -> pa.RecordBatch | None:
         """Return the next page of a turn, or None if it ends; without a deadline, no record was read yet."""
         given_up = self._clock() + _PATIENCE
-        while deadline is None or self._clock() <= deadline:
+        while deadline is None or pager.unasked or self._clock() <= deadline:
             try:
-                return pager.next(limit, math.inf if deadline is None else deadline - self._clock())
+                if deadline is None or pager.unasked:
+                    return pager.next(limit)
+                return pager.next(limit, deadline - self._clock())
             except ThrottledError:
                 # Only empty pages so far: ending here would lose the way through them.
                 if deadline is not None or pager.page is None or pager.in_use or self._clock() >= given_up:

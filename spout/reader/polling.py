@@ -68,9 +68,11 @@ class ShardPager(ABC):
         page: the last answer, or its last returned part; None before the first.
         drained: the shard is closed and read to its end.
         in_use: another reader has what this one reads from, or had it a moment ago.
+        unasked: what was returned so far came with the task: its own first call is still to be waited for.
     """
 
     in_use = False
+    unasked = False
 
     def __init__(
         self,
@@ -197,6 +199,7 @@ class Pager(ShardPager):
         self._limiter = limiter
         self._iterator = iterator
         self._first = first
+        self.unasked = first is not None
         self._full = False
 
     @property
@@ -217,6 +220,7 @@ class Pager(ShardPager):
                 if not self._limiter.acquire(patience):
                     return None
                 self._calls.reads += 1
+                self.unasked = False
             try:
                 return self._read(limit)
             except (ThrottledError, Unavailable) as error:
