@@ -35,7 +35,7 @@ def write_hours(place: Place, start: str, end: str, price: float) -> None:
         "messageId",
         F.from_json(orders.data.cast("string"), "product string, pieces int").alias("order"),
         F.date_format("approximateArrivalTimestamp", "yyyy-MM-dd_HH").alias("hour"),
-    ).selectExpr("messageId", "order.*", f"order.pieces * {price} AS amount", "hour")
+    ).selectExpr("messageId", "order.*", f"order.pieces * double({price}) AS amount", "hour")
     rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").partitionBy("hour").parquet(
         place.at("orders")
     )
