@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -75,6 +75,7 @@ class TipProbe:
         is_closed: tells whether a shard was listed as closed; then only an answer without a next iterator is its end.
         called: is told of each GetRecords call, in any thread, with the shard.
         may_go_on: tells whether a look at a shard may call again.
+        executor: makes the looks, and is shut down at the end; None for `threads` of its own.
 
     Attributes:
         looks: the last look at each shard.
@@ -95,6 +96,7 @@ class TipProbe:
         is_closed: Callable[[str], bool] = lambda _: False,
         called: Callable[[str], None] = lambda _: None,
         may_go_on: Callable[[str], bool] = lambda _: True,
+        executor: Executor | None = None,
     ) -> None:
         self._kinesis = kinesis
         self._layout = layout
@@ -104,7 +106,7 @@ class TipProbe:
         self._deaggregate = deaggregate
         self._wall = wall
         self._clock = clock
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="probe")
+        self._executor = executor or ThreadPoolExecutor(threads, thread_name_prefix="probe")
         self._is_closed = is_closed
         self.looks: dict[str, Look] = {}
         self.ended_open = 0
@@ -125,7 +127,7 @@ class TipProbe:
         asked = list(positions.items())
         for first in range(0, len(asked), _SIDE_BY_SIDE):
             part = asked[first : first + _SIDE_BY_SIDE]
-            looks = self._pool.map(self._look, part)
+            looks = self._executor.map(self._look, part)
             found |= zip((shard for shard, _ in part), looks, strict=True)
             if self._clock() >= enough and any(look.more for look in found.values()):
                 break
@@ -134,7 +136,7 @@ class TipProbe:
 
     def close(self) -> None:
         """End the threads, without waiting for a look in progress."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _look(self, asked: tuple[str, Position]) -> Look:
         shard, position = asked
