@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 
 import msgspec
 
@@ -41,6 +42,7 @@ class BatchPlanner:
         steady: seconds that never step back, for all that is waited for.
         rng: for jitter and the marks of plans.
         look_period: seconds between two looks at the tip of an idle shard.
+        executor: makes the looks, and is shut down at the end; None for threads of its own.
 
     Attributes:
         is_draining: only what is in the stream by now is read.
@@ -57,6 +59,7 @@ class BatchPlanner:
         steady: Callable[[], float],
         rng: random.Random,
         look_period: float,
+        executor: Executor | None = None,
     ) -> None:
         self._options = options
         self._layout = layout
@@ -77,6 +80,7 @@ class BatchPlanner:
             called=lambda shard: self._pace.called(shard, self._steady_ms()),
             may_go_on=lambda shard: self._pace.may_go_on(shard, self._steady_ms()),
             fitting=self._fitting,
+            executor=executor,
         )
         self._listings = Listings(state, self._probe, options, steady, rng)
         self._tip = TipWatch(self._probe, state.is_closed, self._pace)

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -98,6 +98,7 @@ class TipProbe:
         may_go_on: tells whether a look at a shard may call again.
         fitting: returns how many records of a shard are expected to fit into so many bytes, at least one: a look asks
             for as many.
+        executor: makes the looks, and is shut down at the end; None for `threads` of its own.
 
     Attributes:
         looks: the last look at each shard.
@@ -119,6 +120,7 @@ class TipProbe:
         called: Callable[[str], None] = lambda _: None,
         may_go_on: Callable[[str], bool] = lambda _: True,
         fitting: Callable[[str, int], int] = lambda _shard, _size: 1,
+        executor: Executor | None = None,
     ) -> None:
         self._kinesis = kinesis
         self._layout = layout
@@ -129,7 +131,7 @@ class TipProbe:
         self._deaggregate = deaggregate
         self._wall = wall
         self._clock = clock
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="probe")
+        self._executor = executor or ThreadPoolExecutor(threads, thread_name_prefix="probe")
         self._is_closed = is_closed
         self.looks: dict[str, Look] = {}
         self.ended_open = 0
@@ -151,7 +153,7 @@ class TipProbe:
         most = min(_CARRIED_OF_A_SHARD, _CARRIED // max(1, len(asked)))
         for first in range(0, len(asked), _SIDE_BY_SIDE):
             part = asked[first : first + _SIDE_BY_SIDE]
-            looks = self._pool.map(lambda one: self._look(one[0], one[1], most), part)
+            looks = self._executor.map(lambda one: self._look(one[0], one[1], most), part)
             found |= zip((shard for shard, _ in part), looks, strict=True)
             if self._clock() >= enough and any(look.more for look in found.values()):
                 break
@@ -160,7 +162,7 @@ class TipProbe:
 
     def close(self) -> None:
         """End the threads, without waiting for a look in progress."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
     def hand_on(self, shard: str) -> Page | None:
         """Return the answer that the last look at a shard has kept, once: the memory is the reader's from here on."""
