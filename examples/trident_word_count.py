@@ -113,19 +113,27 @@ def counted(
     return topology.start(checkpointLocation=checkpoint, trigger={"availableNow": True}, strict=True)
 
 
+def fill(stream: str, endpoint: str | None, region: str) -> None:
+    """Create a stream with the sentences, unless it is there."""
+    import boto3
+
+    client: Any = boto3.client("kinesis", endpoint_url=endpoint, region_name=region)
+    try:
+        client.create_stream(StreamName=stream, ShardCount=2)
+    except client.exceptions.ResourceInUseException:
+        return
+    client.get_waiter("stream_exists").wait(StreamName=stream, WaiterConfig={"Delay": 1})
+    records = [{"Data": text.encode(), "PartitionKey": text} for text in SENTENCES]
+    client.put_records(StreamName=stream, Records=records)
+
+
 @contextmanager
 def started_here(stream: str) -> Iterator[dict[str, str]]:
     """Run a ZooKeeper and a Kinesis with sentences in a stream, and yield the source's options for them."""
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         os.environ.setdefault(variable, "example")
     with EmbeddedZooKeeper() as zookeeper, EmbeddedKinesis() as kinesis:
-        import boto3
-
-        client: Any = boto3.client("kinesis", endpoint_url=kinesis.endpoint_url, region_name="us-east-1")
-        client.create_stream(StreamName=stream, ShardCount=2)
-        client.get_waiter("stream_exists").wait(StreamName=stream, WaiterConfig={"Delay": 1})
-        records = [{"Data": text.encode(), "PartitionKey": text} for text in SENTENCES]
-        client.put_records(StreamName=stream, Records=records)
+        fill(stream, kinesis.endpoint_url, "us-east-1")
         yield {"zookeeper.hosts": zookeeper.hosts, "endpointUrl": kinesis.endpoint_url}
 
 
@@ -138,6 +146,9 @@ def main() -> None:
         "--try", action="store_true", dest="embedded", help="start all servers on this machine"
     )
     arguments.add_argument("--stream", default="lines")
+    arguments.add_argument(
+        "--fill", action="store_true", help="create the stream with some sentences, unless it is there"
+    )
     arguments.add_argument("--application", default="trident-word-count")
     arguments.add_argument("--zookeeper", default="localhost:2181")
     arguments.add_argument("--endpoint", help="an endpoint other than AWS's")
@@ -168,6 +179,8 @@ def main() -> None:
             with started_here(asked.stream) as here:
                 show(asked, options | here, state, checkpoint)
         else:
+            if asked.fill:
+                fill(asked.stream, asked.endpoint, asked.region)
             show(asked, options, state, checkpoint)
 
 
