@@ -58,7 +58,8 @@ class Composition:
             for name, service in self.services.items()
             for found in _HERE.findall(yaml.safe_dump(service.get("healthcheck", {}), width=10_000))
         ]
-        self._ports = {(name, int(port)): free_port() for name, port in sorted({*named, *own})}
+        inside = sorted({(name, int(port)) for name, port in (*named, *own)})
+        self._ports = dict(zip(inside, _free_ports(len(inside)), strict=True))
         self._paths = {"/home/demo": folder / "home", "/prometheus": folder / "metrics"}
         for service in self.services.values():
             for config in service.get("configs", []):
@@ -175,6 +176,14 @@ class Composition:
         for inside in sorted(self._paths, key=len, reverse=True):
             text = re.sub(rf"(?<![\w.]){re.escape(inside)}(?![\w.-])", str(self._paths[inside]), text)
         return text
+
+
+def _free_ports(count: int) -> list[int]:
+    found: dict[int, None] = {}
+    while len(found) < count:
+        # A port that nobody listens on yet may be drawn twice.
+        found[free_port()] = None
+    return list(found)
 
 
 class _Service(EmbeddedServer):
