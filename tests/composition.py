@@ -62,6 +62,8 @@ class Composition:
         self._ports = dict(zip(inside, _free_ports(len(inside)), strict=True))
         self._paths = {"/home/demo": folder / "home", "/prometheus": folder / "metrics"}
         for service in self.services.values():
+            for target in service.get("tmpfs", []):
+                self._paths[target] = folder / target.lstrip("/")
             for config in service.get("configs", []):
                 self._paths[config["target"]] = folder / config["target"].lstrip("/")
             for source, target in (mount.split(":")[:2] for mount in service.get("volumes", [])):
@@ -100,7 +102,12 @@ class Composition:
     def _start_after(self, name: str, needed: list[Future[None]]) -> None:
         for one in needed:
             one.result()
-        if name not in ENDS:
+        if name in ENDS:
+            return
+        if "healthcheck" not in self.services[name]:
+            # What others wait for without one, they wait for to end.
+            self.run(name)
+        else:
             server = _Service(self, name, self._folder / "services" / name)
             self._running.callback(server.stop)
             server.start()

@@ -106,6 +106,7 @@ def test_whoever_waits_for_health_waits_for_a_service_that_reports_it(services: 
         for other, how in service.get("depends_on", {}).items():
             assert other in services, name
             assert how["condition"] != "service_healthy" or "healthcheck" in services[other], other
+            assert "healthcheck" in services[other] or how["condition"] == "service_completed_successfully"
 
 
 def needed_by(services: dict[str, Any], name: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""What `pip install` gives, beside whatever else goes by the names of our folders.
+"""Test what `pip install` gives, beside whatever else goes by the names of our folders.
 
 Each environment here is a clean one: it sees the dependencies of the running one and nothing of this project. Its
 code runs in a folder that holds a user's own `tracker.py`, `spout.py`, ..., each of which fails when it is imported,

@@ -106,7 +106,7 @@ def run(
 
 
 def letters(folder: Path) -> set[tuple[bytes, str]]:
-    """What the dead letters hold: payload, and the first words of the last reason."""
+    """Return what the dead letters hold: payload, and the first words of the last reason."""
     documents = [
         json.loads(line)
         for file in (folder / "dead-letters").rglob("*.jsonl")

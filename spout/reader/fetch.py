@@ -71,6 +71,7 @@ class ShardFetcher:
         fan_out: the source of pushed records, None to poll.
         limiter: the limits of polling; by default all turns of this process share one.
         iterator: the iterator at the position of the first turn, if there is one already.
+        page: the answer to that iterator, if there is one already.
         wall: epoch milliseconds, for a server that does not report the time.
 
     Attributes:
@@ -89,6 +90,7 @@ class ShardFetcher:
         fan_out: FanOut | None = None,
         limiter: ShardLimiter | None = None,
         iterator: str | None = None,
+        page: Page | None = None,
         wall: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._kinesis = kinesis
@@ -101,6 +103,7 @@ class ShardFetcher:
         self._fan_out = fan_out
         self._limiter = limiter or shard_limiter(options, stream, shard)
         self._iterator = iterator
+        self._page = page
         self._clock = self._limiter.clock
         self._wall = wall
         self.calls = ShardCalls()
@@ -121,8 +124,9 @@ class ShardFetcher:
         if isinstance(position, ShardEnd):
             return Turn([], 0, 0, None, position, closed=True)
         if self._fan_out is None:
-            iterator, self._iterator = self._iterator, None
-            return self._turn(self._pager(position, iterator), position, bounds)
+            pager = self._pager(position, self._iterator, self._page)
+            self._iterator = self._page = None
+            return self._turn(pager, position, bounds)
         return self._pushed_turn(self._fan_out, position, bounds)
 
     def _pushed_turn(self, fan_out: FanOut, position: Position, bounds: Bounds) -> Turn:
@@ -262,7 +266,7 @@ class ShardFetcher:
             calls=self.calls,
         )
 
-    def _pager(self, position: Position, iterator: str | None = None) -> Pager:
+    def _pager(self, position: Position, iterator: str | None = None, page: Page | None = None) -> Pager:
         return Pager(
             self._kinesis,
             self._stream,
@@ -273,6 +277,7 @@ class ShardFetcher:
             closed=self._closed,
             calls=self.calls,
             iterator=iterator,
+            first=page,
         )
 
     @property
