@@ -55,6 +55,7 @@ BYTES_UNDER_WAY = 4 * 2**20
 """The size of the answers that are awaited together: the server holds all of them in memory."""
 
 _LOST = (*KazooRetry.RETRY_EXCEPTIONS, *KazooRetry.EXPIRED_EXCEPTIONS)
+"""The errors after which a request is made again."""
 
 _MANY = 32
 """The number of nodes from which on several are read in one request."""
