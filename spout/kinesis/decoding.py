@@ -21,7 +21,7 @@ from botocore.exceptions import IncompleteReadError
 from botocore.parsers import JSONParser, ResponseParser, ResponseParserError, ResponseParserFactory
 
 from kinesis_trident.spout.kinesis import Page
-from kinesis_trident.spout.kinesis.put_bodies import put_answer
+from kinesis_trident.spout.kinesis.put_bodies import RESULTS, put_answer
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.tracker.errors import UNREADABLE
 from kinesis_trident.tracker.reasons import make_reason
@@ -281,9 +281,9 @@ class _PageParser(JSONParser):
             page = self._parsed(response, shape, lambda found: page_from_response(found, answered))
             return {PAGE: page, "ResponseMetadata": metadata}
         if shape is not None and shape.name == "PutRecordsOutput" and response["status_code"] == 200:
-            answer = put_answer(response["body"])
-            if answer is not None:
-                return answer | {"ResponseMetadata": metadata}
+            results = put_answer(response["body"])
+            if results is not None:
+                return {RESULTS: results, "ResponseMetadata": metadata}
         return self._parsed(response, shape, lambda found: found)
 
     def _parsed(self, response: Any, shape: Any, read: Callable[[Any], Any]) -> Any:

@@ -7,15 +7,20 @@ endpoints, credentials, retries and errors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any, TypedDict
 
 import msgspec
 from botocore.parsers import ResponseParserError
 
+from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
 from kinesis_trident.tracker.errors import UNREADABLE
 
-__all__ = ["put_answer", "results_of", "send_bodies"]
+__all__ = ["RESULTS", "put_answer", "results_of", "send_bodies"]
+
+RESULTS = "KinesisTridentResults"
+"""The key under which a parsed PutRecords response holds its results, each with the types of `_Result`."""
 
 _BODY = "kinesis_trident_body"
 """The key of a call's context under which the body waits until botocore has made its own."""
@@ -26,8 +31,16 @@ _PLACEHOLDER = [{"Data": b"", "PartitionKey": "-"}]
 _encoder = msgspec.json.Encoder()
 
 
+class _Record(msgspec.Struct, gc=False, omit_defaults=True, rename="pascal"):
+    """One record of a body."""
+
+    data: bytes
+    partition_key: str
+    explicit_hash_key: str | None = None
+
+
 class _Result(TypedDict, total=False):
-    """What is used of the answer for one record; the rest is not decoded."""
+    """The used part of the answer for one record; the rest is not decoded."""
 
     ShardId: str | None
     ErrorCode: str | None
@@ -49,18 +62,24 @@ def send_bodies(client: Any) -> None:
 
 
 def _encode(params: dict[str, Any], context: dict[str, Any], **_: object) -> None:
-    context[_BODY] = _encoder.encode(params)
+    context[_BODY] = _encoder.encode(params | {"Records": _records(params["Records"])})
     params["Records"] = _PLACEHOLDER
+
+
+def _records(given: Sequence[Entry]) -> list[_Record]:
+    entries = Entries.of(given)
+    hashes = repeat(None) if entries.hashes is None else entries.hashes.tolist()
+    return list(map(_Record, entries.data.tolist(), entries.keys.tolist(), hashes))
 
 
 def _replace(params: dict[str, Any], context: dict[str, Any], **_: object) -> None:
     params["body"] = context.pop(_BODY)
 
 
-def put_answer(body: bytes) -> dict[str, Any] | None:
+def put_answer(body: bytes) -> list[dict[str, Any]] | None:
     """Decode the results in the body of a PutRecords answer; None if it is not such an answer."""
     try:
-        return {**_decoder.decode(body)}
+        return [*_decoder.decode(body)["Records"]]
     except UNREADABLE:
         return None
 
@@ -77,10 +96,12 @@ def results_of(answer: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
     Raises:
         ResponseParserError: they are not that many, or no results: a record without one would be lost.
     """
-    results = answer.get("Records")
-    if not isinstance(results, list) or not all(map(_is_result, results)):
-        msg = "the answer to PutRecords cannot be read"
-        raise ResponseParserError(msg)
+    results = answer.get(RESULTS)
+    if results is None:
+        results = answer.get("Records")
+        if not isinstance(results, list) or not all(map(_is_result, results)):
+            msg = "the answer to PutRecords cannot be read"
+            raise ResponseParserError(msg)
     if len(results) != count:
         msg = f"the answer to PutRecords has {len(results)} results for {count} records"
         raise ResponseParserError(msg)

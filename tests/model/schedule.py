@@ -1,4 +1,4 @@
-"""Who runs when: processes as greenlets of which one runs at a time, handed over at points, by dice.
+"""The schedule: processes as greenlets of which one runs at a time, handed over at points, by dice.
 
 The same dice give the same schedule. Nobody waits for time: a process that sleeps has the clock set on.
 """
@@ -135,7 +135,7 @@ class Schedule:
             errors.append(error)
 
     def strikes(self) -> bool:
-        """Whether a process that may be killed is."""
+        """Tell whether a process that may be killed is."""
         return self._kill > 0 and self._rng.random() < self._kill
 
     def pause(self, actor: Actor, what: object) -> None:

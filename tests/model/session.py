@@ -52,7 +52,7 @@ class Process(Protocol):
 
 
 class Dice:
-    """What goes wrong with a session.
+    """The faults of a session.
 
     Args:
         rng: decides.
@@ -77,7 +77,7 @@ class Dice:
         return "expired" if roll < self._lose + self._expire else ""
 
     def shown(self, seen: int, newest: int) -> int:
-        """Which write a server shows that has shown `seen` already."""
+        """Return which write a server shows that has shown `seen` already."""
         if not self._lag or self._rng.random() < 0.5:
             return newest
         return self._rng.randint(max(seen, newest - _LAG), newest)
@@ -248,7 +248,7 @@ class Session:
         return answer
 
     def _uninterrupted(self, answer: _Answer) -> Any:
-        """What kazoo's recipes ask for while they hold their lock: its threads would wait for that."""
+        """Return what kazoo's recipes ask for while they hold their lock: its threads would wait for that."""
         before, self._delivering = self._delivering, True
         try:
             return answer.get()

@@ -31,7 +31,7 @@ _LOSE = 0.01
 
 @dataclass
 class Told:
-    """What came of a schedule: violations, the world, and who came to which point in its last phase."""
+    """The result of a schedule: violations, the world, and who came to which point in its last phase."""
 
     family: str
     seed: int
@@ -40,7 +40,7 @@ class Told:
 
     @property
     def again(self) -> str:
-        """How to play it again."""
+        """Return how to play it again."""
         return f"make model FAMILY={self.family} SEED={self.seed} COUNT=1"
 
 
@@ -176,7 +176,7 @@ class _Story:
 
     @staticmethod
     def _reads(part: TurnsPartition) -> bool:
-        """Whether a plain query runs a task: each time the same, for one batch."""
+        """Tell whether a plain query runs a task: each time the same, for one batch."""
         names = [turn.shard for turn in part.turns]
         return random.Random(f"{part.plan} {names}").random() < 0.7
 

@@ -1,4 +1,4 @@
-"""What is outside of a query: the stream, ZooKeeper, the sink and the dead letters; and what must be true of them."""
+"""The world outside a query: the stream, ZooKeeper, the sink and the dead letters; and what must be true of them."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class World:
         )
 
     def dead_letters(self) -> Counter[int]:
-        """How often each record is in the dead letters."""
+        """Return how often each record is in the dead letters."""
         letters = read_dead_letters(str(self.folder))
         return Counter(int(letter.data) for letter in letters if letter.data is not None)
 

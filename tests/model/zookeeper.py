@@ -46,7 +46,7 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def stat(self) -> ZnodeStat:
-        """What kazoo calls it; the fields that nobody here reads are 0."""
+        """Return what kazoo calls it; the fields that nobody here reads are 0."""
         return ZnodeStat(
             czxid=self.created,
             mzxid=self.modified,
@@ -78,7 +78,7 @@ def parent_of(path: str) -> str:
 
 
 class MemoryZooKeeper:
-    """What the leader knows, and every state before: a server that lags shows one of those.
+    """The leader's state, and every state before: a server that lags shows one of those.
 
     Args:
         clock: epoch milliseconds; dates the nodes.
@@ -98,7 +98,7 @@ class MemoryZooKeeper:
 
     @property
     def nodes(self) -> Nodes:
-        """What the leader has now. Nobody changes what is in it: keeping it keeps a copy."""
+        """Return what the leader has now. Nobody changes what is in it: keeping it keeps a copy."""
         return self.states[-1].nodes
 
     @property

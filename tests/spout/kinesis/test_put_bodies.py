@@ -7,16 +7,24 @@ from typing import Any
 
 import boto3
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kinesis_trident.spout.kinesis import KinesisError, RequestTooLargeError
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.put_bodies import put_answer, send_bodies
+from kinesis_trident.spout.kinesis.put_entries import Entries
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.testing import Refuse, ScriptedKinesis
 
-KEYS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+HOSTILE = [
+    {"Data": b"", "PartitionKey": '"'},
+    {"Data": b"\x00", "PartitionKey": "\\"},
+    {"Data": b"\xff\xfe", "PartitionKey": '\\u0041\\"', "ExplicitHashKey": "0"},
+    {"Data": b'"},{"', "PartitionKey": "".join(map(chr, range(32))) + "\x7f\x80\u2028\u2029\ufeff"},
+    {"Data": b"abcd", "PartitionKey": "\U0001f600\U0010ffff/</script>", "ExplicitHashKey": str(2**128 - 1)},
+    {"Data": bytes(range(256)) * 4096, "PartitionKey": "k" * 256},
+]
 RECORDS = st.lists(
     st.fixed_dictionaries(
         {
@@ -54,12 +62,13 @@ def clients() -> tuple[Bodies, Bodies]:
 
 @settings(deadline=None, max_examples=20)
 @given(RECORDS, st.sampled_from([{"StreamName": "orders"}, {"StreamARN": ARN}]))
+@example(HOSTILE, {"StreamName": "orders"})
 def test_a_body_is_botocores(
     clients: tuple[Bodies, Bodies], records: list[dict[str, Any]], stream: dict[str, str]
 ) -> None:
-    for each in clients:
+    for each, given_records in zip(clients, (Entries.of(records), records), strict=True):
         with pytest.raises(KeyboardInterrupt):
-            each.client.put_records(Records=list(records), **stream)
+            each.client.put_records(Records=given_records, **stream)
     assert clients[0].sent.pop() == clients[1].sent.pop()
 
 
@@ -68,10 +77,10 @@ def test_an_answer_is_read_as_far_as_it_is_used() -> None:
     refused = {"ErrorCode": "InternalFailure", "ErrorMessage": "oh"}
     nulls = {"ShardId": None, "SequenceNumber": None, "ErrorCode": None, "ErrorMessage": None}
     body = json.dumps({"FailedRecordCount": 1, "Records": [found, refused, nulls], "EncryptionType": "KMS"})
-    answer = put_answer(body.encode())
-    assert answer is not None
-    assert [result.get("ErrorCode") for result in answer["Records"]] == [None, "InternalFailure", None]
-    assert [result.get("ShardId") for result in answer["Records"]] == ["shardId-0", None, None]
+    results = put_answer(body.encode())
+    assert results is not None
+    assert [result.get("ErrorCode") for result in results] == [None, "InternalFailure", None]
+    assert [result.get("ShardId") for result in results] == ["shardId-0", None, None]
     for other in (b"", b"[]", b"{}", b'{"Records": 1}', b"<html>"):
         assert put_answer(other) is None
 
