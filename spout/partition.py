@@ -182,7 +182,7 @@ def tasks_of(
     the rows of a pinned turn would change.
     """
     deaggregate = options.deaggregate
-    if plan.deaggregate not in (None, deaggregate):
+    if plan.deaggregate is not None and plan.deaggregate != deaggregate:
         options = replace(options, deaggregate=plan.deaggregate)
     turns = [
         ShardTurn(
