@@ -1,4 +1,4 @@
-"""How fast the acker is, and what a pending root costs: `python -m benchmarks.acker`."""
+"""Measure how fast the acker is, and what a pending root costs: `python -m benchmarks.acker`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def ones() -> None:
 
 
 def bytes_a_root(roots: np.ndarray) -> float:
-    """What a pending root takes."""
+    """Return what a pending root takes."""
     values = np.ones(len(roots), dtype=np.int64)
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""What tracking costs, against the same functions untracked: `python -m benchmarks.bolts [small] [json] [large]`.
+"""Measure tracking against the same functions untracked: `python -m benchmarks.bolts [small] [json] [large]`.
 
 The batches of one query are processed in turns by the ways to be compared, so each has its neighbours' source, workers
 and machine; a batch's time is Spark's own, from the plan to the commit.

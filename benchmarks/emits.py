@@ -1,4 +1,4 @@
-"""What an emit costs a bolt with tracking, and without: `python -m benchmarks.emits`. No Spark is started."""
+"""Measure what an emit costs a bolt with tracking, and without: `python -m benchmarks.emits`. No Spark is started."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _SETTINGS = ("shards", "pages", "page", "size", "words")
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What the endpoint holds: `shards` shards of `pages` pages of `page` records.
+    """The contents of the endpoint: `shards` shards of `pages` pages of `page` records.
 
     A record is `size` random bytes, or, where `words` is not 0, so many words: each word of a page stands in it twice.
     """
@@ -58,7 +58,7 @@ class Records:
 
     @property
     def distinct(self) -> int:
-        """How many words there are."""
+        """Return how many words there are."""
         return self.page * self.words // 2
 
     @property

@@ -1,4 +1,4 @@
-"""How fast one process reads records from a Kinesis endpoint: plain boto3, our client, and a shard's whole turn.
+"""Measure how fast one process reads from a Kinesis endpoint: plain boto3, our client, and a shard's whole turn.
 
 python -m benchmarks.fetch
 """

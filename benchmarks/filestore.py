@@ -60,7 +60,7 @@ class _Batches(_Part):
 
 
 class _FileStore:
-    """What a run and its tasks ask of a store, without fencing and without waiting for a disk."""
+    """A store as a run and its tasks need it, without fencing and without waiting for a disk."""
 
     written = 0
 

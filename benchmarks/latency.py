@@ -1,4 +1,4 @@
-"""How long a record takes from `put_record` to the sink: `python -m benchmarks.latency [trickle | first | load]`.
+"""Measure the time of a record from `put_record` to the sink: `python -m benchmarks.latency [trickle | first | load]`.
 
 The endpoint is `ScriptedKinesis` with AWS's limits, in a process of its own. A producer stamps each record when it is
 put, the sink when it has the row; both read the clock of one machine.
@@ -184,7 +184,7 @@ class Producer:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What runs, with which options, and the bounds in seconds of its median and 99th percentile under the trickle."""
+    """A query with its options, and the bounds in seconds of its median and 99th percentile under the trickle."""
 
     what: str
     start: Start

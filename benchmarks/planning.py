@@ -1,4 +1,4 @@
-"""What a plan of very many shards costs the planning process: time of each call that Spark makes, and peak memory.
+"""Measure the plan of very many shards in the planning process: time of each call that Spark makes, and peak memory.
 
 python -m benchmarks.planning
 
@@ -67,7 +67,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 def measured_apart(shards: int, hosts: str) -> Cost:
-    """What planning so many shards costs, in a process of its own."""
+    """Return what planning so many shards costs, in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.planning", "--shards", str(shards), "--zookeeper", hosts]
     done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE)
     return msgspec.json.decode(done.stdout, type=Cost)
@@ -76,7 +76,7 @@ def measured_apart(shards: int, hosts: str) -> Cost:
 def measured(
     shards: int, hosts: str, *, batches: int = BATCHES, clock: Callable[[], float] = perf_counter
 ) -> Cost:
-    """What planning so many shards costs, in this process and by this clock."""
+    """Return what planning so many shards costs, in this process and by this clock."""
     kinesis = MemoryKinesis(shards=shards)
     for shard in kinesis.list_shards("orders"):
         kinesis.put(shard.id, b"data")
@@ -133,7 +133,7 @@ def logged(plan: Plan) -> Plan:
 
 
 def pin(store: SourceStore, plan: Plan, epoch: int) -> None:
-    """What the tasks of a batch do in ZooKeeper: each shard's turn of one record, with more to come."""
+    """Return what the tasks of a batch do in ZooKeeper: each shard's turn of one record, with more to come."""
 
     def put(shard: str) -> None:
         last = RecordPosition(plan.txid)

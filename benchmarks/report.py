@@ -1,4 +1,4 @@
-"""What every benchmark does with its figures: print a table, and write its own section of docs/benchmarks.md.
+"""Publish the figures of a benchmark: print a table, and write its section of docs/benchmarks.md.
 
 A section stands between two markers that carry its name; a benchmark replaces its own and leaves the others alone.
 """

@@ -1,4 +1,4 @@
-"""What a record costs the writing process: a plain put_records loop, and the sink without and with aggregates.
+"""Measure what a record costs the writing process: a plain put_records loop, and the sink without and with aggregates.
 
 python -m benchmarks.sink
 """
@@ -21,7 +21,7 @@ from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.sink.writer import KinesisWriter
 
 BOUND = 2.5
-"""How many times as many records a CPU second as the loop the sink has to write."""
+"""The bound: records a CPU second of the sink, as a multiple of the loop's."""
 
 PLAIN = "boto3, put_records in a loop"
 COUNT, ROUNDS = 10_000, 12
@@ -29,7 +29,7 @@ SCHEMA = StructType([StructField("partitionKey", StringType()), StructField("dat
 
 
 def batches(size: int) -> list[pa.RecordBatch]:
-    """What Spark hands to a sink."""
+    """Return what Spark hands to a sink."""
     rng = random.Random(size)
     keys = pa.array([f"key-{rng.randrange(10**6)}" for _ in range(COUNT)])
     data = pa.array([rng.randbytes(size) for _ in range(COUNT)], pa.binary())

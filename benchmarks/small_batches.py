@@ -1,4 +1,4 @@
-"""What a small batch costs beside a bare source: `python -m benchmarks.small_batches [batches] [imports] [rounds]`.
+"""Measure a small batch beside a bare source: `python -m benchmarks.small_batches [batches] [imports] [rounds]`.
 
 The bare source is a Python source of Spark that yields the same rows, ready-made, in one task a shard, and does nothing
 else: no Kinesis, no positions, no replay. Queries of the two take turns, so that each ratio is one of neighbours. The
@@ -47,10 +47,10 @@ PROCESSES = {
     "a worker that reads": ("pyspark.worker", "spout.reader.task"),
     "the driver with reliable()": ("pyspark.sql", "bolt.reliable"),
 }
-"""What each process has imported when it first needs the source, and the module that it needs then."""
+"""For each process, a module it has imported when it first needs the source, and the one that it needs then."""
 
 MOST_MODULES = {"the process that plans": 392, "a worker that reads": 455, "the driver with reliable()": 438}
-"""What it was before the first of these benchmarks."""
+"""The numbers before the first of these benchmarks."""
 
 Handle = Callable[[DataFrame, int], None]
 
@@ -226,7 +226,7 @@ def row(way: Way, ours: Sequence[Measured], bare: Sequence[Measured]) -> list[st
 
 
 def import_rows() -> list[list[str]]:
-    """What importing the source costs each process, in CPU time, and how many modules it brings."""
+    """Return what importing the source costs each process, in CPU time, and how many modules it brings."""
     rows = []
     for process, (before, module) in PROCESSES.items():
         code = (

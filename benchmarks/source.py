@@ -1,4 +1,4 @@
-"""What the source costs through Spark: its rate beside a plain boto3 loop, and what ZooKeeper adds to a batch.
+"""Measure what the source costs through Spark: its rate beside a plain boto3 loop, and what ZooKeeper adds to a batch.
 
 python -m benchmarks.source [batch]
 """

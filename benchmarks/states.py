@@ -1,4 +1,4 @@
-"""How fast states are updated, against plain clients of the same servers: `python -m benchmarks.states`."""
+"""Measure how fast states are updated, against plain clients of the same servers: `python -m benchmarks.states`."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def compared_memcached(address: tuple[str, int]) -> Callable[[], None]:
 
 
 def prepared_redis(server: RedisServer) -> Callable[[], None]:
-    """What the server alone takes: the requests of an opaque state made beforehand, the answers thrown away."""
+    """Return what the server alone takes: the requests of an opaque state made beforehand, the answers thrown away."""
     store = RedisByteStore(redis.Redis.from_url(server.url), server.url)
     keys = [f"prepared-{name}".encode() for name in names()]
     values: list[bytes | None] = [b"[1,1,null]"] * IN_REDIS

@@ -1,4 +1,4 @@
-"""What a task that reads takes of memory, beside the bound on the bytes that it holds (`maxFetchBytesPerTask`).
+"""Measure what a task that reads takes of memory, beside the bound on the bytes that it holds (`maxFetchBytesPerTask`).
 
 python -m benchmarks.task_memory
 
@@ -42,7 +42,7 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 def taken(hosts: str, records: Records, bound: int) -> Taken:
-    """What one task takes that reads as much of each shard as it may; `bound` bytes are held at a time."""
+    """Return what one task takes that reads as much of each shard as it may; `bound` bytes are held at a time."""
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         os.environ.setdefault(variable, "bench")
     with PreparedEndpoint(records) as endpoint:

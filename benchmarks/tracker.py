@@ -1,4 +1,4 @@
-"""How fast the in-flight tracker is, and what a record in flight costs: `python -m benchmarks.tracker`.
+"""Measure how fast the in-flight tracker is, and what a record in flight costs: `python -m benchmarks.tracker`.
 
 Side by side with what one would write in its place: a dict and a heap, or an OrderedDict, one call a record.
 """
@@ -47,7 +47,7 @@ class Row:
 
 
 class Tracker(Protocol):
-    """What the plain trackers can do."""
+    """The interface of the plain trackers."""
 
     @property
     def checkpoint(self) -> object:

@@ -41,7 +41,7 @@ WARM = 2
 """Batches of each query before those that are measured: in them everything gets warm."""
 
 ROUNDS = 2
-"""How often each way is measured, in turns, because what else the machine does changes from minute to minute.
+"""The number of times each way is measured, in turns, because what else the machine does changes from minute to minute.
 
 A round that does not count comes before them: who comes first pays for the JVM's warming up.
 """
@@ -57,7 +57,7 @@ class Size:
 
     @property
     def held(self) -> Records:
-        """What the endpoint holds for one query."""
+        """Return what the endpoint holds for one query."""
         return Records(shards=SHARDS, pages=self.pages * (self.warm + self.batches), words=WORDS_A_RECORD)
 
     @property

@@ -5,6 +5,7 @@ Each worker of pytest-xdist is a session of its own: nothing here has a fixed na
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -19,6 +20,7 @@ import fast_spark
 import pytest
 from ensemble import Ensemble
 from hypothesis import HealthCheck, settings
+from thorough import CHAOS
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.embedded.java import ensure_java
@@ -29,9 +31,14 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["server_fixtures"]
 
-# How long an example takes says more of the machine than of what is tested.
+# How long an example takes says more of the machine than of what is tested. The same examples each time: a failure is
+# due to the change, and `make chaos` searches for others.
 settings.register_profile(
-    "tests", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "tests",
+    settings.default,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not CHAOS,
 )
 settings.load_profile("tests")
 
@@ -54,6 +61,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         known = json.loads(DURATIONS.read_text())
         # A file that is not known yet may be a long one.
         items.sort(key=lambda item: -known.get(str(item.path.relative_to(ROOT)), 1000.0))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the modules and thousands of tests out of the garbage collections to come, which took seconds of some."""
+    gc.collect()
+    gc.freeze()
 
 
 _took: dict[str, float] = {}
@@ -180,6 +193,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.session.timeZone", "UTC")
+            # Tests wait for what an idle query says of itself; Spark's own default is ten seconds.
+            .config("spark.sql.streaming.noDataProgressEventInterval", "500")
+            # Otherwise Spark starts a `chmod` for each file of a checkpoint, which takes a fifth of the processor.
+            .config(
+                "spark.sql.streaming.checkpointFileManagerClass",
+                "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+            )
+            # Spark keeps the code of a hundred plans; those of all tests are more, and many come again.
+            .config("spark.sql.codegen.cache.maxEntries", "2000")
             .getOrCreate()
         )
         # Jobs in processes of their own start theirs as users do.

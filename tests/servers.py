@@ -261,5 +261,5 @@ def _ask(port: int, question: bytes) -> bytes:
 
 
 def _unprivileged() -> pwd.struct_passwd:
-    """Who runs what refuses to run as root."""
+    """Return who runs what refuses to run as root."""
     return pwd.getpwnam("nobody")

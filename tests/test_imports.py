@@ -1,4 +1,4 @@
-"""What an import brings along: Spark imports these modules in each of its processes, so each one costs time there."""
+"""Test what an import brings along: Spark imports these modules in each of its processes, and each costs time there."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,46 +67,55 @@ def eventually(look: Callable[[], Any], wanted: object) -> None:
     assert retrying(look) == wanted
 
 
-@pytest.fixture
-def run(
+CODES = {
+    "main": MAIN.replace("query.awaitTermination()", ""),
+    "plain": HEAD + PLAIN,
+    "batch": HEAD + BATCH,
+    "pandas": HEAD + PANDAS,
+}
+
+
+@pytest.fixture(scope="module")
+def folders(
     spark: SparkSession,
     zookeeper: EmbeddedZooKeeper,
     kinesis_server: EmbeddedKinesis,
     kinesis: KinesisClient,
-    make_stream: Callable[..., str],
-    app: str,
-    tmp_path: Path,
-) -> Callable[[str], Any]:
-    """`with run(code) as folder`: the query of the code runs, on a stream that holds `RECORDS`."""
-    stream = make_stream()
-    kinesis.put_records(
-        StreamName=stream,
-        Records=[{"Data": data.encode(), "PartitionKey": uuid.uuid4().hex} for data in RECORDS],
-    )
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, Path]]:
+    """The folder of each query, by the name of its code: all run side by side, as their retries take seconds.
 
-    @contextmanager
-    def running(code: str) -> Iterator[Path]:
-        code = replaced(
-            code,
-            stream=f'"streamName", "{stream}"',
-            region=f'"endpointUrl", "{kinesis_server.endpoint_url}"',
-            app=f'"applicationName", "{app}"',
-            zookeeper=zookeeper.hosts,
-            dead=str(tmp_path),
-            folder=str(tmp_path),
-        )
-        names: dict[str, Any] = {"__name__": "__main__"}
-        exec(compile(code, "README.md", "exec"), names)
-        try:
-            yield tmp_path
-        finally:
-            stop(names["query"], timeout=300)
-
-    return running
+    Each is on a stream of its own that holds `RECORDS`.
+    """
+    folders: dict[str, Path] = {}
+    with ExitStack() as ending:
+        for name, code in CODES.items():
+            stream = f"readme-{uuid.uuid4().hex[:12]}"
+            kinesis.create_stream(StreamName=stream, ShardCount=1)
+            ending.callback(kinesis.delete_stream, StreamName=stream, EnforceConsumerDeletion=True)
+            kinesis.get_waiter("stream_exists").wait(StreamName=stream, WaiterConfig={"Delay": 1})
+            kinesis.put_records(
+                StreamName=stream,
+                Records=[{"Data": data.encode(), "PartitionKey": uuid.uuid4().hex} for data in RECORDS],
+            )
+            folders[name] = tmp_path_factory.mktemp(name)
+            ours = replaced(
+                code,
+                stream=f'"streamName", "{stream}"',
+                region=f'"endpointUrl", "{kinesis_server.endpoint_url}"',
+                app=f'"applicationName", "{stream}"',
+                zookeeper=zookeeper.hosts,
+                dead=str(folders[name]),
+                folder=str(folders[name]),
+            )
+            names: dict[str, Any] = {"__name__": "__main__"}
+            exec(compile(ours, "README.md", "exec"), names)
+            ending.callback(stop, names["query"], timeout=300)
+        yield folders
 
 
 def letters(folder: Path) -> set[tuple[bytes, str]]:
-    """What the dead letters hold: payload, and the first words of the last reason."""
+    """Return what the dead letters hold: payload, and the first words of the last reason."""
     documents = [
         json.loads(line)
         for file in (folder / "dead-letters").rglob("*.jsonl")
@@ -130,42 +139,39 @@ def test_the_main_job_has_about_twenty_lines() -> None:
     assert len([line for line in MAIN.splitlines() if line.strip()]) <= 26
 
 
-def test_the_main_job_writes_what_is_good_and_dead_letters_the_rest(run: Callable[[str], Any]) -> None:
+def test_the_main_job_writes_what_is_good_and_dead_letters_the_rest(folders: dict[str, Path]) -> None:
     assert MAIN.rstrip().endswith("query.awaitTermination()")
-    with run(MAIN.replace("query.awaitTermination()", "")) as folder:
-        good = sorted([*GOOD.items(), ("negative", -1.0)])
-        eventually(lambda: parquet(folder / "orders", "order_id", "amount"), good)
-        bad = {(RECORDS[5].encode(), "JSONDecodeError"), (RECORDS[6].encode(), "KeyError")}
-        eventually(lambda: letters(folder), bad)
+    folder = folders["main"]
+    good = sorted([*GOOD.items(), ("negative", -1.0)])
+    eventually(lambda: parquet(folder / "orders", "order_id", "amount"), good)
+    bad = {(RECORDS[5].encode(), "JSONDecodeError"), (RECORDS[6].encode(), "KeyError")}
+    eventually(lambda: letters(folder), bad)
 
 
-def test_a_plain_query_writes_all_rows(run: Callable[[str], Any]) -> None:
-    with run(HEAD + PLAIN) as folder:
-        eventually(lambda: parquet(folder / "raw", "json"), sorted((record,) for record in RECORDS))
+def test_a_plain_query_writes_all_rows(folders: dict[str, Path]) -> None:
+    eventually(lambda: parquet(folders["plain"] / "raw", "json"), sorted((record,) for record in RECORDS))
 
 
-def test_a_batch_function_sends_single_rows_back(run: Callable[[str], Any]) -> None:
+def test_a_batch_function_sends_single_rows_back(folders: dict[str, Path]) -> None:
     def written(folder: Path) -> list[str]:
         files = [file for file in (folder / "orders-json").rglob("*.json") if "_temporary" not in file.parts]
         return sorted(json.loads(line)["json"] for file in files for line in file.read_text().splitlines())
 
-    with run(HEAD + BATCH) as folder:
-        eventually(lambda: written(folder), sorted([*RECORDS[:5], RECORDS[7]]))
-        bad = {(RECORDS[5].encode(), "no amount"), (RECORDS[6].encode(), "no amount")}
-        eventually(lambda: letters(folder), bad)
+    folder = folders["batch"]
+    eventually(lambda: written(folder), sorted([*RECORDS[:5], RECORDS[7]]))
+    bad = {(RECORDS[5].encode(), "no amount"), (RECORDS[6].encode(), "no amount")}
+    eventually(lambda: letters(folder), bad)
 
 
-def test_a_pandas_function_fails_single_rows(run: Callable[[str], Any]) -> None:
-    with run(HEAD + PANDAS) as folder:
-        eventually(
-            lambda: parquet(folder / "amounts", "amount"), sorted((amount,) for amount in GOOD.values())
-        )
-        bad = {
-            (RECORDS[5].encode(), "JSONDecodeError"),
-            (RECORDS[6].encode(), "KeyError"),
-            (RECORDS[7].encode(), "negative amount"),
-        }
-        eventually(lambda: letters(folder), bad)
+def test_a_pandas_function_fails_single_rows(folders: dict[str, Path]) -> None:
+    folder = folders["pandas"]
+    eventually(lambda: parquet(folder / "amounts", "amount"), sorted((amount,) for amount in GOOD.values()))
+    bad = {
+        (RECORDS[5].encode(), "JSONDecodeError"),
+        (RECORDS[6].encode(), "KeyError"),
+        (RECORDS[7].encode(), "negative amount"),
+    }
+    eventually(lambda: letters(folder), bad)
 
 
 @pytest.mark.parametrize(

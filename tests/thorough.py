@@ -1,4 +1,4 @@
-"""How thorough a run is: `make chaos` sets CHAOS, and more of the same cases are played."""
+"""The thoroughness of a run: `make chaos` sets CHAOS, and more of the same cases are played."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class System(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ForeignCheckpoint:
-    """How far another system is in one stream.
+    """The progress of another system in one stream.
 
     Attributes:
         system: the system.
@@ -53,7 +53,7 @@ class ForeignCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class OwnShard:
-    """How far this application is in one shard, for another system to go on from.
+    """The progress of this application in one shard, for another system to go on from.
 
     Attributes:
         shard: its id.

@@ -32,7 +32,7 @@ __all__ = ["Arrival", "bring_in", "mark_lost", "plan_arrival"]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What an import changes: the rows for people, the change, and what to know before."""
+    """The changes of an import: the rows for people, the change, and what to know before."""
 
     rows: tuple[Row, ...]
     change: Change

@@ -20,7 +20,7 @@ __all__ = ["Departure", "hand_over", "own_shards", "plan_departure"]
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """What an export changes.
+    """The changes of an export.
 
     Attributes:
         rows: one for each shard.

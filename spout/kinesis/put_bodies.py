@@ -33,7 +33,7 @@ class _Record(msgspec.Struct, gc=False, omit_defaults=True, rename="pascal"):
 
 
 class _Result(TypedDict, total=False):
-    """What is used of the answer for one record; the rest is not decoded."""
+    """The used part of the answer for one record; the rest is not decoded."""
 
     ShardId: str | None
     ErrorCode: str | None

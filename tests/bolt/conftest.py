@@ -1,4 +1,4 @@
-"""What the tests of operators on Spark share."""
+"""Fixtures that the tests of operators on Spark share."""
 
 from __future__ import annotations
 

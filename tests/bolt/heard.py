@@ -1,4 +1,4 @@
-"""What tasks report, where they run in the test's process."""
+"""Reports of tasks that run in the test's process."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Heard:
 
     @property
     def runs(self) -> list[FailedRun]:
-        """What failed, in order."""
+        """Return what failed, in order."""
         return sorted(run for runs in self.reports.values() for run in runs)
 
     @property
     def failed(self) -> dict[int, str]:
-        """What failed, by ordinal."""
+        """Return what failed, by ordinal."""
         return {n: run.reason for run in self.runs for n in range(run.first_ordinal, run.last_ordinal + 1)}

@@ -1,4 +1,4 @@
-"""What is wrong with a topology is said when it is built, and names the component."""
+"""Test that what is wrong with a topology is said when it is built, and names the component."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a crash left behind is swept beside everything else, and takes nothing that is being written."""
+"""Test that what a crash left behind is swept beside everything else, and takes nothing that is being written."""
 
 from __future__ import annotations
 

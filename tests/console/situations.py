@@ -24,7 +24,7 @@ class Clock:
 
 
 class _Time:
-    """What the command line asks `time` for."""
+    """The clock that the command line asks."""
 
     def __init__(self, clock: Clock) -> None:
         self.time = clock

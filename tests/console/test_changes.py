@@ -1,4 +1,4 @@
-"""What a shard's nodes become when somebody sets its position by hand."""
+"""Test what a shard's nodes become when somebody sets its position by hand."""
 
 from __future__ import annotations
 

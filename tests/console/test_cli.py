@@ -327,7 +327,7 @@ def test_a_server_on_a_port_in_use_is_one_clear_error(zookeeper: EmbeddedZooKeep
 
 @dataclass(frozen=True)
 class Dead:
-    """What the writer of dead letters reads of the source's options."""
+    """The source's options that the writer of dead letters reads."""
 
     dead_letter: str
     application_name: str

@@ -1,4 +1,4 @@
-"""What is wrong with an application, and what to do: from its nodes and the time alone."""
+"""Test what is wrong with an application, and what to do: from its nodes and the time alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the last cell of a notebook shows."""
+"""Test what the last cell of a notebook shows."""
 
 from __future__ import annotations
 

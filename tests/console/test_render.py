@@ -1,4 +1,4 @@
-"""What people and programs get to see of a view."""
+"""Test what people and programs get to see of a view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees when something is wrong: each situation is made to happen to a query, and looked at."""
+"""Test what a person sees when something is wrong: each situation is made to happen to a query, and looked at."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def browser(chromium: Path) -> Iterator[Browser]:
 
 @pytest.fixture
 def address(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[str]:
-    """Where the page is, of the applications below `/<app>`, with the token."""
+    """Return where the page is, of the applications below `/<app>`, with the token."""
     where = ["--zookeeper", zookeeper.hosts, "--root", f"/{app}", "--port", "0", "--refresh", "0.3"]
     command = [sys.executable, "-c", "from kinesis_trident.console.cli import main; main()", "ui", *where]
     with (

@@ -36,7 +36,7 @@ SHARDS = 2
 
 
 class Victim(StrEnum):
-    """What is killed with SIGKILL."""
+    """The process that is killed with SIGKILL."""
 
     DRIVER = "driver"
     """The driver, with every process below it; then the job is started again."""
@@ -49,7 +49,7 @@ class Victim(StrEnum):
 
 
 class Point(StrEnum):
-    """Where a batch is when the victim is killed."""
+    """The step of a batch at which the victim is killed."""
 
     PINNING = PINNING
     BEFORE = "before the state's commit"
@@ -67,7 +67,7 @@ class Crash:
 
     @property
     def reads_again(self) -> bool:
-        """Whether the batch is read from Kinesis once more, so that it may miss what has expired meanwhile.
+        """Tell whether the batch is read from Kinesis once more, so that it may miss what has expired meanwhile.
 
         Not if only a Python worker dies, as the tuples stand in the executor; nor if the batch had finished and an
         executor dies.
@@ -94,7 +94,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a crash has done to a cell: what was counted of each word of a round, and the truth."""
+    """The effect of a crash on a cell: the counts of each word of a round, and the true ones."""
 
     cell: Cell
     crash: Crash
@@ -103,12 +103,12 @@ class Outcome:
 
     @property
     def exact(self) -> bool:
-        """Whether every word was counted right."""
+        """Tell whether every word was counted right."""
         return self.truth == self.counted
 
 
 def deviations(outcomes: Sequence[Outcome]) -> list[str]:
-    """What contradicts the documented matrix: a wrong count where it promises none, or none to be seen elsewhere."""
+    """Return the contradictions to the documented matrix: a wrong count where it promises none, or none elsewhere."""
     found = []
     for cell in dict.fromkeys(one.cell for one in outcomes):
         wrong = [one for one in outcomes if one.cell == cell and not one.exact]
@@ -122,7 +122,7 @@ def deviations(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 class Topology:
-    """What a test knows of one of them; its stream and application are called `name`."""
+    """A job as a test knows it; its stream and application are called `name`."""
 
     def __init__(
         self, spout: str, name: str, kinesis: ScriptedKinesis, keeper: KazooClient, redis: str
@@ -138,7 +138,7 @@ class Topology:
 
     @property
     def expires(self) -> bool:
-        """Whether records may fail or expire: `spout=transactional` would stop."""
+        """Tell whether records may fail or expire: `spout=transactional` would stop."""
         return self.spout != "transactional"
 
     def gates(self, point: Point) -> list[str]:
@@ -186,7 +186,7 @@ class Topology:
         self._kinesis.trim(self.name, self._kinesis.shards(self.name)[0], through)
 
     def drained(self) -> bool:
-        """Whether everything is done, and no batch is in hand."""
+        """Tell whether everything is done, and no batch is in hand."""
         done = {shard: int(node.checkpoint or 0) for shard, node in self.store.shards.checkpoints().items()}
         return (
             done == self._last
@@ -195,7 +195,7 @@ class Topology:
         )
 
     def pinned(self, txid: int) -> bool:
-        """Whether the first shard's part of a batch is pinned."""
+        """Tell whether the first shard's part of a batch is pinned."""
         shard = self._kinesis.shards(self.name)[0]
         return bool(self.store.batches.get_pins(txid, [shard]))
 
@@ -207,11 +207,11 @@ class Topology:
 
     @property
     def read(self) -> int:
-        """How many records the source says it has delivered."""
+        """Return how many records the source says it has delivered."""
         return sum(node.read for node in self.store.shards.checkpoints().values())
 
     def counts(self, kind: str) -> Counter[str]:
-        """What stands in a state."""
+        """Return what stands in a state."""
         factory = getattr(RedisState, kind)(self._redis, keyPrefix=f"{self.name}/{kind}/")
         values = factory.make_state({}, 0, 1).multi_get([(word,) for word in WORDS])
         return Counter({word: value or 0 for word, value in zip(WORDS, values, strict=True)})
@@ -282,7 +282,7 @@ class Chaos:
         ]
 
     def _put_and_kill(self, crash: Crash, then: Crash) -> dict[Topology, Counter[str]]:
-        """What is to be counted of a round whose batch dies."""
+        """Return what is to be counted of a round whose batch dies."""
         put = {one: one.put() for one in self._topologies}
         stops = [self._stopped(gate) for one in self._topologies for gate in one.gates(crash.point)]
         truth = {}
@@ -298,7 +298,7 @@ class Chaos:
         return truth
 
     def _put_and_pin_twice(self) -> dict[Topology, Counter[str]]:
-        """What is to be counted of a round whose batch is read by two attempts, the later one finding more.
+        """Return what is to be counted of a round whose batch is read by two attempts, the later one finding more.
 
         None of the records fails: what does has the batch computed again, from what is pinned.
         """
@@ -375,7 +375,7 @@ def _words_of(process: psutil.Process) -> list[str]:
 
 
 def _parent(process: psutil.Process) -> psutil.Process | None:
-    """Who started it; None if it has ended, as idle workers do."""
+    """Return who started it; None if it has ended, as idle workers do."""
     with suppress(psutil.NoSuchProcess):
         return process.parent()
     return None

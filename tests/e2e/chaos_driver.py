@@ -28,7 +28,7 @@ from kinesis_trident.trident.state import MapState, StateFactory
 from kinesis_trident.trident.stores.redis import RedisState
 
 FAILS_FIRST = "!"
-"""What a record ends with that fails at its first delivery."""
+"""The end of a record that fails at its first delivery."""
 
 
 class Word(Function):

@@ -27,7 +27,7 @@ JOBS = {
     "executor 2": OF[Victim.EXECUTOR][4:],
     "Python worker": OF[Victim.WORKER],
 }
-"""What each job goes through; none takes longer than a few minutes on a busy machine."""
+"""The crashes that each job goes through; none takes longer than a few minutes on a busy machine."""
 
 
 @pytest.mark.parametrize("job", JOBS)

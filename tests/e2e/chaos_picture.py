@@ -12,7 +12,7 @@ from matrix import SPOUTS, STATES
 __all__ = ["PICTURE", "draw", "verdicts"]
 
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "exactly_once.svg"
-"""What `make chaos` draws."""
+"""The picture that `make chaos` draws."""
 
 WIDTH, HEIGHT = 330, 272
 LEFT, TOP, GAP, LINE = 16, 84, 12, 17
@@ -53,7 +53,7 @@ def draw(outcomes: Sequence[Outcome]) -> str:
 
 
 def verdicts(svg: str) -> dict[tuple[Cell, Crash], bool]:
-    """What a picture says: whether a cell was exact after a crash."""
+    """Return what a picture says: whether a cell was exact after a crash."""
     said = {}
     for text in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"):
         if "data-victim" in text.attrib:

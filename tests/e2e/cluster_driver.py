@@ -47,7 +47,7 @@ def note(folder: Path, rows: list[Any]) -> None:
 
 
 def first(marker: Path) -> bool:
-    """Whether nobody was here before."""
+    """Tell whether nobody was here before."""
     try:
         marker.touch(exist_ok=False)
     except FileExistsError:

@@ -25,7 +25,7 @@ FIRST_SHARD = "shardId-000000000000"
 
 @dataclass(frozen=True)
 class Stop:
-    """Who waits at a gate, and with which batch."""
+    """A process that waits at a gate, and its batch."""
 
     pid: int
     txid: int
@@ -53,7 +53,7 @@ class Gates:
         part.replace(self.folder / "armed.json")
 
     def stopped(self, gate: str, visit: int = 0) -> Stop | None:
-        """Who waits, or has waited, at a gate."""
+        """Return who waits, or has waited, at a gate."""
         marker = self.folder / str(self._armed) / f"{gate}.{visit}"
         return Stop(**json.loads(marker.read_text())) if marker.exists() else None
 

@@ -43,7 +43,7 @@ RETRY_LIMIT = 2
 
 
 def kind(number: int) -> str:
-    """What becomes of a record: of each 40 two fail for good, and two at the first delivery."""
+    """Return what becomes of a record: of each 40 two fail for good, and two at the first delivery."""
     return {7: "bad", 23: "bad", 11: "flaky", 12: "flaky"}.get(number % A_LIFE, "good")
 
 
@@ -62,7 +62,7 @@ def put(kinesis: KinesisClient, stream: str, numbers: range) -> dict[int, str]:
 
 
 def options(stream: str, zookeeper: EmbeddedZooKeeper, kinesis: EmbeddedKinesis) -> dict[str, str]:
-    """What the job's source is given; the application is named like the stream."""
+    """Return what the job's source is given; the application is named like the stream."""
     return {
         "streamName": stream,
         "endpointUrl": kinesis.endpoint_url,
@@ -76,7 +76,7 @@ def options(stream: str, zookeeper: EmbeddedZooKeeper, kinesis: EmbeddedKinesis)
 
 
 def layout_of(kinesis: KinesisClient, stream: str) -> Layout:
-    """Where the job's state stands in ZooKeeper."""
+    """Return where the job's state stands in ZooKeeper."""
     summary = kinesis.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]
     created = round(summary["StreamCreationTimestamp"].timestamp() * 1000)
     return Layout("/kinesis-trident", stream, stream, created)
@@ -159,7 +159,7 @@ class Job(Lives):
         return [offset["txid"] for batch, offset in self.offsets().items() if batch in commits]
 
     def output(self) -> dict[int, list[tuple[int, str, int]]]:
-        """What stands in the sink: txid to (i, messageId, attempt)."""
+        """Return what stands in the sink: txid to (i, messageId, attempt)."""
         return {
             int(path.stem): [tuple(row) for row in json.loads(path.read_text())]
             for path in (self.folder / "out").glob("*.json")
@@ -188,7 +188,7 @@ class Job(Lives):
 
 @dataclass(frozen=True)
 class Left:
-    """What stands everywhere right after a kill, as far as it concerns the batch in hand."""
+    """The state of the batch in hand right after a kill, wherever it is stored."""
 
     reached: Reached
     batch: Batch | None

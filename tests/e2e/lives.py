@@ -43,7 +43,7 @@ def eventually(look: Callable[[], T], what: str, patience: float = PATIENCE) -> 
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process, and it is not only waiting to be asked for its end."""
+    """Tell whether there is such a process, and it is not only waiting to be asked for its end."""
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     return False
@@ -133,11 +133,11 @@ class Lives:
         return psutil.Process(self._process.pid).children(recursive=True)
 
     def said(self) -> str:
-        """What this life has printed."""
+        """Return what this life has printed."""
         return self._log.read_bytes()[self._begun :].decode(errors="replace") if self._log.exists() else ""
 
     def tail(self) -> str:
-        """What that says of errors, and its end."""
+        """Return what that says of errors, and its end."""
         return digest(self.said())
 
     def _code(self) -> int | None:

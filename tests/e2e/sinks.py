@@ -95,7 +95,7 @@ class Application:
         return self.queries[-1]
 
     def has_settled(self, sequence: int) -> bool:
-        """Whether the safe checkpoint is at a record, while all queries live."""
+        """Tell whether the safe checkpoint is at a record, while all queries live."""
         for query in self.queries:
             error = query.exception()
             assert error is None, f"{self.name}: {error}"

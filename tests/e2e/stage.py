@@ -62,7 +62,7 @@ class Taken:
 
     @property
     def texts(self) -> list[str]:
-        """What the records said, sorted, each as often as it was taken."""
+        """Return what the records said, sorted, each as often as it was taken."""
         # At once: a query's thread may add to it.
         return sorted(text for rows in list(self.batches.values()) for text, _ in rows)
 
@@ -161,12 +161,12 @@ class Stage:
         return str(self.folder / name)
 
     def output(self) -> list[str]:
-        """What was written to `out`, sorted, each record as often as it is there."""
+        """Return what was written to `out`, sorted, each record as often as it is there."""
         return sorted(row.text for row in self.spark.read.parquet(self.at("out")).collect())
 
     @property
     def layout(self) -> Layout:
-        """Where the application stands in ZooKeeper."""
+        """Return where the application stands in ZooKeeper."""
         return replace(layout_of(self.client, self.stream), application=self.app)
 
     @property
@@ -175,7 +175,7 @@ class Stage:
         return SourceStore(self.zookeeper, self.layout)
 
     def started(self) -> bool:
-        """Whether LATEST of the stream has been resolved."""
+        """Tell whether LATEST of the stream has been resolved."""
         layout = self.layout
         return self.store.streams.start(layout.stream, layout.created) is not None
 
@@ -194,11 +194,11 @@ class Stage:
         return self.store.shards.checkpoints()[self.shard(number)]
 
     def inflight_of(self, number: int = 0) -> InflightNode:
-        """What is not done in a shard."""
+        """Return what is not done in a shard."""
         return self.store.shards.inflight()[self.shard(number)]
 
     def letters(self, folder: str = "letters") -> list[DeadLetter]:
-        """What is in a dead-letter folder of this test."""
+        """Return what is in a dead-letter folder of this test."""
         return list(read_dead_letters(self.at(folder))) if Path(self.at(folder)).exists() else []
 
     def tree(self) -> dict[str, tuple[bytes, int]]:
@@ -233,7 +233,7 @@ class Stage:
         return eventually(seen, what)
 
     def progress(self, query: StreamingQuery) -> dict[str, Any]:
-        """What the source says of itself in a query's last progress; empty before the first."""
+        """Return what the source says of itself in a query's last progress; empty before the first."""
         last = query.lastProgress
         said = last["sources"][0]["latestOffset"] if last else None
         return dict(json.loads(said) if isinstance(said, str) else said or {})

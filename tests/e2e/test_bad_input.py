@@ -151,7 +151,7 @@ NODES: dict[str, Callable[[Layout, str], str]] = {
 
 
 def plan_one(options: SourceOptions, start: Plan | None) -> Plan:
-    """What the planning process does at a start: with the offset of a new Spark checkpoint, or up to it."""
+    """Return what the planning process does at a start: with the offset of a new Spark checkpoint, or up to it."""
     run = SourceRun.open(options)
     try:
         offset = run.initial()

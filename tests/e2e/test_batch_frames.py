@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import pytest
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from stage import Stage
 
 from kinesis_trident.spout.reader.rows import SCHEMA
+from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
 
 
 def texts(frame: DataFrame) -> list[str]:
@@ -18,23 +16,31 @@ def texts(frame: DataFrame) -> list[str]:
 
 
 def test_a_batch_reads_closed_shards_and_several_streams_and_is_the_same_for_each_action(
-    make_stage: Callable[..., Stage], make_stream: Callable[..., str]
+    spark: SparkSession,
 ) -> None:
-    stage = make_stage()
-    other = replace(stage, stream=make_stream(1))
-    stage.put(["a", "b"])
-    stage.client.split_shard(
-        StreamName=stage.stream, ShardToSplit=stage.shard(), NewStartingHashKey=str(2**127)
-    )
-    stage.client.get_waiter("stream_exists").wait(StreamName=stage.stream, WaiterConfig={"Delay": 1})
-    stage.put(["c"], shard=1)
-    other.put(["d"])
-    options = {
-        "streamName": f"{stage.stream},{other.stream}",
-        "endpointUrl": stage.endpoint,
-        "minFetchPeriod": "10ms",
-    }
-    frame = stage.spark.read.format("kinesis-trident").options(**options).load()
+    with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
+        kinesis.create_stream("split")
+        kinesis.create_stream("other")
+        (parent,) = kinesis.shards("split")
+        for text in (b"a", b"b"):
+            kinesis.put("split", parent, text)
+        _, child = kinesis.split("split", parent)
+        kinesis.put("split", child, b"c")
+        kinesis.put("other", kinesis.shards("other")[0], b"d")
+        check_batches(
+            spark,
+            {
+                "streamName": "split,other",
+                "region": "us-east-1",
+                "endpointUrl": kinesis.endpoint_url,
+                "minFetchPeriod": "10ms",
+            },
+        )
+
+
+def check_batches(spark: SparkSession, options: dict[str, str]) -> None:
+    """Read what is there, some of it, and what cannot be read."""
+    frame = spark.read.format("kinesis-trident").options(**options).load()
     assert frame.schema == SCHEMA
     assert texts(frame) == ["a", "b", "c", "d"]
     rows = frame.select("messageId", "attempt", "txid").collect()
@@ -45,10 +51,10 @@ def test_a_batch_reads_closed_shards_and_several_streams_and_is_the_same_for_eac
     stream, _, place = sequence.partition("/")
     shard, _, number = place.partition(":")
     after = f'{{"{stream}": {{"{shard}": "AFTER_SEQUENCE_NUMBER {number}"}}, "*": "TRIM_HORIZON"}}'
-    rest = stage.spark.read.format("kinesis-trident").options(**options, startingPosition=after).load()
+    rest = spark.read.format("kinesis-trident").options(**options, startingPosition=after).load()
     assert rest.filter(rest.messageId == sequence).count() == 0
     with pytest.raises(AnalysisException, match="Give an earlier one"):
-        stage.spark.read.format("kinesis-trident").options(**options, startingPosition="LATEST").load()
+        spark.read.format("kinesis-trident").options(**options, startingPosition="LATEST").load()
 
 
 def test_the_options_of_an_application_do_for_a_batch_too(stage: Stage) -> None:

@@ -37,7 +37,7 @@ def outcomes(
     redis_server: RedisServer,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> list[Outcome]:
-    """What every crash has done to every cell."""
+    """Return what every crash has done to every cell."""
     folder = tmp_path_factory.mktemp("chaos")
     with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
         return Chaos(folder, kinesis, keeper, zookeeper.hosts, redis_server.url).outcomes(DEATHS)

@@ -154,8 +154,13 @@ def test_several_streams_user_records_and_spooled_retries_wait_for_their_acks(
     query = start()
     stage.until(lambda: (plain[1], "flaky", 2) in seen, "the spooled retry")
     stage.until(lambda: stage.progress(query).get("unacked") == 6, "all to be in flight")
-    for shard in shards:
-        said = stage.progress(query)["shards"][shard]["blocked"]
+
+    def blocked() -> list[str]:
+        told = stage.progress(query)["shards"]
+        return [told.get(shard, {}).get("blocked", "") for shard in shards]
+
+    stage.until(lambda: all(blocked()), "both shards to say that they are blocked")
+    for said in blocked():
         assert said.startswith("3 records are read and not done, and maxInflightRecords is 3")
     more = stage.put(["c"])
     query.stop()

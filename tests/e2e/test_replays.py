@@ -18,7 +18,7 @@ from kinesis_trident.trident.stores.redis import RedisState
 
 
 def first(marker: str) -> bool:
-    """Whether nobody was here before, in any process."""
+    """Tell whether nobody was here before, in any process."""
     try:
         Path(marker).touch(exist_ok=False)
     except FileExistsError:

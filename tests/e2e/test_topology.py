@@ -158,7 +158,7 @@ def test_a_record_that_fails_in_one_branch_is_in_no_state_of_the_batch(stage: St
 
 
 class Number(Function):
-    """What the record says; not a number is that in the first attempt only."""
+    """The number in the record; one that is none in the first attempt only."""
 
     def execute(self, tup, collector):  # type: ignore[no-untyped-def]
         number = float(bytes(tup["data"]).decode())

@@ -1,4 +1,4 @@
-"""What a topology asks of its source and of its states: several streams, kept failures, few keys."""
+"""Test what a topology asks of its source and of its states: several streams, kept failures, few keys."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from trident_word_count import SENTENCES  # noqa: E402
 
 def printed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[str]:
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    command = [sys.executable, str(EXAMPLES / "trident_word_count.py"), "--try", *arguments]
+    command = [sys.executable, str(EXAMPLES / "trident_word_count.py"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

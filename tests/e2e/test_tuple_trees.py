@@ -31,7 +31,7 @@ from kinesis_trident import (
 )
 
 AGGREGATED = {"acking": 3, "branch": 4, "joined": 3}
-"""How many tuples of a case are aggregated to one."""
+"""The number of tuples of a case that are aggregated to one."""
 
 
 class Cases(Bolt):

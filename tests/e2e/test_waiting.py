@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from thorough import CHAOS
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.testing import Refuse
 
-ALIVE = 20.0
+ALIVE = 20.0 if CHAOS else 8.0
 """Seconds that a query with nothing to read lives: the worst of them died within two."""
 
 
@@ -54,6 +54,14 @@ SITUATIONS = [
 ]
 
 
+def sinks_of(situation: Callable[[Application], None]) -> Iterable[str]:
+    """Return those that meet a situation.
+
+    Every sink meets one situation, and every situation a sink of Spark's and one of ours; in `make chaos` all pairs.
+    """
+    return SINKS if CHAOS or situation is latest_of_an_idle_stream else ("noop", "reliable")
+
+
 @pytest.fixture
 def make(
     spark: SparkSession, zookeeper: EmbeddedZooKeeper, tmp_path: Path, app: str
@@ -66,7 +74,7 @@ def test_a_query_with_nothing_to_read_waits_for_what_comes(
     make: Callable[..., Application],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    waiting = [made(make, sink, situation) for situation in SITUATIONS for sink in SINKS]
+    waiting = [made(make, sink, situation) for situation in SITUATIONS for sink in sinks_of(situation)]
     with caplog.at_level(logging.WARNING):
         for one in waiting:
             # One after the other: Spark gives up on a Python worker that does not connect within 10 s.
@@ -94,9 +102,7 @@ def test_available_now_with_nothing_to_read_ends_and_reads_what_came_later(
     make: Callable[..., Application],
     situation: Callable[[Application], None],
 ) -> None:
-    # Every sink meets one situation, and every situation a sink of Spark's and one of ours; in `make chaos` all pairs.
-    some = SINKS if situation is latest_of_an_idle_stream else ("noop", "reliable")
-    for sink in SINKS if CHAOS else some:
+    for sink in sinks_of(situation):
         one = made(make, sink, situation)
         assert one.start(AVAILABLE_NOW).awaitTermination(PATIENCE), one.name
         news = one.put("news")

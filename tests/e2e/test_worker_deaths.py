@@ -23,7 +23,7 @@ def spout(stage: Stage) -> KinesisSpout:
 
 
 def reasons(stage: Stage) -> list[tuple[str, str]]:
-    """What was dead-lettered, with the reason of its last failure."""
+    """Return what was dead-lettered, with the reason of its last failure."""
     return sorted((letter.data.decode(), letter.reasons[-1].reason) for letter in stage.letters())
 
 

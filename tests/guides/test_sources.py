@@ -1,4 +1,4 @@
-"""What pages say of other systems, or of measurements, has a source."""
+"""Test that what pages say of other systems, or of measurements, has a source."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 __all__ = ["EXAMPLES", "Refused", "hostile", "mutated", "mutated_json", "read_bounded"]
 
 EXAMPLES = int(os.environ.get("HOSTILE_EXAMPLES", "40"))
-"""How many examples each test plays: `HOSTILE_EXAMPLES=20000` searches for hours where `make test` takes seconds."""
+"""The number of examples that each test plays: `HOSTILE_EXAMPLES=20000` searches for hours, `make test` for seconds."""
 
 hostile = settings(
     max_examples=EXAMPLES,

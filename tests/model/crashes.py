@@ -28,7 +28,7 @@ KINDS = ("batch", "explicit")
 
 
 class Crash(NamedTuple):
-    """Where a life ends: before or after which of its steps."""
+    """The place at which a life ends: before or after one of its steps."""
 
     step: int
     after: bool
@@ -73,7 +73,7 @@ class _Steady(random.Random):
 
 
 def steps(kind: str) -> int:
-    """How many steps the story has without a crash."""
+    """Return how many steps the story has without a crash."""
     return play(kind)[0][0]
 
 

@@ -29,7 +29,7 @@ _ZOMBIE = 0.15
 _SECOND_ACTION = 0.1
 
 Reading = Callable[[TurnsPartition], bool]
-"""Whether the query runs the task of a partition."""
+"""Tells whether the query runs the task of a partition."""
 
 
 class Tasks:
@@ -102,7 +102,7 @@ class Tasks:
 
 
 class Driver:
-    """What the query does with its batches.
+    """The query's work on its batches.
 
     Args:
         world: of the model.

@@ -69,13 +69,13 @@ def all_acked(world: World) -> Iterator[str]:
 
 
 def nothing(world: World) -> Iterator[str]:
-    """Who acks and who publishes is mixed: only that the last life drains."""
+    """Require only that the last life drains: who acks and who publishes is mixed."""
     yield from ()
 
 
 @dataclass(frozen=True)
 class Family:
-    """What may happen, and what must be true at the end.
+    """A kind of schedule: the faults that may happen, and what must be true at the end.
 
     Attributes:
         what: in a sentence.

@@ -31,7 +31,7 @@ from model.world import World
 __all__ = ["ConcurrentError", "Life", "MakeDriver", "SparkCheckpoint"]
 
 _IDLE = 3
-"""How often a life asks for more in vain before it ends."""
+"""The number of times a life asks for more in vain before it ends."""
 
 _STOPPED_WELL = 0.3
 
@@ -101,7 +101,7 @@ class Life:
         world.stats[f"life: {end}"] += 1
 
     def _fenced(self) -> str:
-        """What to say besides of an error that a run gives which is not the newest any more."""
+        """Return what to say besides of an error that a run gives which is not the newest any more."""
         ids = self._session.ids if self._session else []
         epoch = max((self._world.epochs.get(id_, 0) for id_ in ids), default=0)
         return ", which a newer run has replaced" if 0 < epoch < self._world.epoch else ""

@@ -52,7 +52,7 @@ class Process(Protocol):
 
 
 class Dice:
-    """What goes wrong with a session.
+    """The faults of a session.
 
     Args:
         rng: decides.
@@ -77,7 +77,7 @@ class Dice:
         return "expired" if roll < self._lose + self._expire else ""
 
     def shown(self, seen: int, newest: int) -> int:
-        """Which write a server shows that has shown `seen` already."""
+        """Return which write a server shows that has shown `seen` already."""
         if not self._lag or self._rng.random() < 0.5:
             return newest
         return self._rng.randint(max(seen, newest - _LAG), newest)
@@ -248,7 +248,7 @@ class Session:
         return answer
 
     def _uninterrupted(self, answer: _Answer) -> Any:
-        """What kazoo's recipes ask for while they hold their lock: its threads would wait for that."""
+        """Return what kazoo's recipes ask for while they hold their lock: its threads would wait for that."""
         before, self._delivering = self._delivering, True
         try:
             return answer.get()
@@ -278,11 +278,11 @@ class Session:
 
     def _see(self, zxid: int) -> None:
         """Come to the state after a write, past all that is watched."""
-        while self._seen < zxid:
+        while self._watches and self._seen < zxid:
             self._seen += 1
-            if self._watches:
-                for path in sorted(self._zookeeper.state(self._seen).changed & self._watches.keys()):
-                    self._fire(path, EventType.CHANGED)
+            for path in sorted(self._zookeeper.state(self._seen).changed & self._watches.keys()):
+                self._fire(path, EventType.CHANGED)
+        self._seen = max(self._seen, zxid)
 
     def _fire(self, path: str, kind: str) -> None:
         for watch in self._watches.pop(path, []):

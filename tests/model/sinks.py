@@ -1,4 +1,4 @@
-"""Where the rows go in the end, and how often each record is counted there."""
+"""The sinks, and how often each record is counted there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEYS = 4
 
 
 class Sink(Protocol):
-    """What a batch is written to; records are numbers."""
+    """A sink; records are numbers."""
 
     def write(self, batch: object, txid: int, numbers: Iterable[int], point: Callable[[], None]) -> None:
         """Write a batch, once more perhaps; others may run at each `point`.
@@ -23,7 +23,7 @@ class Sink(Protocol):
         """
 
     def counts(self) -> Counter[int]:
-        """How often each record counts."""
+        """Return how often each record counts."""
 
 
 class OpaqueState:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.partition import TurnsPartition
+from kinesis_trident.tracker.garbage import collections_paused
 from model.ackers import Acked
 from model.driver import Driver, Judging, Plain, Tasks
 from model.families import FAMILIES, Family
@@ -30,7 +31,7 @@ _LOSE = 0.01
 
 @dataclass
 class Told:
-    """What came of a schedule: violations, the world, and who came to which point in its last phase."""
+    """The result of a schedule: violations, the world, and who came to which point in its last phase."""
 
     family: str
     seed: int
@@ -39,13 +40,13 @@ class Told:
 
     @property
     def again(self) -> str:
-        """How to play it again."""
+        """Return how to play it again."""
         return f"make model FAMILY={self.family} SEED={self.seed} COUNT=1"
 
 
 def play(family: str, seed: int) -> Told:
     """Play the schedule of a seed."""
-    with tempfile.TemporaryDirectory(prefix="model") as folder:
+    with tempfile.TemporaryDirectory(prefix="model") as folder, collections_paused():
         story = _Story(FAMILIES[family], random.Random(f"{family} {seed}"), Path(folder))
         try:
             story.play()
@@ -175,7 +176,7 @@ class _Story:
 
     @staticmethod
     def _reads(part: TurnsPartition) -> bool:
-        """Whether a plain query runs a task: each time the same, for one batch."""
+        """Tell whether a plain query runs a task: each time the same, for one batch."""
         names = [turn.shard for turn in part.turns]
         return random.Random(f"{part.plan} {names}").random() < 0.7
 

@@ -6,8 +6,8 @@ Who connects to it is a `model.session.Session`. That it answers as a real one d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 from kazoo.exceptions import (
     BadVersionError,
     ConnectionLoss,
@@ -20,6 +20,7 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 from kazoo.protocol.states import ZnodeStat
+from msgspec.structs import replace
 
 from kinesis_trident.checkpoint.zookeeper.operations import Check, Create, Delete, Op, Write
 
@@ -31,8 +32,7 @@ _REQUEST_LIMIT = 1024 * 1024
 _OP_OVERHEAD = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """A node as it stands; `owner` is the session that an ephemeral one ends with."""
 
     data: bytes
@@ -46,7 +46,7 @@ class Node:
 
     @property
     def stat(self) -> ZnodeStat:
-        """What kazoo calls it; the fields that nobody here reads are 0."""
+        """Return what kazoo calls it; the fields that nobody here reads are 0."""
         return ZnodeStat(
             czxid=self.created,
             mzxid=self.modified,
@@ -65,8 +65,7 @@ class Node:
 Nodes = dict[str, Node]
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(msgspec.Struct, frozen=True):
     """The nodes after one write, and the paths that it changed: of nodes, and of those whose children it changed."""
 
     nodes: Nodes
@@ -79,7 +78,7 @@ def parent_of(path: str) -> str:
 
 
 class MemoryZooKeeper:
-    """What the leader knows, and every state before: a server that lags shows one of those.
+    """The leader's state, and every state before: a server that lags shows one of those.
 
     Args:
         clock: epoch milliseconds; dates the nodes.
@@ -99,7 +98,7 @@ class MemoryZooKeeper:
 
     @property
     def nodes(self) -> Nodes:
-        """What the leader has now. Nobody changes what is in it: keeping it keeps a copy."""
+        """Return what the leader has now. Nobody changes what is in it: keeping it keeps a copy."""
         return self.states[-1].nodes
 
     @property

@@ -125,7 +125,7 @@ def read_page(text: str) -> dict[str, Entry]:
 
 
 def calm(text: str, names: Mapping[str, str] | None = None) -> str:
-    """What is printed, with fixed values in place of names, times, numbers of processes, ports and folders."""
+    """Return what is printed, with fixed values in place of names, times, numbers of processes, ports and folders."""
     for name, value in sorted((names or {}).items(), key=lambda one: -len(one[0])):
         text = text.replace(name, value)
     for pattern, value in _CALM:

@@ -13,11 +13,11 @@ from kinesis_trident.spout.query_by_hand import QueryByHand, SparkCheckpoint
 __all__ = ["Lives", "Query", "Row", "SparkCheckpoint", "numbers"]
 
 Row = tuple[int, str, int, int]
-"""What a record says, its messageId, its attempt, its txid."""
+"""The number in a record, its messageId, its attempt, its txid."""
 
 
 def numbers(rows: Iterable[Row]) -> list[int]:
-    """What the rows say, sorted."""
+    """Return what the rows say, sorted."""
     return sorted(row[0] for row in rows)
 
 
@@ -78,7 +78,7 @@ class Lives:
         return query
 
     def parsed(self, **options: str) -> SourceOptions:
-        """What a life with these options is given."""
+        """Return what a life with these options is given."""
         return SourceOptions.parse(self._options | _dotted(options))
 
     def end(self) -> None:

@@ -34,7 +34,7 @@ class Kept:
 
 @dataclass
 class Turn:
-    """What one task did: the pin, the rows by segment, and what it found of the runs."""
+    """The work of one task: the pin, the rows by segment, and what it found of the runs."""
 
     pin: Pin
     segments: list[list[Kept]]
@@ -151,7 +151,7 @@ class ShardLife:
         return found
 
     def take(self, plan: Plan) -> Turn:
-        """What a task reads of the stream for this plan."""
+        """Return what a task reads of the stream for this plan."""
         due = plan.due(SHARD)
         wanted = [i for i, (_, dead) in enumerate(due) if self.keep_payload or not dead]
         served = [run.count if dead and not self.keep_payload else -1 for run, dead in due]
@@ -266,13 +266,13 @@ class ShardLife:
         return settled
 
     def before(self, kept: Kept, due: Sequence[Run]) -> str | None:
-        """What a batch's outcome says of the record before the first one of a segment: of new ones, of a run."""
+        """Return what a batch's outcome says of the record before the first one of a segment: of new ones, of a run."""
         if kept.state == "unread":
             return str(self.records[self.read - 1].position) if self.read else None
         return next(run.prev for run in due if kept.position <= run.last_position)
 
     def pieces(self, segment: list[Kept], bad: set[int], due: Sequence[Run]) -> list[NotDone]:
-        """What operators report: neighbours that failed alike, and the record before them where that is known."""
+        """Return the reports of operators: neighbours that failed alike, and the record before them if it is known."""
         found = []
         left = sorted(bad)
         while left:

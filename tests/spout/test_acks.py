@@ -283,7 +283,7 @@ def log_late(job: Job, older: Query, acked: list[str], **options: str) -> Plan:
 
 @pytest.mark.parametrize("retry_limit", ["1", "0"])
 def test_a_plan_that_takes_up_what_was_acked_before_it_was_stored(job: Job, retry_limit: str) -> None:
-    """What is acked does not come again, and the batch is settled; what failed beside it is taken up."""
+    """Test that what is acked does not come again, and the batch is settled; what failed beside it is taken up."""
     job.put(range(4))
     older = job.start(retryLimit=retry_limit)
     rows = older.batch(failing={0, 2})

@@ -42,7 +42,7 @@ class Shelf:
             self.time.sleep(1)
 
     def read(self, start: Position, end: Position) -> list[int]:
-        """What the records between the two say."""
+        """Return what the records between the two say."""
         batches = list(read_range(self.kinesis, OPTIONS, ShardRange("orders", A, start, end)))
         assert all(batch.num_rows for batch in batches)
         return [int(data) for batch in batches for data in batch.column("data").to_pylist()]

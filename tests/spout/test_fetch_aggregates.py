@@ -50,7 +50,7 @@ class Shard:
         return [where for where, _, _ in self.rows]
 
     def whole(self, count: int) -> int:
-        """How many of the first `count` rows are not of an aggregate that goes on."""
+        """Return how many of the first `count` rows are not of an aggregate that goes on."""
         while 0 < count < len(self.rows) and self.rows[count][0].sequence == self.rows[count - 1][0].sequence:
             count -= 1
         return count

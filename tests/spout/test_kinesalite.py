@@ -66,10 +66,10 @@ class Source:
         self.client.get_waiter("stream_exists").wait(StreamName=self.name, WaiterConfig={"Delay": 1})
 
     def rest(self) -> None:
-        """Let some seconds pass: the end of what is closed then comes after an empty answer."""
-        begun = int(time.time())
-        while int(time.time()) < begun + 3:
-            self.client.list_shards(StreamName=self.name)
+        """Let two seconds pass: what is closed then ends in a later one than its last record, after an empty answer."""
+        end = int(time.time()) + 2
+        while (left := end - time.time()) > 0:
+            time.sleep(left)
 
     def change(self) -> None:
         """Put and reshard some times, in any order."""
@@ -99,7 +99,8 @@ def begin(
     source: Source, kinesalite: Kinesalite, zookeeper: EmbeddedZooKeeper, app: str
 ) -> Iterator[Callable[[SparkCheckpoint], Query]]:
     """A life of the query with a checkpoint."""
-    lives = Lives(zookeeper.hosts, app, streamName=source.name, endpointUrl=kinesalite.endpoint_url)
+    given = {"streamName": source.name, "endpointUrl": kinesalite.endpoint_url, "minFetchPeriod": "20ms"}
+    lives = Lives(zookeeper.hosts, app, **given)
     yield lambda checkpoint: lives.begin(None, checkpoint)
     lives.end()
 
@@ -113,7 +114,7 @@ def check(numbers: Iterable[int], written: int) -> None:
 
 
 def in_order(rows: Iterable[tuple[int, str, int, int]]) -> list[int]:
-    """What the rows say, by batch, and in a batch by shard and sequence number."""
+    """Return what the rows say, by batch, and in a batch by shard and sequence number."""
     return [row[0] for row in sorted(rows, key=lambda row: (row[3], row[1]))]
 
 
@@ -151,7 +152,7 @@ def test_what_is_there_is_read_to_its_end_each_time(source: Source, begin: Calla
 
 def test_a_batch_reads_all_there_is(source: Source, kinesalite: Kinesalite) -> None:
     options = SourceOptions.parse_batch(
-        {"streamName": source.name, "endpointUrl": kinesalite.endpoint_url, "minFetchPeriod": "0ms"}
+        {"streamName": source.name, "endpointUrl": kinesalite.endpoint_url, "minFetchPeriod": "20ms"}
     )
     for _ in range(3):
         source.change()

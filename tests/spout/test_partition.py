@@ -1,4 +1,4 @@
-"""How the turns of a batch are cut into tasks."""
+"""Test how the turns of a batch are cut into tasks."""
 
 from __future__ import annotations
 

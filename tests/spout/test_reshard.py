@@ -77,7 +77,7 @@ class Reader:
 
 
 class History:
-    """What happens to the stream, drawn."""
+    """The changes of the stream, drawn."""
 
     def __init__(self, data: st.DataObject) -> None:
         self.time = FakeTime()

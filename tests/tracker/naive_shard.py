@@ -103,7 +103,7 @@ class NaiveShard:
     def pieces(
         self, records: Sequence[Record], reasons: dict[int, str], *, rng: random.Random, tell_prev: bool
     ) -> list[NotDone]:
-        """What a reporter says of failed neighbours: in random order, equal ones joined or not."""
+        """Return what a reporter says of failed neighbours: in random order, equal ones joined or not."""
         found: list[NotDone] = []
         indexes = sorted(reasons)
         while indexes:

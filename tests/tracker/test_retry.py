@@ -1,4 +1,4 @@
-"""When a failed record comes again."""
+"""Test when a failed record comes again."""
 
 from __future__ import annotations
 

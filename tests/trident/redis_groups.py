@@ -61,7 +61,7 @@ class Cluster:
         eventually(lambda: all(self.is_whole(client) for client in self.clients), "a cluster")
 
     def is_whole(self, client: Any) -> bool:
-        """Whether a node knows all nodes, and that all slots are served."""
+        """Tell whether a node knows all nodes, and that all slots are served."""
         info = client.cluster("INFO")
         return info["cluster_state"] == "ok" and int(info["cluster_known_nodes"]) == NODES
 

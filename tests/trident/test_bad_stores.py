@@ -82,7 +82,7 @@ def test_a_store_that_is_down_when_the_query_starts(factory: Any) -> None:
 
 
 def test_redis_that_does_not_answer_in_the_middle_of_a_batch(redis_server: RedisServer) -> None:
-    """What was written before counts once: the replay starts from what came before the batch."""
+    """Test that what was written before counts once: the replay starts from what came before the batch."""
     with RedisServer(redis_server._program) as server:
         factory = RedisState.opaque(server.url, requestRetries=0, requestTimeoutMillis=5_000)
         keys = [f"key-{i}" for i in range(2_000)]

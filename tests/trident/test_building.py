@@ -1,4 +1,4 @@
-"""What is wrong with a topology is said when it is built, with the name of the operation."""
+"""Test that what is wrong with a topology is said when it is built, with the name of the operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in each of the stores: an outage in the middle, foreign values, values that cannot be stored."""
+"""Test what goes wrong in each of the stores: an outage in the middle, foreign values, values that cannot be stored."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def behind(request: pytest.FixtureRequest) -> Iterator[tuple[MapStateFactory, Br
 
 
 def test_down_in_the_middle_of_a_batch(behind: tuple[MapStateFactory, Breakable]) -> None:
-    """What was written before the outage counts once: the replay starts from what came before the batch."""
+    """Test that what was written before the outage counts once: the replay starts from what came before the batch."""
     factory, proxy = behind
     count(factory, 1, 10)
     state = factory.make_state({}, 0, 1)

@@ -1,4 +1,4 @@
-"""What the states of one batch hand on to those of the next, in one process: a topology makes new ones each time."""
+"""Test what the states of one batch hand on to the next, in one process: a topology makes new ones each time."""
 
 from __future__ import annotations
 

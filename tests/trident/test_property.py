@@ -25,7 +25,7 @@ Partials = dict[str, int]
 
 @dataclass(frozen=True)
 class Attempt:
-    """What an attempt at a batch adds, in one update or one a key, and after how many writes it crashes, if it does."""
+    """An attempt at a batch: its additions, in one update or one a key, and the write after which it crashes."""
 
     partials: Partials
     split: bool
@@ -115,7 +115,7 @@ def run(
     numbered: bool,
     store_type: type[CrashingStore] = CrashingStore,
 ) -> tuple[Partials, Partials]:
-    """What the state holds in the end, and what it should."""
+    """Return what the state holds in the end, and what it should."""
     store = store_type()
     truth: Partials = {}
     count = 0

@@ -1,4 +1,4 @@
-"""What is sent to Redis and memcached in bulk is what one request after the other would be; answers likewise."""
+"""Test that bulk requests to Redis and memcached are what one after the other would be; answers likewise."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from kinesis_trident.spout.partition import Amount
 __all__ = ["TurnSizes"]
 
 _WRITTEN, _WRITTEN_BYTES = 1.0, 2**20 / 1000
-"""What Kinesis accepts for a shard in a millisecond at most: records, and their bytes."""
+"""The most that Kinesis accepts for a shard in a millisecond: records, and their bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,13 @@ class TurnSizes:
                 period=now - before.settled if at_tip and before is not None and before.at_tip else None,
                 record_bytes=size / pin.fresh if pin.fresh else getattr(before, "record_bytes", None),
             )
+
+    def fitting(self, shard: str, size: int) -> int:
+        """Return how many records of a shard fit into so many bytes, if they are like the last ones; at least one."""
+        turn = self._turns.get(shard)
+        if turn is None or not turn.record_bytes:
+            return 1
+        return max(1, int(size // turn.record_bytes))
 
     def expected(self, plan: Plan, now: int) -> Amount | None:
         """Return what a batch that is planned at `now` will read; None if that is unknown, as with a backlog.

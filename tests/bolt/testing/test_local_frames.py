@@ -23,7 +23,7 @@ SCHEMA = parse_schema("n bigint, text string")
 
 
 class Calls(ByReference):
-    """What a task did, wherever its operator was copied to."""
+    """The work of a task, wherever its operator was copied to."""
 
     def __init__(self) -> None:
         self.places: list[tuple[int, int]] = []

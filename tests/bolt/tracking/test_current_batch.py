@@ -69,7 +69,7 @@ def segment(first: int, last: int, attempt: int = 1) -> Segment:
 
 
 class Turns:
-    """What the executors did: turns read and pinned, operators run over them."""
+    """The executors' work: turns read and pinned, operators run over them."""
 
     def __init__(self, store: SourceStore, epoch: int, mark: str = "p") -> None:
         self.store, self.epoch, self.mark = store, epoch, mark

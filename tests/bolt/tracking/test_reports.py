@@ -48,7 +48,7 @@ def table(*turns: TurnRows) -> pa.RecordBatch:
 
 
 def reported(rows: pa.RecordBatch, reasons: dict[int, str], cuts: list[int]) -> Reports:
-    """What one task says of these rows, which come in batches cut anywhere."""
+    """Return what one task says of these rows, which come in batches cut anywhere."""
     ledger = OperatorLedger("map", 7)
     bounds = [0, *sorted(cut % (rows.num_rows + 1) for cut in cuts), rows.num_rows]
     for start, stop in pairwise(bounds):
@@ -157,7 +157,7 @@ KEY = ReportKey(7, TAG, "map", 0, 30, 1)
 
 
 def added(*parts: tuple[FailedRun, ...]) -> tuple[FailedRun, ...]:
-    """What a Spark accumulator comes to that these reports are added to."""
+    """Return what a Spark accumulator comes to that these reports are added to."""
     param = ReportParam()
     total = param.zero({})
     for part in parts:

@@ -90,7 +90,7 @@ def test_every_record_is_judged_whatever_is_run(
 
 
 def jobs(context: SparkContext, group: str) -> int:
-    """How many jobs of a group were started."""
+    """Return how many jobs of a group were started."""
     # Spark's listeners hear of them later.
     context._jsc.sc().listenerBus().waitUntilEmpty()  # type: ignore[attr-defined]
     return len(context.statusTracker().getJobIdsForGroup(group))

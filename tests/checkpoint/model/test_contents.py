@@ -23,7 +23,7 @@ WRONG = [
     "٣", "7:", "AT_TIMESTAMP 99999999999999999999", "AFTER_SEQUENCE_NUMBER -3", [3, 1], [1], ["7"], {"x": 1},
     "\ud7ff", "SHARD_END 7:99999999999",
 ]  # fmt: skip
-"""What somebody may have put in the place of a value."""
+"""Values that somebody may have put in the place of one."""
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -81,7 +81,7 @@ def tree(client: KazooClient, path: str) -> list[str]:
 
 
 def intrude(client: KazooClient, paths: list[str]) -> list[str]:
-    """What a client may do of all that it should not."""
+    """Return what a client may do of all that it should not."""
     done = []
     for path in paths:
         attempts: dict[str, Callable[[], object]] = {

@@ -1,4 +1,4 @@
-"""What a lost connection does to requests: a proxy loses single frames, a server stops and starts again."""
+"""Test what a lost connection does to requests: a proxy loses single frames, a server stops and starts again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an application's nodes give, by the samples; and that what nobody knows has none."""
+"""Test what an application's nodes give, by the samples; and that what nobody knows has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a driver exports: the progress of queries, the states of topologies, through Prometheus and OpenTelemetry."""
+"""Test the metrics of a driver: the progress of queries, states of topologies, to Prometheus and OpenTelemetry."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ POINTS: dict[str, tuple[str, Callable[[], None]] | None] = {
     "settling": ("kinesis_trident.checkpoint.store.source_store", _settling),
     "dead-letter": ("kinesis_trident.spout.failed_records.dead_letters", _dead_letter),
 }
-"""What to change for each point, and in which module; those in the batch function are in the driver's own code."""
+"""The change for each point, and its module; points in the batch function are in the driver's own code."""
 
 
 class _Changed(MetaPathFinder):

@@ -45,7 +45,7 @@ def rows(batch: pa.RecordBatch) -> list[Row]:
 
 
 def split(records: pa.RecordBatch, users: dict[int, list[tuple[bytes, str]]]) -> list[Row]:
-    """What the records come to when those at the keys of `users` hold them."""
+    """Return what the records come to when those at the keys of `users` hold them."""
     found: list[Row] = []
     for index, row in enumerate(rows(records)):
         if index in users:

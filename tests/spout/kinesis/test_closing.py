@@ -1,4 +1,4 @@
-"""Where a shard ends: closed, and an answer without a next iterator; everything else is followed, or asked again."""
+"""Test where a shard ends: closed, and an answer without a next iterator; all else is followed, or asked again."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def refused(connection: socket.socket) -> None:
 
 
 def outcome(url: str, *, at_once: bool, times: int = 1, patience: float = 60) -> Any:
-    """What a call gives: its answer, or the kind of its error and what it says."""
+    """Return what a call gives: its answer, or the kind of its error and what it says."""
     client = get_session().create_client(
         "kinesis",
         endpoint_url=url,

@@ -125,7 +125,7 @@ def test_every_option_of_the_source_is_taken_or_called_one_for_reading() -> None
 
 
 def option_is_taken(name: str) -> bool:
-    """Whether a write knows the option, if not every value of it."""
+    """Tell whether a write knows the option, if not every value of it."""
     try:
         WriteOptions.parse({name: "1"})
     except OptionsError as error:

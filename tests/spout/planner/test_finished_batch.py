@@ -1,4 +1,4 @@
-"""What a finished batch left in ZooKeeper: turns nobody has pinned, an outcome that is missing, late tasks."""
+"""Test what a finished batch left in ZooKeeper: turns nobody has pinned, an outcome that is missing, late tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What offsets name of failed records: within a bound, whatever fails; and what does not fit is not forgotten."""
+"""Test what offsets name of failed records: within a bound, whatever fails; and what does not fit is not forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan takes up, and what it leaves for a later one."""
+"""Test what a plan takes up, and what it leaves for a later one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the query's progress shows, and that a query with an end comes to it, whatever became of its shards."""
+"""Test what the query's progress shows, and that a query with an end comes to it, whatever became of its shards."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def any_facts(draw: st.DrawFn) -> Facts:
 
 
 def carried_out(decision: Settle | Adopt, known: Facts) -> Facts:
-    """What is known afterwards, as the run sees it."""
+    """Return what is known afterwards, as the run sees it."""
     if isinstance(decision, Settle):
         assert decision.plan == known.stored
         return replace(

@@ -1,4 +1,4 @@
-"""Whether a record is still in its shard: yes, no, or not known now."""
+"""Test whether a record is still in its shard: yes, no, or not known now."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def test_latest_is_resolved_once(start: Start, stream: Stream) -> None:
 
 
 def test_draining_after_a_crash_reads_what_came_since(start: Start, stream: Stream) -> None:
-    """What the batch in hand saw of the tip is old: `availableNow` goes to the tip of now."""
+    """Test that `availableNow` goes to the tip of now: the batch in hand saw an older one."""
     first = stream.put(10)
     life = start()
     life.planned()

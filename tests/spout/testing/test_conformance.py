@@ -1,4 +1,4 @@
-"""What must be the same on any endpoint: each case runs against ours, and against moto where moto is right."""
+"""Test what must be the same on any endpoint: each case runs against ours, and against moto where moto is right."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Dag:
     seed: int
 
     def messages(self) -> Messages:
-        """What the acker of the root is told, in the order in which it happens."""
+        """Return what the acker of the root is told, in the order in which it happens."""
         rng = np.random.default_rng(self.seed)
         ids = [rng.integers(-(2**63), 2**63, max(len(above), 1)).tolist() for above in self.anchors]
         values = [functools.reduce(operator.xor, edges) for edges in ids]

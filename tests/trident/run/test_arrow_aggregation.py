@@ -34,7 +34,7 @@ def fields_of(schema: str) -> StructType:
 
 
 def made(aggregator: CombinerAggregator, keys: tuple[str, ...], schema: str) -> Partials | None:
-    """What stands before an aggregation of the field `n`."""
+    """Return what stands before an aggregation of the field `n`."""
     parent = Node("parent", fields_of(schema), ())
     kind = aggregator.result(StructType([parent.schema["n"]]))
     assert kind is not None
@@ -54,7 +54,7 @@ def given_as(rows: Sequence[tuple[Any, ...]], schema: str, size: int) -> Iterato
 
 
 def ended(out: Sequence[pa.RecordBatch], function: str) -> dict[tuple[Any, ...], Any]:
-    """What Spark makes of partial results: nothing of a group of nothing but nulls."""
+    """Return what Spark makes of partial results: nothing of a group of nothing but nulls."""
     groups: dict[tuple[Any, ...], list[Any]] = {}
     for batch in out:
         for *key, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):

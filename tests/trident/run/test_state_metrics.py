@@ -1,4 +1,4 @@
-"""What updates ask of their stores comes to the driver, for each state."""
+"""Test that what updates ask of their stores comes to the driver, for each state."""
 
 from __future__ import annotations
 

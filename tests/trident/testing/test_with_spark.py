@@ -1,4 +1,4 @@
-"""What needs Spark runs on the session of the topology; the rest is judged in this process as Spark would."""
+"""Test that what needs Spark runs on the session of the topology; the rest is judged in this process as Spark would."""
 
 from __future__ import annotations
 

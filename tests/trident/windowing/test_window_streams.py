@@ -194,7 +194,7 @@ def times(*found: tuple[str, int, int, int]) -> list[TridentTuple]:
 def run(
     factory: MemoryMapState, updater: Any, txid: int, tuples: list[TridentTuple]
 ) -> tuple[list[Any], int]:
-    """What an attempt at a batch emits, and how many tuples were late."""
+    """Return what an attempt at a batch emits, and how many tuples were late."""
     collector = TridentCollector("window", 4)
     with measure() as metrics:
         state = factory.make_state({}, 0, 1)

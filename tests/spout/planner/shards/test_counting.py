@@ -1,4 +1,4 @@
-"""What a run counts: each record once in each count, in the progress, in ZooKeeper, and in the pins of its turns."""
+"""Test the counts of a run: each record once in each count, in the progress, in ZooKeeper, and in the pins of turns."""
 
 from __future__ import annotations
 

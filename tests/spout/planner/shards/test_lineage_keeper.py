@@ -1,4 +1,4 @@
-"""What a listing is asked for, and that no record is lost or read needlessly by it: on a real ZooKeeper."""
+"""Test what a listing is asked for, and that no record is lost or read needlessly by it: on a real ZooKeeper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a shard is looked at next: soon while records come, seldom while it is idle, and within its calls."""
+"""Test when a shard is looked at next: soon while records come, seldom while it is idle, and within its calls."""
 
 from __future__ import annotations
 

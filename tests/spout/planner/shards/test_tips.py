@@ -1,4 +1,4 @@
-"""Which shards are read: known from the last turn, else looked up, at the pace of the shard."""
+"""Test which shards are read: known from the last turn, else looked up, at the pace of the shard."""
 
 from __future__ import annotations
 

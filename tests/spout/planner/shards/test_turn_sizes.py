@@ -1,4 +1,4 @@
-"""What a batch is expected to read, from the turns before it."""
+"""Test what a batch is expected to read, from the turns before it."""
 
 from __future__ import annotations
 
