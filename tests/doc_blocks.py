@@ -55,7 +55,7 @@ OPTIONS = {
 }
 SHELL = {".", "curl", "export", "java", "spark-submit", "venv-pack", "zkCli.sh"}
 """Programs of others, of which only the shell's grammar is checked."""
-PROGRAMS = SHELL | {"aws", "kinesis-trident", "make", "pip", "python", "python3"}
+PROGRAMS = SHELL | {"aws", "docker", "kinesis-trident", "make", "pip", "python", "python3"}
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,10 @@ def _check_words(words: list[str], place: str) -> None:
         _check_python_program(rest, place)
     elif name == "aws":
         _check_aws(rest, place)
+    elif name == "docker":
+        services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+        assert rest[0] == "compose", place
+        assert {word for word in rest[2:] if not word.startswith("-")} <= set(services), place
     else:
         assert name in SHELL, f"{place}: {name} is no program of SHELL"
 

@@ -76,7 +76,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
         (1, check_python),
     ],
     "moving.md": [(4, "console/moving/test_moving_guide.py"), (2, check_python)],
-    "platforms.md": [(1, check_commands), (1, check_image), (1, check_commands)],
+    "platforms.md": [(1, check_commands), (1, check_image), (2, check_commands)],
     "positions.md": [(3, EXPLAINING)],
     "recipes.md": [(6, "e2e/test_recipes.py")],
     "resharding.md": [(4, GUIDES)],
