@@ -68,10 +68,10 @@ announce:
 	@echo "  The first run downloads all of this. All tests take several minutes; make test ARGS=tests/tracker runs a part."
 
 # Whole jobs whose steps make test plays without Spark; .ci/run has them where the machine is fast.
-LONG := tests/e2e/chaos_outage.py tests/e2e/chaos_cluster.py
+LONG := tests/e2e/chaos_outage.py tests/e2e/chaos_cluster.py tests/e2e/compose_demo.py
 
 long: $(VENV)/.ready-test java servers spark
-	@$(BIN)/python -m pytest -n $(words $(LONG)) --dist loadfile $(LONG) $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(LONG) $(ARGS)
 	@$(MAKE) --no-print-directory model SEED=51 COUNT=350
 
 chaos: $(VENV)/.ready-test java servers spark

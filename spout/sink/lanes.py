@@ -57,7 +57,7 @@ class Lanes:
     """Writes entries to streams, at most `lanes` requests at a time; as a context manager.
 
     A lane sends its next request when the last one is complete, so records of one partition key are written in order,
-    except as `put_pool` says. At most two requests per lane are in memory.
+    except as `put_pool` says. At most two requests per lane, and the part being divided, are in memory.
 
     Args:
         lanes: the maximum of concurrent requests.
