@@ -1,4 +1,4 @@
-# demo, test, lint, bench, docs: each installs what it needs into .venv, and again only after pyproject.toml has changed.
+# demo, test, lint, bench, docs, release: each installs what it needs into .venv, and again only after pyproject.toml has changed.
 # ARGS is passed to the program: make test ARGS="tests/tracker -x".
 # WORKERS is the number of processes that share the tests, one file at a time; with a path in ARGS it is one process,
 # without pytest-xdist.
@@ -30,19 +30,20 @@ SEED ?= 1
 COUNT ?= 200
 export TRACE
 
-.PHONY: help demo test announce long chaos model lint docs bench java servers spark clean
+.PHONY: help demo test announce long chaos model lint docs bench release java servers spark clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo     runs a job, kills it half-way, starts it again and checks the result; needs only Python 3.11 or newer"
 	@echo "make test     runs all tests, on a real ZooKeeper, local Kinesis servers and Spark; says first what it installs"
-	@echo "make long     runs the longest whole jobs, which make test leaves out, and 200 schedules of make model"
-	@echo "make chaos    kills jobs at every step, with each pair of spout and state; draws docs/exactly_once.svg; runs make model"
+	@echo "make long     runs the longest whole jobs, which make test leaves out, and 340 more schedules of make model"
+	@echo "make chaos    kills jobs at every step, with each pair of spout and state; draws docs/exactly_once.svg; plays other examples of property tests; runs make model"
 	@echo "make model    plays crashes, pauses and takeovers without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
 	@echo "make servers  installs the servers that the tests use, as root those of Debian too; make test does it as well"
 	@echo "make lint     runs ruff and mypy"
 	@echo "make docs     builds the documentation as a site into build/site; its search needs no network"
 	@echo "make bench    runs every benchmark; each writes its section of docs/benchmarks.md"
+	@echo "make release  builds sdist and wheel into dist and checks them in clean environments; publishes nothing (CONTRIBUTING.md)"
 	@echo "make clean    removes .venv and the caches of the tools"
 
 demo: $(VENV)/.ready-demo java
@@ -67,14 +68,15 @@ announce:
 	@echo "  The first run downloads all of this. All tests take several minutes; make test ARGS=tests/tracker runs a part."
 
 # Whole jobs whose steps make test plays without Spark, or in part; .ci/run has them where the machine is fast.
-LONG := tests/e2e/test_crash.py tests/e2e/chaos_outage.py tests/e2e/chaos_cluster.py tests/e2e/chaos_cells.py
+LONG := tests/e2e/test_crash.py tests/e2e/chaos_outage.py tests/e2e/chaos_cluster.py tests/e2e/chaos_cells.py tests/e2e/compose_demo.py
 
 long: $(VENV)/.ready-test java servers spark
 	@CHAOS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(LONG) $(ARGS)
-	@$(MAKE) --no-print-directory model SEED=1 COUNT=200
+	@$(MAKE) --no-print-directory model SEED=61 COUNT=340
 
 chaos: $(VENV)/.ready-test java servers spark
 	@CHAOS=1 $(BIN)/python -m pytest $(LONG) tests/e2e/chaos_matrix.py tests/e2e/test_waiting.py tests/e2e/test_lagging_ensemble.py tests/bolt/storm/test_transforms.py tests/spout/test_lagging_servers.py tests/spout/test_kinesalite.py $(ARGS)
+	@CHAOS=1 HOSTILE_EXAMPLES=2000 $(BIN)/python -m pytest -m hypothesis tests $(ARGS)
 	@$(MAKE) --no-print-directory model SEED=1001 COUNT=2000
 
 model: $(VENV)/.ready-test
@@ -84,6 +86,7 @@ lint: $(VENV)/.ready-lint
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
+	@MYPYPATH=.ci $(BIN)/mypy -p release
 
 docs: $(VENV)/.ready-docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
@@ -91,6 +94,10 @@ docs: $(VENV)/.ready-docs
 
 bench: $(VENV)/.ready-bench $(VENV)/.ready-demo java
 	@set -e; for benchmark in $(BENCHMARKS); do $(BIN)/python -m "$$benchmark" $(ARGS); done
+
+# What it builds is checked in environments of its own, with Spark: on Java of the machine, or of this environment.
+release: $(VENV)/.ready-release java
+	@PYTHONPATH=.ci $(BIN)/python -m release $(ARGS)
 
 # Installs Java as a wheel where the machine has no Java 17 or newer.
 java: | $(BIN)/pip

@@ -255,7 +255,7 @@ def show(
             sys.executable,
             str(Path(__file__).with_name("orders.py")),
             *("--stream", stream, "--application", APPLICATION, "--zookeeper", hosts),
-            *("--endpoint", endpoint, "--region", REGION, "--output", str(output)),
+            *("--endpoint", endpoint, "--region", REGION, "--output", str(output), "--master", asked.master),
             *("--records-per-batch", str(max(SHARDS, asked.orders // BATCHES))),
         ],
         output / "job.log",
@@ -302,6 +302,11 @@ def main() -> None:
     parser.add_argument("--zookeeper", help="hosts of a running ZooKeeper; embedded by default")
     parser.add_argument(
         "--endpoint", help="endpoint of a running Kinesis, or localstack; embedded by default"
+    )
+    parser.add_argument(
+        "--master",
+        default="local[2]",
+        help="the Spark that runs the job; a cluster needs a TMPDIR that its executors share",
     )
     parser.add_argument("--orders", type=int, default=20_000, help="number of orders; at least 800")
     parser.add_argument(

@@ -1,25 +1,35 @@
 """The main job: read orders from Kinesis, ack or fail each one on its own, and write each one exactly once.
 
-    python examples/orders.py --stream orders --zookeeper localhost:2181 --output out
+    python examples/orders.py
+    python examples/orders.py --zookeeper zk1:2181 --region eu-west-1 --stream orders --output /data/orders
 
 An order that cannot be parsed comes back in later micro-batches, with backoff, and goes to the dead letter after the
-last retry. Ctrl-C or SIGTERM ends the job after the current batch.
+last retry. On your servers the job runs until Ctrl-C or SIGTERM, which end it after the current batch. On its own
+servers it reads five orders, of which one cannot be parsed and one fails at first, shows what became of them, and ends.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import signal
-import sys
 import threading
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from playground import AVAILABLE_NOW, Place, arguments, place_of
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
-from kinesis_trident import Outcomes, ensure_java, reliable, stop
+from kinesis_trident import Outcomes, read_dead_letters, reliable, stop
 
 FLAKY_FAILURES = 2
+ORDERS = (
+    '{"order_id": "a", "amount": 10}',
+    '{"order_id": "b", "amount": 20.5}',
+    '{"order_id": "c", "amount": 30, "flaky": true}',
+    '{"order_id": "d", "amount": 40}',
+    '{"order_id": "e", "am',
+)
 
 
 def parse(record):  # type: ignore[no-untyped-def]
@@ -31,67 +41,72 @@ def parse(record):  # type: ignore[no-untyped-def]
     return order["order_id"], float(order["amount"])
 
 
-def main() -> None:
-    """Run until asked to stop."""
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def start(place: Place, trigger: dict[str, Any] | None = None, **options: str) -> StreamingQuery:
+    """Start the job, with these options of the source besides."""
+    orders = (
+        place.spark.readStream.format("kinesis-trident")
+        .options(**place.options)
+        .option("retryLimit", "3")
+        .option("retryBackoff", "1s..4s x2")
+        .option("deadLetter", place.at("dead-letters"))
+        .options(**options)
+        .load()
     )
-    arguments.add_argument("--stream", default="orders")
-    arguments.add_argument("--application", default="orders-demo")
-    arguments.add_argument("--zookeeper", default="localhost:2181")
-    arguments.add_argument("--endpoint", help="an endpoint other than AWS's, or localstack")
-    arguments.add_argument("--region", default="us-east-1")
-    arguments.add_argument("--output", required=True)
-    arguments.add_argument("--master", default="local[2]")
-    arguments.add_argument("--records-per-batch", type=int)
-    asked = arguments.parse_args()
-
-    # Spark's workers run this Python, which has the packages installed.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    ensure_java()
-    spark = (
-        SparkSession.builder.master(asked.master)
-        .appName(asked.application)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-    options = {
-        "streamName": asked.stream,
-        "applicationName": asked.application,
-        "zookeeper.hosts": asked.zookeeper,
-        "region": asked.region,
-        "startingPosition": "TRIM_HORIZON",
-        "retryLimit": "3",
-        "retryBackoff": "1s..4s x2",
-        "deadLetter": f"{asked.output}/dead-letters",
-    }
-    if asked.endpoint:
-        options["endpointUrl"] = asked.endpoint
-    if asked.records_per_batch:
-        options["maxRecordsPerTrigger"] = str(asked.records_per_batch)
-    orders = spark.readStream.format("kinesis-trident").options(**options).load()
 
     def write(df: DataFrame, txid: int, outcomes: Outcomes) -> None:
         # A replayed batch has the same txid and the same rows, and replaces what the first attempt wrote. A run that
         # was paused and wakes late writes beside the newer one: for each txid, the highest epoch counts.
         good = df.drop("messageId")
-        good.write.mode("overwrite").parquet(f"{asked.output}/orders/txid={txid}/epoch={outcomes.epoch}")
+        good.write.mode("overwrite").parquet(place.at(f"orders/txid={txid}/epoch={outcomes.epoch}"))
 
-    query = (
+    return (
         reliable(orders)
         .map(parse, "order_id string, amount double")
         .for_each_batch(write)
-        .start(checkpointLocation=f"{asked.output}/spark-checkpoint")
+        .start(checkpointLocation=place.at("spark-checkpoint"), trigger=trigger)
     )
+
+
+def read(place: Place) -> list[tuple[str, float]]:
+    """Return the orders that are written: of each txid those of its newest epoch."""
+    rows = place.spark.read.parquet(place.at("orders"))
+    newest = rows.groupBy("txid").agg(F.max("epoch").alias("epoch"))
+    found = rows.join(newest, ["txid", "epoch"]).orderBy("order_id").collect()
+    return [(row.order_id, row.amount) for row in found]
+
+
+def refused(place: Place) -> list[tuple[str, int, str]]:
+    """Return the dead letters: the data, how often each was tried, and why it failed last."""
+    letters = read_dead_letters(place.at("dead-letters"))
+    return [((one.data or b"").decode(), one.attempts, one.reasons[-1].reason) for one in letters]
+
+
+def run_until_asked(query: StreamingQuery) -> None:
+    """Wait for SIGTERM or Ctrl-C, then end the query after its current batch."""
     asked_to_end = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: asked_to_end.set())
     while query.isActive and not asked_to_end.wait(0.5):
         pass
     stop(query)
-    spark.stop()
+
+
+def main() -> None:
+    """Run until asked to stop; on servers of its own, until each order is written or a dead letter."""
+    parser = arguments(__doc__, "orders", "orders-demo")
+    parser.add_argument("--records-per-batch", type=int)
+    asked = parser.parse_args()
+    options = {"maxRecordsPerTrigger": str(asked.records_per_batch)} if asked.records_per_batch else {}
+    with place_of(asked) as place:
+        if not place.kinesis:
+            run_until_asked(start(place, **options))
+            return
+        place.put((str(number), text) for number, text in enumerate(ORDERS))
+        start(place, AVAILABLE_NOW, **options).awaitTermination()
+        for order, amount in read(place):
+            print(f"written: {order} {amount}")
+        for data, attempts, reason in refused(place):
+            print(f"dead letter after {attempts} attempts: {data} ({reason})")
 
 
 if __name__ == "__main__":

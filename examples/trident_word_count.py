@@ -1,32 +1,27 @@
 """Trident's word count: read sentences from Kinesis and count their words in a state, each record exactly once.
 
-    python examples/trident_word_count.py --stream lines --zookeeper localhost:2181 --redis redis://localhost
+    python examples/trident_word_count.py
+    python examples/trident_word_count.py --redis redis://localhost
+    python examples/trident_word_count.py --redis redis://localhost --zookeeper zk1:2181 --output /data/words
 
-Without `--redis` the counts are kept in memory. `--try` needs nothing but Python: it starts a ZooKeeper and a Kinesis,
-writes some sentences to a stream, one of which fails at first, and counts their words.
+Without `--redis` the counts are kept in files. On its own servers the example counts the words of some sentences, one
+of which fails at first.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import SparkSession
+from playground import AVAILABLE_NOW, Place, arguments, place_of
 
-from kinesis_trident import ensure_java
-from kinesis_trident.testing import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.trident import (
     Count,
+    FileState,
     Function,
+    KinesisSpout,
     MapStateFactory,
-    MemoryMapState,
     RedisState,
-    RunningTopology,
     State,
     StateFactory,
     StateType,
@@ -93,92 +88,38 @@ class Remember(StateUpdater[Newest]):
         state.counts.update((tup["word"], tup["count"]) for tup in tuples)
 
 
-def counted(
-    spark: SparkSession,
-    options: dict[str, str],
-    state: MapStateFactory,
-    newest: NewestFactory,
-    checkpoint: str,
-) -> RunningTopology:
-    """Start the topology that counts the words in the stream, batch by batch."""
-    topology = TridentTopology(spark)
+def count(place: Place, state: MapStateFactory) -> dict[str, int]:
+    """Count the words in the stream, batch by batch; return the newest counts of those that it has met."""
+    newest = NewestFactory()
+    topology = TridentTopology(place.spark)
     counts = (
-        topology.new_stream("spout1", spark.readStream.format("kinesis-trident").options(**options).load())
+        topology.new_stream("spout1", KinesisSpout(**place.options))
         .each(["data", "attempt"], Split(), ["word"])
         .group_by(["word"])
         .persistent_aggregate(state, Count(), ["count"])
         .parallelism_hint(2)
     )
     counts.new_values_stream().partition_persist(newest, ["word", "count"], Remember())
-    return topology.start(checkpointLocation=checkpoint, trigger={"availableNow": True}, strict=True)
-
-
-@contextmanager
-def started_here(stream: str) -> Iterator[dict[str, str]]:
-    """Run a ZooKeeper and a Kinesis with sentences in a stream, and yield the source's options for them."""
-    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        os.environ.setdefault(variable, "example")
-    with EmbeddedZooKeeper() as zookeeper, EmbeddedKinesis() as kinesis:
-        import boto3
-
-        client: Any = boto3.client("kinesis", endpoint_url=kinesis.endpoint_url, region_name="us-east-1")
-        client.create_stream(StreamName=stream, ShardCount=2)
-        client.get_waiter("stream_exists").wait(StreamName=stream, WaiterConfig={"Delay": 1})
-        records = [{"Data": text.encode(), "PartitionKey": text} for text in SENTENCES]
-        client.put_records(StreamName=stream, Records=records)
-        yield {"zookeeper.hosts": zookeeper.hosts, "endpointUrl": kinesis.endpoint_url}
+    topology.start(
+        checkpointLocation=place.at("checkpoint"), trigger=AVAILABLE_NOW, strict=True
+    ).await_termination()
+    return newest.counts
 
 
 def main() -> None:
     """Count the words in the stream, print the most frequent ones, and end."""
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    arguments.add_argument(
-        "--try", action="store_true", dest="embedded", help="start all servers on this machine"
-    )
-    arguments.add_argument("--stream", default="lines")
-    arguments.add_argument("--application", default="trident-word-count")
-    arguments.add_argument("--zookeeper", default="localhost:2181")
-    arguments.add_argument("--endpoint", help="an endpoint other than AWS's")
-    arguments.add_argument("--region", default="us-east-1")
-    arguments.add_argument("--redis", help="the Redis that keeps the counts: redis://host:6379/0")
-    arguments.add_argument(
-        "--checkpoint", help="Spark's checkpoint; needed if a later run is to continue the counts"
-    )
-    arguments.add_argument("--master", default="local[2]")
-    asked = arguments.parse_args()
-
-    # Spark's workers run this Python, which has the packages installed.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    ensure_java()
-    options = {
-        "streamName": asked.stream,
-        "applicationName": asked.application,
-        "zookeeper.hosts": asked.zookeeper,
-        "region": asked.region,
-        "startingPosition": "TRIM_HORIZON",
-    }
-    if asked.endpoint:
-        options["endpointUrl"] = asked.endpoint
-    state: MapStateFactory = RedisState.opaque(asked.redis) if asked.redis else MemoryMapState.opaque()
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoint = asked.checkpoint or f"{folder}/checkpoint"
-        if asked.embedded:
-            with started_here(asked.stream) as here:
-                show(asked, options | here, state, checkpoint)
-        else:
-            show(asked, options, state, checkpoint)
-
-
-def show(asked: argparse.Namespace, options: dict[str, str], state: MapStateFactory, checkpoint: str) -> None:
-    """Run the topology to the end of the stream, and print the most frequent words."""
-    spark = SparkSession.builder.master(asked.master).appName(asked.application).getOrCreate()
-    newest = NewestFactory()
-    counted(spark, options, state, newest, checkpoint).await_termination()
-    for word, count in sorted(newest.counts.items(), key=lambda pair: (-pair[1], pair[0]))[:20]:
-        print(count, word)
-    spark.stop()
+    parser = arguments(__doc__, "lines", "trident-word-count")
+    parser.add_argument("--redis", help="the Redis that keeps the counts: redis://host:6379/0")
+    asked = parser.parse_args()
+    with place_of(asked) as place:
+        state: MapStateFactory = (
+            RedisState.opaque(asked.redis) if asked.redis else FileState.opaque(place.at("counts"))
+        )
+        if place.kinesis:
+            place.put((sentence, sentence) for sentence in SENTENCES)
+        counts = count(place, state)
+        for word, number in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:20]:
+            print(number, word)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Storm's word count: split and count the words of sentences from Kinesis in bolts; no word is lost if a bolt fails.
 
-    python examples/word_count.py --stream lines --zookeeper localhost:2181 --output counts
+    python examples/word_count.py
+    python examples/word_count.py --zookeeper zk1:2181 --region eu-west-1 --stream lines --output /data/counts
 
 Each task of the last bolt writes its counts of one micro-batch to a file named by txid and task, which a replay
 replaces. A sentence that failed in part comes back as a whole: at least once, as in Storm.
@@ -8,15 +9,12 @@ replaces. A sentence that failed in part comes back as a whole: at least once, a
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from playground import AVAILABLE_NOW, Place, arguments, place_of
 
 from kinesis_trident import (
     BasicBolt,
@@ -24,9 +22,10 @@ from kinesis_trident import (
     TopologyBuilder,
     TopologyContext,
     Tuple,
-    ensure_java,
     string_scheme,
 )
+
+SENTENCES = ("the cow jumped over the moon", "the man went to the store", "the moon")
 
 
 class SplitSentence(BasicBolt):
@@ -61,49 +60,28 @@ class WordCount(BasicBolt):
             self.path.write_text(json.dumps(self.counts))
 
 
+def count(place: Place) -> Counter[str]:
+    """Count the words in the stream that were not counted so far; return all counts."""
+    counts = place.output / "counts"
+    counts.mkdir(exist_ok=True)
+    builder = TopologyBuilder(place.spark)
+    builder.set_spout("sentences", KinesisSpout(scheme=string_scheme("sentence"), **place.options))
+    builder.set_bolt("split", SplitSentence()).shuffle_grouping("sentences")
+    builder.set_bolt("count", WordCount(counts), 2).fields_grouping("split", "word")
+    builder.start(checkpointLocation=place.at("checkpoint"), trigger=AVAILABLE_NOW).awaitTermination()
+    total: Counter[str] = Counter()
+    for path in counts.glob("*.json"):
+        total.update(json.loads(path.read_text()))
+    return total
+
+
 def main() -> None:
     """Count the words in the stream, print them, and end."""
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    arguments.add_argument("--stream", default="lines")
-    arguments.add_argument("--application", default="word-count")
-    arguments.add_argument("--zookeeper", default="localhost:2181")
-    arguments.add_argument("--endpoint", help="an endpoint other than AWS's")
-    arguments.add_argument("--region", default="us-east-1")
-    arguments.add_argument("--output", type=Path, required=True)
-    arguments.add_argument("--master", default="local[2]")
-    asked = arguments.parse_args()
-    asked.output.mkdir(parents=True, exist_ok=True)
-
-    # Spark's workers run this Python, which has the packages installed.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    ensure_java()
-    spark = SparkSession.builder.master(asked.master).appName(asked.application).getOrCreate()
-    options = {
-        "streamName": asked.stream,
-        "applicationName": asked.application,
-        "zookeeper.hosts": asked.zookeeper,
-        "region": asked.region,
-        "startingPosition": "TRIM_HORIZON",
-    }
-    if asked.endpoint:
-        options["endpointUrl"] = asked.endpoint
-
-    builder = TopologyBuilder(spark)
-    builder.set_spout("sentences", KinesisSpout(scheme=string_scheme("sentence"), **options))
-    builder.set_bolt("split", SplitSentence()).shuffle_grouping("sentences")
-    builder.set_bolt("count", WordCount(asked.output), 2).fields_grouping("split", "word")
-    query = builder.start(
-        checkpointLocation=str(asked.output / "spark-checkpoint"), trigger={"availableNow": True}
-    )
-    query.awaitTermination()
-    total: Counter[str] = Counter()
-    for path in asked.output.glob("*.json"):
-        total.update(json.loads(path.read_text()))
-    for word, count in total.most_common():
-        print(count, word)
-    spark.stop()
+    with place_of(arguments(__doc__, "lines", "word-count").parse_args()) as place:
+        if place.kinesis:
+            place.put((sentence, sentence) for sentence in SENTENCES)
+        for word, number in count(place).most_common():
+            print(number, word)
 
 
 if __name__ == "__main__":

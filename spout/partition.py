@@ -12,12 +12,14 @@ from pyspark.sql.datasource import InputPartition
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
+from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.tracker.records import Run
 
 __all__ = [
     "PROTOCOL",
     "Amount",
+    "LookedAt",
     "ShardTurn",
     "TurnsPartition",
     "few_tasks",
@@ -26,7 +28,7 @@ __all__ = [
     "tasks_of",
 ]
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Increase this when the content of a partition, or the task's use of it, changes."""
 
 _RECORDS_A_TASK, _BYTES_A_TASK = 5_000, 4 * 2**20
@@ -42,14 +44,21 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
+class LookedAt:
+    """What a look at a shard has left for its reader: an iterator, and the answer to it if that is small."""
+
+    iterator: str | None = None
+    page: Page | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ShardTurn:
     """The work of one batch in one shard.
 
     `shard` is its name in the layout, `index` its place in the plan. `due` holds the runs taken up again in shard
     order, each with True where it is exhausted and goes to the dead letter; `read` says whether new records are read
     from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed. `calls`:
-    how many GetRecords calls others have made to it in the last second. `iterator`: one at `start`, which a look at
-    the shard has left.
+    how many GetRecords calls others have made to it in the last second. `looked_at`: what a look at `start` has left.
     """
 
     shard: str
@@ -60,7 +69,7 @@ class ShardTurn:
     limit: int | None = None
     closed: bool = False
     calls: int = 0
-    iterator: str | None = None
+    looked_at: LookedAt = LookedAt()
 
 
 class TurnsPartition(InputPartition):
@@ -163,17 +172,17 @@ def tasks_of(
     without: Container[str] = (),
     is_closed: Callable[[str], bool] = lambda _: False,
     calls_of: Callable[[str], int] = lambda _: 0,
-    iterators: Mapping[str, str] = MappingProxyType({}),
+    looked_at: Mapping[str, LookedAt] = MappingProxyType({}),
 ) -> list[TurnsPartition]:
     """Cut a plan into tasks; `replay`: its turns may be pinned already; `consumers` as in `TurnsPartition`.
 
     `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed. `calls_of`: the calls of the last second that its task has to count. `iterators`: those at the starts of
-    shards, if there are any. A batch is read as it was planned, whatever the option `deaggregate` says now: otherwise
+    closed. `calls_of`: the calls of the last second that its task has to count. `looked_at`: what looks at the
+    starts of shards have left. A batch is read as it was planned, whatever the option `deaggregate` says now: otherwise
     the rows of a pinned turn would change.
     """
     deaggregate = options.deaggregate
-    if plan.deaggregate is not None:
+    if plan.deaggregate is not None and plan.deaggregate != deaggregate:
         options = replace(options, deaggregate=plan.deaggregate)
     turns = [
         ShardTurn(
@@ -187,7 +196,7 @@ def tasks_of(
             ),
             closed=is_closed(shard),
             calls=calls_of(shard),
-            iterator=iterators.get(shard),
+            looked_at=looked_at.get(shard, LookedAt()),
         )
         for index, shard in enumerate(plan.shards)
         if shard not in without

@@ -13,7 +13,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ CHANGING = (
     (r"\b\d{40,}\b|\b\d{4}…\d+", "<sequence number>"),
     (r"\b[0-9a-f]{32}\b", "<plan>"),
     (r'("(?:created|listed|seen|arrival|behind_ms|since)":)-?\d+', r"\1<time>"),
+    (r'("(?:lag_ms|seen_at|retention_left_ms)":)(\d+|null)', r"\1<time>"),
+    (r"(?m)^lag +[^;\n]+; last looked", "lag <lag>; last looked"),
     (r"@\d{13}", "@<created>"),
     (r"\blag=\w+", "lag=<lag>"),
     (r"[─━┏┓└┘┴┬┳╇┡┩+-]{3,}", "<line>"),
@@ -104,12 +106,17 @@ class Page:
         folder: Path,
         names: dict[str, Any] | None = None,
         ours: Mapping[str, str] | None = None,
+        kinds: Collection[str] = ("console", "pycon", "python"),
     ) -> None:
-        """`names` are those that the page's Python finds, `ours` what stands for the page's servers and folders."""
+        """`names` are those that the page's Python finds, `ours` what stands for the page's servers and folders.
+
+        Blocks of other `kinds` are left out.
+        """
         self.path = path
         self.text = path.read_text(encoding="utf-8")
         self._folder = folder
         self._names = names
+        self._kinds = kinds
         self._ours_for = dict(ours or {})
         self._exported = {"COLUMNS": "200"}
         self._session: Session | None = None
@@ -136,6 +143,8 @@ class Page:
     def steps(self) -> Iterator[tuple[str, str, str]]:
         """Do what the page says; yield each statement or command with the output of the page and the real one."""
         for kind, title, body in BLOCK.findall(self.text):
+            if kind not in self._kinds:
+                continue
             if title:
                 (self._folder / title).write_text(self._ours(body))
             elif kind == "console":
@@ -168,7 +177,7 @@ class Page:
             yield found[1], shown, re.sub(r"[ \t]+$", "", printed, flags=re.MULTILINE)
 
     def _command(self, line: str) -> str:
-        words = shlex.split(line.replace("\\\n", ""))
+        words = shlex.split(line.replace("\\\n", ""), comments=True)
         if words[0] == "export":
             self._exported |= dict(word.split("=", 1) for word in words[1:])
             self._environment |= self._exported

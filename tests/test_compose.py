@@ -1,38 +1,91 @@
-"""docker-compose.yml holds together: names exist, images are pinned, what is needed is waited for."""
+"""docker-compose.yml holds together, and its commands work as processes of this machine.
+
+No Docker is needed, and none is used: what only it can do, such as pulling an image, is not tested.
+"""
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import re
+import shlex
+import shutil
+import socket
 import subprocess
 import sys
+import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
+import jsonschema
 import pytest
 import yaml
+from composition import ENDS, Composition, load
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from kinesis_trident.checkpoint.embedded.ports import LOOPBACK
 
 ROOT = Path(__file__).resolve().parent.parent
+FILE = load()
+OURS = "kinesis-trident:demo"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def services() -> dict[str, Any]:
-    return yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    return FILE["services"]
+
+
+def dockerfile(services: dict[str, Any]) -> str:
+    (text,) = {service["build"]["dockerfile_inline"] for service in services.values() if "build" in service}
+    return text
+
+
+def test_the_file_is_as_the_specification_wants_it() -> None:
+    schema = json.loads((ROOT / "tests" / "schemas" / "compose-spec.json").read_text())
+    check = functools.partial(jsonschema.validate, schema=schema, cls=jsonschema.Draft7Validator)
+    check(FILE)
+    wrong = FILE | {"services": {"one": {"image": "redis:8", "helthcheck": {}}}}
+    with pytest.raises(jsonschema.ValidationError, match="helthcheck"):
+        check(wrong)
 
 
 def test_images_are_pinned(services: dict[str, Any]) -> None:
     for name, service in services.items():
-        if "image" in service:
-            assert re.search(r":\d", service["image"]), name
-    base = re.search(r"^FROM (\S+)", services["demo"]["build"]["dockerfile_inline"], re.MULTILINE)
+        if "build" not in service:
+            assert re.search(r":v?\d+\.\d+\.\d+", service["image"]), name
+    base = re.search(r"^FROM (\S+)", dockerfile(services), re.MULTILINE)
     assert base is not None
-    assert re.search(r":\d", base[1])
+    assert re.search(r":\d+\.\d+\.\d+", base[1])
 
 
-def test_localstack_is_from_before_it_asked_for_an_account(services: dict[str, Any]) -> None:
-    major = re.fullmatch(r"localstack/localstack:(\d+)\.\d+", services["localstack"]["image"])
-    assert major is not None
-    assert int(major[1]) <= 4
+def test_what_runs_our_package_or_spark_has_one_image(services: dict[str, Any]) -> None:
+    """Driver and executors need the same Python and the same packages."""
+    programs = {"python", "kinesis-trident", "moto_server", "spark-class"}
+    for name, service in services.items():
+        runs = service.get("command", [""])[0]
+        assert (service["image"] == OURS) == (runs in programs), name
+        if runs in programs:
+            assert shutil.which(runs, path=str(Path(sys.executable).parent)), runs
+            assert "build" in service, name
+
+
+def test_the_image_installs_extras_that_there_are(services: dict[str, Any]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = dockerfile(services).splitlines()
+    (pip,) = (shlex.split(line) for line in lines if line.startswith("RUN pip "))
+    extras = re.fullmatch(r"\.\[([a-z,]+)\]", pip[-1])
+    assert extras is not None
+    assert set(extras[1].split(",")) <= set(project["optional-dependencies"])
+    base = re.search(r"^FROM python:(\d+\.\d+)", lines[0])
+    assert base is not None
+    assert f"Programming Language :: Python :: {base[1]}" in project["classifiers"]
+    (folder,) = (line.split()[-1] for line in lines if line.startswith("WORKDIR "))
+    (home,) = (line.split()[2] for line in lines if line.startswith("RUN useradd "))
+    assert home == "--create-home"
+    assert folder.startswith("/home/demo/")
 
 
 def test_the_ensemble_knows_its_three_members(services: dict[str, Any]) -> None:
@@ -53,12 +106,32 @@ def test_whoever_waits_for_health_waits_for_a_service_that_reports_it(services: 
         for other, how in service.get("depends_on", {}).items():
             assert other in services, name
             assert how["condition"] != "service_healthy" or "healthcheck" in services[other], other
+            assert "healthcheck" in services[other] or how["condition"] == "service_completed_successfully"
 
 
-def test_the_demo_is_pointed_at_services_that_it_waits_for(services: dict[str, Any]) -> None:
-    demo = services["demo"]
-    _, script, *arguments = demo["command"]
-    options = dict(argument.removeprefix("--").split("=") for argument in arguments)
+def needed_by(services: dict[str, Any], name: str) -> set[str]:
+    """The services that are waited for before `name` starts."""
+    direct = set(services[name].get("depends_on", {}))
+    return direct.union(*(needed_by(services, other) for other in direct))
+
+
+def test_each_service_waits_for_those_that_it_names(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        configs = [FILE["configs"][one["source"]]["content"] for one in service.get("configs", [])]
+        text = " ".join([*map(str, service.get("command", [])), *configs])
+        named = {other for other in services if re.search(rf"(?<![\w.-]){other}:\d", text)} - {name}
+        assert named <= needed_by(services, name), name
+
+
+def test_each_service_is_used(services: dict[str, Any]) -> None:
+    used = set(ENDS).union(*(needed_by(services, name) for name in ENDS))
+    assert used == set(services)
+
+
+@pytest.mark.parametrize("name", ["demo", "words"])
+def test_a_job_has_the_options_that_it_is_given(services: dict[str, Any], name: str) -> None:
+    _, script, *arguments = services[name]["command"]
+    options = [argument.partition("=")[0] for argument in arguments]
     usage = subprocess.run(
         [sys.executable, ROOT / script, "--help"],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -66,14 +139,95 @@ def test_the_demo_is_pointed_at_services_that_it_waits_for(services: dict[str, A
         text=True,
         check=True,
     ).stdout
-    assert all(f"--{option} " in usage for option in options)
-    assert options["endpoint"] == "localstack"
-    addresses = options["zookeeper"].split(",")
-    hosts = {address.split(":")[0] for address in [*addresses, demo["environment"]["LOCALSTACK_HOST"]]}
-    assert hosts <= set(demo["depends_on"])
+    assert [option for option in options if not re.search(rf"^  {option}\b", usage, re.MULTILINE)] == []
+
+
+def test_executors_share_the_folder_that_the_demo_writes_to(services: dict[str, Any]) -> None:
+    shared = services["demo"]["environment"]["TMPDIR"]
+    for name in ("demo", "spark-worker-1", "spark-worker-2", "ui"):
+        assert any(mount.split(":")[1] == shared for mount in services[name]["volumes"]), name
+    assert f"mkdir {shared} " in dockerfile(services), "a folder that Docker makes would belong to root"
 
 
 def test_ports_are_open_to_this_machine_only(services: dict[str, Any]) -> None:
     ports = [port for service in services.values() for port in service.get("ports", [])]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_prometheus_asks_the_page_by_a_name_that_it_allows(services: dict[str, Any]) -> None:
+    config = yaml.safe_load(FILE["configs"]["prometheus"]["content"])
+    (target,) = config["scrape_configs"][0]["static_configs"][0]["targets"]
+    host, _, port = target.partition(":")
+    assert {f"--allowed-host={host}", f"--port={port}"} <= set(services["ui"]["command"])
+
+
+def test_grafana_finds_its_source_and_the_dashboard(services: dict[str, Any]) -> None:
+    (source,) = yaml.safe_load(FILE["configs"]["grafana-datasource"]["content"])["datasources"]
+    assert source["isDefault"] is True
+    dashboard = json.loads((ROOT / "docs" / "grafana.json").read_text())
+    assert {panel["datasource"]["type"] for panel in dashboard["panels"] if "datasource" in panel} == {
+        source["type"]
+    }
+    listens = next(word for word in services["prometheus"]["command"] if "listen-address" in word)
+    assert source["url"] == f"http://prometheus:{listens.rpartition(':')[2]}"
+    (provider,) = yaml.safe_load(FILE["configs"]["grafana-dashboards"]["content"])["providers"]
+    (mount,) = services["grafana"]["volumes"]
+    path, target, mode = mount.split(":")
+    assert (ROOT / path, mode) == (ROOT / "docs" / "grafana.json", "ro")
+    assert str(Path(target).parent) == provider["options"]["path"]
+    assert services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == target
+
+
+@pytest.fixture(scope="module")
+def composition(
+    program_of: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Composition]:
+    """All services that stay, each healthy by its own health check."""
+    running = Composition(tmp_path_factory.mktemp("composition"), program_of)
+    # The interval alone is not that of the file: a test does not wait for it.
+    content = running.file["configs"]["prometheus"]["content"]
+    running.file["configs"]["prometheus"]["content"] = content.replace("15s", "1s")
+    try:
+        yield running.start(ENDS)
+    finally:
+        running.stop()
+
+
+def answer(composition: Composition, service: str, port: int, path: str) -> Any:
+    with urlopen(f"http://{LOOPBACK}:{composition.port(service, port)}{path}", timeout=30) as page:
+        return json.load(page)
+
+
+def test_the_ensemble_has_a_leader_and_two_followers(composition: Composition) -> None:
+    roles = []
+    for name in ("zoo1", "zoo2", "zoo3"):
+        with socket.create_connection((LOOPBACK, composition.port(name, 2181)), timeout=30) as connection:
+            connection.sendall(b"srvr")
+            said = b"".join(iter(lambda one=connection: one.recv(4096), b"")).decode()
+        roles += re.findall(r"^Mode: (\w+)$", said, re.MULTILINE)
+    assert sorted(roles) == ["follower", "follower", "leader"]
+
+
+def test_spark_has_two_workers_with_cores_for_both_jobs(composition: Composition) -> None:
+    cluster = answer(composition, "spark-master", 8080, "/json/")
+    assert [worker["state"] for worker in cluster["workers"]] == ["ALIVE", "ALIVE"]
+    options = composition.services["spark-master"]["environment"]["SPARK_MASTER_OPTS"]
+    assert cluster["cores"] == 2 * int(options.partition("defaultCores=")[2])
+
+
+def test_prometheus_scrapes_the_page_and_has_the_alerts(composition: Composition) -> None:
+    def targets() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = answer(composition, "prometheus", 9090, "/api/v1/targets")["data"][
+            "activeTargets"
+        ]
+        return found if all(one["health"] == "up" for one in found) else []
+
+    scraped = Retrying(
+        stop=stop_after_delay(120), wait=wait_fixed(0.2), retry=retry_if_result(lambda one: not one)
+    )(targets)
+    assert len(scraped) == 1
+    up = answer(composition, "prometheus", 9090, "/api/v1/query?query=kinesis_trident_zookeeper_up")
+    assert [one["value"][1] for one in up["data"]["result"]] == ["1"]
+    (group,) = answer(composition, "prometheus", 9090, "/api/v1/rules")["data"]["groups"]
+    assert group["rules"]

@@ -7,21 +7,19 @@ and with two packages installed that are called `console` and `trident`, as PyPI
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+from release.archives import DISCOVERY, NAME, PACKAGES, faults, files_of, metadata_of, modules
+from release.installed import PROGRAMS
+from release.processes import run, site_of
 
 ROOT = Path(__file__).resolve().parent.parent
-NAME = "kinesis_trident"
-DISCOVERY = "pyspark_kinesis_trident.py"
-PACKAGES = ("bolt", "checkpoint", "console", "spout", "tracker", "trident")
 FOREIGN = {"console": "0.9912", "trident": "1.4.2"}
 
 # No spark.dataSource.register: what Spark finds, it found by discovery.
@@ -42,15 +40,7 @@ for options in ({}, {"streamName": "s", "applicationName": "a", "zookeeper.hosts
 spark.stop()
 """
 
-# What Spark runs to look for formats, without the JVM that would start it.
-LOOK_UP = """
-import io
-from pyspark.sql.worker.lookup_data_sources import _main
-
-out = io.BytesIO()
-_main(io.BytesIO(), out)
-print("kinesis-trident" if b"kinesis-trident" in out.getvalue() else "nothing")
-"""
+LOOK_UP = (PROGRAMS / "look_up.py").read_text()
 
 IMPORT_ALL = f"""
 import importlib, pkgutil, {NAME}
@@ -146,24 +136,6 @@ def only(folder: Path, pattern: str) -> Path:
     return found
 
 
-def run(*command: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"}
-    environment = {name: value for name, value in os.environ.items() if name not in hidden}
-    # As in an activated environment: Spark starts its workers, discovery among them, as python3 of the PATH.
-    environment["PATH"] = os.pathsep.join([str(Path(str(command[0])).parent), environment["PATH"]])
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=environment | {"SPARK_LOCAL_IP": "127.0.0.1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done
-
-
 def clean_environment(folder: Path) -> Path:
     """A virtual environment with the running one's dependencies; returns its python.
 
@@ -181,10 +153,6 @@ def clean_environment(folder: Path) -> Path:
     return python
 
 
-def site_of(python: Path) -> Path:
-    return only(python.parent.parent / "lib", "python*/site-packages")
-
-
 def pip(python: Path, *arguments: object) -> None:
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", python]
     run(*command, *arguments, cwd=python.parent)
@@ -200,30 +168,17 @@ def in_folder(python: Path, code: str, folder: Path) -> list[str]:
     return run(python, folder / "job_main.py", cwd=folder).stdout.strip().splitlines()
 
 
-def files_of(wheel: Path) -> list[str]:
-    with zipfile.ZipFile(wheel) as archive:
-        return sorted(archive.namelist())
-
-
 def our_files() -> set[str]:
-    """Every module of the checkout by its place below the import name."""
-    kinds = ("*.py", "*.html", "*.css", "*.js", "*.svg")
-    modules = {
-        f"{NAME}/{p.relative_to(ROOT)}"
-        for one in PACKAGES
-        for kind in kinds
-        for p in (ROOT / one).rglob(kind)
-    }
-    return modules | {f"{NAME}/{path.name}" for path in (ROOT / NAME).glob("*.py")} | {DISCOVERY}
+    """The files of the package in the checkout, each by its place below the import name."""
+    kinds = ("*.py", "*.html", "*.css", "*.js", "*.svg", "py.typed")
+    folders = (*PACKAGES, NAME)
+    return modules(
+        str(p.relative_to(ROOT)) for one in folders for kind in kinds for p in (ROOT / one).rglob(kind)
+    )
 
 
 def test_the_wheel_holds_each_module_once_below_the_import_name_and_nothing_else(wheel: Path) -> None:
-    files = files_of(wheel)
-    assert len(files) == len(set(files))
-    inside = {name for name in files if ".dist-info/" not in name}
-    assert inside == our_files() | {f"{NAME}/py.typed"}
-    licences = {Path(name).name for name in files if "/licenses/" in name}
-    assert licences == {"LICENSE", "NOTICE"}
+    assert faults(wheel.name, files_of(wheel), wheel.stat().st_size, our_files()) == []
 
 
 def test_the_wheel_from_the_sdist_is_the_one_from_the_checkout(built: Path, wheel: Path) -> None:
@@ -231,19 +186,12 @@ def test_the_wheel_from_the_sdist_is_the_one_from_the_checkout(built: Path, whee
 
 
 def test_the_sdist_holds_the_package_once(built: Path) -> None:
-    with tarfile.open(only(built, "*.tar.gz")) as archive:
-        assert all(member.isfile() or member.isdir() for member in archive)
-        names = [member.name.partition("/")[2] for member in archive if member.isfile()]
-    assert len(names) == len(set(names))
-    beside = {"CHANGELOG.md", "LICENSE", "NOTICE", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"}
-    assert set(names) - beside == our_files() | {f"{NAME}/py.typed"}
+    sdist = only(built, "*.tar.gz")
+    assert faults(sdist.name, files_of(sdist), sdist.stat().st_size, our_files()) == []
 
 
 def test_the_base_install_brings_no_spark(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        lines = archive.read(metadata).decode().splitlines()
-    needed = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
+    needed = metadata_of(wheel).get_all("Requires-Dist", [])
     base = [line for line in needed if "extra ==" not in line]
     assert base
     assert not [line for line in base if line.startswith(("pyspark", "localstack"))]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError, NotEmptyError
 
 from kinesis_trident.tracker.errors import KinesisTridentError
@@ -43,16 +43,14 @@ PACK_SIZE = 256 * 1024
 _OP_OVERHEAD = 80  # bytes of headers and ACL around an operation's path and data
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """The node must exist and have this version (-1: any)."""
 
     path: str
     version: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(msgspec.Struct, frozen=True):
     """Make a node that must not exist; its parent must."""
 
     path: str
@@ -60,8 +58,7 @@ class Create:
     ephemeral: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True):
     """Replace the data of a node that exists and has this version (-1: any)."""
 
     path: str
@@ -69,8 +66,7 @@ class Write:
     version: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True):
     """Remove a node that exists and has no children."""
 
     path: str
@@ -79,8 +75,7 @@ class Delete:
 Op = Check | Create | Write | Delete
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A node as read."""
 
     data: bytes

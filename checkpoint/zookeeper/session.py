@@ -54,6 +54,9 @@ T = TypeVar("T")
 BYTES_UNDER_WAY = 4 * 2**20
 """The size of the answers that are awaited together: the server holds all of them in memory."""
 
+_LOST = (*KazooRetry.RETRY_EXCEPTIONS, *KazooRetry.EXPIRED_EXCEPTIONS)
+"""The errors after which a request is made again."""
+
 _MANY = 32
 """The number of nodes from which on several are read in one request."""
 
@@ -290,21 +293,38 @@ class Session:
         def left() -> float:
             return max(0.001, deadline - time.monotonic())
 
+        try:
+            try:
+                return attempt(left)
+            except ConnectionClosedError:
+                raise
+            except _LOST as error:
+                return self._again(partial(attempt, left), error, left())
+        except (ConnectionClosedError, KazooTimeoutError, RetryFailedError) as error:
+            raise self._unavailable(paths, error) from None
+        except (AuthFailedError, NoAuthError) as error:
+            raise _no_access(paths, error) from None
+
+    def _again(self, attempt: Callable[[], T], first: Exception, seconds: float) -> T:
+        """Call `attempt` for so many seconds; the first time it failed."""
+        failed: list[Exception] = [first]
+
+        def next_attempt() -> T:
+            if failed:
+                raise failed.pop()
+            return attempt()
+
+        # Made only here: most requests need none.
         retry = KazooRetry(
             max_tries=-1,
             delay=0.02,
             backoff=2,
             max_delay=0.5,
-            deadline=self.timeout,
+            deadline=seconds,
             ignore_expire=True,
             sleep_func=self.client.handler.sleep_func,
         )
-        try:
-            return retry(attempt, left)  # type: ignore[no-any-return]
-        except (ConnectionClosedError, KazooTimeoutError, RetryFailedError) as error:
-            raise self._unavailable(paths, error) from None
-        except (AuthFailedError, NoAuthError) as error:
-            raise _no_access(paths, error) from None
+        return retry(next_attempt)  # type: ignore[no-any-return]
 
     def _unavailable(self, paths: Sequence[str], error: Exception) -> ZooKeeperUnavailableError:
         hosts = ",".join(f"{host}:{port}" for host, port in self.client.hosts)

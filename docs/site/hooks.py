@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import mermaidx
 from mkdocs.config.defaults import MkDocsConfig
@@ -16,6 +18,15 @@ PROJECT = ("CHANGELOG", "SECURITY")
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+def cell_text(cell: dict[str, Any]) -> str:
+    """Return a cell of a notebook as Markdown: its text, or its code and what that has shown."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return source
+    shown = ["".join(one.get("text") or one["data"]["text/plain"]) for one in cell["outputs"]]
+    return "\n\n".join([f"```python\n{source}\n```", *(f"```text\n{one}\n```" for one in shown)])
+
+
 @cache
 def draw(source: str) -> str:
     """Return the SVG of a diagram; it needs no network and no browser."""
@@ -24,8 +35,13 @@ def draw(source: str) -> str:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add a page for each example and for the project's own pages, and a picture for each diagram of a page."""
-    for path in sorted((ROOT / "examples").glob("*.py")):
-        text = f"# {path.name}\n\n```python\n{path.read_text(encoding='utf-8')}```\n"
+    for path in sorted((ROOT / "examples").iterdir()):
+        if path.suffix == ".py":
+            text = f"# {path.name}\n\n```python\n{path.read_text(encoding='utf-8')}```\n"
+        elif path.suffix == ".ipynb":
+            text = "\n\n".join(map(cell_text, json.loads(path.read_text(encoding="utf-8"))["cells"]))
+        else:
+            continue
         files.append(File.generated(config, f"examples/{path.stem}.md", content=text))
     for name in PROJECT:
         text = (ROOT / f"{name}.md").read_text(encoding="utf-8").replace("](docs/", "](../")
@@ -50,5 +66,5 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"![{title}]({picture(page.file, next(numbers))}){{ .diagram }}"
 
     markdown = DIAGRAM.sub(image, markdown)
-    markdown = re.sub(r"\]\(\.\./examples/(\w+)\.py\)", r"](examples/\1.md)", markdown)
+    markdown = re.sub(r"\]\(\.\./examples/(\w+)\.(?:py|ipynb)\)", r"](examples/\1.md)", markdown)
     return re.sub(rf"\]\(\.\./({'|'.join(PROJECT)})\.md", r"](project/\1.md", markdown)

@@ -18,7 +18,8 @@ from botocore.exceptions import InvalidConfigError, NoCredentialsError
 
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.kinesis.decoding import PageParserFactory, parsed_page
-from kinesis_trident.spout.kinesis.put_bodies import send_bodies
+from kinesis_trident.spout.kinesis.fixed_requests import fix_requests
+from kinesis_trident.spout.kinesis.put_bodies import parsed_results
 from kinesis_trident.spout.kinesis.transport import read_at_once
 from kinesis_trident.spout.options.connection import ConnectionOptions
 
@@ -57,8 +58,9 @@ def create_clients(options: ConnectionOptions, *retries: int, connections: int =
     ]
     for client in clients:
         if _protocol(client) == "json":
-            read_at_once(client, parsed_page)
-            send_bodies(client)
+            read_at_once(client, "GetRecords", parsed_page)
+            read_at_once(client, "PutRecords", parsed_results)
+            fix_requests(client)
     return clients
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -32,7 +32,8 @@ from kinesis_trident.spout.kinesis.consumers import Consumer
 from kinesis_trident.spout.kinesis.decoding import EVENTS, PAGE, page_from_response, server_time
 from kinesis_trident.spout.kinesis.event_stream import EventStream
 from kinesis_trident.spout.kinesis.put_bodies import results_of
-from kinesis_trident.spout.kinesis.put_pools import SMALLER_REQUEST_BYTES, Entry, size_of
+from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
+from kinesis_trident.spout.kinesis.put_pools import SMALLER_REQUEST_BYTES
 from kinesis_trident.spout.kinesis.put_records import put_all
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
 from kinesis_trident.spout.options.connection import ConnectionOptions
@@ -263,7 +264,7 @@ class BotoKinesis:
             where=f"stream {stream!r}",
         )
 
-    def put_entries(self, stream: str, entries: list[Entry]) -> list[dict[str, Any]]:
+    def put_entries(self, stream: str, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """Call PutRecords once; return one result per entry, with an `ErrorCode` if it was refused.
 
         Args:
@@ -275,13 +276,14 @@ class BotoKinesis:
                 invalid.
             KinesisError: naming stream, region and endpoint.
         """
+        entries = Entries.of(entries)
         try:
             answer = self._call(
                 f"stream {stream!r}", self._calls.put_records, Records=entries, **self._stream(stream)
             )
         except KinesisError as error:
             # The error texts of servers differ: a smaller request shows whether it was the size.
-            too_large = _is_invalid(error) and size_of(entries) > SMALLER_REQUEST_BYTES
+            too_large = _is_invalid(error) and entries.size > SMALLER_REQUEST_BYTES
             if too_large or _status(error) == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 raise RequestTooLargeError(str(error)) from error
             raise

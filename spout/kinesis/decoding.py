@@ -21,7 +21,7 @@ from botocore.exceptions import IncompleteReadError
 from botocore.parsers import JSONParser, ResponseParser, ResponseParserError, ResponseParserFactory
 
 from kinesis_trident.spout.kinesis import Page
-from kinesis_trident.spout.kinesis.put_bodies import put_answer
+from kinesis_trident.spout.kinesis.put_bodies import RESULTS, parsed_results
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.tracker.errors import UNREADABLE
 from kinesis_trident.tracker.reasons import make_reason
@@ -272,6 +272,8 @@ class _PageParser(JSONParser):
         if isinstance(response["body"], Page):
             page = replace(response["body"], server_time=server_time(headers))
             return {PAGE: page, "ResponseMetadata": metadata}
+        if isinstance(response["body"], list):
+            return {RESULTS: response["body"], "ResponseMetadata": metadata}
         wanted = headers.get("content-length", "")
         if wanted.isdigit() and len(response["body"]) < int(wanted):
             raise IncompleteReadError(actual_bytes=len(response["body"]), expected_bytes=int(wanted))
@@ -281,9 +283,9 @@ class _PageParser(JSONParser):
             page = self._parsed(response, shape, lambda found: page_from_response(found, answered))
             return {PAGE: page, "ResponseMetadata": metadata}
         if shape is not None and shape.name == "PutRecordsOutput" and response["status_code"] == 200:
-            answer = put_answer(response["body"])
-            if answer is not None:
-                return answer | {"ResponseMetadata": metadata}
+            results = parsed_results(response["body"])
+            if isinstance(results, list):
+                return {RESULTS: results, "ResponseMetadata": metadata}
         return self._parsed(response, shape, lambda found: found)
 
     def _parsed(self, response: Any, shape: Any, read: Callable[[Any], Any]) -> Any:

@@ -7,10 +7,15 @@ the shards, because the hash key of the first user record routes them all.
 from __future__ import annotations
 
 import hashlib
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from importlib import import_module
+from typing import Any
 
 from kinesis_trident.spout.kinesis.aggregation import MAGIC
 
-__all__ = ["MOST_USERS", "ROUTED_KEY", "Pack", "digest_of", "hash_key"]
+__all__ = ["MOST_USERS", "ROUTED_KEY", "Pack", "User", "digests_of", "hash_key"]
 
 MOST_USERS = 50_000
 """The maximum of user records in an aggregate: with the longest keys, so many are within the reader's memory limit."""
@@ -21,14 +26,29 @@ ROUTED_KEY = "a"
 _DIGEST = 16
 
 
-def digest_of(partition_key: str) -> bytes:
-    """Return the hash key of a partition key, as 16 bytes ("Kinesis Data Streams terminology", Partition key)."""
-    return hashlib.md5(partition_key.encode(), usedforsecurity=False).digest()
+def _hash_of_python() -> Callable[[bytes], Any]:
+    """Return Python's own MD5: for a key OpenSSL's takes twice as long, to look up the algorithm."""
+    try:
+        found: Callable[[bytes], Any] = import_module("_md5").md5
+    except ModuleNotFoundError:
+        return partial(hashlib.md5, usedforsecurity=False)
+    return found
+
+
+_md5 = _hash_of_python()
+
+User = tuple[bytes, str]
+"""A user record: its payload and partition key."""
+
+
+def digests_of(partition_keys: list[str]) -> list[bytes]:
+    """Return the hash key of each partition key, as 16 bytes ("Kinesis Data Streams terminology", Partition key)."""
+    return [_md5(key).digest() for key in map(str.encode, partition_keys)]
 
 
 def hash_key(partition_key: str) -> int:
     """Return the hash key of a partition key, as an integer."""
-    return int.from_bytes(digest_of(partition_key))
+    return int.from_bytes(digests_of([partition_key])[0])
 
 
 class Pack:
@@ -47,7 +67,8 @@ class Pack:
         self._keys: dict[str, int] = {}
         self._tables: list[bytes] = []
         self._parts: list[bytes] = []
-        self._frames: dict[tuple[int, int], tuple[bytes, bytes, int]] = {}
+        # For each length of a key's index, by the length of the data.
+        self._frames: tuple[dict[int, tuple[bytes, bytes, int]], ...] = ({}, {}, {}, {})
         self._users = 0
         self._explicit, self._data = b"", _DATA
         if hash_key is not None:
@@ -58,28 +79,43 @@ class Pack:
 
     def add(self, data: bytes, key: str, room: int | None = None) -> int:
         """Add a user record if that takes at most `room` bytes; return the bytes, 0 if it was not added."""
-        length = len(data)
-        index = self._keys.get(key)
-        at = len(self._keys) if index is None else index
-        key_index = _VARINTS[at] if at < _SMALL else _varint(at)
-        shape = length, len(key_index)
-        frame = self._frames.get(shape)
-        if frame is None:
-            frame = self._frames[shape] = self._frame(*shape)
-        head, tail, size = frame
-        if index is None:
-            text = key.encode()
-            text_length = _VARINTS[len(text)] if len(text) < _SMALL else _varint(len(text))
-            size += 1 + len(text_length) + len(text)
-        if room is not None and (size > room or self._users == MOST_USERS):
-            return 0
-        if index is None:
-            self._keys[key] = at
-            self._tables += (_KEY, text_length, text)
-        self._parts += (head, key_index, tail, data)
-        self._users += 1
-        self.size += size
-        return size
+        before = self.size
+        self.extend([(data, key)], sys.maxsize if room is None else before + room)
+        return self.size - before
+
+    def extend(self, users: Iterable[User], most: int) -> tuple[int, User | None]:
+        """Add user records in their order, up to a size of `most` bytes.
+
+        Returns:
+            The number of those added, and the one after them, which was taken from `users` and not added.
+        """
+        keys, tables, parts = self._keys, self._tables, self._parts
+        size, before = self.size, self._users
+        count, left = before, None
+        for data, key in users:
+            index = keys.get(key)
+            at = len(keys) if index is None else index
+            key_index = _VARINTS[at] if at < _SMALL else _varint(at)
+            frames = self._frames[len(key_index)]
+            frame = frames.get(len(data))
+            if frame is None:
+                frame = frames[len(data)] = self._frame(len(data), len(key_index))
+            head, tail, more = frame
+            if index is None:
+                text = key.encode()
+                text_length = _VARINTS[len(text)] if len(text) < _SMALL else _varint(len(text))
+                more += 1 + len(text_length) + len(text)
+            if size + more > most or count == MOST_USERS:
+                left = data, key
+                break
+            if index is None:
+                keys[key] = at
+                tables += (_KEY, text_length, text)
+            parts += (head, key_index, tail, data)
+            count += 1
+            size += more
+        self.size, self._users = size, count
+        return count - before, left
 
     def _frame(self, length: int, key_index: int) -> tuple[bytes, bytes, int]:
         """Return what stands before the key's index, and before the data, and the size of such a user record."""

@@ -1,29 +1,35 @@
 """Makes the bodies of PutRecords and reads the answers, bypassing botocore's serializer and parser.
 
-botocore checks each record, copies it, and encodes it in Python (docs/benchmarks.md has what that costs). Here it gets
-a placeholder, and the body with the records replaces the one that it made, before it signs the request; it keeps
-endpoints, credentials, retries and errors.
+botocore checks each record, copies it, and encodes it in Python (docs/benchmarks.md has what that costs).
+`spout.kinesis.fixed_requests` puts the bodies into its requests; it keeps endpoints, credentials, retries and errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any, TypedDict
 
 import msgspec
 from botocore.parsers import ResponseParserError
 
+from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
 from kinesis_trident.tracker.errors import UNREADABLE
 
-__all__ = ["put_answer", "results_of", "send_bodies"]
+__all__ = ["RESULTS", "encode_put", "parsed_results", "results_of"]
 
-_BODY = "kinesis_trident_body"
-"""The key of a call's context under which the body waits until botocore has made its own."""
-
-_PLACEHOLDER = [{"Data": b"", "PartitionKey": "-"}]
-"""Records that botocore accepts and encodes in no time."""
+RESULTS = "KinesisTridentResults"
+"""The key under which a parsed PutRecords response holds its results, each with the types of `_Result`."""
 
 _encoder = msgspec.json.Encoder()
+
+
+class _Record(msgspec.Struct, gc=False, omit_defaults=True, rename="pascal"):
+    """One record of a body."""
+
+    data: bytes
+    partition_key: str
+    explicit_hash_key: str | None = None
 
 
 class _Result(TypedDict, total=False):
@@ -41,28 +47,23 @@ class _Answer(TypedDict):
 _decoder = msgspec.json.Decoder(_Answer)
 
 
-def send_bodies(client: Any) -> None:
-    """Make a boto client of Kinesis, whose protocol is JSON, send our bodies in its PutRecords calls."""
-    events = client.meta.events
-    events.register("before-parameter-build.kinesis.PutRecords", _encode)
-    events.register("before-call.kinesis.PutRecords", _replace)
+def encode_put(params: dict[str, Any]) -> bytes:
+    """Return the body of a PutRecords request; its records may be in columns."""
+    return _encoder.encode(params | {"Records": _records(params["Records"])})
 
 
-def _encode(params: dict[str, Any], context: dict[str, Any], **_: object) -> None:
-    context[_BODY] = _encoder.encode(params)
-    params["Records"] = _PLACEHOLDER
+def _records(given: Sequence[Entry]) -> list[_Record]:
+    entries = Entries.of(given)
+    hashes = repeat(None) if entries.hashes is None else entries.hashes.tolist()
+    return list(map(_Record, entries.data.tolist(), entries.keys.tolist(), hashes))
 
 
-def _replace(params: dict[str, Any], context: dict[str, Any], **_: object) -> None:
-    params["body"] = context.pop(_BODY)
-
-
-def put_answer(body: bytes) -> dict[str, Any] | None:
-    """Decode the results in the body of a PutRecords answer; None if it is not such an answer."""
+def parsed_results(body: bytes | memoryview) -> list[_Result] | bytes:
+    """Decode the results in the body of a PutRecords answer; return another body unchanged, for botocore's parser."""
     try:
-        return {**_decoder.decode(body)}
+        return _decoder.decode(body)["Records"]
     except UNREADABLE:
-        return None
+        return bytes(body)
 
 
 def _is_result(given: object) -> bool:
@@ -77,10 +78,12 @@ def results_of(answer: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
     Raises:
         ResponseParserError: they are not that many, or no results: a record without one would be lost.
     """
-    results = answer.get("Records")
-    if not isinstance(results, list) or not all(map(_is_result, results)):
-        msg = "the answer to PutRecords cannot be read"
-        raise ResponseParserError(msg)
+    results = answer.get(RESULTS)
+    if results is None:
+        results = answer.get("Records")
+        if not isinstance(results, list) or not all(map(_is_result, results)):
+            msg = "the answer to PutRecords cannot be read"
+            raise ResponseParserError(msg)
     if len(results) != count:
         msg = f"the answer to PutRecords has {len(results)} results for {count} records"
         raise ResponseParserError(msg)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any, Protocol
+
+import numpy as np
+
+from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
 
 __all__ = [
     "MAX_RECORD_BYTES",
     "REQUEST_BYTES",
     "REQUEST_RECORDS",
     "SMALLER_REQUEST_BYTES",
-    "Entry",
     "Filling",
     "Pool",
     "RecordPool",
     "RequestBound",
-    "size_of",
+    "is_refused",
 ]
 
 REQUEST_RECORDS = 500
@@ -28,14 +30,6 @@ SMALLER_REQUEST_BYTES = 5 * 2**20
 
 MAX_RECORD_BYTES = 10 * 2**20
 """Payload and partition key together; a stream allows 1 MiB by default."""
-
-Entry = dict[str, Any]
-"""One record of PutRecords: Data, PartitionKey and, optionally, ExplicitHashKey."""
-
-
-def size_of(entries: Sequence[Entry]) -> int:
-    """Return the bytes that count towards the limits: payloads and partition keys."""
-    return sum(len(entry["Data"]) + len(entry["PartitionKey"].encode()) for entry in entries)
 
 
 class RequestBound:
@@ -55,38 +49,54 @@ class RequestBound:
         lower = SMALLER_REQUEST_BYTES if refused > SMALLER_REQUEST_BYTES else max(1, refused // 2)
         self.bytes = min(self.bytes, lower)
 
-    def fitting(self, entries: Sequence[Entry]) -> list[Entry]:
+    def fitting(self, entries: Entries) -> Entries:
         """Return the first entries, as many as fit into one request, and at least one."""
         first = entries[: self.records]
-        if self.bytes == REQUEST_BYTES:
-            return list(first)
-        sizes = accumulate(size_of([entry]) for entry in first)
-        return list(first[: max(1, sum(size <= self.bytes for size in sizes))])
+        return first[: max(1, first.fitting(self.bytes))]
 
 
 class Filling:
-    """Collects one request of at most the records and bytes of `bound`; a larger record is sent alone."""
+    """Collects one request of at most the records and bytes of `bound`; a larger record is sent alone.
+
+    Attributes:
+        size: the bytes collected.
+    """
 
     def __init__(self, bound: RequestBound | None = None) -> None:
         self._bound = bound or RequestBound()
-        self.entries: list[Entry] = []
+        self._parts: list[Entries] = []
+        self._count = 0
         self.size = 0
 
-    def add(self, entry: Entry, size: int) -> list[Entry]:
-        """Add one record of `size` bytes; if it does not fit, return the collected request, to be sent first."""
-        full: list[Entry] = []
-        if self.entries and (
-            len(self.entries) >= self._bound.records or self.size + size > self._bound.bytes
-        ):
-            full = self.take()
-        self.entries.append(entry)
-        self.size += size
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, entries: Entries) -> list[Entries]:
+        """Add records in their order; return the requests that they complete, to be sent first."""
+        full: list[Entries] = []
+        while len(entries):
+            count = self._fitting(entries) or int(not self._count)
+            if part := entries[:count]:
+                self._parts.append(part)
+                self._count += count
+                self.size += part.size
+            if entries := entries[count:]:
+                full.append(self.take())
         return full
 
-    def take(self) -> list[Entry]:
-        """Return the collected request and start a new one."""
-        taken, self.entries, self.size = self.entries, [], 0
-        return taken
+    def _fitting(self, entries: Entries) -> int:
+        """Return how many of the first entries fit."""
+        return min(self._bound.records - self._count, entries.fitting(self._bound.bytes - self.size))
+
+    def take(self) -> Entries:
+        """Return the collected request, of at least one record, and start a new one."""
+        taken, self._parts, self._count, self.size = self._parts, [], 0, 0
+        return Entries.joined(taken)
+
+
+def is_refused(results: Sequence[dict[str, Any]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return for each result whether its record was refused."""
+    return np.array([bool(result.get("ErrorCode")) for result in results], dtype=np.bool_)
 
 
 class Pool(Protocol):
@@ -96,7 +106,7 @@ class Pool(Protocol):
         """Return the number of records."""
         ...
 
-    def take(self, bound: RequestBound) -> list[Entry]:
+    def take(self, bound: RequestBound) -> Entries:
         """Return what to send next: of the first records, as many as fit into a request."""
         ...
 
@@ -113,22 +123,23 @@ class RecordPool:
     """A pool whose records are sent as they are."""
 
     def __init__(self, records: Sequence[Entry]) -> None:
-        self._left = list(records)
-        self._sent: list[Entry] = []
+        self._left = Entries.of(records)
+        self._sent = 0
 
     def __len__(self) -> int:
         return len(self._left)
 
-    def take(self, bound: RequestBound) -> list[Entry]:
+    def take(self, bound: RequestBound) -> Entries:
         """See `Pool.take`."""
-        self._sent = bound.fitting(self._left)
-        return self._sent
+        taken = bound.fitting(self._left)
+        self._sent = len(taken)
+        return taken
 
     def is_cut(self) -> bool:
         """See `Pool.is_cut`."""
-        return len(self._sent) == 1
+        return self._sent == 1
 
     def settle(self, results: Sequence[dict[str, Any]]) -> None:
         """See `Pool.settle`."""
-        answers = zip(self._sent, results, strict=True)
-        self._left[: len(self._sent)] = [entry for entry, result in answers if result.get("ErrorCode")]
+        refused, rest = is_refused(results), self._left[self._sent :]
+        self._left = Entries.joined([self._left[: self._sent].pick(refused), rest]) if refused.any() else rest

@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from tenacity import Retrying, retry_if_exception_type
 
 from kinesis_trident.spout.kinesis import KinesisError, RequestTooLargeError, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
 from kinesis_trident.spout.kinesis.put_pools import (
     MAX_RECORD_BYTES,
-    Entry,
     Filling,
     Pool,
     RecordPool,
     RequestBound,
-    size_of,
 )
 
 __all__ = ["Patience", "Send", "put_all", "put_pool", "put_request", "requests_of"]
@@ -35,7 +35,7 @@ _HINT = "{}: Kinesis itself failed; if this persists, check the endpoint, or con
 
 Record = tuple[bytes, str]
 
-Send = Callable[[list[Entry]], Sequence[dict[str, Any]]]
+Send = Callable[[Entries], Sequence[dict[str, Any]]]
 """Calls PutRecords once and returns one result per entry."""
 
 
@@ -65,25 +65,23 @@ class Patience:
         return self._clock() - self._since >= self.seconds
 
 
-def requests_of(records: Sequence[Record]) -> Iterator[list[Entry]]:
+def requests_of(records: Sequence[Record]) -> Iterator[Entries]:
     """Cut records, in order, into requests of at most 500 records and 10 MiB.
 
     Raises:
-        KinesisError: a record is larger than Kinesis allows; nothing after it was yielded.
+        KinesisError: a record is larger than Kinesis allows; nothing was yielded.
     """
+    entries = Entries.of({"Data": data, "PartitionKey": key} for data, key in records)
+    for index in np.flatnonzero(entries.sizes > MAX_RECORD_BYTES).tolist():
+        msg = (
+            f"record {index} of {len(records)} has {entries.sizes[index]} bytes with its partition key "
+            f"{entries.keys[index][:64]!r}, but Kinesis allows at most {MAX_RECORD_BYTES} (1 MiB unless the stream "
+            "allows more). Store the payload elsewhere and send a reference"
+        )
+        raise KinesisError(msg)
     filling = Filling()
-    for index, (data, key) in enumerate(records):
-        size = len(data) + len(key.encode())
-        if size > MAX_RECORD_BYTES:
-            msg = (
-                f"record {index} of {len(records)} has {size} bytes with its partition key {key[:64]!r}, but Kinesis "
-                f"allows at most {MAX_RECORD_BYTES} (1 MiB unless the stream allows more). Store the payload "
-                "elsewhere and send a reference"
-            )
-            raise KinesisError(msg)
-        if request := filling.add({"Data": data, "PartitionKey": key}, size):
-            yield request
-    if filling.entries:
+    yield from filling.add(entries)
+    if len(filling):
         yield filling.take()
 
 
@@ -170,7 +168,7 @@ def _answered(send: Send, pool: Pool, bound: RequestBound) -> Sequence[dict[str,
         try:
             return send(entries)
         except RequestTooLargeError as error:
-            size = size_of(entries)
+            size = entries.size
             if pool.is_cut():
                 msg = (
                     f"{error}; it was one record alone, of {size} bytes with its partition key "

@@ -46,6 +46,10 @@ RECORD_SCHEMA = pa.schema(
 )
 """The columns of all batches of a turn; `subSequenceNumber` is -1 for a record that is not aggregated."""
 
+_NONE = pa.RecordBatch.from_arrays(
+    [pa.array([], field.type) for field in RECORD_SCHEMA], schema=RECORD_SCHEMA
+)
+
 SHARED_KEYS_SCHEMA = RECORD_SCHEMA.set(
     0, pa.field("partitionKey", pa.dictionary(pa.int32(), pa.string()), nullable=False)
 )
@@ -64,6 +68,8 @@ _ALL = 2**63 - 1
 
 def with_sub_sequence(page: pa.RecordBatch) -> pa.RecordBatch:
     """Return a page's records in the columns of `RECORD_SCHEMA`."""
+    if page.num_rows == 0:
+        return _NONE
     key, data, sequence, arrival = page.columns
     sub = pa.array(np.full(page.num_rows, -1, dtype=np.int64))
     return pa.RecordBatch.from_arrays([key, data, sequence, sub, arrival], schema=RECORD_SCHEMA)

@@ -1,4 +1,4 @@
-"""Reads GetRecords answers of up to 10 MiB from the socket into reused memory, and parses them one at a time.
+"""Reads answers of up to 10 MiB from the socket into reused memory, and parses them one at a time.
 
 botocore reads an answer in pieces of 64 KiB through three layers of copies, which costs as much as decoding it. Its
 hook to send a request differently is a `before-send` handler: this one sends with botocore's own HTTP session, with its
@@ -32,11 +32,12 @@ _SMALL = 256 * 1024
 """The size of an answer, in bytes, up to which it does not wait for a buffer."""
 
 
-def read_at_once(client: Any, parse: Callable[[memoryview], Any] = bytes) -> None:
-    """Make a boto client of Kinesis read each GetRecords answer at once; errors stay botocore's.
+def read_at_once(client: Any, call: str, parse: Callable[[memoryview], Any] = bytes) -> None:
+    """Make a boto client of Kinesis read each answer to a call at once; errors stay botocore's.
 
     Args:
         client: the boto client.
+        call: as the service names it.
         parse: converts a complete body of status 200 to the input of the response parser; the body's memory is reused
             as soon as it returns. Large bodies are parsed one at a time, in a separate thread.
     """
@@ -50,7 +51,7 @@ def read_at_once(client: Any, parse: Callable[[memoryview], Any] = bytes) -> Non
             content = reading.content(answer, parse)
         return _Whole(answer.url, answer.status_code, answer.headers, content)
 
-    client.meta.events.register("before-send.kinesis.GetRecords", send)
+    client.meta.events.register(f"before-send.kinesis.{call}", send)
 
 
 class _Whole(AWSResponse):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 
 import msgspec
 
@@ -12,7 +13,7 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.partition import few_tasks
+from kinesis_trident.spout.partition import LookedAt, few_tasks
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan
 from kinesis_trident.spout.planner.shards.discovery import Listings
@@ -41,6 +42,7 @@ class BatchPlanner:
         steady: seconds that never step back, for all that is waited for.
         rng: for jitter and the marks of plans.
         look_period: seconds between two looks at the tip of an idle shard.
+        executor: makes the looks, and is shut down at the end; None for threads of its own.
 
     Attributes:
         is_draining: only what is in the stream by now is read.
@@ -57,6 +59,7 @@ class BatchPlanner:
         steady: Callable[[], float],
         rng: random.Random,
         look_period: float,
+        executor: Executor | None = None,
     ) -> None:
         self._options = options
         self._layout = layout
@@ -76,6 +79,8 @@ class BatchPlanner:
             is_closed=state.is_closed,
             called=lambda shard: self._pace.called(shard, self._steady_ms()),
             may_go_on=lambda shard: self._pace.may_go_on(shard, self._steady_ms()),
+            fitting=self._fitting,
+            executor=executor,
         )
         self._listings = Listings(state, self._probe, options, steady, rng)
         self._tip = TipWatch(self._probe, state.is_closed, self._pace)
@@ -121,11 +126,11 @@ class BatchPlanner:
         """Return how many calls of the last second the task that reads a shard next has to count."""
         return self._pace.used(shard, self._steady_ms())
 
-    def iterators(self, plan: Plan) -> dict[str, str]:
-        """Return the iterators that looks have left at the starts of a plan's turns, so that readers ask for none."""
+    def seen_by_looks(self, plan: Plan) -> dict[str, LookedAt]:
+        """Return what looks have left at the starts of a plan's turns, so that readers need not ask again."""
         looks = ((shard, self._probe.looks.get(shard)) for shard in plan.read)
         return {
-            shard: look.iterator
+            shard: LookedAt(look.iterator, self._probe.hand_on(shard))
             for shard, look in looks
             if look is not None
             and look.iterator is not None
@@ -188,6 +193,13 @@ class BatchPlanner:
     def close(self) -> None:
         """End the threads; a look under way is not waited for."""
         self._probe.close()
+
+    def _fitting(self, shard: str, size: int) -> int:
+        options = self._options
+        if options.consumer_mode == "efo":
+            # The reader has its records pushed.
+            return 1
+        return min(options.max_records_per_fetch, self._state.sizes.fitting(shard, size))
 
     def _steady_ms(self) -> int:
         return int(self._steady() * 1000)

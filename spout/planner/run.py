@@ -64,7 +64,7 @@ class SourceRun:
         hold: seconds that `latest` waits for something to do before Spark gets a chance to stop the query.
         look_period: seconds between two looks at the tip of an idle shard; `idlePollInterval` if None.
         wait: waits until an event is set, at most so many seconds of `clock`; says whether it was.
-        executor: removes beside the rest what settled batches leave; a thread of the run's own if None.
+        executor: looks at the tips of shards, and removes what settled batches leave; None for threads of its own.
         reconnect: gives another started KazooClient, for a note after this run's is closed; of the options if None.
         on_replaced: called, in another thread, when a newer run took over after a stop was asked for.
         consumers: the ARNs of the consumers that executors subscribe, by stream; none to poll.
@@ -128,6 +128,7 @@ class SourceRun:
             steady=steady,
             rng=self._rng,
             look_period=options.idle_poll_interval if look_period is None else look_period,
+            executor=executor,
         )
         self._notes = StatusNotes(self._store, self._state, self._epoch, self._now, steady, status_period)
         self._purger = Purger(self._store, self._state, spool_of(options, layout), self._epoch, executor)
@@ -282,7 +283,7 @@ class SourceRun:
                 self._layout,
                 self._epoch,
                 replay=replay,
-                iterators={} if replay else self._planner.iterators(plan),
+                looked_at={} if replay else self._planner.seen_by_looks(plan),
                 consumers=self._consumers,
                 without=[shard for shard in plan.shards if self._state.streams.is_recreated(shard)],
                 is_closed=self._state.is_closed,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -71,6 +70,7 @@ class ShardFetcher:
         fan_out: the source of pushed records, None to poll.
         limiter: the limits of polling; by default all turns of this process share one.
         iterator: the iterator at the position of the first turn, if there is one already.
+        page: the answer to that iterator, if there is one already.
         wall: epoch milliseconds, for a server that does not report the time.
 
     Attributes:
@@ -89,6 +89,7 @@ class ShardFetcher:
         fan_out: FanOut | None = None,
         limiter: ShardLimiter | None = None,
         iterator: str | None = None,
+        page: Page | None = None,
         wall: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._kinesis = kinesis
@@ -101,6 +102,7 @@ class ShardFetcher:
         self._fan_out = fan_out
         self._limiter = limiter or shard_limiter(options, stream, shard)
         self._iterator = iterator
+        self._page = page
         self._clock = self._limiter.clock
         self._wall = wall
         self.calls = ShardCalls()
@@ -121,8 +123,9 @@ class ShardFetcher:
         if isinstance(position, ShardEnd):
             return Turn([], 0, 0, None, position, closed=True)
         if self._fan_out is None:
-            iterator, self._iterator = self._iterator, None
-            return self._turn(self._pager(position, iterator), position, bounds)
+            pager = self._pager(position, self._iterator, self._page)
+            self._iterator = self._page = None
+            return self._turn(pager, position, bounds)
         return self._pushed_turn(self._fan_out, position, bounds)
 
     def _pushed_turn(self, fan_out: FanOut, position: Position, bounds: Bounds) -> Turn:
@@ -262,7 +265,7 @@ class ShardFetcher:
             calls=self.calls,
         )
 
-    def _pager(self, position: Position, iterator: str | None = None) -> Pager:
+    def _pager(self, position: Position, iterator: str | None = None, page: Page | None = None) -> Pager:
         return Pager(
             self._kinesis,
             self._stream,
@@ -273,6 +276,7 @@ class ShardFetcher:
             closed=self._closed,
             calls=self.calls,
             iterator=iterator,
+            first=page,
         )
 
     @property
@@ -306,9 +310,11 @@ class ShardFetcher:
     def _next_or_end(self, pager: ShardPager, limit: int, deadline: float | None) -> pa.RecordBatch | None:
         """Return the next page of a turn, or None if it ends; without a deadline, no record was read yet."""
         given_up = self._clock() + _PATIENCE
-        while deadline is None or self._clock() <= deadline:
+        while deadline is None or pager.unasked or self._clock() <= deadline:
             try:
-                return pager.next(limit, math.inf if deadline is None else deadline - self._clock())
+                if deadline is None or pager.unasked:
+                    return pager.next(limit)
+                return pager.next(limit, deadline - self._clock())
             except ThrottledError:
                 # Only empty pages so far: ending here would lose the way through them.
                 if deadline is not None or pager.page is None or pager.in_use or self._clock() >= given_up:

@@ -68,9 +68,11 @@ class ShardPager(ABC):
         page: the last answer, or its last returned part; None before the first.
         drained: the shard is closed and read to its end.
         in_use: another reader has what this one reads from, or had it a moment ago.
+        unasked: what was returned so far came with the task: its own first call is still to be waited for.
     """
 
     in_use = False
+    unasked = False
 
     def __init__(
         self,
@@ -174,6 +176,7 @@ class Pager(ShardPager):
         limiter: the limits of the shard.
         closed: the shard was listed as closed.
         iterator: an iterator at the position; None to ask for one.
+        first: the answer to it, if it is there already: it costs no call.
     """
 
     def __init__(
@@ -188,12 +191,15 @@ class Pager(ShardPager):
         closed: bool = False,
         calls: ShardCalls | None = None,
         iterator: str | None = None,
+        first: Page | None = None,
     ) -> None:
         closing = Closing(kinesis, stream, shard, known=closed)
         super().__init__(stream, shard, position, closing, deaggregate=deaggregate, calls=calls)
         self._kinesis = kinesis
         self._limiter = limiter
         self._iterator = iterator
+        self._first = first
+        self.unasked = first is not None
         self._full = False
 
     @property
@@ -210,9 +216,11 @@ class Pager(ShardPager):
         if part is not None:
             return part
         for renewal in range(_RENEWALS):
-            if not self._limiter.acquire(patience):
-                return None
-            self._calls.reads += 1
+            if self._first is None:
+                if not self._limiter.acquire(patience):
+                    return None
+                self._calls.reads += 1
+                self.unasked = False
             try:
                 return self._read(limit)
             except (ThrottledError, Unavailable) as error:
@@ -234,14 +242,17 @@ class Pager(ShardPager):
         raise AssertionError
 
     def _read(self, limit: int) -> pa.RecordBatch:
+        page = self._first or self._ask(limit)
+        self._limiter.answered(page.size)
+        records = self._take(page)
+        self._full = self._first is None and page.records.num_rows >= limit
+        self._iterator, self._first = page.next_iterator, None
+        return records
+
+    def _ask(self, limit: int) -> Page:
         if self._iterator is None:
             self._iterator = self._kinesis.iterator(self._stream, self._shard, str(self.position))
         try:
-            page = self._kinesis.get_records(self._iterator, limit)
+            return self._kinesis.get_records(self._iterator, limit)
         except KinesisError as error:
             raise self._located(error) from error
-        self._limiter.answered(page.size)
-        records = self._take(page)
-        self._full = page.records.num_rows >= limit
-        self._iterator = page.next_iterator
-        return records

@@ -68,6 +68,7 @@ SCHEMA = StructType(
 _ANCHOR = pa.struct(
     [pa.field("root", pa.int64(), nullable=False), pa.field("edge", pa.int64(), nullable=False)]
 )
+_ANCHORS = pa.list_(pa.field("element", _ANCHOR, nullable=False))
 ARROW_SCHEMA = pa.schema(
     [
         RECORD_SCHEMA.field("partitionKey"),
@@ -80,7 +81,7 @@ ARROW_SCHEMA = pa.schema(
         pa.field(MESSAGE_ID, pa.string(), nullable=False),
         pa.field("attempt", pa.int32(), nullable=False),
         pa.field("txid", pa.int64(), nullable=False),
-        pa.field(ANCHORS, pa.list_(pa.field("element", _ANCHOR, nullable=False)), nullable=False),
+        pa.field(ANCHORS, _ANCHORS, nullable=False),
     ]
 )
 
@@ -168,14 +169,20 @@ class TurnRows:
         )
         each = pa.array(np.arange(batch.num_rows + 1, dtype=np.int32))
         return _rows(
-            batch, self.stream, self.shard, attempt, self.txid, pa.ListArray.from_arrays(each, anchors)
+            batch,
+            self.stream,
+            self.shard,
+            attempt,
+            self.txid,
+            pa.ListArray.from_arrays(each, anchors, type=_ANCHORS),
         )
 
 
 def untracked_rows(batch: pa.RecordBatch, stream: str, shard: str) -> pa.RecordBatch:
     """Return records, each with its own key, as untracked rows: attempt 1, txid 0, no anchors."""
     none = pa.array(np.zeros(batch.num_rows + 1, dtype=np.int32))
-    return _rows(batch, stream, shard, 1, 0, pa.ListArray.from_arrays(none, pa.array([], _ANCHOR)))
+    anchors = pa.ListArray.from_arrays(none, pa.array([], _ANCHOR), type=_ANCHORS)
+    return _rows(batch, stream, shard, 1, 0, anchors)
 
 
 def _rows(
@@ -184,7 +191,7 @@ def _rows(
     n = batch.num_rows
     sequence, sub = batch.column("sequenceNumber"), batch.column("subSequenceNumber")
     position = sequence
-    if pc.any(pc.greater_equal(sub, 0)).as_py():
+    if (sub.to_numpy() >= 0).any():
         inside = pc.binary_join_element_wise(sequence, pc.cast(sub, pa.string()), ":")
         position = pc.if_else(pc.greater_equal(sub, 0), inside, sequence)
     columns = [
@@ -198,7 +205,7 @@ def _rows(
         pc.binary_join_element_wise(f"{stream}/{shard}", position, ":"),
         pa.repeat(pa.scalar(attempt, pa.int32()), n),
         pa.repeat(pa.scalar(txid, pa.int64()), n),
-        anchors.cast(ARROW_SCHEMA.field(ANCHORS).type),
+        anchors,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 

@@ -104,9 +104,10 @@ class TurnReader:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of all turns; `maxFetchBytesPerTask` bounds the turns in memory."""
-        if len(self._partition.turns) == 1:
-            yield from self._give_rows(self._hold(self._partition.turns[0]))
-            pa.default_memory_pool().release_unused()
+        if self._source.at_a_time == 1:
+            for turn in self._partition.turns:
+                yield from self._give_rows(self._hold(turn))
+                pa.default_memory_pool().release_unused()
             return
         with ThreadPoolExecutor(max_workers=self._source.at_a_time, thread_name_prefix="turn") as pool:
             queue = iter(self._partition.turns)

@@ -80,7 +80,8 @@ class TurnSource:
             closed=turn.closed,
             fan_out=fan_out,
             limiter=limiter,
-            iterator=turn.iterator or kept,
+            iterator=turn.looked_at.iterator or kept,
+            page=turn.looked_at.page,
         )
 
     def keep_iterator(self, turn: ShardTurn, end: Position, fetcher: ShardFetcher) -> None:

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from kinesis_trident.spout.kinesis.packing import ROUTED_KEY, Pack, hash_key
-from kinesis_trident.spout.kinesis.put_pools import Entry, RequestBound
+from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
+from kinesis_trident.spout.kinesis.put_pools import RequestBound, is_refused
 from kinesis_trident.spout.sink.shard_map import ShardMap
 
 __all__ = ["AggregatePool"]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Packed:
-    """Rows that travel together to the shard `home`, as far as the map knows."""
+    """Rows that travel together to the shard `home`, as far as the map knows; `rows` are their indexes in the pool."""
 
     home: str
     pack: Pack
-    rows: list[Entry] = field(default_factory=list)
+    rows: list[int]
 
-    def entry(self) -> Entry:
+    @property
+    def size(self) -> int:
+        return self.pack.size + len(ROUTED_KEY)
+
+    def entry(self, left: Entries) -> Entry:
         """Return the record to send: an aggregate, or the row itself if it is the only one."""
         if len(self.rows) == 1:
-            return self.rows[0]
+            return left[self.rows[0]]
         return {"Data": self.pack.packed(), "PartitionKey": ROUTED_KEY, "ExplicitHashKey": self.pack.hash_key}
 
 
@@ -41,7 +50,7 @@ class AggregatePool:
     """
 
     def __init__(self, rows: Sequence[Entry], shards: ShardMap, most: int) -> None:
-        self._left = list(rows)
+        self._left = Entries.of(rows)
         self._shards = shards
         self._most = most
         self._sent: list[_Packed] = []
@@ -49,10 +58,16 @@ class AggregatePool:
     def __len__(self) -> int:
         return len(self._left)
 
-    def take(self, bound: RequestBound) -> list[Entry]:
+    def take(self, bound: RequestBound) -> Entries:
         """See `Pool.take`."""
-        self._sent = self._packed(min(self._most, bound.bytes) - len(ROUTED_KEY), bound)
-        return [packed.entry() for packed in self._sent]
+        self._sent = []
+        size = 0
+        for packed in self._packed(min(self._most, bound.bytes) - len(ROUTED_KEY)):
+            size += packed.size
+            if self._sent and (len(self._sent) == bound.records or size > bound.bytes):
+                break
+            self._sent.append(packed)
+        return Entries.of(packed.entry(self._left) for packed in self._sent)
 
     def is_cut(self) -> bool:
         """See `Pool.is_cut`."""
@@ -60,43 +75,34 @@ class AggregatePool:
 
     def settle(self, results: Sequence[dict[str, Any]]) -> None:
         """See `Pool.settle`."""
-        refused: list[Entry] = []
+        is_left = np.ones(len(self._left), dtype=np.bool_)
         is_elsewhere = False
-        for packed, result in zip(self._sent, results, strict=True):
-            if result.get("ErrorCode"):
-                refused += packed.rows
-            elif result.get("ShardId") != packed.home:
-                is_elsewhere = True
-        self._left[: sum(len(packed.rows) for packed in self._sent)] = refused
+        for packed, result, refused in zip(self._sent, results, is_refused(results), strict=True):
+            is_left[packed.rows] = refused
+            is_elsewhere |= not refused and result.get("ShardId") != packed.home
+        self._left = self._left.pick(is_left)
         if is_elsewhere:
             self._shards.refresh()
 
-    def _packed(self, most: int, bound: RequestBound) -> list[_Packed]:
-        """Pack the first rows, until the request is full."""
-        found: list[_Packed] = []
-        filling: dict[str, _Packed] = {}
-        homes: dict[str, str] = {}
-        size = 0
-        for row in self._left:
-            data, key, explicit = row["Data"], row["PartitionKey"], row.get("ExplicitHashKey")
-            home = homes.get(key) if explicit is None else None
-            if home is None:
-                home = self._shards.home(row)
-                if explicit is None:
-                    homes[key] = home
-            packed = filling.get(home)
-            taken = 0
-            if packed is not None:
-                pack = packed.pack
-                taken = pack.add(data, key, min(most - pack.size, bound.bytes - size))
-            if packed is None or not taken:
-                packed = _Packed(home, Pack(explicit or str(hash_key(key))))
-                packed.pack.add(data, key)
-                taken = packed.pack.size + len(ROUTED_KEY)
-                if found and (len(found) == bound.records or size + taken > bound.bytes):
-                    break
-                found.append(packed)
-                filling[home] = packed
-            packed.rows.append(row)
-            size += taken
-        return found
+    def _packed(self, most: int) -> Iterator[_Packed]:
+        """Pack the rows, in the order of the first row of each aggregate, as far as the caller goes on."""
+        rows: dict[str, list[int]] = defaultdict(list)
+        for row, home in enumerate(self._shards.homes(self._left)):
+            rows[home].append(row)
+        packs = [self._packed_for(home, of_home, most) for home, of_home in rows.items()]
+        return heapq.merge(*packs, key=lambda packed: packed.rows[0])
+
+    def _packed_for(self, home: str, rows: list[int], most: int) -> Iterator[_Packed]:
+        """Pack the rows of one shard, in their order."""
+        entries = self._left.pick(np.array(rows))
+        users = zip(entries.data.tolist(), entries.keys.tolist(), strict=True)
+        first = next(users, None)
+        start = 0
+        while first is not None:
+            explicit = None if entries.hashes is None else entries.hashes[start]
+            pack = Pack(explicit or str(hash_key(first[1])))
+            pack.add(*first)
+            count, first = pack.extend(users, most)
+            end = start + 1 + count
+            yield _Packed(home, pack, rows[start:end])
+            start = end

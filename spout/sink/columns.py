@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, CharType, DataType, StringType, StructType, VarcharType
 
 from kinesis_trident.spout.errors import WriteError
-from kinesis_trident.spout.kinesis.put_pools import Entry
+from kinesis_trident.spout.kinesis.put_entries import Column, Entries
+from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES
 from kinesis_trident.spout.options import parsers
 from kinesis_trident.spout.reader.rows import SCHEMA
 
@@ -36,8 +37,11 @@ STREAM_COLUMN = "streamName"
 """The column with the stream of each row; the source's own column `stream` is where a row came from."""
 
 _HASH_KEYS = 2**128
-_SLICE = 1000
-"""The number of rows that are Python objects at a time."""
+_SURE_HASH_KEY = r"^(0|[1-9][0-9]{0,37})$"
+"""An explicit hash key that is below `_HASH_KEYS` for certain."""
+
+_SLICE = 2000
+"""The most rows that are Python objects at a time."""
 
 _TEXT = (StringType, VarcharType, CharType)
 _TAKEN: dict[str, tuple[type[DataType], ...]] = {
@@ -149,8 +153,8 @@ def _checked_stream(name: str) -> str:
 
 def entries_of(
     batch: pa.RecordBatch, columns: WriteColumns, *, limit: Callable[[], int], rng: random.Random
-) -> Iterator[tuple[Entry, int]]:
-    """Yield the rows of a batch, in order, as entries with their size in bytes (payload and partition key).
+) -> Iterator[Entries]:
+    """Yield the rows of a batch, in order, as entries, some at a time.
 
     Args:
         batch: the rows.
@@ -159,26 +163,30 @@ def entries_of(
         rng: draws the partition key of a row without one.
 
     Raises:
-        WriteError: Kinesis would refuse or change a row; rows before it were yielded.
+        WriteError: Kinesis would refuse or change a row; of those before it some were yielded.
     """
-    for start in range(0, batch.num_rows, _SLICE):
-        part = batch.slice(start, _SLICE)
+    for part in _parts(batch, batch.column(columns.data)):
         data = part.column(columns.data)
         if not (pa.types.is_binary(data.type) or pa.types.is_large_binary(data.type)):
             data = data.cast(pa.large_binary())
         keys = _keys(part, columns, rng)
-        hashes = (
-            None if columns.explicit_hash_key is None else part.column(columns.explicit_hash_key).to_pylist()
-        )
-        payloads, texts = data.to_pylist(), keys.to_pylist()
-        sizes = _sizes(data, keys)
-        if sizes is None or hashes is not None:
-            yield from _checked(payloads, texts, hashes, limit)
-        else:
-            entries = [
-                {"Data": payload, "PartitionKey": key} for payload, key in zip(payloads, texts, strict=True)
-            ]
-            yield from zip(entries, sizes, strict=True)
+        hashes = None if columns.explicit_hash_key is None else part.column(columns.explicit_hash_key)
+        sizes = _lengths(data) + _lengths(keys)
+        entries = Entries(_objects(data), _objects(keys), sizes, None if hashes is None else _objects(hashes))
+        for row in np.flatnonzero(_unsure(data, keys, sizes, hashes)).tolist():
+            _check(entries, row, limit)
+        yield entries
+
+
+def _parts(batch: pa.RecordBatch, data: pa.Array) -> Iterator[pa.RecordBatch]:
+    """Yield the rows, some at a time, with at most the payloads of a request, or one."""
+    ends = np.cumsum(_lengths(data))
+    start = 0
+    while start < len(ends):
+        most = REQUEST_BYTES + (ends[start - 1] if start else 0)
+        end = max(start + 1, min(start + _SLICE, int(np.searchsorted(ends, most, side="right"))))
+        yield batch.slice(start, end - start)
+        start = end
 
 
 def _keys(part: pa.RecordBatch, columns: WriteColumns, rng: random.Random) -> pa.Array:
@@ -186,56 +194,73 @@ def _keys(part: pa.RecordBatch, columns: WriteColumns, rng: random.Random) -> pa
     given = None if columns.partition_key is None else part.column(columns.partition_key)
     if given is not None and not given.null_count:
         return given
-    texts = [None] * part.num_rows if given is None else given.to_pylist()
-    return pa.array([f"{rng.getrandbits(64):016x}" if key is None else key for key in texts], pa.string())
+    digits = rng.randbytes(8 * part.num_rows).hex()
+    drawn = pa.array([digits[start : start + 16] for start in range(0, len(digits), 16)], pa.string())
+    return drawn if given is None else pc.coalesce(given, drawn.cast(given.type))
 
 
-def _sizes(data: pa.Array, keys: pa.Array) -> list[int] | None:
-    """Return the sizes of rows; None if one is not certain to be accepted."""
-    characters = pc.min_max(pc.utf8_length(keys)).as_py()
-    if data.null_count or characters["min"] < 1 or characters["max"] > KEY_CHARACTERS:
-        return None
-    sizes = pc.add(pc.binary_length(data).cast(pa.int64()), pc.binary_length(keys).cast(pa.int64()))
-    found: list[int] | None = sizes.to_pylist() if pc.max(sizes).as_py() <= SURE_RECORD_BYTES else None
+def _objects(column: pa.Array) -> Column:
+    """Return a column as Python objects, which Arrow makes all at once."""
+    found: Column = column.to_numpy(zero_copy_only=False)
     return found
 
 
-def _checked(
-    payloads: list[Any], keys: list[str], hashes: list[Any] | None, limit: Callable[[], int]
-) -> Iterator[tuple[Entry, int]]:
-    for payload, key, explicit in zip(payloads, keys, hashes or [None] * len(keys), strict=True):
-        if payload is None:
-            msg = f"data is null in {_row(key)}, but Kinesis has no null. Filter out such rows, or write empty data"
-            raise WriteError(msg)
-        size = len(payload) + _check_key(key)
-        if size > SURE_RECORD_BYTES and size > (most := limit()):
-            msg = (
-                f"{_row(key)} has {size} bytes with its key, but the stream allows at most {most}. Store the "
-                "payload elsewhere and send a reference, or raise the stream's maximum record size (10 MiB at most)"
-            )
-            raise WriteError(msg)
-        entry: Entry = {"Data": payload, "PartitionKey": key}
-        if explicit is not None:
-            entry["ExplicitHashKey"] = _check_hash(explicit, key)
-        yield entry, size
+def _lengths(column: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the bytes of each value, 0 for null."""
+    found: np.ndarray[Any, np.dtype[np.int64]] = (
+        pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    )
+    return found
 
 
-def _check_key(key: str) -> int:
-    """Return the bytes of a partition key that Kinesis accepts."""
+def _unsure(
+    data: pa.Array, keys: pa.Array, sizes: np.ndarray[Any, np.dtype[np.int64]], hashes: pa.Array | None
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which rows are not certain to be accepted."""
+    characters = pc.utf8_length(keys).to_numpy(zero_copy_only=False)
+    unsure: np.ndarray[Any, np.dtype[np.bool_]] = (
+        (sizes > SURE_RECORD_BYTES) | (characters < 1) | (characters > KEY_CHARACTERS)
+    )
+    if data.null_count:
+        unsure |= data.is_null().to_numpy(zero_copy_only=False)
+    if hashes is not None and hashes.null_count < len(hashes):
+        sure = pc.match_substring_regex(hashes, _SURE_HASH_KEY).fill_null(True)
+        unsure |= ~sure.to_numpy(zero_copy_only=False)
+    return unsure
+
+
+def _check(entries: Entries, row: int, limit: Callable[[], int]) -> None:
+    key, size = entries.keys[row], int(entries.sizes[row])
+    if entries.data[row] is None:
+        msg = (
+            f"data is null in {_row(key)}, but Kinesis has no null. Filter out such rows, or write empty data"
+        )
+        raise WriteError(msg)
+    _check_key(key)
+    if size > SURE_RECORD_BYTES and size > (most := limit()):
+        msg = (
+            f"{_row(key)} has {size} bytes with its key, but the stream allows at most {most}. Store the "
+            "payload elsewhere and send a reference, or raise the stream's maximum record size (10 MiB at most)"
+        )
+        raise WriteError(msg)
+    explicit = None if entries.hashes is None else entries.hashes[row]
+    if explicit is not None:
+        _check_hash(explicit, key)
+
+
+def _check_key(key: str) -> None:
     if not 1 <= len(key) <= KEY_CHARACTERS:
         msg = (
             f"{_row(key)}: the key has {len(key)} characters, but Kinesis allows 1 to {KEY_CHARACTERS}. Shorten it, "
             "as with sha2(partitionKey, 256), or set it to null for a random one"
         )
         raise WriteError(msg)
-    return len(key.encode())
 
 
-def _check_hash(given: str, key: str) -> str:
+def _check_hash(given: str, key: str) -> None:
     if re.fullmatch(r"0|[1-9][0-9]{0,38}", given) is None or int(given) >= _HASH_KEYS:
         msg = f"{_row(key)}: explicitHashKey is {given[:64]!r}. Expected: digits of a number from 0 to 2**128 - 1"
         raise WriteError(msg)
-    return given
 
 
 def _row(key: str) -> str:

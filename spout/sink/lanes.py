@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from kinesis_trident.spout.kinesis import KinesisError
-from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, Entry, Filling, size_of
+from kinesis_trident.spout.kinesis.put_entries import Entries
+from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, Filling
 from kinesis_trident.spout.kinesis.put_records import Patience, put_pool
 from kinesis_trident.spout.sink.pacing import Pacing
 from kinesis_trident.spout.sink.targets import Target
@@ -54,7 +57,7 @@ class Lanes:
     """Writes entries to streams, at most `lanes` requests at a time; as a context manager.
 
     A lane sends its next request when the last one is complete, so records of one partition key are written in order,
-    except as `put_pool` says. At most two requests per lane are in memory.
+    except as `put_pool` says. At most two requests per lane, and the part being divided, are in memory.
 
     Args:
         lanes: the maximum of concurrent requests.
@@ -95,29 +98,36 @@ class Lanes:
         if isinstance(error, _StoppedError):
             raise self._failed[0] from None
 
-    def add(self, target: Target, entries: Iterable[tuple[Entry, int]]) -> None:
+    def add(self, target: Target, parts: Iterable[Entries]) -> None:
         """Write records to one stream.
 
         Args:
             target: the stream.
-            entries: records with their size in bytes; consumed one by one, as lanes have room.
+            parts: records, some at a time; consumed one part after the other, as lanes have room.
 
         Raises:
             KinesisError: a request failed; others may be written, and the rest is not.
-            Exception: `entries` raised it; records sent before are written.
+            Exception: `parts` raised it; records sent before are written.
         """
-        count = len(self._lanes)
-        adds = [lane.filling(target).add for lane in self._lanes]
-        records = size = 0
-        for entry, length in entries:
-            at = zlib.crc32(entry["PartitionKey"].encode()) % count
-            records, size = records + 1, size + length
-            if request := adds[at](entry, length):
-                self._start(self._lanes[at], target, request)
-        self._records += records
-        self._size += size
+        for part in parts:
+            self._records += len(part)
+            self._size += part.size
+            for lane, entries in self._divided(part):
+                for request in lane.filling(target).add(entries):
+                    self._start(lane, target, request)
         for lane in self._lanes:
             self._bound(lane)
+
+    def _divided(self, part: Entries) -> Iterator[tuple[_Lane, Entries]]:
+        """Yield the records of each lane."""
+        count = len(self._lanes)
+        if count == 1:
+            yield self._lanes[0], part
+            return
+        hashed = map(zlib.crc32, map(str.encode, part.keys.tolist()))
+        lanes = np.fromiter(hashed, np.uint32, len(part)) % count
+        for at, lane in enumerate(self._lanes):
+            yield lane, part.pick(np.flatnonzero(lanes == at))
 
     def finish(self) -> Sent:
         """Write everything; on return Kinesis has acknowledged every record.
@@ -127,7 +137,7 @@ class Lanes:
         """
         for lane in self._lanes:
             for target, filling in lane.fillings.items():
-                if filling.entries:
+                if len(filling):
                     self._start(lane, target, filling.take())
         self._refusals += sum(lane.finish() for lane in self._lanes)
         return Sent(self._records, self._size, self._refusals)
@@ -138,16 +148,16 @@ class Lanes:
             target, filling = max(lane.fillings.items(), key=lambda item: item[1].size)
             self._start(lane, target, filling.take())
 
-    def _start(self, lane: _Lane, target: Target, request: list[Entry]) -> None:
+    def _start(self, lane: _Lane, target: Target, request: Entries) -> None:
         self._refusals += lane.finish()
         if self._failed:
             raise self._failed[0]
         lane.under_way = self._threads.submit(self._put, target, request)
 
-    def _put(self, target: Target, request: list[Entry]) -> int:
-        def send(entries: list[Entry]) -> Sequence[dict[str, Any]]:
+    def _put(self, target: Target, request: Entries) -> int:
+        def send(entries: Entries) -> Sequence[dict[str, Any]]:
             if self._pacing is not None:
-                seconds = self._pacing.reserve(len(entries), size_of(entries), self._clock())
+                seconds = self._pacing.reserve(len(entries), entries.size, self._clock())
                 if seconds > 0:
                     pause(seconds)
                     self._patience.excuse(seconds)

@@ -8,9 +8,11 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable
 
+import numpy as np
+
 from kinesis_trident.spout.kinesis import ThrottledError, Unavailable
-from kinesis_trident.spout.kinesis.packing import digest_of
-from kinesis_trident.spout.kinesis.put_pools import Entry
+from kinesis_trident.spout.kinesis.packing import digests_of
+from kinesis_trident.spout.kinesis.put_entries import Entries
 
 __all__ = ["OpenShards", "ShardMap"]
 
@@ -44,14 +46,17 @@ class ShardMap:
     def __len__(self) -> int:
         return len(self._shards[1])
 
-    def home(self, entry: Entry) -> str:
-        """Return the id of the shard that takes a record."""
+    def homes(self, entries: Entries) -> list[str]:
+        """Return for each record the id of the shard that takes it."""
         lasts, names = self._shards
         if len(names) == 1:
-            return names[0]
-        explicit = entry.get("ExplicitHashKey")
-        hashed = digest_of(entry["PartitionKey"]) if explicit is None else int(explicit).to_bytes(16)
-        return names[min(bisect_left(lasts, hashed), len(names) - 1)]
+            return names * len(entries)
+        hashed = digests_of(entries.keys.tolist())
+        if entries.hashes is not None:
+            for at in np.flatnonzero(entries.hashes != None).tolist():  # noqa: E711
+                hashed[at] = int(entries.hashes[at]).to_bytes(16)
+        names = [*names, names[-1]]
+        return [names[bisect_left(lasts, one)] for one in hashed]
 
     def refresh(self) -> None:
         """List the shards again: a record has arrived in another shard than the map says."""

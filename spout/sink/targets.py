@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kinesis_trident.spout.kinesis.put_pools import (
-    REQUEST_BYTES,
-    Entry,
-    Filling,
-    Pool,
-    RecordPool,
-    RequestBound,
-)
+import numpy as np
+
+from kinesis_trident.spout.kinesis.put_entries import Entries
+from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, Filling, Pool, RecordPool, RequestBound
 from kinesis_trident.spout.kinesis.put_records import Send
 from kinesis_trident.spout.sink.aggregates import AggregatePool
 from kinesis_trident.spout.sink.shard_map import ShardMap
@@ -48,7 +44,7 @@ class Target:
             return Filling(self.bound)
         return _AggregateFilling(self.bound, self.aggregation.shards)
 
-    def pool(self, request: list[Entry]) -> Pool:
+    def pool(self, request: Entries) -> Pool:
         """Return the pool that sends the collected rows."""
         if self.aggregation is None:
             return RecordPool(request)
@@ -62,13 +58,11 @@ class _AggregateFilling(Filling):
         super().__init__(bound)
         self._shards = shards
 
-    def add(self, entry: Entry, size: int) -> list[Entry]:
-        """See `Filling.add`."""
-        full: list[Entry] = []
+    def _fitting(self, entries: Entries) -> int:
         most = min(self._bound.bytes, _SHARD_BYTES * len(self._shards))
-        is_full = self.size + size > most or self.size + _ROW_BYTES * len(self.entries) > REQUEST_BYTES
-        if self.entries and is_full:
-            full = self.take()
-        self.entries.append(entry)
-        self.size += size
-        return full
+        # The memory of the rows before each one.
+        payloads = self.size + np.cumsum(entries.sizes) - entries.sizes
+        memory = payloads + _ROW_BYTES * (len(self) + np.arange(len(entries)))
+        return min(
+            entries.fitting(most - self.size), int(np.searchsorted(memory, REQUEST_BYTES, side="right"))
+        )

@@ -219,8 +219,13 @@ def _token(shard: HeldShard, cursor: Cursor) -> str:
     return f"{shard.name}/{cursor.start}/{shard.generation}/{cursor.walked}"
 
 
+_EMPTY = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in PAGE_SCHEMA], schema=PAGE_SCHEMA)
+
+
 def _page(answer: Answer, following: str | None, now: int, behind: int | None, closed: bool) -> Page:
     records = answer.records
+    if not records:
+        return Page(_EMPTY, following, behind, 0, now, closed=closed)
     columns = [
         pa.array([record.key for record in records], pa.string()),
         pa.array([record.data for record in records], pa.binary()),

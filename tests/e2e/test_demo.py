@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,20 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from doc_blocks import PAGES, blocks_of
 from rich.console import Console
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
 from demo_view import Truth, show_result  # noqa: E402
+
+
+def without_numbers(line: str) -> str:
+    """A line without what differs from run to run: numbers, names of streams, what the kill met, widths."""
+    line = re.sub(r"; (batch \d+|no batch) was unfinished", "", line)
+    line = re.sub(r"orders-[0-9a-f]+|[\d,.]*\d", "#", line)
+    return " ".join(re.sub(r"[━╇]+", "-", line).split())
 
 
 @pytest.mark.timeout(1200)
@@ -38,6 +47,9 @@ def test_the_demo_ends_well_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         assert wanted in lines, done.stdout
     assert "everything is as expected" in lines[-1]
+    (shown,) = (block.text for block in blocks_of(PAGES["README.md"]) if "SIGKILL" in block.text)
+    printed = {without_numbers(line) for line in done.stdout.splitlines()}
+    assert {without_numbers(line) for line in shown.splitlines()} - printed <= {"", "..."}
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 

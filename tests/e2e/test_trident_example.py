@@ -22,7 +22,7 @@ from trident_word_count import SENTENCES  # noqa: E402
 
 def printed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[str]:
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    command = [sys.executable, str(EXAMPLES / "trident_word_count.py"), "--try", *arguments]
+    command = [sys.executable, str(EXAMPLES / "trident_word_count.py"), *arguments]
     with fast_spark.warm_python() as warm:
         environment = os.environ | warm
         done = subprocess.run(

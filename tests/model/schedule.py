@@ -1,4 +1,4 @@
-"""The schedule: processes as threads of which one runs at a time, handed over at points, by dice.
+"""The schedule: processes as greenlets of which one runs at a time, handed over at points, by dice.
 
 The same dice give the same schedule. Nobody waits for time: a process that sleeps has the clock set on.
 """
@@ -9,6 +9,8 @@ import random
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from greenlet import getcurrent, greenlet
 
 if TYPE_CHECKING:
     from model.session import Session
@@ -33,15 +35,17 @@ class Stuck(Exception):
 class Actor:
     """A process: its sessions, and its turn to run."""
 
-    def __init__(self, schedule: Schedule, name: str, *, killable: bool) -> None:
+    def __init__(
+        self, schedule: Schedule, name: str, body: Callable[[Actor], object], *, killable: bool
+    ) -> None:
         self._schedule = schedule
         self._killable = killable
         self.name = name
+        self.body = body
         self.sessions: list[Session] = []
-        self.gate = threading.Semaphore(0)
+        self.greenlet: greenlet | None = None
         self.awake_at = 0
         self.dead = False
-        self.done = False
 
     def point(self, what: object = None) -> None:
         """See `model.session.Process`."""
@@ -89,29 +93,16 @@ class Schedule:
         self._kill = kill
         self._freeze = freeze
         self._most = most
-        self._actors: dict[str, Actor] = {}
+        self._actors: list[Actor] = []
         self._current: Actor | None = None
-        self._over = threading.Event()
+        self._root: greenlet | None = None
         self._stuck = False
         self.trace: list[tuple[str, object]] = []
 
     def start(self, name: str, body: Callable[[Actor], object], *, killable: bool = False) -> Actor:
         """Begin a process; it runs when it is its turn."""
-        actor = self._actors[name] = Actor(self, name, killable=killable)
-
-        def run() -> None:
-            actor.gate.acquire()
-            try:
-                body(actor)
-            except Killed:
-                pass
-            finally:
-                for session in list(actor.sessions):
-                    session.stop()
-                actor.done = True
-                self._hand_over(self._choose(None))
-
-        threading.Thread(target=run, name=name, daemon=True).start()
+        actor = Actor(self, name, body, killable=killable)
+        self._actors.append(actor)
         return actor
 
     def play(self) -> None:
@@ -120,14 +111,28 @@ class Schedule:
         Raises:
             Stuck: they do not come to it.
         """
-        self._hand_over(self._choose(None))
-        if not self._over.wait(_HANG_SECONDS):
+        errors: list[BaseException] = []
+        # What hangs cannot be ended, but left behind.
+        thread = threading.Thread(target=self._run, args=[errors], daemon=True)
+        thread.start()
+        thread.join(_HANG_SECONDS)
+        for error in errors:
+            raise error
+        if thread.is_alive():
             msg = f"{self._current.name if self._current else 'nobody'} comes to no point for {_HANG_SECONDS:g} s"
             raise Stuck(msg)
         if self._stuck:
-            left = ", ".join(actor.name for actor in self._actors.values() if actor.dead)
-            msg = f"no end after {self._most} points ({left}); the last: {self.trace[self._most - 8 : self._most]}"
+            msg = f"no end after {self._most} points; the last: {self.trace[self._most - 8 : self._most]}"
             raise Stuck(msg)
+
+    def _run(self, errors: list[BaseException]) -> None:
+        self._root = getcurrent()
+        try:
+            # Comes back each time that a process has ended.
+            while self._actors:
+                self._hand_over(self._choose(None))
+        except BaseException as error:
+            errors.append(error)
 
     def strikes(self) -> bool:
         """Tell whether a process that may be killed is."""
@@ -138,7 +143,7 @@ class Schedule:
         self.trace.append((actor.name, what))
         if len(self.trace) > self._most:
             self._stuck = True
-            for other in self._actors.values():
+            for other in self._actors:
                 other.dead = True
         actor.die_perhaps("killed")
         if self._rng.random() < self._freeze:
@@ -146,19 +151,28 @@ class Schedule:
         chosen = self._choose(actor)
         if chosen is not actor:
             self._hand_over(chosen)
-            actor.gate.acquire()
             actor.die_perhaps("killed")
 
-    def _choose(self, now: Actor | None) -> Actor | None:
-        ready = [actor for actor in self._actors.values() if not actor.done]
-        awake = [actor for actor in ready if actor.awake_at <= len(self.trace)] or ready
+    def _choose(self, now: Actor | None) -> Actor:
+        at = len(self.trace)
+        awake = [actor for actor in self._actors if actor.awake_at <= at] or self._actors
         if now is not None and now in awake and self._rng.random() >= self._switch:
             return now
-        return self._rng.choice(awake) if awake else None
+        return self._rng.choice(awake)
 
-    def _hand_over(self, actor: Actor | None) -> None:
+    def _hand_over(self, actor: Actor) -> None:
         self._current = actor
-        if actor is None:
-            self._over.set()
-        else:
-            actor.gate.release()
+        if actor.greenlet is None:
+            actor.greenlet = greenlet(self._live, parent=self._root)
+        actor.greenlet.switch(actor)
+
+    def _live(self, actor: Actor) -> None:
+        """Be a process, from its begin to its end."""
+        try:
+            actor.body(actor)
+        except Killed:
+            pass
+        finally:
+            for session in list(actor.sessions):
+                session.stop()
+            self._actors.remove(actor)

@@ -278,11 +278,11 @@ class Session:
 
     def _see(self, zxid: int) -> None:
         """Come to the state after a write, past all that is watched."""
-        while self._seen < zxid:
+        while self._watches and self._seen < zxid:
             self._seen += 1
-            if self._watches:
-                for path in sorted(self._zookeeper.state(self._seen).changed & self._watches.keys()):
-                    self._fire(path, EventType.CHANGED)
+            for path in sorted(self._zookeeper.state(self._seen).changed & self._watches.keys()):
+                self._fire(path, EventType.CHANGED)
+        self._seen = max(self._seen, zxid)
 
     def _fire(self, path: str, kind: str) -> None:
         for watch in self._watches.pop(path, []):

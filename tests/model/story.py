@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.partition import TurnsPartition
+from kinesis_trident.tracker.garbage import collections_paused
 from model.ackers import Acked
 from model.driver import Driver, Judging, Plain, Tasks
 from model.families import FAMILIES, Family
@@ -45,7 +46,7 @@ class Told:
 
 def play(family: str, seed: int) -> Told:
     """Play the schedule of a seed."""
-    with tempfile.TemporaryDirectory(prefix="model") as folder:
+    with tempfile.TemporaryDirectory(prefix="model") as folder, collections_paused():
         story = _Story(FAMILIES[family], random.Random(f"{family} {seed}"), Path(folder))
         try:
             story.play()

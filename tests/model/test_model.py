@@ -14,8 +14,8 @@ from model.__main__ import main
 from model.families import FAMILIES
 from model.story import play
 
-SCHEDULES = int(os.environ.get("MODEL_SCHEDULES", "40"))
-"""Of each family; `make chaos` plays thousands."""
+SCHEDULES = int(os.environ.get("MODEL_SCHEDULES", "60"))
+"""Of each family; `make long` and `make chaos` play others."""
 
 TESTS = Path(__file__).resolve().parent.parent
 

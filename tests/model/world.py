@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +41,12 @@ class Row(NamedTuple):
     sequence: int
     attempt: int
     txid: int
+
+
+@cache
+def _parsed(given: frozenset[tuple[str, str]]) -> SourceOptions:
+    """Parse options once: very many lives have the same."""
+    return SourceOptions.parse(dict(given))
 
 
 class World:
@@ -133,7 +140,7 @@ class World:
             "startingPosition": "TRIM_HORIZON",
             "retryBackoff": "1ms..1ms x1",
             "retryLimit": str(self.retry_limit),
-            "deadLetter": str(self.folder),
+            "deadLetter": "/folder",
             "minFetchPeriod": "0ms",
             "maxFetchTime": "60s",
             "describeShardInterval": "1ms",
@@ -143,7 +150,7 @@ class World:
             "maxFetchBytesPerShard": "16MiB",
             "maxFetchRecordsPerShard": str(self.rng.choice([2, 3, 5, 100_000])),
         }
-        return SourceOptions.parse(given | more)
+        return replace(_parsed(frozenset((given | more).items())), dead_letter=str(self.folder))
 
     def violation(self, what: str) -> None:
         """Note that something is as it must not be."""

@@ -6,8 +6,8 @@ Who connects to it is a `model.session.Session`. That it answers as a real one d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 from kazoo.exceptions import (
     BadVersionError,
     ConnectionLoss,
@@ -20,6 +20,7 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 from kazoo.protocol.states import ZnodeStat
+from msgspec.structs import replace
 
 from kinesis_trident.checkpoint.zookeeper.operations import Check, Create, Delete, Op, Write
 
@@ -31,8 +32,7 @@ _REQUEST_LIMIT = 1024 * 1024
 _OP_OVERHEAD = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """A node as it stands; `owner` is the session that an ephemeral one ends with."""
 
     data: bytes
@@ -65,8 +65,7 @@ class Node:
 Nodes = dict[str, Node]
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(msgspec.Struct, frozen=True):
     """The nodes after one write, and the paths that it changed: of nodes, and of those whose children it changed."""
 
     nodes: Nodes

@@ -408,7 +408,8 @@ def test_a_stream_recreated_after_planning_gives_its_batch_no_rows(
 def test_a_stream_recreated_after_planning_fails_the_task(
     world: World, reading: Callable[..., KinesisTridentReader], read_before: bool
 ) -> None:
-    reader = reading()
+    # What a look finds is not all that the turn asks for.
+    reader = reading(maxRecordsPerFetch="1")
     start = reader.initialOffset()
     end = looked_for(reader, start)
     stood = "TRIM_HORIZON"
@@ -421,6 +422,24 @@ def test_a_stream_recreated_after_planning_fails_the_task(
     world.put(2)
     with pytest.raises(StreamRecreatedError, match=rf"shard {FIRST} stood at {stood}.*failOnDataLoss=false"):
         data_of(reader, start, end)
+
+
+def test_what_was_found_before_a_stream_was_recreated_is_delivered(
+    world: World, reading: Callable[..., KinesisTridentReader]
+) -> None:
+    reader = reading()
+    start = reader.initialOffset()
+    end = looked_for(reader, start)
+    assert data_of(reader, start, end) == [b"1"]
+    world.put(1)
+    start, end = end, looked_for(reader, end)
+    world.server.recreate("orders")
+    world.put(2)
+    assert data_of(reader, start, end) == [b"1"]
+    with pytest.raises(
+        StreamRecreatedError, match=f"shard {FIRST} stood at {SEQUENCE}.*failOnDataLoss=false"
+    ):
+        looked_for(reader, end)
 
 
 @pytest.mark.parametrize("interval", ["1ms", INTERVAL])

@@ -15,7 +15,7 @@ from kinesis_trident.trident.build.graph import AnyAggregator
 from kinesis_trident.trident.steps.replay import convert_replay_requests
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple, tuples_of
 
-__all__ = ["GroupAggregation", "keys_of", "rows_by_key"]
+__all__ = ["GroupAggregation", "keys_of", "partials_of", "rows_by_key"]
 
 _CHUNK = 10_000
 
@@ -47,6 +47,24 @@ def _one(value: Any) -> Any:
     if isinstance(value, float):
         # There is one NaN, and one zero.
         return math.nan if math.isnan(value) else value + 0.0
+    return value
+
+
+def partials_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return the partial results of a combiner as it made them: Arrow gives maps as lists of pairs."""
+    values: list[Any] = column.to_pylist()
+    return [_as_made(value, column.type) for value in values] if "map<" in str(column.type) else values
+
+
+def _as_made(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return {key: _as_made(one, kind.item_type) for key, one in value}
+    if pa.types.is_list(kind):
+        return [_as_made(one, kind.value_type) for one in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _as_made(value[field.name], field.type) for field in kind}
     return value
 
 
@@ -103,7 +121,7 @@ class GroupAggregation:
         without_nulls = aggregator.in_spark is not None
         for batch in batches:
             for key, value in zip(
-                keys_of(batch, self.keys), batch.column(self.inputs[0]).to_pylist(), strict=True
+                keys_of(batch, self.keys), partials_of(batch.column(self.inputs[0])), strict=True
             ):
                 if value is not None or not without_nulls:
                     values[key] = combine(values[key], value) if key in values else value

@@ -20,7 +20,7 @@ from kinesis_trident.trident.maps import SnapshottableMap
 from kinesis_trident.trident.maps.metering import StateMetrics, measure
 from kinesis_trident.trident.maps.transactions import TransactionMap
 from kinesis_trident.trident.run.arrow_aggregation import Partials
-from kinesis_trident.trident.run.python_aggregation import keys_of, rows_by_key
+from kinesis_trident.trident.run.python_aggregation import keys_of, partials_of, rows_by_key
 from kinesis_trident.trident.state import (
     CombinerValueUpdater,
     MapState,
@@ -70,7 +70,7 @@ class Combined:
     def __call__(self, state: Any, batches: Sequence[pa.RecordBatch]) -> Iterable[tuple[Any, ...]]:
         """Update the state: the group fields and the new value."""
         table = pa.Table.from_batches(batches)
-        partials = table.column(self.value).to_pylist()
+        partials = partials_of(table.column(self.value))
         combine: Callable[[Any, Any], Any] = self.aggregator.combine
         # Python's own sum of decimals rounds to 28 digits.
         if not pa.types.is_decimal(table.column(self.value).type):

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow as pa
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.spout.kinesis import IteratorExpiredError, Kinesis, Page, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.aggregation import deaggregated
-from kinesis_trident.spout.kinesis.record_batches import arrival_at, beyond, with_sub_sequence
+from kinesis_trident.spout.kinesis.record_batches import arrival_at, beyond, position_at, with_sub_sequence
 from kinesis_trident.spout.positions import After, At, Position, ShardEnd
 
 __all__ = ["Look", "TipProbe"]
@@ -31,6 +31,12 @@ _STEPS = 4
 _SIDE_BY_SIDE = 128
 """The number of looks begun before checking again whether enough was found."""
 
+_CARRIED = 4 * 2**20
+"""Bytes of all answers that looks keep for the readers, in this process and in what Spark sends to its tasks."""
+
+_CARRIED_OF_A_SHARD = 64 * 2**10
+"""Bytes of the answer that a look keeps of a shard; beyond, a task reads from the service what it holds in memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -46,6 +52,8 @@ class Look:
         noted: the time in epoch milliseconds by this process's clock, of the last look that was answered.
         refused: since when every look at the shard was refused, by the same clock; None if the last one was answered.
         why: it was refused: `throttled` or `unavailable`.
+        page: the answer that found something, for the reader of this position; None where it is too large to be kept.
+        following: the sequence number of the last record of that answer, and the iterator behind it.
     """
 
     position: Position
@@ -57,6 +65,19 @@ class Look:
     noted: int = 0
     refused: int | None = None
     why: str = ""
+    page: Page | None = None
+    following: tuple[int, str] | None = None
+
+    def moved_to(self, position: Position) -> Look:
+        """Return this look if it was at a position, else one to come, with an iterator if this one has left it."""
+        if self.position == position:
+            return self
+        if self.following is not None and isinstance(position, After):
+            sequence, iterator = self.following
+            # Behind a user record of an aggregate others of it may be left, which the iterator would leave out.
+            if position.record.sequence == sequence and position.record.sub < 0:
+                return Look(position, iterator)
+        return Look(position)
 
 
 class TipProbe:
@@ -65,7 +86,7 @@ class TipProbe:
     It keeps each shard's iterator while the position stays, so an idle shard costs one call per look.
 
     Args:
-        kinesis: the calls; GetRecords requests one record.
+        kinesis: the calls.
         layout: resolves the names of the shards.
         threads: the number of parallel looks, which mostly wait.
         patience: seconds after which a look at many shards stops, if it found anything.
@@ -75,6 +96,9 @@ class TipProbe:
         is_closed: tells whether a shard was listed as closed; then only an answer without a next iterator is its end.
         called: is told of each GetRecords call, in any thread, with the shard.
         may_go_on: tells whether a look at a shard may call again.
+        fitting: returns how many records of a shard are expected to fit into so many bytes, at least one: a look asks
+            for as many.
+        executor: makes the looks, and is shut down at the end; None for `threads` of its own.
 
     Attributes:
         looks: the last look at each shard.
@@ -95,16 +119,19 @@ class TipProbe:
         is_closed: Callable[[str], bool] = lambda _: False,
         called: Callable[[str], None] = lambda _: None,
         may_go_on: Callable[[str], bool] = lambda _: True,
+        fitting: Callable[[str, int], int] = lambda _shard, _size: 1,
+        executor: Executor | None = None,
     ) -> None:
         self._kinesis = kinesis
         self._layout = layout
         self._called = called
         self._may_go_on = may_go_on
+        self._fitting = fitting
         self._patience = patience
         self._deaggregate = deaggregate
         self._wall = wall
         self._clock = clock
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="probe")
+        self._executor = executor or ThreadPoolExecutor(threads, thread_name_prefix="probe")
         self._is_closed = is_closed
         self.looks: dict[str, Look] = {}
         self.ended_open = 0
@@ -123,9 +150,10 @@ class TipProbe:
         enough = self._clock() + self._patience
         found: dict[str, Look] = {}
         asked = list(positions.items())
+        most = min(_CARRIED_OF_A_SHARD, _CARRIED // max(1, len(asked)))
         for first in range(0, len(asked), _SIDE_BY_SIDE):
             part = asked[first : first + _SIDE_BY_SIDE]
-            looks = self._pool.map(self._look, part)
+            looks = self._executor.map(lambda one: self._look(one[0], one[1], most), part)
             found |= zip((shard for shard, _ in part), looks, strict=True)
             if self._clock() >= enough and any(look.more for look in found.values()):
                 break
@@ -134,22 +162,27 @@ class TipProbe:
 
     def close(self) -> None:
         """End the threads, without waiting for a look in progress."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _look(self, asked: tuple[str, Position]) -> Look:
-        shard, position = asked
+    def hand_on(self, shard: str) -> Page | None:
+        """Return the answer that the last look at a shard has kept, once: the memory is the reader's from here on."""
+        look = self.looks[shard]
+        self.looks[shard] = replace(look, page=None)
+        return look.page
+
+    def _look(self, shard: str, position: Position, most: int) -> Look:
         last = self.looks.get(shard)
-        look = last if last is not None and last.position == position else Look(position)
+        look = Look(position) if last is None else last.moved_to(position)
         if isinstance(position, ShardEnd):
             return replace(look, more=False, at=self._wall())
         try:
-            return self._walk(shard, look)
+            return self._walk(shard, look, most)
         except IteratorExpiredError:
             look = replace(look, iterator=None)
         except (ThrottledError, Unavailable) as error:
             return self._refused(look, error)
         try:
-            return self._walk(shard, look)
+            return self._walk(shard, look, most)
         except (IteratorExpiredError, ThrottledError, Unavailable) as error:
             return self._refused(look, error)
 
@@ -157,21 +190,28 @@ class TipProbe:
         why = "throttled" if isinstance(error, ThrottledError) else "unavailable"
         return replace(look, more=None, refused=look.refused or self._wall(), why=why)
 
-    def _walk(self, shard: str, look: Look) -> Look:
+    def _walk(self, shard: str, look: Look, most: int) -> Look:
         key = self._layout.key_of(shard)
         iterator = look.iterator or self._kinesis.iterator(key.stream, key.shard, str(look.position))
         closed = self._is_closed(shard)
+        limit = self._fitting(shard, most)
         for step in range(_STEPS):
             if step and not self._may_go_on(shard):
                 break
             self._called(shard)
-            page = self._kinesis.get_records(iterator, 1)
+            page = self._kinesis.get_records(iterator, limit)
             new = self._new(page, look.position)
             closed = closed or page.closed
             if new.num_rows or (page.next_iterator is None and closed):
-                # Keep the iterator: the record that it found was not read.
+                # Keep the iterator: the records that it found were not read.
                 found = self._seen(look, iterator, True, page)
-                return replace(found, arrival=arrival_at(new, 0)) if new.num_rows else found
+                if not new.num_rows:
+                    return found
+                kept = _kept(page, limit) if page.size <= 2 * most else None
+                found = replace(found, arrival=arrival_at(new, 0), page=kept)
+                if page.next_iterator is None:
+                    return found
+                return replace(found, following=(position_at(new, -1).sequence, page.next_iterator))
             if page.next_iterator is None:
                 # Closed since it was listed, or an answer that is wrong: the next listing tells.
                 self.ended_open += 1
@@ -204,3 +244,13 @@ class TipProbe:
     def _seen(self, look: Look, iterator: str | None, more: bool | None, page: Page) -> Look:
         now = self._wall()
         return Look(look.position, iterator, more, page.behind_ms or 0, page.server_time or now, noted=now)
+
+
+def _kept(page: Page, limit: int) -> Page:
+    """Return an answer as a reader takes it that does not know how many records were asked for.
+
+    A full one, "0 behind", may be followed by records of the same millisecond.
+    """
+    if page.records.num_rows < limit or page.behind_ms != 0:
+        return page
+    return replace(page, behind_ms=None)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,13 +14,13 @@ from kinesis_trident.spout.kinesis import (
     ThrottledError,
     Unavailable,
 )
+from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
 from kinesis_trident.spout.kinesis.put_pools import (
     MAX_RECORD_BYTES,
     REQUEST_BYTES,
     SMALLER_REQUEST_BYTES,
     Filling,
     RequestBound,
-    size_of,
 )
 from kinesis_trident.spout.kinesis.put_records import Patience, put_all, put_request, requests_of
 from kinesis_trident.spout.testing import FakeTime
@@ -56,7 +57,7 @@ def test_everything_arrives_and_what_was_refused_keeps_its_order(count: int, rng
     arrived: list[bytes] = []
     requests: list[list[bytes]] = []
 
-    def send(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def send(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         requests.append([entry["Data"] for entry in entries])
         results = []
         for entry in entries:
@@ -85,7 +86,7 @@ def test_a_passing_fault_is_tried_again_and_another_error_is_not() -> None:
         AccessDeniedError("no"),
     ]
 
-    def send(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def send(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -101,7 +102,7 @@ def test_a_passing_fault_is_tried_again_and_another_error_is_not() -> None:
 def test_what_is_never_taken_says_how_much_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kinesis_trident.spout.kinesis.put_records._PATIENCE", 0.0)
 
-    def send(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def send(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         return [{"SequenceNumber": "1"}] + [{"ErrorCode": "InternalFailure", "ErrorMessage": "oh"}] * (
             len(entries) - 1
         )
@@ -135,8 +136,8 @@ def test_a_server_that_takes_less_gets_smaller_requests_from_then_on() -> None:
     arrived: list[bytes] = []
     time = FakeTime()
 
-    def send(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        asked.append(size_of(entries))
+    def send(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        asked.append(Entries.of(entries).size)
         if asked[-1] > SMALLER_REQUEST_BYTES:
             raise RequestTooLargeError("Records size exceeds 5 MB limit")
         arrived.extend(entry["Data"] for entry in entries)
@@ -151,7 +152,8 @@ def test_a_server_that_takes_less_gets_smaller_requests_from_then_on() -> None:
     assert sum(size > SMALLER_REQUEST_BYTES for size in asked) == 1
     assert not time.sleeps
     filling = Filling(bound)
-    assert [len(filling.add(entry, 2**20)) for entry in request] == [0, 0, 0, 0, 0, 5, 0, 0, 0]
+    completed = [filling.add(Entries.of([entry])) for entry in request]
+    assert [sum(map(len, full)) for full in completed] == [0, 0, 0, 0, 0, 5, 0, 0, 0]
     with pytest.raises(RequestTooLargeError, match="5 MB"):
         put_all(send, [(bytes(6 * 2**20), "k")], sleep=time.sleep)
 
@@ -161,7 +163,7 @@ def test_waits_grow_while_nothing_is_taken_in_and_shrink_while_something_is() ->
     refused, taken = {"ErrorCode": "InternalFailure"}, {"SequenceNumber": "1"}
     takes = iter([False] * 9 + [True] * 12)
 
-    def send(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def send(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         first = taken if next(takes) else refused
         return [first] + [refused] * (len(entries) - 1)
 
@@ -184,7 +186,7 @@ def test_a_wait_is_drawn_from_nothing_to_its_bound() -> None:
 
     answers = iter([Unavailable("503"), Unavailable("503"), None])
 
-    def send(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def send(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         if (error := next(answers)) is not None:
             raise error
         return [{"SequenceNumber": "1"}]

@@ -142,7 +142,7 @@ def outcome(url: str, *, at_once: bool, times: int = 1, patience: float = 60) ->
         config=Config(read_timeout=patience, retries={"total_max_attempts": 1}),
     )
     if at_once:
-        read_at_once(client)
+        read_at_once(client, "GetRecords")
     try:
         for _ in range(times):
             answer = client.get_records(ShardIterator="i")
@@ -201,7 +201,7 @@ def test_each_of_many_large_answers_at_a_time_is_what_was_sent() -> None:
 
     with many(lambda connection: connection.sendall(whole(next(asked)))) as url:
         client = get_session().create_client("kinesis", endpoint_url=url)
-        read_at_once(client, parse)
+        read_at_once(client, "GetRecords", parse)
         with ThreadPoolExecutor(8) as pool:
             lags = pool.map(lambda _: client.get_records(ShardIterator="i")["MillisBehindLatest"], bodies)
             assert sorted(lags) == list(range(40))

@@ -69,6 +69,20 @@ def limits_asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return asked
 
 
+def test_what_a_look_brought_does_not_end_the_turn_before_its_own_first_call() -> None:
+    rig = Rig(period=0.2)
+    rig.put(*numbers(9))
+    first = rig.kinesis.get_records(rig.kinesis.iterator("orders", SHARD, "TRIM_HORIZON"), 2)
+    # The looks have used up the calls of this second.
+    rig.limiter.shared(5)
+    options = SourceOptions(stream_name="orders")
+    fetcher = ShardFetcher(rig.kinesis, "orders", SHARD, options, limiter=rig.limiter, page=first)
+    turn = fetcher.fetch_new(TRIM_HORIZON, replace(PLENTY, seconds=0.5))
+    assert payloads(turn.batches) == numbers(9)
+    assert fetcher.calls.reads == 1
+    assert turn.seen is not None
+
+
 def test_a_turn_at_the_tip_says_all_about_itself() -> None:
     rig = Rig()
     *_, last = rig.put(b"a", b"", b"ccc")

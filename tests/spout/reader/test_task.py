@@ -11,7 +11,7 @@ from by_hand import Lives, Query
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.kinesis import Page
-from kinesis_trident.spout.partition import TurnsPartition
+from kinesis_trident.spout.partition import LookedAt, TurnsPartition
 from kinesis_trident.spout.reader.task import TurnReader
 from kinesis_trident.spout.testing import MemoryKinesis
 
@@ -67,10 +67,11 @@ class FirstShardLast(MemoryKinesis):
 
 
 def task(query: Query) -> TurnsPartition:
-    """The one task of the batch in hand."""
+    """The one task of the batch in hand, which reads everything itself."""
     query.planned()
     assert query.in_hand is not None
     (part,) = query.run.partitions(query.committed, query.in_hand)
+    part.turns = tuple(dataclasses.replace(turn, looked_at=LookedAt()) for turn in part.turns)
     return part
 
 

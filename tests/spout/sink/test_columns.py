@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, LongType, NullType, StringType, StructField, StructType, VarcharType
 
 from kinesis_trident.spout.errors import WriteError
+from kinesis_trident.spout.kinesis.put_entries import Entry
 from kinesis_trident.spout.reader.rows import SCHEMA
 from kinesis_trident.spout.sink.columns import (
     SURE_RECORD_BYTES,
@@ -40,7 +41,14 @@ def entries(
         [pa.array([row[at] for row in rows], kind) for at, kind in zip((2, 0, 1), kinds, strict=True)],
         names=names,
     )
-    return list(entries_of(batch, WriteColumns(1, 2, 0), limit=limit, rng=random.Random(1)))
+    return written(batch, WriteColumns(1, 2, 0), limit)
+
+
+def written(
+    batch: pa.RecordBatch, columns: WriteColumns, limit: Callable[[], int] = lambda: 0
+) -> list[tuple[Entry, int]]:
+    parts = list(entries_of(batch, columns, limit=limit, rng=random.Random(1)))
+    return [row for part in parts for row in zip(part, part.sizes.tolist(), strict=True)]
 
 
 def test_columns_are_found_in_any_order_and_case() -> None:
@@ -105,8 +113,8 @@ def test_rows_become_entries_in_their_order(rows: list[tuple[bytes, str, str | N
 
 
 def test_more_rows_than_are_taken_at_one_time() -> None:
-    found = entries([(b"%d" % n, "k", None) for n in range(2500)])
-    assert [int(entry["Data"]) for entry, _ in found] == list(range(2500))
+    found = entries([(b"%d" % n, "k", None) for n in range(4500)])
+    assert [int(entry["Data"]) for entry, _ in found] == list(range(4500))
 
 
 def test_text_is_written_as_utf_8() -> None:
@@ -118,7 +126,7 @@ def test_a_row_without_a_key_gets_one_of_its_own() -> None:
     keys = [entry["PartitionKey"] for entry, _ in entries([(b"x", None, None)] * 100)]
     assert len(set(keys)) == 100
     batch = pa.record_batch({"data": pa.array([b"a", b"b"])})
-    found = list(entries_of(batch, WriteColumns(0, None, None), limit=lambda: 0, rng=random.Random(1)))
+    found = written(batch, WriteColumns(0, None, None))
     assert [entry["Data"] for entry, _ in found] == [b"a", b"b"]
     assert found[0][0]["PartitionKey"] != found[1][0]["PartitionKey"]
 
@@ -173,7 +181,7 @@ def test_every_kind_of_column_that_spark_may_hand_over_is_written(kind: pa.DataT
     texts = pa.large_string() if pa.types.is_large_string(kind) else pa.string()
     data = pa.array(["grün", "", "x"], pa.string()).cast(kind)
     batch = pa.record_batch({"data": data, "partitionKey": pa.array(["a", "ü", None], texts)})
-    found = list(entries_of(batch, WriteColumns(0, 1, None), limit=lambda: 0, rng=random.Random(1)))
+    found = written(batch, WriteColumns(0, 1, None))
     assert [entry["Data"] for entry, _ in found] == ["grün".encode(), b"", b"x"]
     assert [entry["PartitionKey"] for entry, _ in found][:2] == ["a", "ü"]
     assert [size for _, size in found] == [6, 2, 17]

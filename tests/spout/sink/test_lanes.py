@@ -3,15 +3,19 @@ from __future__ import annotations
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_trident.spout.kinesis import AccessDeniedError, ThrottledError, Unavailable
-from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, REQUEST_RECORDS, Entry
+from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
+from kinesis_trident.spout.kinesis.put_pools import REQUEST_BYTES, REQUEST_RECORDS
 from kinesis_trident.spout.kinesis.put_records import Patience
 from kinesis_trident.spout.sink.lanes import Lanes, Sent
 from kinesis_trident.spout.sink.pacing import Pacing
@@ -30,17 +34,26 @@ def rows(count: int, keys: int, size: int = 10) -> Iterator[tuple[Entry, int]]:
         yield {"Data": b"%d" % n, "PartitionKey": f"key-{n % keys}"}, size
 
 
+def parts(entries: Iterable[tuple[Entry, int]], count: int = 1) -> Iterator[Entries]:
+    """The entries, `count` at a time, with the sizes that they are said to have."""
+    left = iter(entries)
+    while part := list(islice(left, count)):
+        made = Entries.of(entry for entry, _ in part)
+        yield replace(made, sizes=np.array([size for _, size in part]))
+
+
 def send_side_by_side(
     send: Send,
     entries: Iterable[tuple[Entry, int]],
     *,
+    together: int = 1,
     lanes: int,
     patience: Patience,
     wait: Callable[[threading.Event, float], object] = threading.Event.wait,
     where: str = "the stream",
 ) -> Sent:
     with Lanes(lanes, patience, wait=wait) as writing:
-        writing.add(Target(send, where), entries)
+        writing.add(Target(send, where), parts(entries, together))
         return writing.finish()
 
 
@@ -55,9 +68,9 @@ class Kinesis:
         self.most = 0
         self.refused = 0
         self.arrived: dict[str, list[int]] = defaultdict(list)
-        self.requests: list[list[Entry]] = []
+        self.requests: list[Sequence[Entry]] = []
 
-    def __call__(self, entries: list[Entry]) -> list[dict[str, Any]]:
+    def __call__(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         keys = {entry["PartitionKey"] for entry in entries}
         with self._lock:
             assert not keys & self._busy, "a partition key is in two requests at once"
@@ -72,7 +85,7 @@ class Kinesis:
                 self._busy -= keys
                 self.under_way -= 1
 
-    def answer(self, entries: list[Entry]) -> list[dict[str, Any]]:
+    def answer(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         results = []
         with self._lock:
             for entry in entries:
@@ -106,7 +119,14 @@ def test_everything_arrives_once_and_all_refusals_are_counted(
     count: int, keys: int, lanes: int, share: float, size: int, rng: random.Random
 ) -> None:
     kinesis = Kinesis(rng, share)
-    sent = send_side_by_side(kinesis, rows(count, keys, size), lanes=lanes, patience=forever(), wait=at_once)
+    sent = send_side_by_side(
+        kinesis,
+        rows(count, keys, size),
+        lanes=lanes,
+        patience=forever(),
+        wait=at_once,
+        together=rng.choice([7, 700, 3000]),
+    )
     assert sorted(n for numbers in kinesis.arrived.values() for n in numbers) == list(range(count))
     assert sent == Sent(count, count * size, kinesis.refused)
     assert kinesis.most <= lanes
@@ -128,7 +148,7 @@ def test_requests_are_under_way_side_by_side() -> None:
     meeting = threading.Barrier(3, timeout=300)
 
     class Meeting(Kinesis):
-        def answer(self, entries: list[Entry]) -> list[dict[str, Any]]:
+        def answer(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
             meeting.wait()
             return super().answer(entries)
 
@@ -150,7 +170,7 @@ def test_rows_are_taken_as_lanes_have_room_not_all_at_once() -> None:
     class Slow(Kinesis):
         ahead = 0
 
-        def answer(self, entries: list[Entry]) -> list[dict[str, Any]]:
+        def answer(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
             results = super().answer(entries)
             with self._lock:
                 arrived = sum(len(numbers) for numbers in self.arrived.values())
@@ -166,7 +186,7 @@ def test_rows_are_taken_as_lanes_have_room_not_all_at_once() -> None:
 def test_what_fails_for_good_ends_the_waits_of_the_others() -> None:
     waiting = threading.Event()
 
-    def send(entries: list[Entry]) -> list[dict[str, Any]]:
+    def send(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         if entries[0]["PartitionKey"] == "key-0":
             waiting.wait(300)
             raise AccessDeniedError("no")
@@ -191,7 +211,7 @@ def test_no_more_rows_are_taken_after_a_failure_of_another_lane() -> None:
             yield {"Data": b"1", "PartitionKey": "key-1"}, 1
         raise AssertionError("all rows were taken")
 
-    def send(entries: list[Entry]) -> list[dict[str, Any]]:
+    def send(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         if entries[0]["PartitionKey"] == "key-0":
             failing.set()
             raise AccessDeniedError("no")
@@ -216,7 +236,7 @@ def test_a_stream_that_takes_nothing_is_given_up_when_patience_ends() -> None:
     time = FakeTime()
     calls = []
 
-    def send(entries: list[Entry]) -> list[dict[str, Any]]:
+    def send(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         calls.append(time())
         if len(calls) % 2:
             raise Unavailable("503")
@@ -237,7 +257,7 @@ def test_a_stream_that_takes_nothing_is_given_up_when_patience_ends() -> None:
 def test_a_stream_that_takes_one_record_at_a_time_is_not_given_up() -> None:
     time = FakeTime()
 
-    def send(entries: list[Entry]) -> list[dict[str, Any]]:
+    def send(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         time.sleep(9.0)
         return [TAKEN] + [THROTTLED] * (len(entries) - 1)
 
@@ -273,7 +293,7 @@ def test_rows_of_many_streams_share_the_lanes_and_the_memory_of_one_request() ->
     lock = threading.Lock()
 
     def sender(name: str) -> Send:
-        def send(entries: list[Entry]) -> list[dict[str, Any]]:
+        def send(entries: Sequence[Entry]) -> list[dict[str, Any]]:
             nonlocal ahead
             with lock:
                 written[name] += [int(entry["Data"]) for entry in entries]
@@ -292,7 +312,7 @@ def test_rows_of_many_streams_share_the_lanes_and_the_memory_of_one_request() ->
     with Lanes(1, forever(), wait=at_once) as lanes:
         for start in range(0, 40, 2):
             for name in "abcd":
-                lanes.add(targets[name], counted(start, start + 2))
+                lanes.add(targets[name], parts(counted(start, start + 2)))
         sent = lanes.finish()
     assert written == {name: list(range(40)) for name in "abcd"}
     assert sent == Sent(160, 160 * 2**20, 0)
@@ -305,7 +325,7 @@ def test_a_rate_is_kept_over_all_lanes_and_refused_records_count() -> None:
     sends: list[tuple[float, int]] = []
     lock = threading.Lock()
 
-    def send(entries: list[Entry]) -> list[dict[str, Any]]:
+    def send(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         with lock:
             sends.append((time(), len(entries)))
         return [THROTTLED if len(sends) == 2 else TAKEN] * len(entries)
@@ -317,7 +337,7 @@ def test_a_rate_is_kept_over_all_lanes_and_refused_records_count() -> None:
     pacing = Pacing(100, 10**9)
     began = time()
     with Lanes(3, Patience(5.0, time), pacing=pacing, wait=wait, clock=time) as lanes:
-        lanes.add(Target(send, bound=pacing.bound()), rows(2000, 50))
+        lanes.add(Target(send, bound=pacing.bound()), parts(rows(2000, 50), 500))
         sent = lanes.finish()
     assert sent.records == 2000
     assert max(count for _, count in sends) <= 100
@@ -332,14 +352,15 @@ def test_a_rate_of_bytes_cuts_a_request_into_what_a_second_allows() -> None:
     waits: list[float] = []
     sizes: list[int] = []
 
-    def send(entries: list[Entry]) -> list[dict[str, Any]]:
+    def send(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         sizes.append(len(entries))
         return [TAKEN] * len(entries)
 
     with Lanes(1, forever(), pacing=pacing, wait=lambda _, s: waits.append(s), clock=lambda: 0.0) as lanes:
         records = [({"Data": bytes(395), "PartitionKey": "key-1"}, 400) for _ in range(5)]
         lanes.add(
-            Target(send, bound=pacing.bound()), [*records, ({"Data": bytes(2500), "PartitionKey": "k"}, 2501)]
+            Target(send, bound=pacing.bound()),
+            parts([*records, ({"Data": bytes(2500), "PartitionKey": "k"}, 2501)], 6),
         )
         lanes.finish()
     assert sizes == [2, 2, 1, 1]

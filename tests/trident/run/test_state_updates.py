@@ -10,10 +10,20 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from kinesis_trident.trident import CombinerAggregator, Count, Max
+from kinesis_trident.testing import run_topology
+from kinesis_trident.trident import (
+    CombinerAggregator,
+    Count,
+    KinesisSpout,
+    Max,
+    MemoryMapState,
+    TridentTopology,
+    TridentTuple,
+)
 from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.errors import OperationError
 from kinesis_trident.trident.run.arrow_aggregation import Partials
+from kinesis_trident.trident.run.python_aggregation import partials_of
 from kinesis_trident.trident.run.state_updates import Combined, StateUpdate
 from kinesis_trident.trident.state import Key, MapState, StateFactory, ValueUpdater
 
@@ -115,6 +125,52 @@ def test_what_nobody_reads_is_not_emitted() -> None:
     state = Counts()
     assert list(updated(state, Count(), StructType()).run(given({"a": 1}), 0)) == []
     assert state.values == {("a",): 1}
+
+
+def test_a_combiner_gets_its_maps_as_it_made_them() -> None:
+    inner = pa.map_(pa.string(), pa.int64())
+    kinds: dict[pa.DataType, list[Any]] = {
+        inner: [{"a": 1}, {}, None],
+        pa.list_(inner): [[{"a": 1}, None], None],
+        pa.struct([("m", inner), ("n", pa.int64())]): [{"m": {"a": 1}, "n": 2}, None],
+        pa.map_(pa.string(), inner): [{"b": {"a": 1}}],
+        pa.int64(): [1, None],
+    }
+    for kind, values in kinds.items():
+        assert partials_of(pa.array(values, kind)) == values
+
+
+class Least(CombinerAggregator):
+    """The least number of each name, as a map."""
+
+    def init(self, tup: TridentTuple) -> dict[str, int]:
+        """Return the map of one name."""
+        return {tup["name"]: tup["number"]}
+
+    def combine(self, before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+        """Return the least of both."""
+        return {name: min(one[name] for one in (before, after) if name in one) for name in before | after}
+
+    def zero(self) -> dict[str, int]:
+        """Return no names."""
+        return {}
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_an_aggregation_has_maps_as_values(grouped: bool) -> None:
+    topology = TridentTopology(None)
+    spout = KinesisSpout(streamName="s", applicationName="a", zookeeper__hosts="zk1:2181")
+    stream = topology.new_stream("s", spout).map(
+        lambda tup: [*tup["data"].decode().split()[:2], int(tup["data"].split()[2])],
+        "k string, name string, number bigint",
+    )
+    state = MemoryMapState.opaque()
+    source: Any = stream.group_by("k") if grouped else stream
+    source.persistent_aggregate(state, Least(), "least map<string,bigint>", ["name", "number"])
+    for given in (["x a 3", "x b 2", "x a 1"], ["x b 1", "x c 7"]):
+        run_topology(topology, {"s": given})
+    made = state.make_state({}, 0, 1)
+    assert (made.multi_get([("x",)])[0] if grouped else made.get()) == {"a": 1, "b": 1, "c": 7}
 
 
 def test_a_state_that_gives_fewer_values_than_groups_is_told_before_it_commits() -> None:

@@ -8,7 +8,7 @@ from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.kinesis import AccessDeniedError, KinesisError, Page, ThrottledError, Unavailable
 from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd
-from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
+from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, aggregate
 from kinesis_trident.tracker.records import RecordPosition
 
 A, B = "shardId-000000000000", "shardId-000000000001"
@@ -131,3 +131,57 @@ def test_who_has_found_something_does_not_look_at_thousands_of_shards_first(time
     probe.close()
     assert 5 <= len(found) < 1_000
     assert found == shards[: len(found)]
+
+
+def carrying(kinesis: MemoryKinesis, fitting: int) -> TipProbe:
+    """A probe that expects so many records to fit."""
+    return TipProbe(kinesis, Layout("/", "app", "orders", 1), fitting=lambda _shard, _size: fitting)
+
+
+def test_a_look_keeps_what_it_finds_for_one_reader(kinesis: MemoryKinesis) -> None:
+    for number in range(5):
+        kinesis.put(A, str(number).encode())
+    probe = carrying(kinesis, 9)
+    assert probe.look({A: TRIM_HORIZON}) == {A: True}
+    page = probe.hand_on(A)
+    assert page is not None
+    assert page.records.column("data").to_pylist() == [b"0", b"1", b"2", b"3", b"4"]
+    assert page.behind_ms == 0
+    assert probe.hand_on(A) is None
+
+
+def test_a_full_answer_does_not_show_the_tip(kinesis: MemoryKinesis) -> None:
+    kinesis.put(A, b"1")
+    probe = carrying(kinesis, 1)
+    probe.look({A: TRIM_HORIZON})
+    page = probe.hand_on(A)
+    assert page is not None
+    assert page.behind_ms is None
+
+
+def test_a_large_answer_is_left_to_the_reader(kinesis: MemoryKinesis) -> None:
+    for _ in range(3):
+        kinesis.put(A, bytes(100_000))
+    probe = carrying(kinesis, 9)
+    assert probe.look({A: TRIM_HORIZON}) == {A: True}
+    assert probe.hand_on(A) is None
+
+
+@pytest.mark.parametrize(("upto", "asked"), [(-1, 0), (-2, 1)])
+def test_who_read_all_that_a_look_found_needs_no_new_iterator(
+    kinesis: MemoryKinesis, upto: int, asked: int
+) -> None:
+    put = [kinesis.put(A, b"x") for _ in range(3)]
+    probe = carrying(kinesis, 9)
+    probe.look({A: TRIM_HORIZON})
+    before = kinesis.calls["iterator", A]
+    assert probe.look({A: After(RecordPosition(put[upto]))}) == {A: upto == -2}
+    assert kinesis.calls["iterator", A] - before == asked
+
+
+def test_the_rest_of_an_aggregate_is_not_left_out(kinesis: MemoryKinesis) -> None:
+    number = kinesis.put(A, aggregate([(b"1", "a"), (b"2", "b")]))
+    probe = carrying(kinesis, 9)
+    probe.look({A: TRIM_HORIZON})
+    assert probe.look({A: After(RecordPosition(number, 0))}) == {A: True}
+    assert probe.look({A: After(RecordPosition(number, 1))}) == {A: False}

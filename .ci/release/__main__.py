@@ -1,0 +1,128 @@
+"""Build the sdist and the wheel into dist/, and check both: `make release` runs this.
+
+    python -m release [--rehearsal] [--tag v1.0.0] [--only "PySpark 4.3"]
+
+It publishes nothing. The last lines say what was not checked. Where CI is `true`, nothing may be left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from release import archives, changelog
+from release.changelog import ReleaseError
+from release.installed import check, install
+from release.matrix import Cell, cells
+from release.processes import StepFailedError, find_python, run
+
+ROOT = Path(__file__).resolve().parents[2]
+DIST = ROOT / "dist"
+TOOLS = Path(sys.executable).parent
+
+
+def say(text: str) -> None:
+    """Print a line now: the steps take minutes."""
+    print(f"release: {text}", flush=True)
+
+
+def build(project: dict[str, Any]) -> dict[str, Path]:
+    """Build both archives of what is committed; return them by kind.
+
+    Raises:
+        ReleaseError: something of them is not as it must be.
+    """
+    shutil.rmtree(DIST, ignore_errors=True)
+    run(sys.executable, "-m", "build", "--outdir", DIST, ROOT, cwd=ROOT)
+    (wheel,), (sdist,) = DIST.glob("*.whl"), DIST.glob("*.tar.gz")
+    wanted = archives.modules(run("/usr/bin/env", "git", "ls-files", cwd=ROOT).stdout.splitlines())
+    found = []
+    for archive in (wheel, sdist):
+        files, size = archives.files_of(archive), archive.stat().st_size
+        found += archives.faults(archive.name, files, size, wanted)
+        say(f"{archive.name}: {len(files)} files, {size:,} bytes")
+    metadata = archives.metadata_of(wheel)
+    if metadata["Version"] != project["version"]:
+        found.append(f"{wheel.name} is of version {metadata['Version']}")
+    if found:
+        raise ReleaseError("\n".join(found))
+    run(TOOLS / "twine", "check", "--strict", wheel, sdist, cwd=ROOT)
+    say("twine check --strict: passed")
+    return {"wheel": wheel, "sdist": sdist}
+
+
+def check_cell(cell: Cell, python: Path, archive: Path, version: str) -> None:
+    """Check an archive in an environment that lasts no longer than this."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="kinesis-trident-release-") as name:
+        folder = Path(name)
+        installed = install(cell, python, archive, TOOLS / "uv", ROOT / "pyproject.toml", folder)
+        say(f"{cell}: installed ({time.monotonic() - began:.0f} s)")
+        for line in check(installed, version, TOOLS / "mypy", folder):
+            say(f"  {line}")
+
+
+def check_ready(project: dict[str, Any], *, tag: str | None, rehearsal: bool) -> None:
+    """Raise ReleaseError unless the version has its entry and its tag, and everything is committed."""
+    version = project["version"]
+    if tag is not None:
+        changelog.check_tag(tag, version)
+    entry = changelog.entry_of((ROOT / "CHANGELOG.md").read_text(), version, rehearsal=rehearsal)
+    say(f"version {version}, entry '{entry}' of CHANGELOG.md")
+    if changed := run("/usr/bin/env", "git", "status", "--porcelain", cwd=ROOT).stdout.strip():
+        msg = f"what is built would not be what is committed. Commit or remove:\n{changed}"
+        raise ReleaseError(msg)
+
+
+def main() -> None:
+    """Exit with 1 if anything is not as it must be."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rehearsal", action="store_true", help="take the entry Unreleased for that of the version"
+    )
+    parser.add_argument(
+        "--only", default="", help="check only environments with this in their name, such as 3.13"
+    )
+    parser.add_argument("--tag", help="the tag of the release, which must be that of the version")
+    asked = parser.parse_args()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    try:
+        check_ready(project, tag=asked.tag, rehearsal=asked.rehearsal)
+        built = build(project)
+    except (ReleaseError, StepFailedError) as error:
+        sys.exit(f"release: {error}")
+    failed: list[Cell] = []
+    missing: dict[Cell, str] = {}
+    for cell in cells(project, (ROOT / "constraints.txt").read_text()):
+        python = find_python(cell.python)
+        if asked.only not in str(cell):
+            missing[cell] = f"--only {asked.only}"
+            continue
+        if python is None:
+            missing[cell] = f"no python{cell.python} is on the PATH or with pyenv"
+            continue
+        try:
+            check_cell(cell, python, built[cell.artifact], project["version"])
+        except StepFailedError as error:
+            say(f"{cell}: FAILED: {error}")
+            failed.append(cell)
+    for cell in failed:
+        say(f"failed: {cell}")
+    for cell, why in missing.items():
+        say(f"NOT CHECKED: {cell}: {why}")
+    if failed or (missing and os.environ.get("CI") == "true"):
+        sys.exit(1)
+    say(f"{DIST.relative_to(ROOT)}/ is ready" + (", but for what was not checked" if missing else ""))
+
+
+if __name__ == "__main__":
+    main()

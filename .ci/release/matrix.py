@@ -1,0 +1,59 @@
+"""The environments in which a release is checked, as the project's own files name them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+__all__ = ["Cell", "cells"]
+
+_PYTHON = "Programming Language :: Python :: "
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One environment: `python` and `spark` are minor versions such as 3.11 and 4.2."""
+
+    python: str
+    spark: str
+    dependencies: Literal["lowest", "newest"] = "newest"
+    artifact: Literal["wheel", "sdist"] = "wheel"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.artifact} on Python {self.python}, PySpark {self.spark}, {self.dependencies} dependencies"
+        )
+
+
+def cells(project: Mapping[str, Any], constraints: str) -> list[Cell]:
+    """Return the environments, oldest Python first.
+
+    The wheel is checked with each Python of the classifiers and each PySpark from the oldest that is allowed to the
+    one of constraints.txt. The oldest of both also gets the lowest dependencies, the oldest Python also the sdist.
+
+    Args:
+        project: the table `project` of pyproject.toml.
+        constraints: the text of constraints.txt.
+    """
+    pythons = [line.removeprefix(_PYTHON) for line in project["classifiers"] if line.startswith(_PYTHON)]
+    sparks = _sparks(project["optional-dependencies"]["spark"], constraints)
+    return [
+        Cell(pythons[0], sparks[0], "lowest"),
+        *(Cell(python, spark) for python in pythons for spark in sparks),
+        Cell(pythons[0], sparks[-1], artifact="sdist"),
+    ]
+
+
+def _sparks(extra: list[str], constraints: str) -> list[str]:
+    (lowest,) = (bound.version for line in extra for bound in Requirement(line).specifier)
+    (newest,) = re.findall(r"^pyspark==(\S+)$", constraints, re.MULTILINE)
+    oldest, latest = Version(lowest), Version(newest)
+    if oldest.major != latest.major:
+        msg = f"PySpark {lowest} and {newest} have several minor versions between them that no file names"
+        raise ValueError(msg)
+    return [f"{oldest.major}.{minor}" for minor in range(oldest.minor, latest.minor + 1)]

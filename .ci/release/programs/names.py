@@ -1,0 +1,28 @@
+"""Import each public name, and print them as JSON: a list of names for each public module.
+
+A name whose extra is not installed says which one it needs.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+
+from kinesis_trident.trident.errors import MissingExtraError
+
+PUBLIC = (
+    "kinesis_trident",
+    "kinesis_trident.testing",
+    "kinesis_trident.trident",
+    "kinesis_trident.trident.maps",
+)
+
+found = {name: sorted(import_module(name).__all__) for name in PUBLIC}
+for module, names in found.items():
+    for name in names:
+        try:
+            getattr(import_module(module), name)
+        except MissingExtraError as error:
+            if "kinesis-trident[" not in str(error):
+                raise
+print(json.dumps(found))

@@ -1,0 +1,111 @@
+"""The records of PutRecords requests, in columns, so that most steps are one call for many records. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, overload
+
+import numpy as np
+
+__all__ = ["Column", "Entries", "Entry", "Rows", "column_of"]
+
+Entry = dict[str, Any]
+"""One record of PutRecords: Data, PartitionKey and, optionally, ExplicitHashKey."""
+
+Column = np.ndarray[Any, np.dtype[np.object_]]
+
+Rows = np.ndarray[Any, np.dtype[np.int64]] | np.ndarray[Any, np.dtype[np.bool_]]
+"""Some of the records: their indexes, or for each record whether it is one of them."""
+
+
+def column_of(values: Iterable[Any]) -> Column:
+    """Return a column of Python objects."""
+    given = list(values)
+    column = np.empty(len(given), dtype=np.object_)
+    column[:] = given
+    return column
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Entries(Sequence[Entry]):
+    """Records in columns; as a sequence, each is an entry as botocore takes it.
+
+    Args:
+        data: the payloads, bytes.
+        keys: the partition keys, text.
+        sizes: the bytes that count towards the limits: payloads and partition keys.
+        hashes: the explicit hash keys, None for a record without one; None if no record has one.
+    """
+
+    data: Column
+    keys: Column
+    sizes: np.ndarray[Any, np.dtype[np.int64]]
+    hashes: Column | None = None
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> Self:
+        """Return entries in columns; those that are stay as they are."""
+        if isinstance(entries, cls):
+            return entries
+        given = list(entries)
+        hashes = [entry.get("ExplicitHashKey") for entry in given]
+        return cls(
+            column_of(entry["Data"] for entry in given),
+            column_of(entry["PartitionKey"] for entry in given),
+            np.array(
+                [len(entry["Data"]) + len(entry["PartitionKey"].encode()) for entry in given], dtype=np.int64
+            ),
+            column_of(hashes) if any(one is not None for one in hashes) else None,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the records of all parts, of which there is at least one."""
+        if len(parts) == 1:
+            return parts[0]
+        hashes = None
+        if any(part.hashes is not None for part in parts):
+            hashes = np.concatenate(
+                [column_of([None] * len(part)) if part.hashes is None else part.hashes for part in parts]
+            )
+        return cls(
+            np.concatenate([part.data for part in parts]),
+            np.concatenate([part.keys for part in parts]),
+            np.concatenate([part.sizes for part in parts]),
+            hashes,
+        )
+
+    @property
+    def size(self) -> int:
+        """The bytes that count towards the limits."""
+        return int(self.sizes.sum())
+
+    def pick(self, rows: Rows | slice) -> Self:
+        """Return some of the records, in the order given."""
+        hashes = None if self.hashes is None else self.hashes[rows]
+        return type(self)(self.data[rows], self.keys[rows], self.sizes[rows], hashes)
+
+    def fitting(self, size: int) -> int:
+        """Return how many of the first records have at most `size` bytes together."""
+        return int(np.searchsorted(np.cumsum(self.sizes), size, side="right"))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, at: int) -> Entry: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Self: ...
+
+    def __getitem__(self, at: int | slice) -> Entry | Self:
+        if isinstance(at, slice):
+            return self.pick(at)
+        entry = {"Data": self.data[at], "PartitionKey": self.keys[at]}
+        if self.hashes is not None and self.hashes[at] is not None:
+            entry["ExplicitHashKey"] = self.hashes[at]
+        return entry
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (self[at] for at in range(len(self)))

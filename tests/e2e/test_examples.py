@@ -1,0 +1,129 @@
+"""The programs of examples/ in the shared Spark session, on servers as their own; other tests run the word counts."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from notebook import Notebook
+from pyspark import cloudpickle
+
+from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+import backfill  # noqa: E402
+import clickstream  # noqa: E402
+import join  # noqa: E402
+import orders  # noqa: E402
+import playground  # noqa: E402
+import safe_checkpoint  # noqa: E402
+from playground import Place  # noqa: E402
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Spark's workers cannot import the examples.
+for module in (backfill, clickstream, join, orders):
+    cloudpickle.register_pickle_by_value(module)
+
+
+@pytest.fixture
+def place(
+    spark: SparkSession, zookeeper: EmbeddedZooKeeper, app: str, tmp_path: Path
+) -> Iterator[Callable[..., Place]]:
+    """`place("clicks", shards=2)`: where an example runs, on a Kinesis of its own and the shared ZooKeeper."""
+    ending = ExitStack()
+
+    def make(streams: str, shards: int = 2) -> Place:
+        kinesis = ending.enter_context(playground.own_kinesis(streams.split(","), shards))
+        options = {"streamName": streams, "applicationName": app, "startingPosition": "TRIM_HORIZON"}
+        options |= playground.own_options(kinesis, zookeeper.hosts)
+        return Place(spark, options, tmp_path, kinesis)
+
+    with ending:
+        yield make
+
+
+def test_orders(place: Callable[..., Place]) -> None:
+    here = place("orders")
+    here.put((str(number), text) for number, text in enumerate(orders.ORDERS))
+    orders.start(
+        here, playground.AVAILABLE_NOW, retryLimit="2", retryBackoff="1ms..1ms x1"
+    ).awaitTermination()
+    assert orders.read(here) == [("a", 10.0), ("b", 20.5), ("c", 30.0), ("d", 40.0)]
+    ((data, attempts, reason),) = orders.refused(here)
+    assert (data, attempts, reason.partition(":")[0]) == (orders.ORDERS[4], 3, "JSONDecodeError")
+
+
+def test_clickstream(place: Callable[..., Place]) -> None:
+    here = place("clicks")
+    clickstream.count_through_a_reshard(here)
+    assert here.kinesis is not None
+    assert len(here.kinesis.shards("clicks")) == 4
+    top, visitors, longest = clickstream.numbers(here)
+    assert top == {"/home": 5, "/shoes": 3, "/cart": 1}
+    assert visitors == 4
+    assert longest == {"ann": 45 * 60, "bob": 19 * 60, "cid": 0}
+    sessions = clickstream.states(here)("sessions").make_state({}, 0, 1).multi_get([("ann",), ("bob",)])
+    minutes = [[(first - clickstream.NINE) // 60 for first, _, _ in one] for one in sessions]
+    assert minutes == [[0], [2, 90]]
+    assert [[clicks for _, _, clicks in one] for one in sessions] == [[4], [2, 1]]
+
+
+def test_backfill(place: Callable[..., Place]) -> None:
+    here = place("orders")
+    times = backfill.write_three_hours(here)
+    wrong = backfill.totals(here)
+    assert list(wrong.values()) == [10.0, 8.0, 10.0]
+    backfill.write_hours(here, times[1], times[2], backfill.RIGHT)
+    assert backfill.totals(here) == dict(zip(wrong, [10.0, 10.0, 10.0], strict=True))
+
+
+def test_join(place: Callable[..., Place]) -> None:
+    here = place("orders,payments", shards=1)
+    join.join_in_turns(here)
+    assert join.pairs(here) == [["1", "a pen", "5 euros"], ["2", "two pads", "9 euros"]]
+    assert join.unpaid(here) == [("ink", "TIMEOUT (bolt join)")]
+
+
+def test_safe_checkpoint(zookeeper: EmbeddedZooKeeper, app: str) -> None:
+    looks = safe_checkpoint.run(zookeeper.hosts, app)
+    first, then = ([(name.decode(), 1) for name in sorted(names)] for names in safe_checkpoint.ORDERS)
+    again = [([("three", 2)], "two", 1), ([("three", 3)], "five", 0)]
+    assert looks == [(first, "two", 0), (then, "two", 1), *again]
+
+
+def test_the_notebook_shows_what_its_cells_give(spark: SparkSession) -> None:
+    notebook = Notebook(EXAMPLES / "first_look.ipynb")
+    outputs = notebook.run()
+    if os.environ.get("UPDATE_GUIDE"):
+        notebook.write(outputs)
+    assert [cell["outputs"] for cell in notebook.code] == outputs
+    # Of no machine.
+    assert not re.findall(r"/(?:tmp|home|work|root)\b|127\.0\.0\.1", str(outputs))
+
+
+def test_the_page_has_every_example() -> None:
+    page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\]\(\.\./examples/([\w.]+)\)", page))
+    assert named == {path.name for path in EXAMPLES.iterdir() if path.suffix in {".py", ".ipynb"}}
+
+
+def test_examples_on_servers_of_a_user_say_that_they_need_a_folder() -> None:
+    asked = playground.arguments("", "orders", "orders").parse_args(["--zookeeper", "zk1:2181"])
+    with pytest.raises(SystemExit, match="--output"), playground.place_of(asked):
+        pass
+
+
+def test_a_stream_of_a_user_is_only_read(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="only read"):
+        Place(spark, {}, tmp_path).put([("a", "b")])

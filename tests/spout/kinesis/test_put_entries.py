@@ -1,0 +1,113 @@
+"""Entries in columns are the entries of a list, and a filling cuts them as if one came after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesis_trident.spout.kinesis.packing import hash_key
+from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
+from kinesis_trident.spout.kinesis.put_pools import Filling, RecordPool, RequestBound
+from kinesis_trident.spout.sink.shard_map import ShardMap
+
+ENTRIES = st.lists(
+    st.fixed_dictionaries(
+        {
+            "Data": st.binary(max_size=30),
+            "PartitionKey": st.text(st.characters(codec="utf-8"), min_size=1, max_size=5),
+        },
+        optional={"ExplicitHashKey": st.integers(0, 2**128 - 1).map(str)},
+    ),
+    max_size=30,
+)
+CUTS = st.lists(st.integers(0, 30), max_size=4).map(sorted)
+
+
+def size_of(entry: Entry) -> int:
+    return len(entry["Data"]) + len(entry["PartitionKey"].encode())
+
+
+def cut(entries: Sequence[Entry], cuts: list[int]) -> Iterator[list[Entry]]:
+    """The entries in pieces."""
+    for start, end in zip([0, *cuts], [*cuts, len(entries)], strict=True):
+        yield list(entries[start:end])
+
+
+@settings(deadline=None)
+@given(ENTRIES, CUTS, st.data())
+def test_columns_are_a_sequence_of_the_same_entries(
+    given_entries: list[Entry], cuts: list[int], data: st.DataObject
+) -> None:
+    entries = Entries.joined([Entries.of(part) for part in cut(given_entries, cuts)])
+    assert list(entries) == given_entries
+    assert [entries[at] for at in range(len(entries))] == given_entries
+    assert entries.size == sum(map(size_of, given_entries))
+    wanted = data.draw(st.lists(st.booleans(), min_size=len(entries), max_size=len(entries)))
+    picked = entries.pick(np.array(wanted, dtype=np.bool_))
+    assert list(picked) == [
+        entry for entry, is_wanted in zip(given_entries, wanted, strict=True) if is_wanted
+    ]
+    size = data.draw(st.integers(0, 200))
+    count = entries.fitting(size)
+    assert sum(map(size_of, given_entries[:count])) <= size
+    assert count == len(given_entries) or sum(map(size_of, given_entries[: count + 1])) > size
+
+
+@settings(deadline=None)
+@given(ENTRIES, CUTS, st.integers(1, 9), st.integers(1, 90))
+def test_a_filling_cuts_as_if_one_entry_came_after_the_other(
+    entries: list[Entry], cuts: list[int], records: int, size: int
+) -> None:
+    expected: list[list[Entry]] = []
+    for entry in entries:
+        last = expected[-1] if expected else []
+        if not last or len(last) == records or sum(map(size_of, last)) + size_of(entry) > size:
+            expected.append([])
+        expected[-1].append(entry)
+    filling = Filling(RequestBound(records, size))
+    found = [list(full) for part in cut(entries, cuts) for full in filling.add(Entries.of(part))]
+    assert len(filling) == (len(expected[-1]) if expected else 0)
+    assert filling.size == (sum(map(size_of, expected[-1])) if expected else 0)
+    assert [*found, *([list(filling.take())] if len(filling) else [])] == expected
+    assert (len(filling), filling.size) == (0, 0)
+
+
+@settings(deadline=None)
+@given(ENTRIES, st.integers(1, 9), st.integers(1, 90), st.data())
+def test_a_pool_keeps_what_was_refused_and_what_was_not_sent_in_their_order(
+    entries: list[Entry], records: int, size: int, data: st.DataObject
+) -> None:
+    pool = RecordPool(entries)
+    left = list(entries)
+    bound = RequestBound(records, size)
+    for _ in range(3):
+        if not pool:
+            break
+        sent = pool.take(bound)
+        assert list(sent) == left[: len(sent)]
+        assert 0 < len(sent) <= records
+        assert len(sent) == 1 or sent.size <= size
+        assert pool.is_cut() == (len(sent) == 1)
+        refused = data.draw(st.lists(st.booleans(), min_size=len(sent), max_size=len(sent)))
+        results: list[dict[str, Any]] = [{"ErrorCode": "InternalFailure"} if one else {} for one in refused]
+        pool.settle(results)
+        left = [entry for entry, one in zip(left, refused, strict=False) if one] + left[len(sent) :]
+        assert len(pool) == len(left)
+
+
+@settings(deadline=None)
+@given(ENTRIES, st.sets(st.integers(0, 2**128 - 2), max_size=5))
+def test_the_homes_of_records_are_the_shards_of_their_hash_keys(
+    entries: list[Entry], splits: set[int]
+) -> None:
+    shards = [(last, f"shard-{last}") for last in sorted({*splits, 2**128 - 1})]
+
+    def home(entry: Entry) -> str:
+        hashed = int(entry.get("ExplicitHashKey", hash_key(entry["PartitionKey"])))
+        return next(name for last, name in shards if hashed <= last)
+
+    assert ShardMap(lambda: shards).homes(Entries.of(entries)) == [home(entry) for entry in entries]
