@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pyspark
 
-__all__ = ["WORKERS", "environment", "prepare", "warm_python"]
+__all__ = ["SHORT_LIVED", "WORKERS", "environment", "prepare", "warm_python"]
 
 FOLDER = Path(sys.prefix) / "fast-spark" / pyspark.__version__
 HOME = FOLDER / "home"
@@ -32,17 +32,17 @@ ARCHIVE = FOLDER / "classes.jsa"
 WORKERS = Path(__file__).parent / "workers"
 
 # Most JVMs of tests live for seconds: compiling what runs once for speed costs more than it gives.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def environment() -> dict[str, str]:
     """Return what the environment of Spark's processes needs besides."""
     if not ARCHIVE.exists():
-        return {"SPARK_SUBMIT_OPTS": _SHORT_LIVED}
+        return {"SPARK_SUBMIT_OPTS": SHORT_LIVED}
     # Another Java than the one that wrote the archive does without it, and says nothing.
     return {
-        "SPARK_SUBMIT_OPTS": f"{_SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE} {_SILENT}",
+        "SPARK_SUBMIT_OPTS": f"{SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE} {_SILENT}",
         "SPARK_HOME": str(HOME),
     }
 
@@ -75,7 +75,7 @@ def prepare(java_home: Path) -> None:
                 "SPARK_HOME": str(HOME),
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "PYSPARK_PYTHON": sys.executable,
-                "SPARK_SUBMIT_OPTS": f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={ARCHIVE} {_SILENT}",
+                "SPARK_SUBMIT_OPTS": f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={ARCHIVE} {_SILENT}",
             },
             check=False,
             capture_output=True,

@@ -103,8 +103,8 @@ def test_kinesalite_ends_a_closed_shard_only_after_an_empty_answer(kinesalite: K
     client.put_record(StreamName=stream, Data=b"x", PartitionKey="k")
     put = int(time.time())
     # It counts seconds: what is put in the one before the split is followed by the end at once.
-    while int(time.time()) < put + 3:
-        client.list_shards(StreamName=stream)
+    while (left := put + 2 - time.time()) > 0:
+        time.sleep(left)
     client.split_shard(StreamName=stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(2**127))
     client.get_waiter("stream_exists").wait(StreamName=stream, WaiterConfig={"Delay": 1})
 

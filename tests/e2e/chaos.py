@@ -223,17 +223,24 @@ class Topology:
 
 
 class Chaos:
-    """A job of three topologies, from its first life to its last.
+    """A job of a topology for each spout, from its first life to its last.
 
     Args:
         folder: of the job; its name makes those of the streams and keys unique.
+        spouts: the columns of the matrix that are played.
     """
 
     def __init__(
-        self, folder: Path, kinesis: ScriptedKinesis, keeper: KazooClient, hosts: str, redis: str
+        self,
+        folder: Path,
+        kinesis: ScriptedKinesis,
+        keeper: KazooClient,
+        hosts: str,
+        redis: str,
+        spouts: Sequence[str] = SPOUTS,
     ) -> None:
         self._topologies = [
-            Topology(spout, f"{folder.name}-{spout}", kinesis, keeper, redis) for spout in SPOUTS
+            Topology(spout, f"{folder.name}-{spout}", kinesis, keeper, redis) for spout in spouts
         ]
         self._gates = Gates(folder / "gates")
         self._job = Lives(folder, HERE / "chaos_driver.py")

@@ -26,7 +26,7 @@ text { font: 12px system-ui, sans-serif; fill: #1f2328 }
 
 
 def draw(outcomes: Sequence[Outcome]) -> str:
-    """The picture as SVG: a column a spout, a row a state, in each cell a line a crash."""
+    """The picture as SVG: a column a spout, a row a state, in each cell that was played a line a crash."""
     width = 2 * LEFT + len(SPOUTS) * (WIDTH + GAP) - GAP
     height = TOP + len(STATES) * (HEIGHT + GAP) + 4
     svg = ET.Element(
@@ -47,7 +47,8 @@ def draw(outcomes: Sequence[Outcome]) -> str:
         for row, state in enumerate(STATES):
             of_cell = [one for one in outcomes if one.cell == Cell(spout, state)]
             of_cell.sort(key=lambda one: CRASHES.index(one.crash))
-            _draw_cell(svg, LEFT + column * (WIDTH + GAP), TOP + row * (HEIGHT + GAP), of_cell)
+            if of_cell:
+                _draw_cell(svg, LEFT + column * (WIDTH + GAP), TOP + row * (HEIGHT + GAP), of_cell)
     ET.indent(svg)
     return ET.tostring(svg, encoding="unicode") + "\n"
 

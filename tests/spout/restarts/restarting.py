@@ -44,10 +44,8 @@ def wipe(server: EmbeddedZooKeeper, folder: Path) -> None:
 
 
 def backup(server: EmbeddedZooKeeper, folder: Path) -> None:
-    """Copy the data, as they stand on disk."""
-    server.stop()
+    """Copy the data of a server that nobody writes to, as they stand on disk."""
     shutil.copytree(folder / "zookeeper" / "data", folder / "backup")
-    server.start()
 
 
 def restore(server: EmbeddedZooKeeper, folder: Path) -> None:
