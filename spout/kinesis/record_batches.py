@@ -46,9 +46,7 @@ RECORD_SCHEMA = pa.schema(
 )
 """The columns of all batches of a turn; `subSequenceNumber` is -1 for a record that is not aggregated."""
 
-_NONE = pa.RecordBatch.from_arrays(
-    [pa.nulls(0, field.type) for field in RECORD_SCHEMA], schema=RECORD_SCHEMA
-)
+_NONE = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in RECORD_SCHEMA], schema=RECORD_SCHEMA)
 
 SHARED_KEYS_SCHEMA = RECORD_SCHEMA.set(
     0, pa.field("partitionKey", pa.dictionary(pa.int32(), pa.string()), nullable=False)
