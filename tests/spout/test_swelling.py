@@ -158,8 +158,9 @@ def test_turns_over_pages_in_parts_give_each_record_once(
 
 
 MEMORY = """
-import resource, sys
+import sys
 sys.path[:0] = ["{tests}", "{root}"]
+from benchmarks.memory import peak
 from test_swelling import SHARD, swelling
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher
 from kinesis_trident.spout.options.source import SourceOptions
@@ -170,13 +171,13 @@ from kinesis_trident.spout.testing import MemoryKinesis
 kinesis = MemoryKinesis()
 for _ in range(9):
     kinesis.put(SHARD, swelling(2**20))
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 turn = ShardFetcher(kinesis, "orders", SHARD, SourceOptions(stream_name="orders")).fetch_new(
     TRIM_HORIZON, Bounds(100_000, 2**24, 60, memory=2**24)
 )
 rows = TurnRows("orders", SHARD, 0, 7, 1, [Segment(turn.batches, attempt=1)])
 print(sum(batch.num_rows for batch in rows.record_batches()))
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+print((peak() - before) // 2**20)
 """
 
 
