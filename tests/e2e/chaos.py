@@ -255,6 +255,8 @@ class Chaos:
                 "startingPosition": "TRIM_HORIZON",
                 "retryBackoff": "10ms..20ms x2",
                 "minFetchPeriod": "10ms",
+                # The task reads beyond what a look found.
+                "maxRecordsPerFetch": "5",
             },
         }
 
