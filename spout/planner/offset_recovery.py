@@ -12,7 +12,7 @@ from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.positions import After, At, Position, ShardEnd, parse_position
 from kinesis_trident.tracker.records import RecordPosition, Run
 
-__all__ = ["adopted_nodes", "stands_further"]
+__all__ = ["adopted_nodes", "from_where_shards_stand", "stands_further"]
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +72,22 @@ def adopted_nodes(
             InflightNode(txid=settled, waiting=tuple(waiting), dead=dead),
         )
     return updates
+
+
+def from_where_shards_stand(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
+    """Return a plan that nobody has stored so that it leaves out no record: a shard starts where it stands, if earlier.
+
+    A plan that Spark has logged starts where the batch before ended. If that batch is to be read again, because its
+    outcome is missing, its records come with this one.
+    """
+    earlier = {
+        shard: str(states[shard].position)
+        for shard, text in plan.positions.items()
+        if shard in states
+        and str(states[shard].position) != text
+        and not _is_beyond(states[shard], parse_position(text))
+    }
+    return msgspec.structs.replace(plan, positions={**plan.positions, **earlier}) if earlier else plan
 
 
 def _safe_below(position: Position, runs: Sequence[Run], known: ShardState | None) -> RecordPosition | None:

@@ -12,7 +12,7 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.errors import OutcomeMissingError
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.next_batch import BatchPlanner
-from kinesis_trident.spout.planner.offset_recovery import stands_further
+from kinesis_trident.spout.planner.offset_recovery import from_where_shards_stand, stands_further
 from kinesis_trident.spout.planner.plan import add_waiting, still_due
 from kinesis_trident.spout.planner.reconciliation import (
     Adopt,
@@ -103,7 +103,7 @@ class Reconciler:
             match decision:
                 case Resume(plan):
                     self._agreed = True
-                    return plan if plan is stored else still_due(end, self._state.shards)
+                    return plan if plan is stored else self._as_it_stands(end)
                 case Skip(warning):
                     _warn(warning)
                     return None
@@ -113,6 +113,10 @@ class Reconciler:
                     return still_due(end, self._state.shards) if settled < end.txid else None
                 case _:
                     self._carry_out(decision)
+
+    def _as_it_stands(self, plan: Plan) -> Plan:
+        """Return a plan that Spark has logged and nobody has stored, as it is for the shards now."""
+        return from_where_shards_stand(still_due(plan, self._state.shards), self._state.shards)
 
     def _carry_out(self, decision: Settle | Adopt | Stop) -> None:
         match decision:

@@ -141,6 +141,26 @@ def test_zookeeper_from_a_copy_made_before_the_outcome_is_never_all_done(
     lives.end()
 
 
+def test_a_batch_logged_after_the_one_without_an_outcome_brings_the_records_of_both(
+    own_zookeeper: EmbeddedZooKeeper, kinesis: MemoryKinesis, app: str, tmp_path: Path
+) -> None:
+    lives = Lives(own_zookeeper.hosts, app)
+    query = lives.begin(kinesis)
+    query.planned()
+    rows = query.rows()
+    CurrentBatch.newest(query.store).say_judging()
+    backup(own_zookeeper, tmp_path)
+    query.publish(rows)
+    query.commit()
+    kinesis.put(A, b"20")
+    query.planned()
+    query.end()
+    restore(own_zookeeper, tmp_path)
+    going_on = lives.begin(kinesis, query.checkpoint, onCheckpointMismatch="continue")
+    assert set(numbers(going_on.drain())) >= {*(row[0] for row in rows), 20}
+    lives.end()
+
+
 def test_a_plain_run_after_one_that_judged_owes_no_outcome(lives: Lives, kinesis: MemoryKinesis) -> None:
     query = lives.begin(kinesis)
     judged(query, 3)
