@@ -207,11 +207,14 @@ class TipProbe:
                 found = self._seen(look, iterator, True, page)
                 if not new.num_rows:
                     return found
-                kept = _kept(page, limit) if page.size <= 2 * most else None
-                found = replace(found, arrival=arrival_at(new, 0), page=kept)
+                found = replace(found, arrival=arrival_at(new, 0))
                 if page.next_iterator is None:
+                    # The reader finds out whether the shard ends here, as often as it takes, at the pace of its calls.
                     return found
-                return replace(found, following=(position_at(new, -1).sequence, page.next_iterator))
+                following = position_at(new, -1).sequence, page.next_iterator
+                return replace(
+                    found, following=following, page=_kept(page, limit) if page.size <= 2 * most else None
+                )
             if page.next_iterator is None:
                 # Closed since it was listed, or an answer that is wrong: the next listing tells.
                 self.ended_open += 1

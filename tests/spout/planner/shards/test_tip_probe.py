@@ -185,3 +185,11 @@ def test_the_rest_of_an_aggregate_is_not_left_out(kinesis: MemoryKinesis) -> Non
     probe.look({A: TRIM_HORIZON})
     assert probe.look({A: After(RecordPosition(number, 0))}) == {A: True}
     assert probe.look({A: After(RecordPosition(number, 1))}) == {A: False}
+
+
+def test_an_answer_without_a_next_iterator_is_left_to_the_reader(kinesis: MemoryKinesis) -> None:
+    kinesis.put(A, b"1")
+    kinesis.break_off(A, 1)
+    probe = carrying(kinesis, 9)
+    assert probe.look({A: TRIM_HORIZON}) == {A: True}
+    assert probe.hand_on(A) is None
