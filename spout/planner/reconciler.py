@@ -110,7 +110,7 @@ class Reconciler:
                 case Adopt(settled=settled):
                     self._carry_out(decision)
                     self._agreed = True
-                    return still_due(end, self._state.shards) if settled < end.txid else None
+                    return self._as_it_stands(end) if settled < end.txid else None
                 case _:
                     self._carry_out(decision)
 

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from by_hand import Lives, Query, SparkCheckpoint
 
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.failed_records.retry_ranges import DeaggregateChangedError
 from kinesis_trident.spout.reader.task import TurnReader
 from kinesis_trident.spout.testing import MemoryKinesis, aggregate
 
 A = "shardId-000000000000"
 USERS = [(b"10", "a"), (b"11", "b"), (b"12", "c")]
-
-
-@pytest.fixture
-def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
-    lives = Lives(zookeeper.hosts, app)
-    yield lives
-    lives.end()
 
 
 @pytest.fixture

@@ -35,13 +35,6 @@ def _info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kinesis_trident")
 
 
-@pytest.fixture
-def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
-    held = Lives(zookeeper.hosts, app)
-    yield held
-    held.end()
-
-
 def said(caplog: pytest.LogCaptureFixture) -> str:
     """The lines so far, which are then forgotten."""
     text = "\n".join(f"{record.levelname} {record.getMessage()}" for record in caplog.records)

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from by_hand import Lives, Row
 
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
 
 A = "shardId-000000000000"
-
-
-@pytest.fixture
-def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
-    held = Lives(zookeeper.hosts, app)
-    yield held
-    held.end()
 
 
 def numbers(rows: list[Row]) -> list[tuple[int, int]]:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator
 
-import pytest
 from by_hand import Lives, Query
 
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.partition import LookedAt, TurnsPartition
 from kinesis_trident.spout.reader.task import TurnReader
@@ -17,13 +14,6 @@ from kinesis_trident.spout.testing import MemoryKinesis
 
 SHARDS = 30
 FIRST = "shardId-000000000000"
-
-
-@pytest.fixture
-def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
-    lives = Lives(zookeeper.hosts, app)
-    yield lives
-    lives.end()
 
 
 class FirstShardLast(MemoryKinesis):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -17,13 +16,6 @@ from kinesis_trident.spout.testing import FakeTime, MemoryKinesis
 from kinesis_trident.tracker.reasons import MAX_REASONS, error_class
 
 A = "shardId-000000000000"
-
-
-@pytest.fixture
-def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
-    held = Lives(zookeeper.hosts, app)
-    yield held
-    held.end()
 
 
 def test_a_record_is_acked_retried_exhausted_and_dead_lettered_once(lives: Lives) -> None:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import pytest
 from by_hand import Lives, Query, numbers
 
-from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import PAST_RETENTION
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
 from kinesis_trident.spout.testing import MemoryKinesis
 
 A = "shardId-000000000000"
 Start = Callable[..., Query]
-
-
-@pytest.fixture
-def lives(zookeeper: EmbeddedZooKeeper, app: str) -> Iterator[Lives]:
-    lives = Lives(zookeeper.hosts, app)
-    yield lives
-    lives.end()
 
 
 def resharded(query: Query, kinesis: MemoryKinesis, times: int) -> list[str]:
