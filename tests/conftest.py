@@ -56,7 +56,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest files first where pytest-xdist shares them: one begun last would be waited for."""
+    """Leave out what is marked `long`, and put the longest files first.
+
+    Where pytest-xdist shares them, one begun last would be waited for.
+    """
+    if not CHAOS:
+        named = {(config.invocation_params.dir / one.partition("::")[0]).resolve() for one in config.args}
+        left_out = {item for item in items if item.get_closest_marker("long") and item.path not in named}
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
     if hasattr(config, "workerinput") and DURATIONS.exists():
         known = json.loads(DURATIONS.read_text())
         # A file that is not known yet may be a long one.

@@ -16,6 +16,8 @@ from thorough import CHAOS
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.testing import Refuse
 
+pytestmark = pytest.mark.chaos
+
 ALIVE = 20.0 if CHAOS else 8.0
 """Seconds that a query with nothing to read lives: the worst of them died within two."""
 
