@@ -110,6 +110,7 @@ def _environment() -> Iterator[None]:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(fast_spark.WORKERS)]), prepend=os.pathsep)
         for name, value in fast_spark.environment().items():
             patch.setenv(name, value)
+        fast_spark.speed_up(patch)
         yield
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import fast_spark
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -33,7 +35,10 @@ def test_the_demo_ends_well_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     # So many fail that ZooKeeper holds them packed.
     command = [sys.executable, str(EXAMPLES / "demo.py"), "--orders", "8000"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1000, check=False)
+    with fast_spark.warm_python() as warm:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=1000, check=False, env=os.environ | warm
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [" ".join(line.replace("│", " ").split()) for line in done.stdout.splitlines()]
     for wanted in (

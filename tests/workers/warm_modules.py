@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+
+import botocore.session
 
 __all__ = ["import_all"]
 
@@ -26,6 +29,8 @@ MODULES = (
 
 
 def import_all() -> None:
-    """Import them."""
+    """Import them, and read the descriptions of Kinesis for all sessions of botocore."""
     for module in MODULES:
         importlib.import_module(module)
+    botocore.session.create_loader = functools.cache(botocore.session.create_loader)
+    botocore.session.Session().create_client("kinesis", region_name="us-east-1")
