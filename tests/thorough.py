@@ -17,4 +17,7 @@ T = TypeVar("T")
 
 def cases(*each: T, long: tuple[T, ...] = (), chaos: tuple[T, ...] = ()) -> list[object]:
     """Return the cases of a test: those of each run, those marked `long`, and those that `make chaos` adds."""
-    return [*each, *(pytest.param(case, marks=pytest.mark.long) for case in long), *(chaos if CHAOS else ())]
+    left_out = [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.long) for case in long
+    ]
+    return [*each, *left_out, *(chaos if CHAOS else ())]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
+from thorough import cases
 
 from kinesis_trident import ArrowBolt, BasicBolt, TopologyError, Tuple
 from kinesis_trident.bolt.storm.components import (
@@ -86,25 +87,15 @@ def ddl(text: str) -> StructType:
     return parsed
 
 
-def parts(wrong: bool, folder: Path) -> dict[str, Part]:
-    """For each case a bolt that takes both, the spout's records going to each; `wrong` checks expect other values."""
-    fields = {"lines": "data binary"}
-    made: dict[str, Part] = {"lines": SpoutPart({}, ddl(fields["lines"]))}
-    for case, ((one_fields, one), (other_fields, other)) in CASES.items():
-        first, second = f"one of {case}", f"other of {case}"
-        fields |= {first: one_fields, second: other_fields}
-        expected = {
-            first: dict(zip(ddl(one_fields).names, one, strict=True)),
-            second: {} if wrong else dict(zip(ddl(other_fields).names, other, strict=True)),
-        }
-        made |= {
-            first: part(Emits(one_fields, *one), Grouping("lines", LOCAL), fields=fields),
-            second: part(Emits(other_fields, *other), Grouping("lines", SHUFFLE), fields=fields),
-            case: part(
-                Check(expected, folder), Grouping(first, SHUFFLE), Grouping(second, ALL), fields=fields
-            ),
-        }
-    return made
+def parts(one: Emits, other: Emits, check: Check) -> dict[str, Part]:
+    """Both in one bolt, by a field of both: the spout's records go to each."""
+    fields = {"lines": "data binary", "one": one.fields, "other": other.fields}
+    return {
+        "lines": SpoutPart({}, ddl(fields["lines"])),
+        "one": part(one, Grouping("lines", LOCAL), fields=fields),
+        "other": part(other, Grouping("lines", SHUFFLE), fields=fields),
+        "check": part(check, Grouping("one", SHUFFLE), Grouping("other", ALL), fields=fields),
+    }
 
 
 CASES: dict[str, tuple[tuple[str, list[Any]], tuple[str, list[Any]]]] = {
@@ -116,19 +107,37 @@ CASES: dict[str, tuple[tuple[str, list[Any]], tuple[str, list[Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("tracked", [True, False])
+WIDEST = "two cases and types"
+
+
+@pytest.mark.parametrize(
+    ("case", "tracked"),
+    cases(
+        *((case, True) for case in CASES),
+        (WIDEST, False),
+        long=tuple((case, False) for case in CASES if case != WIDEST),
+    ),
+)
 def test_values_arrive_as_they_were_emitted(
     in_hand: tuple[DataFrame, CurrentBatch],
     carrier: AccumulatorCarrier,
+    case: str,
     tracked: bool,
     tmp_path: Path,
 ) -> None:
+    (fields, values), (other_fields, other_values) = CASES[case]
+    one, other = Emits(fields, *values), Emits(other_fields, *other_values)
+    right = {
+        "one": dict(zip(ddl(fields).names, values, strict=True)),
+        "other": dict(zip(ddl(other_fields).names, other_values, strict=True)),
+    }
     process: Any = SimpleNamespace(carrier=carrier)
-    found = TopologyRun(parts(False, tmp_path), tracked, 2)(*in_hand, process)
+    found = TopologyRun(parts(one, other, Check(right, tmp_path)), tracked, 2)(*in_hand, process)
     assert [path.read_text() for path in tmp_path.iterdir()] == []
     assert not found
-    refused = TopologyRun(parts(True, tmp_path), tracked, 2)(*in_hand, process)
-    assert {path.name for path in tmp_path.iterdir()} == {f"other of {case}" for case in CASES}
+    wrong = Check({**right, "other": {}}, tmp_path)
+    refused = TopologyRun(parts(one, other, wrong), tracked, 2)(*in_hand, process)
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
     assert bool(refused) is tracked
 
 
