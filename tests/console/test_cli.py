@@ -26,6 +26,7 @@ from samples_console import (
     letter,
     pin,
 )
+from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.embedded.ports import free_port
@@ -306,8 +307,14 @@ def test_watch_looks_again_until_ctrl_c(zookeeper: EmbeddedZooKeeper, store: Sou
         assert watching.wait(300) == 0
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM], ids=lambda end: end.name)
-@pytest.mark.parametrize("server", ["zookeeper", "kinesis"])
+@pytest.mark.parametrize(
+    ("server", "end"),
+    cases(
+        ("zookeeper", signal.SIGTERM),
+        ("kinesis", signal.SIGINT),
+        long=(("zookeeper", signal.SIGINT), ("kinesis", signal.SIGTERM)),
+    ),
+)
 def test_a_server_runs_until_it_is_told_to_end(server: str, end: signal.Signals) -> None:
     with running(server, "--port", "0") as serving:
         assert serving.stdout is not None

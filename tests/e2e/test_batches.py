@@ -58,7 +58,9 @@ def test_actions_on_one_batch_see_the_same_rows(make_stage: Callable[..., Stage]
     assert {row[3] for row in readings[1][0]} == {str(n) for n in range(20)} - {"7", "17"}
 
 
+@pytest.mark.long
 def test_a_failed_task_sees_the_same_rows_again(make_stage: Callable[..., Stage], tmp_path: Path) -> None:
+    """The task's code runs twice below, and in tests/spout/test_scripted_source.py; here Spark runs it again."""
     stage = make_stage(2)
     put = stage.put(range(20))
     shard = stage.shard(0)

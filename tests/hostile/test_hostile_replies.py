@@ -69,7 +69,7 @@ class Handler(socketserver.BaseRequestHandler):
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     with Server() as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
+        threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
         yield running
         running.shutdown()
 
