@@ -34,6 +34,14 @@ PAGES = 80
 BATCHES = 20
 ROUNDS = 2
 SMALL_BATCH = 1000
+LIFTED = {
+    "maxFetchRecordsPerShard": "500000",
+    "maxFetchBytesPerShard": "600MiB",
+    "maxFetchBytesPerTask": "1200MiB",
+    "maxFetchTime": "60s",
+}
+"""Options without which a batch takes no more of a shard than Kinesis gives."""
+
 SHARE = 0.5
 """Of the rate of ready-made batches, at least."""
 
@@ -135,15 +143,7 @@ def throughput(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]
         held = Records(shards=2, pages=PAGES, size=size)
         with PreparedEndpoint(held) as endpoint:
             loop = boto3_rate(endpoint.url)
-            given = options(
-                endpoint.url,
-                hosts,
-                "/bench",
-                maxFetchRecordsPerShard="500000",
-                maxFetchBytesPerShard="600MiB",
-                maxFetchBytesPerTask="1200MiB",
-                maxFetchTime="60s",
-            )
+            given = options(endpoint.url, hosts, "/bench", **LIFTED)
             rate = spark_rate(spark, folder, "kinesis-trident", given, held)
         with tempfile.TemporaryDirectory(dir=folder) as name:
             ready = spark_rate(spark, folder, "ready-batches", write_batches(Path(name), held), held)
