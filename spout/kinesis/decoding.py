@@ -220,7 +220,9 @@ def _check(sequences: pa.StringArray, arrivals: np.ndarray[Any, np.dtype[np.floa
     _, ends, content = sequences.buffers()
     # All at once: a column that was just built begins at the start of its buffers.
     lengths = np.diff(np.frombuffer(ends, np.int32, len(sequences) + 1))
-    beyond = np.frombuffer(content, np.uint8, lengths.sum()) - _ZERO if lengths.any() else np.empty(0, np.uint8)
+    beyond = (
+        np.frombuffer(content, np.uint8, lengths.sum()) - _ZERO if lengths.any() else np.empty(0, np.uint8)
+    )
     if (beyond > 9).any() or lengths.min() == 0 or lengths.max() > _LONGEST_SEQUENCE:
         wrong = next(one for one in sequences.to_pylist() if not _SEQUENCE_NUMBER.fullmatch(one))
         msg = f"{wrong[:40]!r} is not a sequence number"
