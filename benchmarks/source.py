@@ -11,7 +11,6 @@ import statistics
 import sys
 import tempfile
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -23,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.endpoint import PreparedEndpoint, Records
 from benchmarks.fetch import read_boto3
 from benchmarks.filestore import FileSource
-from benchmarks.processors import SPARK, spent
+from benchmarks.processors import SPARK, Rate, spent
 from benchmarks.ready import ReadySource, write_batches
 from benchmarks.report import Section, publish
 from kinesis_trident import reliable
@@ -89,6 +88,19 @@ def options(url: str, hosts: str, root: str, **more: str) -> dict[str, str]:
     }
 
 
+def large_batches(url: str, hosts: str) -> dict[str, str]:
+    """A source whose batches are as large as a task can hold."""
+    return options(
+        url,
+        hosts,
+        "/bench",
+        maxFetchRecordsPerShard="500000",
+        maxFetchBytesPerShard="600MiB",
+        maxFetchBytesPerTask="1200MiB",
+        maxFetchTime="60s",
+    )
+
+
 def packets(hosts: str) -> int:
     """Requests that the ZooKeeper server has received, pings included."""
     host, port = hosts.split(":")
@@ -96,14 +108,6 @@ def packets(hosts: str) -> int:
         connection.sendall(b"mntr")
         text = b"".join(iter(lambda: connection.recv(4096), b"")).decode()
     return int(next(line.split()[1] for line in text.splitlines() if line.startswith("zk_packets_received")))
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """Records a second by the clock, and a second of the processors that are spent on them."""
-
-    clock: float
-    processors: float
 
 
 def boto3_rate(url: str) -> Rate:
@@ -135,15 +139,7 @@ def throughput(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]
         held = Records(shards=2, pages=PAGES, size=size)
         with PreparedEndpoint(held) as endpoint:
             loop = boto3_rate(endpoint.url)
-            given = options(
-                endpoint.url,
-                hosts,
-                "/bench",
-                maxFetchRecordsPerShard="500000",
-                maxFetchBytesPerShard="600MiB",
-                maxFetchBytesPerTask="1200MiB",
-                maxFetchTime="60s",
-            )
+            given = large_batches(endpoint.url, hosts)
             rate = spark_rate(spark, folder, "kinesis-trident", given, held)
         with tempfile.TemporaryDirectory(dir=folder) as name:
             ready = spark_rate(spark, folder, "ready-batches", write_batches(Path(name), held), held)
