@@ -98,7 +98,8 @@ def main() -> None:
     """Measure, print, and write both sections, or the one that is named."""
     asked = [word for word in sys.argv[1:] if not word.startswith("-")] or list(SECTIONS)
     if unknown := set(asked) - set(SECTIONS):
-        raise SystemExit(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
+        msg = f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}"
+        raise SystemExit(msg)
     with word_count.prepared() as (spark, folder, hosts):
         for section in asked:
             publish(SECTIONS[section](spark, folder, hosts))
