@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 
 import psutil
 
-__all__ = ["DRIVER", "JVM", "PYTHON", "REDIS", "SPARK", "ZOOKEEPER", "spent"]
+__all__ = ["DRIVER", "JVM", "PYTHON", "REDIS", "Rate", "SPARK", "ZOOKEEPER", "spent", "spent_below"]
 
 DRIVER, JVM, PYTHON = "the driver's Python", "Spark's JVM", "Spark's Python processes"
 REDIS, ZOOKEEPER = "Redis", "ZooKeeper"
@@ -15,6 +16,14 @@ SPARK = (DRIVER, JVM, PYTHON)
 """The processes of Spark, without servers."""
 
 _SERVERS = {"org.apache.zookeeper": ZOOKEEPER, "redis-server": REDIS, "org.apache.spark": JVM}
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Records a second by the clock, and a second of the processors that are spent on them."""
+
+    clock: float
+    processors: float
 
 
 def spent() -> Counter[str]:
@@ -40,4 +49,17 @@ def spent() -> Counter[str]:
             for each in child.children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
                     seconds[below] += sum(each.cpu_times()[:4])
+    return seconds
+
+
+def spent_below() -> float:
+    """Return the processor seconds of this process and of all below it, since each began.
+
+    A process that has ended counts when its parent has asked for its end.
+    """
+    own = psutil.Process()
+    seconds = float(sum(own.cpu_times()[:4]))
+    for child in own.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            seconds += sum(child.cpu_times()[:4])
     return seconds

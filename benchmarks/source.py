@@ -11,7 +11,6 @@ import statistics
 import sys
 import tempfile
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -23,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.endpoint import PreparedEndpoint, Records
 from benchmarks.fetch import read_boto3
 from benchmarks.filestore import FileSource
-from benchmarks.processors import SPARK, spent
+from benchmarks.processors import SPARK, Rate, spent
 from benchmarks.ready import ReadySource, write_batches
 from benchmarks.report import Section, publish
 from kinesis_trident import reliable
@@ -34,13 +33,7 @@ PAGES = 80
 BATCHES = 20
 ROUNDS = 2
 SMALL_BATCH = 1000
-LIFTED = {
-    "maxFetchRecordsPerShard": "500000",
-    "maxFetchBytesPerShard": "600MiB",
-    "maxFetchBytesPerTask": "1200MiB",
-    "maxFetchTime": "60s",
-}
-"""Options without which a batch takes no more of a shard than Kinesis gives."""
+READY_BATCHES = 6
 
 SHARE = 0.5
 """Of the rate of ready-made batches, at least."""
@@ -97,6 +90,19 @@ def options(url: str, hosts: str, root: str, **more: str) -> dict[str, str]:
     }
 
 
+def large_batches(url: str, hosts: str) -> dict[str, str]:
+    """A source whose batches are as large as a task can hold."""
+    return options(
+        url,
+        hosts,
+        "/bench",
+        maxFetchRecordsPerShard="500000",
+        maxFetchBytesPerShard="600MiB",
+        maxFetchBytesPerTask="1200MiB",
+        maxFetchTime="60s",
+    )
+
+
 def packets(hosts: str) -> int:
     """Requests that the ZooKeeper server has received, pings included."""
     host, port = hosts.split(":")
@@ -104,14 +110,6 @@ def packets(hosts: str) -> int:
         connection.sendall(b"mntr")
         text = b"".join(iter(lambda: connection.recv(4096), b"")).decode()
     return int(next(line.split()[1] for line in text.splitlines() if line.startswith("zk_packets_received")))
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """Records a second by the clock, and a second of the processors that are spent on them."""
-
-    clock: float
-    processors: float
 
 
 def boto3_rate(url: str) -> Rate:
@@ -136,6 +134,15 @@ def spark_rate(spark: SparkSession, folder: Path, source: str, given: dict[str, 
     )
 
 
+def ready_rate(spark: SparkSession, folder: Path, size: int) -> Rate:
+    """Measure what Spark takes at most, in as many batches as ours needs: of a shard it reads 131,072 records."""
+    pages = -(-PAGES // READY_BATCHES)
+    held = Records(shards=2, pages=pages * READY_BATCHES, size=size)
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        given = write_batches(Path(name), held, most=pages) | {"times": "1", "batches": str(READY_BATCHES)}
+        return spark_rate(spark, folder, "ready-batches", given, held)
+
+
 def throughput(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]:
     """Rows of the first table: records a second, by record size."""
     rows = []
@@ -143,10 +150,9 @@ def throughput(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]
         held = Records(shards=2, pages=PAGES, size=size)
         with PreparedEndpoint(held) as endpoint:
             loop = boto3_rate(endpoint.url)
-            given = options(endpoint.url, hosts, "/bench", **LIFTED)
+            given = large_batches(endpoint.url, hosts)
             rate = spark_rate(spark, folder, "kinesis-trident", given, held)
-        with tempfile.TemporaryDirectory(dir=folder) as name:
-            ready = spark_rate(spark, folder, "ready-batches", write_batches(Path(name), held), held)
+        ready = ready_rate(spark, folder, size)
         share = rate.clock / ready.clock
         for what, one, part in (
             ("boto3, get_records in a loop", loop, ""),

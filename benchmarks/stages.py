@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from time import process_time
@@ -18,9 +17,9 @@ import pyarrow as pa
 
 from benchmarks.endpoint import PreparedEndpoint, Records, pages
 from benchmarks.fetch import PAGES, read_client, read_raw, read_turns
-from benchmarks.ready import write_batches
 from benchmarks.report import Section, best, publish
-from benchmarks.source import LIFTED, options, session, spark_rate
+from benchmarks.source import PAGES as LARGE
+from benchmarks.source import large_batches, ready_rate, session, spark_rate
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.decoding import page_of
@@ -115,12 +114,11 @@ def in_spark(hosts: str, folder: Path) -> dict[int, tuple[float, float]]:
     spark = session(folder)
     found = {}
     for size in SIZES:
-        held = Records(shards=2, pages=4 * PAGES, size=size)
+        held = Records(shards=2, pages=LARGE, size=size)
         with PreparedEndpoint(held) as endpoint:
-            given = options(endpoint.url, hosts, f"/{uuid.uuid4().hex}", **LIFTED)
+            given = large_batches(endpoint.url, hosts)
             ours = spark_rate(spark, folder, "kinesis-trident", given, held)
-        with tempfile.TemporaryDirectory(dir=folder) as name:
-            ready = spark_rate(spark, folder, "ready-batches", write_batches(Path(name), held), held)
+        ready = ready_rate(spark, folder, size)
         found[size] = (1e6 / ours.processors, 1e6 / ready.processors)
     spark.stop()
     return found
