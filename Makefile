@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pe
 # The first of these that is Python 3.11 or newer makes the environment.
 PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
 # Run as modules: as a file, benchmarks/tracker.py would hide the package that it measures.
-BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.sink benchmarks.source benchmarks.small_batches benchmarks.latency benchmarks.task_memory benchmarks.planning benchmarks.failures benchmarks.states benchmarks.word_count benchmarks.branches benchmarks.acker benchmarks.bolts benchmarks.emits
+BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.sink benchmarks.source benchmarks.stages benchmarks.small_batches benchmarks.latency benchmarks.task_memory benchmarks.planning benchmarks.failures benchmarks.states benchmarks.word_count benchmarks.branches benchmarks.acker benchmarks.bolts benchmarks.emits
 ARGS ?=
 WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,2)
 # How often a whole run repeats a test that fails for one of two known reasons inside Spark; the summary counts the
@@ -30,7 +30,7 @@ SEED ?= 1
 COUNT ?= 200
 export TRACE
 
-.PHONY: help demo test announce long chaos model lint docs bench release java servers spark clean
+.PHONY: help demo test announce long chaos model lint docs bench bench-peers release java servers spark clean
 .DELETE_ON_ERROR:
 
 help:
@@ -43,6 +43,7 @@ help:
 	@echo "make lint     runs ruff and mypy"
 	@echo "make docs     builds the documentation as a site into build/site; its search needs no network"
 	@echo "make bench    runs every benchmark; each writes its section of docs/benchmarks.md"
+	@echo "make bench-peers   measures other readers of Kinesis beside this one, each in its own environment in build/peers"
 	@echo "make release  builds sdist and wheel into dist and checks them in clean environments; publishes nothing (CONTRIBUTING.md)"
 	@echo "make clean    removes .venv and the caches of the tools"
 
@@ -94,6 +95,10 @@ docs: $(VENV)/.ready-docs
 
 bench: $(VENV)/.ready-bench $(VENV)/.ready-demo java
 	@set -e; for benchmark in $(BENCHMARKS); do $(BIN)/python -m "$$benchmark" $(ARGS); done
+
+# Its own target: it installs packages that nothing else here needs.
+bench-peers: $(VENV)/.ready-bench $(VENV)/.ready-demo java
+	@$(BIN)/python -m benchmarks.peers $(ARGS)
 
 # What it builds is checked in environments of its own, with Spark: on Java of the machine, or of this environment.
 release: $(VENV)/.ready-release java
