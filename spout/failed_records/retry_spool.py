@@ -32,13 +32,16 @@ from kinesis_trident.spout.failed_records.retry_ranges import Picker
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, position_at, with_own_keys
 from kinesis_trident.spout.options.redaction import shown
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.tracker.records import RecordPosition, Run
+from kinesis_trident.tracker.records import SEQUENCE, RecordPosition, Run
 
 __all__ = ["RetrySpool", "spool_of"]
 
 log = logging.getLogger(__name__)
 
-_NAME = re.compile(r"(\d+)-([\d.]+)-([\d.]+)-[0-9a-f]{16}\.arrow")
+_DOTTED = SEQUENCE.replace(":", "[.]")
+_NAME = re.compile(
+    rf"(?P<txid>[0-9]{{12,19}})-(?P<first>{_DOTTED})-(?P<last>{_DOTTED})-[0-9a-f]{{16}}\.arrow"
+)
 _TROUBLE = (OSError, ValueError, pa.ArrowException)
 
 
@@ -158,8 +161,12 @@ class RetrySpool:
         for info in system.get_file_info(fs.FileSelector(folder, recursive=True, allow_not_found=True)):
             name = _NAME.fullmatch(info.base_name)
             if info.is_file and name is not None:
-                txid, first, last = name.groups()
-                shard = unescape(info.path.rsplit("/", 2)[1])
+                try:
+                    shard = unescape(info.path.rsplit("/", 2)[1])
+                except ValueError:
+                    # A folder that is not of ours.
+                    continue
+                txid, first, last = name["txid"], name["first"], name["last"]
                 yield shard, _File(info.path, int(txid), _position(first), _position(last))
 
     def _read(self, file: _File) -> list[pa.RecordBatch]:
@@ -175,6 +182,12 @@ class RetrySpool:
             return []
         if any(batch.schema != RECORD_SCHEMA for batch in batches):
             log.warning("%s has unknown columns; reading from the stream instead", file.path)
+            return []
+        try:
+            for batch in batches:
+                _check(batch)
+        except _TROUBLE as error:
+            log.warning("%s is damaged (%s); reading from the stream instead", file.path, error)
             return []
         return batches
 
@@ -203,6 +216,20 @@ def _in_order(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
     first = np.concatenate([[True], ~same])
     [records] = table.take(order.filter(pa.array(first))).combine_chunks().to_batches()
     return records
+
+
+def _check(batch: pa.RecordBatch) -> None:
+    """Check records that come from a file: Arrow believes its lengths and offsets until it is asked to check them.
+
+    Raises:
+        ValueError, pyarrow.ArrowException: they are damaged.
+    """
+    batch.validate(full=True)
+    numbers = batch.column("sequenceNumber")
+    right = pc.all(pc.match_substring_regex(numbers, r"^[0-9]{1,129}$"), min_count=0).as_py()
+    if any(column.null_count for column in batch.columns) or not right:
+        msg = "a record has no sequence number, or lacks a field"
+        raise ValueError(msg)
 
 
 def _begins(run: Run) -> RecordPosition:

@@ -126,6 +126,9 @@ def position_spec(given: str) -> str:
         ValueError: saying what is accepted.
     """
     given = given.strip()
+    if not _is_utf8(given):
+        msg = f"{_ACCEPTED}; {_quoted(given)} has halves of surrogate pairs"
+        raise ValueError(msg)
     if not given.startswith("{"):
         if given.upper() == "AT_TIMESTAMP":
             return given.upper()
@@ -201,6 +204,14 @@ def _place(text: str, *, one_shard: bool) -> str:
         raise ValueError(msg)
     msg = f"{_ACCEPTED}; not {_quoted(text)}"
     raise ValueError(msg)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _quoted(said: object) -> str:
