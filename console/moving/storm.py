@@ -171,8 +171,9 @@ def _positions(session: Session, paths: StormPaths) -> dict[str, str] | None:
 
 def _read(paths: StormPaths, shard: str, data: bytes) -> RecordPosition | None:
     try:
-        value = msgspec.json.decode(data, type=dict[str, _Sequence | int | None])[paths.field]
-        # Neither spout writes a number; checked like a text all the same.
+        said = msgspec.json.decode(data, type=dict[str, Any])[paths.field]
+        value = msgspec.convert(said, _Sequence | int | None)
+        # Neither spout writes a number; one is checked like a text.
         return None if value is None else RecordPosition(int(msgspec.convert(str(value), _Sequence)))
     except (*UNREADABLE, KeyError, ValueError):
         msg = (
