@@ -203,7 +203,10 @@ def test_a_host_whose_port_is_none_is_answered(ask: Client, port: str) -> None:
     cookie, form = ask.log_in()
     body = urlencode({"application": HOSTILE, "action": "retry", "form": form})
     origin = f"http://127.0.0.1:{port}"
-    assert ask("/change", "POST", body, Cookie=cookie, Origin=origin, Host=f"127.0.0.1:{port}")[0] in (400, 403)
+    assert ask("/change", "POST", body, Cookie=cookie, Origin=origin, Host=f"127.0.0.1:{port}")[0] in (
+        400,
+        403,
+    )
 
 
 def test_a_wrong_token_opens_nothing(ask: Client) -> None:
