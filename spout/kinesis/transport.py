@@ -84,8 +84,7 @@ class _Reading:
         """Return the result of `parse` for the body; the body itself if the status is not 200."""
         size = declared_size(answer.headers.get("content-length", ""))
         if answer.status_code != 200 or size is None or answer.raw.chunked:
-            body: bytes = answer.raw.read(_LARGEST + 1)
-            _check_size(len(body))
+            body = b"".join(_pieces(answer.raw))
             return parse(memoryview(body)) if answer.status_code == 200 else body
         # Before any memory is taken for it.
         _check_size(size)
@@ -105,6 +104,15 @@ class _Reading:
             yield buffer
         finally:
             self._free.put(buffer)
+
+
+def _pieces(raw: Any) -> Iterator[bytes]:
+    """Yield a body whose size is not known, as long as it is not larger than any."""
+    size = 0
+    while piece := raw.read(_SMALL):
+        size += len(piece)
+        _check_size(size)
+        yield piece
 
 
 def _check_size(size: int) -> None:
