@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -27,9 +29,11 @@ from kinesis_trident.tracker.records import RecordPosition
 
 __all__ = ["Unit", "UnitWriter", "position_of"]
 
+_PACKS_UNDER_WAY = 4
+"""Multis that are sent before the first of them is answered: 1 MiB, which the server holds in memory."""
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+
+class Unit(msgspec.Struct, frozen=True):
     """Nodes that change together: those of one shard, or, without a shard, the nodes that end a settling."""
 
     nodes: Mapping[str, Node]
@@ -37,6 +41,30 @@ class Unit:
     shard: str | None = None
     # Removals may be left to a purge if the nodes are not as expected.
     may_leave: bool = False
+
+
+@dataclass(slots=True)
+class _Pack:
+    """The writes of one multi; what nodes are once it is done; the shards that it moves.
+
+    `is_last`: it holds what ends a settling.
+    """
+
+    ops: list[Op] = field(default_factory=list)
+    after: dict[str, Stored[Any]] = field(default_factory=dict)
+    shards: list[str] = field(default_factory=list)
+    size: int = 0
+    is_last: bool = False
+
+    def add(self, unit: Unit, ops: Sequence[Op], became: Mapping[str, Stored[Any]], size: int) -> None:
+        """Add the writes of a unit."""
+        self.ops += ops
+        self.after |= became
+        self.size += size
+        if unit.shard is None:
+            self.is_last = True
+        else:
+            self.shards.append(unit.shard)
 
 
 class UnitWriter:
@@ -84,7 +112,9 @@ class UnitWriter:
                 # The remembered nodes are out of date: another process of this run has written, or a consumed node is
                 # gone.
                 self._known.clear()
-                units = [replace(unit, removed=()) if unit.may_leave else unit for unit in units]
+                units = [
+                    msgspec.structs.replace(unit, removed=()) if unit.may_leave else unit for unit in units
+                ]
                 continue
             except BaseException:
                 self._known.clear()
@@ -126,22 +156,34 @@ class UnitWriter:
         return True
 
     def _write(self, units: Sequence[Unit], epoch: int, moved: list[str]) -> None:
-        pack: list[Op] = []
-        after: dict[str, Stored[Any]] = {}
-        shards: list[str] = []
-        held = 0
+        """Write units; while the server does some multis, the next ones are made.
 
-        def flush() -> None:
-            nonlocal held
-            if pack:
-                self._nodes.commit(pack, epoch)
-                self._known.update(after)
-                moved.extend(shards)
-            pack.clear()
-            after.clear()
-            shards.clear()
-            held = 0
+        What ends a settling is sent once all else is done.
+        """
+        under_way: deque[tuple[_Pack, Callable[[], None]]] = deque()
 
+        def finish(most: int) -> None:
+            while len(under_way) > most:
+                pack, finished = under_way.popleft()
+                finished()
+                self._known.update(pack.after)
+                moved.extend(pack.shards)
+
+        try:
+            for pack in self._packs(units, epoch):
+                finish(0 if pack.is_last else _PACKS_UNDER_WAY - 1)
+                under_way.append((pack, self._nodes.begin(pack.ops, epoch)))
+            finish(0)
+        except Refused:
+            # Those behind it are done all the same.
+            while under_way:
+                with suppress(Refused):
+                    finish(0)
+            raise
+
+    def _packs(self, units: Sequence[Unit], epoch: int) -> Iterator[_Pack]:
+        """Make the multis that write units, as many units as fit in each."""
+        pack = _Pack()
         for unit in units:
             ops: list[Op] = list(map(Delete, unit.removed))
             became: dict[str, Stored[Any]] = {}
@@ -159,14 +201,12 @@ class UnitWriter:
                     ops += [Write(path, data, known.version), *left_behind(path, data, known.parts)]
                     became[path] = Stored(node, known.version + 1, parts=parts)
             weight = sum(map(size_of, ops))
-            if held + weight > PACK_SIZE:
-                flush()
-            pack += ops
-            held += weight
-            after |= became
-            if unit.shard is not None:
-                shards.append(unit.shard)
-        flush()
+            if pack.ops and pack.size + weight > PACK_SIZE:
+                yield pack
+                pack = _Pack()
+            pack.add(unit, ops, became, weight)
+        if pack.ops:
+            yield pack
 
 
 def position_of(node: CheckpointNode) -> RecordPosition | None:
@@ -178,7 +218,7 @@ def _changes(old: Node | None, new: Node) -> bool:
     """Return True if writing `new` over `old` changes anything."""
     match old, new:
         case None, InflightNode():
-            return bool(new.waiting or new.dead or new.pending or new.blocked)
+            return not new.is_empty
         case InflightNode(), InflightNode():
             # The stamp alone is not a change: the checkpoint carries it.
             return msgspec.structs.replace(old, txid=new.txid) != new

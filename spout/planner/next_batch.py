@@ -165,7 +165,7 @@ class BatchPlanner:
             txid=state.settled + 1,
             plan=uuid.UUID(int=self._rng.getrandbits(128)).hex,
             streams=state.streams.created,
-            states=state.active,
+            states=state.named,
             read=read,
             now=now,
             max_records=max_records,

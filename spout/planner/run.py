@@ -211,7 +211,7 @@ class SourceRun:
     def initial(self) -> Plan:
         """The offset before the first batch of a new Spark checkpoint: ZooKeeper's state as it stands."""
         state = self._state
-        return starting_plan(state.settled, state.streams.created, state.active)
+        return starting_plan(state.settled, state.streams.created, state.named)
 
     def drain_and_end(self) -> None:
         """Read only what is in the stream by now, retry what of it fails, then report that nothing is left."""

@@ -1,0 +1,70 @@
+"""The tables of ours beside others, sorted, and the sentence that says where ours loses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.processors import Rate
+
+__all__ = ["Result", "losses", "rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The rate of one reader; those of one group are compared. Without a rate, the reason why it has none."""
+
+    group: str
+    name: str
+    rate: Rate | None
+    is_ours: bool = False
+    reason: str = ""
+
+
+def rows(results: Sequence[Result]) -> list[list[str]]:
+    """Return a row for each result, the fastest of a group first: both rates, and what they are of ours."""
+    table = []
+    for group, ours, members in _groups(results):
+        for one in sorted(members, key=lambda one: -(one.rate.clock if one.rate else 0.0)):
+            title = f"{group}: {one.name}"
+            if one.rate is None:
+                table.append([title, "not measured", "", "", ""])
+                continue
+            table.append(
+                [
+                    title,
+                    f"{one.rate.clock / 1000:,.0f} k",
+                    f"{one.rate.clock / ours.clock:.2f} x",
+                    f"{1e6 / one.rate.processors:,.2f}",
+                    f"{ours.processors / one.rate.processors:.2f} x",
+                ]
+            )
+    return table
+
+
+def losses(results: Sequence[Result]) -> str:
+    """Return the sentences that say to whom ours loses, by how much, and who could not be measured."""
+    lost, unmeasured = [], []
+    for group, ours, members in _groups(results):
+        for one in members:
+            if one.rate is None:
+                unmeasured.append(f"{group}, {one.name}: {one.reason}")
+                continue
+            if one.rate.clock > ours.clock:
+                lost.append(f"{group}, by the clock, to {one.name} ({one.rate.clock / ours.clock:.2f} x)")
+            if one.rate.processors > ours.processors:
+                ratio = one.rate.processors / ours.processors
+                lost.append(f"{group}, in processor time, to {one.name} ({ratio:.2f} x)")
+    text = f"Ours loses: {'; '.join(lost)}." if lost else "Ours loses to none of them."
+    return f"{text} Not measured: {'; '.join(unmeasured)}." if unmeasured else text
+
+
+def _groups(results: Sequence[Result]) -> list[tuple[str, Rate, list[Result]]]:
+    """The groups in their order, each with the rate of ours."""
+    found = []
+    for group in dict.fromkeys(one.group for one in results):
+        members = [one for one in results if one.group == group]
+        [ours] = [one.rate for one in members if one.is_ours]
+        assert ours is not None
+        found.append((group, ours, members))
+    return found
