@@ -40,7 +40,7 @@ from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec, position_spec
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, parse_position
 from kinesis_trident.tracker.reasons import shorten
-from kinesis_trident.tracker.records import SEQUENCE, RecordPosition
+from kinesis_trident.tracker.records import RecordPosition
 
 __all__ = ["commands"]
 
@@ -233,7 +233,7 @@ def _position(text: str, shard: str) -> Position:
         ConsoleError: it is neither.
     """
     try:
-        if re.fullmatch(SEQUENCE, text):
+        if re.fullmatch("[0-9]{1,129}(:[0-9]{1,9})?", text):
             return After(RecordPosition.parse(text))
         spec = PositionSpec.parse(position_spec(msgspec.json.encode({"*": {shard: text}}).decode()))
         said = spec.text_of("*", shard)

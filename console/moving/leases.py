@@ -17,7 +17,7 @@ from kinesis_trident.checkpoint.errors import MigrationError
 from kinesis_trident.spout.kinesis import Shard
 from kinesis_trident.spout.options.starting_position import LATEST
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp, ShardEnd, parse_position
-from kinesis_trident.tracker.records import SEQUENCE, RecordPosition
+from kinesis_trident.tracker.records import RecordPosition
 
 __all__ = ["AT_TIMESTAMP", "KEY", "Lease", "checkpoint_of", "item_of", "position_text"]
 
@@ -84,8 +84,8 @@ class Lease:
             counter = int(item["leaseCounter"]["N"])
             identifier = item.get("streamName", {}).get("S", "")
             shard = item["shardId"]["S"] if identifier else key
-            sequence = f"{checkpoint}:{max(sub, 0)}"
-            known = checkpoint in _SENTINELS or re.fullmatch(SEQUENCE, sequence) is not None
+            known = checkpoint in _SENTINELS or re.fullmatch("[0-9]{1,129}", checkpoint) is not None
+            known = known and sub <= 2**31
         except (KeyError, TypeError, ValueError, AttributeError):
             known = False
         if not known:

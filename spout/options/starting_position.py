@@ -47,7 +47,8 @@ _ACCEPTED = (
 )
 _OF_ONE_SHARD = {"AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER", "SHARD_END"}
 
-_SEQUENCE = re.compile(r"[0-9]{1,129}(:[0-9]{1,18})?")
+_SEQUENCE = re.compile(r"[0-9]{1,129}(:[0-9]{1,9})?")
+"""Nodes hold a sub-sequence number of up to 2^31."""
 
 Texts = dict[str, dict[str, str]]
 

@@ -134,7 +134,16 @@ def _has_surrogates(value: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    "stored", [[1e308, [], []], [1, [[4e23, []]], []], [1, [[1e308, []]], []], [1, [[0.5, [[["k"], 1]]]], []], 7, "x", {}]
+    "stored",
+    [
+        [1e308, [], []],
+        [1, [[4e23, []]], []],
+        [1, [[1e308, []]], []],
+        [1, [[0.5, [[["k"], 1]]]], []],
+        7,
+        "x",
+        {},
+    ],
 )
 def test_windows_of_no_whole_number(stored: Any) -> None:
     for updater in UPDATERS:

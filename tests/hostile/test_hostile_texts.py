@@ -17,7 +17,7 @@ from kinesis_trident.console.target import ConsoleError
 from kinesis_trident.spout.acks import _array, _by_shard
 from kinesis_trident.spout.errors import AckError
 from kinesis_trident.spout.options.starting_position import PositionSpec, position_spec
-from kinesis_trident.spout.positions import parse_position
+from kinesis_trident.spout.positions import After, At, parse_position
 from kinesis_trident.tracker.errors import BackoffError, OrderError
 from kinesis_trident.tracker.position_keys import keys_of, pack, unpack
 from kinesis_trident.tracker.retry import Backoff
@@ -32,6 +32,19 @@ SHARD = "shardId-000000000000"
 def text_of(data: bytes) -> str:
     """As the command line decodes its arguments: what is no UTF-8 becomes halves of surrogate pairs."""
     return data.decode(errors="surrogateescape")
+
+
+def check(text: str) -> None:
+    """Check that a node can hold a position, and the record that it names."""
+    position = parse_position(text)
+    record = position.record if isinstance(position, After | At) else None
+    node = CheckpointNode(
+        checkpoint=str(record.sequence) if record else None,
+        sub=record.sub if record else -1,
+        txid=0,
+        position=text,
+    )
+    assert decode("node", encode(node), CheckpointNode) == node
 
 
 def message_ids(data: bytes) -> None:
@@ -54,8 +67,7 @@ def console_position(data: bytes) -> None:
     text = text_of(data)
     found = read_bounded(lambda: _position(text, SHARD), len(data), ConsoleError, "is not a position")
     if found is not None:
-        node = CheckpointNode(checkpoint=None, txid=0, position=str(found))
-        assert decode("node", encode(node), CheckpointNode) == node
+        check(str(found))
         assert parse_position(str(found)) == found
 
 
@@ -66,7 +78,9 @@ def specs(data: bytes) -> None:
     )
     for texts in (found.texts if found else {}).values():
         for one in texts.values():
-            assert one in ("LATEST", "AT_TIMESTAMP") or str(parse_position(one)) == one
+            if one not in ("LATEST", "AT_TIMESTAMP"):
+                assert str(parse_position(one)) == one
+                check(one)
 
 
 def backoffs(data: bytes) -> None:
@@ -130,6 +144,9 @@ READERS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
         [
             b"7",
             b"4959:3",
+            b"7:999999999",
+            b"7:9999999999",
+            b"9" * 130,
             b"TRIM_HORIZON",
             b"LATEST",
             b"AT_TIMESTAMP 2026-01-02T03:04:05Z",
@@ -168,7 +185,7 @@ READERS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
 
 
 # Loads pandas, which is none of a text's cost.
-message_ids(b"a/b:1")
+assert [*_by_shard(_array(["a/b:1"]))]
 
 
 @explores
