@@ -15,6 +15,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
@@ -148,8 +149,9 @@ def pin(store: SourceStore, plan: Plan, epoch: int) -> None:
     """Return what the tasks of a batch do in ZooKeeper: each shard's turn of one record, with more to come."""
     last = RecordPosition(FIRST + plan.txid)
     arrival = int(time.time() * 1000)
-    pins = {
-        shard: Pin(
+
+    def put(shard: str) -> None:
+        turn = Pin(
             txid=plan.txid,
             plan=plan.plan,
             epoch=epoch,
@@ -163,9 +165,10 @@ def pin(store: SourceStore, plan: Plan, epoch: int) -> None:
             arrival=arrival,
             behind_ms=1000,
         )
-        for shard in plan.read
-    }
-    store.batches.create_pins(pins, epoch)
+        store.batches.create_pin(shard, turn, epoch)
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(put, plan.read))
 
 
 def main() -> None:

@@ -134,6 +134,14 @@ class Layout:
             raise ValueError(msg)
         return ShardKey(stream, int(created), shard)
 
+    def source_of(self, name: str) -> str:
+        """Return `stream/shardId` of a name, the beginning of message ids.
+
+        Raises:
+            ValueError: as `key_of`.
+        """
+        return self.key_of(name).source if self.several else f"{self.stream}/{name}"
+
     @classmethod
     def parse(cls, root: str, application: str, element: str) -> Layout:
         """Rebuild a layout from a child of `application_path`, as the console finds them.
