@@ -37,7 +37,7 @@ from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.functions import Step
 from kinesis_trident.bolt.tracking.carriers import Carrier, Unheard
 from kinesis_trident.bolt.tracking.coverage import OPEN, SOURCE, are_placed, intervals, lost, spans_of, whole
-from kinesis_trident.bolt.tracking.fusion import Operator
+from kinesis_trident.bolt.tracking.fusion import Operator, Promptly
 from kinesis_trident.bolt.tracking.isolation import Excluded, Isolated
 from kinesis_trident.bolt.tracking.judged_batch import JudgedBatch
 from kinesis_trident.bolt.tracking.operators import Finder, StepOperator, Tag, Verdict
@@ -94,8 +94,8 @@ class Tracking:
         self.verdict = batch.verdict if self.final else verdict
         self._rows = rows
         self._isolating = False
-        # A larger batch is read in tasks of Spark's own, beside those that process it.
-        small = batch.tasks is not None and not isolating
+        # A larger batch is read in tasks of Spark's own, and so is a replay, whose rows nobody counts.
+        small = batch.tasks is not None and not (isolating or self.final)
         self._scan = running_scan(rows, _SMALL) if small else None
         self.source = Tracked(rows, (SOURCE,), reading_chain(rows, self._scan) if self._scan else None)
         if batch.deadly and not self.final:
@@ -209,7 +209,7 @@ class Tracking:
                 failed.setdefault(shard, []).extend(runs)
         if not all(are_placed(runs) for runs in failed.values()):
             finder = Finder(self.tag(_FINDER), {shard: intervals(runs) for shard, runs in failed.items()})
-            run_frame(self._rows.mapInArrow(finder, StructType([SCHEMA[MESSAGE_ID]])))
+            run_frame(self._rows.mapInArrow(Promptly(finder), StructType([SCHEMA[MESSAGE_ID]])))
             reports = self._heard()
             batch.require_covered(_FINDING, reports, pins)
             failed = batch.failed(_FINDING, reports, pins)
@@ -262,7 +262,7 @@ class Tracking:
         """Return the records whose trees do not sum to zero, by shard index, from a run with separate sums."""
         batch = self._batch
         spans = batch.spans(missing, pins)
-        tap = self._rows.mapInArrow(Finder(self.tag(_TAP), {}), StructType([SCHEMA[MESSAGE_ID]]))
+        tap = self._rows.mapInArrow(Promptly(Finder(self.tag(_TAP), {})), StructType([SCHEMA[MESSAGE_ID]]))
         while True:
             reports = self._summed(
                 spans, [tap, *(self._made[name].frame for name in self._last(self._wiring))]
