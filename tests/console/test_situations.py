@@ -13,6 +13,7 @@ from by_hand import Lives, numbers
 from command_line import Command
 from rich.cells import cell_len
 from situations import A, Clock, filled, looked, moved_clock
+from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.run_status import FRESH_MS
@@ -309,7 +310,7 @@ def test_a_run_that_is_connected_is_stopped_by_force_alone(lives: Lives, app: st
         query.plan()
 
 
-@pytest.mark.parametrize("width", [40, 80])
+@pytest.mark.parametrize("width", cases(40, long=(80,)))
 def test_everything_fits_a_narrow_terminal(
     lives: Lives, app: str, command: Command, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:

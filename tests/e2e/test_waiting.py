@@ -59,10 +59,12 @@ SITUATIONS = [
 def sinks_of(situation: Callable[[Application], None], waiting: bool = False) -> Iterable[str]:
     """Return those that meet a situation.
 
-    Every sink waits in one situation, and every situation has a sink of Spark's and one of ours; in `make chaos` all
-    pairs.
+    Every sink waits in one situation; each situation has a sink of Spark's, which waits, and one of ours, which ends.
+    In `make chaos` all meet all.
     """
-    return SINKS if CHAOS or (waiting and situation is latest_of_an_idle_stream) else ("noop", "reliable")
+    if CHAOS or (waiting and situation is latest_of_an_idle_stream):
+        return SINKS
+    return ("noop",) if waiting else ("reliable",)
 
 
 @pytest.fixture
