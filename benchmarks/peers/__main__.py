@@ -33,7 +33,7 @@ ROUNDS = 2
 """In turns, because what else the machine does changes from minute to minute; the best of each counts."""
 
 OURS = "kinesis-trident, through Spark to a noop sink"
-CEILING = "Spark's ceiling, ready-made Arrow batches of the same rows"
+CEILING = "Spark's ceiling, ready-made Arrow batches"
 
 
 def readers(spark: SparkSession, folder: Path, hosts: str) -> list[Result]:
