@@ -44,18 +44,21 @@ def rows(results: Sequence[Result]) -> list[list[str]]:
 
 def losses(results: Sequence[Result]) -> str:
     """Return the sentences that say to whom ours loses, by how much, and who could not be measured."""
-    lost, unmeasured = [], []
+    lost: dict[str, list[str]] = {}
+    unmeasured = []
     for group, ours, members in _groups(results):
         for one in members:
             if one.rate is None:
                 unmeasured.append(f"{group}, {one.name}: {one.reason}")
                 continue
-            if one.rate.clock > ours.clock:
-                lost.append(f"{group}, by the clock, to {one.name} ({one.rate.clock / ours.clock:.2f} x)")
-            if one.rate.processors > ours.processors:
-                ratio = one.rate.processors / ours.processors
-                lost.append(f"{group}, in processor time, to {one.name} ({ratio:.2f} x)")
-    text = f"Ours loses: {'; '.join(lost)}." if lost else "Ours loses to none of them."
+            for measure, theirs, own in (
+                ("by the clock", one.rate.clock, ours.clock),
+                ("in processor time", one.rate.processors, ours.processors),
+            ):
+                if theirs > own:
+                    lost.setdefault(one.name, []).append(f"{group} {measure} {theirs / own:.2f} x")
+    against = "; ".join(f"to {name}: {', '.join(parts)}" for name, parts in lost.items())
+    text = f"Ours loses {against}." if lost else "Ours loses to none of them."
     return f"{text} Not measured: {'; '.join(unmeasured)}." if unmeasured else text
 
 

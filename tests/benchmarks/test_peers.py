@@ -47,8 +47,8 @@ def test_the_table_is_sorted_and_says_where_ours_loses() -> None:
     elsewhere = Result("1,024 B", "ours", Rate(1_000, 1_000), is_ours=True)
     results = [lost, slower, ours, thrifty, faster, elsewhere]
     assert losses(results) == (
-        "Ours loses: 200 B, in processor time, to a thrifty one (1.60 x); "
-        "200 B, by the clock, to a faster one (2.50 x). "
+        "Ours loses to a thrifty one: 200 B in processor time 1.60 x; "
+        "to a faster one: 200 B by the clock 2.50 x. "
         "Not measured: 200 B, a broken one: it needs DynamoDB."
     )
     assert rows(results) == [
