@@ -111,7 +111,7 @@ def _rooted(client: KazooClient, ops: Sequence[Op]) -> Sequence[Op]:
 
 
 def _acl(acl: Sequence[Any]) -> bytes:
-    entries = [
-        int_struct.pack(one.perms) + write_string(one.id.scheme) + write_string(one.id.id) for one in acl
-    ]
-    return int_struct.pack(len(acl)) + b"".join(entries)
+    sent = bytearray(int_struct.pack(len(acl)))
+    for one in acl:
+        sent += int_struct.pack(one.perms) + write_string(one.id.scheme) + write_string(one.id.id)
+    return bytes(sent)

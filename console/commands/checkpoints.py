@@ -29,6 +29,7 @@ from kinesis_trident.console.target import (
     Watch,
     Yes,
     ZooKeeper,
+    action_of,
     open_stores,
     target_of,
 )
@@ -60,7 +61,7 @@ def checkpoints(
     context: typer.Context,
     application: Application,
     zookeeper: ZooKeeper,
-    action: Annotated[Action, typer.Argument(help="What to do.")] = Action.SHOW,
+    action: Annotated[Action, action_of("checkpoints", Action)] = Action.SHOW,
     value: Annotated[
         str | None,
         typer.Argument(

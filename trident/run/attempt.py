@@ -60,12 +60,16 @@ __all__ = ["Attempt", "BatchFacts"]
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """The facts of a batch that an attempt needs: `txid` is None outside of transactions."""
+    """The facts of a batch that an attempt needs: `txid` is None outside of transactions.
+
+    `one_task`: its few records are read in one task, so that nothing need be moved.
+    """
 
     txid: int | None
     conf: Mapping[str, Any]
     partitions: int
     owners: Mapping[UpdateNode, Owner] = field(default_factory=dict)
+    one_task: bool = False
 
 
 @dataclass(slots=True)
@@ -163,8 +167,10 @@ class Attempt:
             if shared_partials_of(parent):
                 moved = self._shared_groups(parent, node)
             else:
-                # There are hardly more rows than groups: if moved first, they are moved only once.
-                moved = move_by_key(self.sections.rows(parent, partials.wanted, partials), keys, partitions)
+                moved = self.sections.rows(parent, partials.wanted, partials)
+                if not self.facts.one_task:
+                    # There are hardly more rows than groups: if moved first, they are moved only once.
+                    moved = move_by_key(moved, keys, partitions)
             if isinstance(node, PersistentAggregateNode):
                 return moved
             return aggregate_in_spark(moved, keys, node.inputs, aggregator, node.added, partial=True)
