@@ -79,6 +79,8 @@ def draw(plot: Plot | Bars, folder: Path) -> Path:
                 _draw_bars(axes, plot.labels if index % columns == 1 % columns else None, panel)
             else:
                 _draw_panel(axes, plot, panel)
+        if isinstance(plot, Bars):
+            figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
         # Without the date and the version of the program: neither says anything of the figures.
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None, "Title": plot.title})
     return path
@@ -114,4 +116,3 @@ def _draw_bars(axes: Any, labels: Sequence[str] | None, panel: Panel) -> None:
     axes.set_yticks(places, labels or [""] * len(places))
     axes.invert_yaxis()
     axes.set_xlabel(panel.what)
-    axes.legend()
