@@ -121,7 +121,7 @@ def shards_of(answer: Mapping[str, Any], tokens: Set[str]) -> tuple[Sequence[Lis
     `tokens`: of the pages before, none of which may come again: the listing would never end.
     """
     found = _read(answer, _Listing)
-    if found.next_token in tokens:
+    if found.next_token is not None and found.next_token in tokens:
         msg = f"NextToken {found.next_token[:40]!r} has come before"
         raise _unreadable(msg)
     return found.shards, found.next_token or None

@@ -164,9 +164,13 @@ class DynamoDBByteStore(ByteStore):
         return {self._type: value.decode() if self._type == "S" else value}
 
     def _bytes(self, item: dict[str, Any]) -> bytes:
+        kind: str
+        value: Any
         kind, value = next(iter(item.get("value", {}).items()), ("NULL", True))
         # A foreign value goes to the serializer unchanged, which refuses it with its key.
-        return value if kind == "B" else (value if kind == "S" else repr({kind: value})).encode()
+        if kind == "B":
+            return bytes(value)
+        return (str(value) if kind == "S" else repr({kind: value})).encode()
 
     def _all(self, request: Callable[[T], R], arguments: Iterable[T]) -> list[R]:
         from botocore import exceptions

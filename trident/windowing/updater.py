@@ -203,13 +203,14 @@ def _checked(operation: str, stored: Any) -> _Stored:
         ForeignValueError: it is not.
     """
     try:
-        return msgspec.convert(stored, _Stored)
+        checked: _Stored = msgspec.convert(stored, _Stored)
     except (msgspec.ValidationError, RecursionError) as error:
         msg = (
             f"{operation}: the state holds {shorten(repr(stored), 80)}, which are not the windows of this operation "
             f"({error}). Another operation or program has written it. Use another keyPrefix"
         )
         raise ForeignValueError(msg) from None
+    return checked
 
 
 @dataclass(frozen=True, slots=True)
