@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from kinesis_trident.checkpoint.errors import CheckpointMovedBackError
+from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Node, SettledNode
 from kinesis_trident.checkpoint.model.split_nodes import head_of, part_paths
 from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, Stored, left_behind
@@ -145,6 +146,8 @@ class UnitWriter:
             old: CheckpointNode = known.node
             if unit.shard is not None and old.txid >= new.txid:
                 return False
+            if _is_further(new.checkpoint, old.checkpoint):
+                continue
             was, becomes = position_of(old), position_of(new)
             if was is not None and (becomes is None or becomes < was):
                 msg = (
@@ -191,9 +194,7 @@ class UnitWriter:
                 known = self._known[path]
                 if not _changes(known.node if known else None, node):
                     continue
-                data = self._nodes.prepare(path, node, epoch, known.parts if known else ())
-                head = head_of(data)
-                parts = tuple(part_paths(path, head)) if head else ()
+                data, parts = self._data_of(path, node, epoch, known)
                 if known is None:
                     ops.append(Create(path, data))
                     became[path] = Stored(node, 0, parts=parts)
@@ -208,10 +209,26 @@ class UnitWriter:
         if pack.ops:
             yield pack
 
+    def _data_of(
+        self, path: str, node: Node, epoch: int, known: Stored[Any] | None
+    ) -> tuple[bytes, tuple[str, ...]]:
+        """Return the data of a node and the paths of its parts, which are written first."""
+        if isinstance(node, CheckpointNode):
+            # As many as there are shards, and none is large.
+            return encode(node), ()
+        data = self._nodes.prepare(path, node, epoch, known.parts if known else ())
+        head = head_of(data)
+        return data, tuple(part_paths(path, head)) if head else ()
+
 
 def position_of(node: CheckpointNode) -> RecordPosition | None:
     """Return the safe checkpoint as a comparable position; None before the first record is done."""
     return None if node.checkpoint is None else RecordPosition(int(node.checkpoint), node.sub)
+
+
+def _is_further(text: str | None, other: str | None) -> bool:
+    """Return True if one sequence number is seen at a glance to be greater: if both have as many digits."""
+    return text is not None and other is not None and len(text) == len(other) and text > other
 
 
 def _changes(old: Node | None, new: Node) -> bool:

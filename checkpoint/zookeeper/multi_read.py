@@ -40,7 +40,8 @@ class MultiRead:
         for name in self.paths:
             path = name.encode()
             sent += b"%b%b%b\0" % (head, int_struct.pack(len(path)), path)
-        return sent + end
+        sent += end
+        return sent
 
     @classmethod
     def deserialize(cls, answer: bytes, offset: int) -> list[Found | KazooException]:

@@ -114,4 +114,4 @@ def _acl(acl: Sequence[Any]) -> bytes:
     entries = [
         int_struct.pack(one.perms) + write_string(one.id.scheme) + write_string(one.id.id) for one in acl
     ]
-    return int_struct.pack(len(acl)) + b"".join(entries)
+    return b"".join([int_struct.pack(len(acl)), *entries])

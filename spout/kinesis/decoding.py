@@ -23,6 +23,7 @@ from botocore.parsers import JSONParser, ResponseParser, ResponseParserError, Re
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.kinesis.put_bodies import RESULTS, parsed_results
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
+from kinesis_trident.spout.kinesis.transport import declared_size
 from kinesis_trident.tracker.errors import UNREADABLE
 from kinesis_trident.tracker.reasons import make_reason
 
@@ -256,7 +257,7 @@ def server_time(headers: Mapping[str, str]) -> int | None:
     """Return the `Date` of an answer (lower-case headers) in epoch milliseconds; None if missing or invalid."""
     try:
         return int(parsedate_to_datetime(headers["date"]).timestamp()) * 1000
-    except (KeyError, ValueError):
+    except (KeyError, OverflowError, TypeError, ValueError):
         return None
 
 
@@ -280,9 +281,9 @@ class _PageParser(JSONParser):
             return {PAGE: page, "ResponseMetadata": metadata}
         if isinstance(response["body"], list):
             return {RESULTS: response["body"], "ResponseMetadata": metadata}
-        wanted = headers.get("content-length", "")
-        if wanted.isdigit() and len(response["body"]) < int(wanted):
-            raise IncompleteReadError(actual_bytes=len(response["body"]), expected_bytes=int(wanted))
+        wanted = declared_size(headers.get("content-length", ""))
+        if wanted is not None and len(response["body"]) < wanted:
+            raise IncompleteReadError(actual_bytes=len(response["body"]), expected_bytes=wanted)
         if shape is not None and shape.name == "GetRecordsOutput" and response["status_code"] == 200:
             answered = server_time(headers)
             # Our decoder has refused the body.

@@ -264,7 +264,7 @@ class SourceRun:
             start, end = self._recreated.as_it_counts(start), self._recreated.as_it_counts(end)
             planned = self._reconciler.planned
             ours = planned is not None and planned.plan == end.plan
-            plan = end if ours else self._reconciler.take_up(start, end)
+            plan = self._planner.whole(end) if ours else self._reconciler.take_up(start, end)
             if plan is None:
                 return []
             try:

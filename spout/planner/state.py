@@ -218,16 +218,18 @@ class SourceState:
         finished = Finished.of(self._store, plan, self._epoch, judged=self._judged)
         self._judged = finished.judged
         pins, not_done = finished.pins, finished.not_done
+        was: dict[str, ShardState] = {}
         done: dict[str, SettledShard] = {}
         for shard in plan.shards:
             before = self._of(plan, shard)
             if before.checkpoint is not None and before.checkpoint.txid >= plan.txid:
                 continue
+            was[shard] = before
             try:
                 done[shard] = settle_shard(
                     before,
                     plan,
-                    self.key_of(shard).source,
+                    self._layout.source_of(shard),
                     shard,
                     pins.get(shard),
                     not_done.get(shard, ()),
@@ -253,7 +255,7 @@ class SourceState:
         known = plan.txid in self.turns_in_use or any(plan.txid in result.turns for result in done.values())
         small = not (plan.retries or plan.dead or not_done or known) and len(plan.positions) < _FEW_SHARDS
         self._store.shards.settle(
-            {shard: self._nodes_of(plan, shard, result) for shard, result in done.items()},
+            {shard: _nodes_of(was[shard], result) for shard, result in done.items()},
             letters,
             ShardsNode(shards=lineage) if ended else None,
             SettledNode(txid=plan.txid, plan=plan.plan),
@@ -265,9 +267,9 @@ class SourceState:
         self._keeper.lineage = lineage
         self.dead_letters |= letters
         failures = finished.failures()
-        self._counter.settle({shard: self._of(plan, shard) for shard in done}, done, pins, failures)
+        self._counter.settle(was, done, pins, failures)
         for shard, result in done.items():
-            start = self._of(plan, shard).start
+            start = was[shard].start
             self.shards[shard] = ShardState(start, result.checkpoint, result.inflight, result.turns)
         self.settled, self.settled_plan = plan.txid, plan.plan
         self.sizes.learn(plan, pins, now)
@@ -285,14 +287,6 @@ class SourceState:
         self.read_calls = {shard: pin.reads for shard, pin in pins.items()}
         if not small:
             self.untidy_upto = plan.txid
-
-    def _nodes_of(
-        self, plan: Plan, shard: str, settled: SettledShard
-    ) -> tuple[CheckpointNode, InflightNode | None]:
-        """Return the nodes of a shard that a batch changes; most have nothing in flight, before it and after it."""
-        before, after = self._of(plan, shard).inflight, settled.inflight
-        is_idle = after.is_empty and (before is None or before.is_empty)
-        return settled.checkpoint, None if is_idle else after
 
     def _of(self, plan: Plan, shard: str) -> ShardState:
         """Return a shard of a plan; retention may have removed it from the listing since the planning."""
@@ -400,3 +394,10 @@ class SourceState:
     def dead(self) -> Mapping[str, tuple[Run, ...]]:
         """Return the exhausted runs by shard."""
         return {shard: state.dead for shard, state in self.active.items() if state.dead}
+
+
+def _nodes_of(before: ShardState, settled: SettledShard) -> tuple[CheckpointNode, InflightNode | None]:
+    """Return the nodes of a shard that a batch changes; most have nothing in flight, before it and after it."""
+    was, becomes = before.inflight, settled.inflight
+    is_idle = becomes.is_empty and (was is None or was.is_empty)
+    return settled.checkpoint, None if is_idle else becomes

@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks.endpoint import PreparedEndpoint, Records
 from benchmarks.peers.environments import PEERS, Peer, PeerError, measure
-from benchmarks.peers.table import Result, losses, rows
+from benchmarks.peers.table import Result, bars, losses, rows
+from benchmarks.plots import draw
 from benchmarks.processors import Rate
 
 PYTHON = Path(sys.executable)
@@ -37,7 +38,7 @@ def test_a_peer_that_fails_says_why() -> None:
         measure(Peer("nobody's", "of_nobody", ()), PYTHON, "http://127.0.0.1:1", Records())
 
 
-def test_the_table_is_sorted_and_says_where_ours_loses() -> None:
+def test_the_table_is_sorted_and_says_where_ours_loses(tmp_path: Path) -> None:
     ours = Result("200 B", "ours", Rate(100_000, 50_000), is_ours=True)
     slower = Result("200 B", "a loop", Rate(25_000, 25_000))
     assert losses([slower, ours]) == "Ours loses to none of them."
@@ -47,8 +48,8 @@ def test_the_table_is_sorted_and_says_where_ours_loses() -> None:
     elsewhere = Result("1,024 B", "ours", Rate(1_000, 1_000), is_ours=True)
     results = [lost, slower, ours, thrifty, faster, elsewhere]
     assert losses(results) == (
-        "Ours loses: 200 B, in processor time, to a thrifty one (1.60 x); "
-        "200 B, by the clock, to a faster one (2.50 x). "
+        "Ours loses to a faster one: 200 B by the clock 2.50 x; "
+        "to a thrifty one: 200 B in processor time 1.60 x. "
         "Not measured: 200 B, a broken one: it needs DynamoDB."
     )
     assert rows(results) == [
@@ -59,3 +60,10 @@ def test_the_table_is_sorted_and_says_where_ours_loses() -> None:
         ["200 B: a broken one", "not measured", "", "", ""],
         ["1,024 B: ours", "1 k", "1.00 x", "1,000.00", "1.00 x"],
     ]
+    drawn = bars("peers", "The readers", "record", results)
+    assert drawn.labels == ["a faster one", "ours", "a thrifty one", "a loop", "a broken one"]
+    clock, processors = (panel.curves for panel in drawn.panels)
+    assert clock == {"200 B": [250, 100, 50, 25, None], "1,024 B": [None, 1, None, None, None]}
+    assert processors == {"200 B": [25, 20, 12.5, 40, None], "1,024 B": [None, 1_000, None, None, None]}
+    text = draw(drawn, tmp_path).read_text()
+    assert all(label in text for label in (*drawn.labels, *clock, "µs of CPU a record"))

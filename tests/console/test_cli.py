@@ -216,6 +216,20 @@ def test_named_records_are_asked_for_again(command: Command, store: SourceStore,
     assert (asked.op, asked.records) == ("replay", ("1", "2"))
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("dead-letters", "list, show"), ("retries", "reasons, list"), ("checkpoints", "show, set")],
+)
+def test_an_action_before_the_application_is_told_where_it_stands(
+    command: Command, name: str, words: str
+) -> None:
+    code, _, err = command(name, "list", "orders")
+    assert code == 2
+    said = " ".join(err.split())
+    assert f"'orders' is not one of {words}" in said
+    assert f"after the application: kinesis-trident {name} APP {words.split(',', maxsplit=1)[0]}" in said
+
+
 def test_all_that_is_listed_is_asked_for_again(command: Command, store: SourceStore, app: str) -> None:
     assert command("dead-letters", app, "replay", "--all")[0] == 0
     (asked,) = store.external.read().asked[CHILD].values()
