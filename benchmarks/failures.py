@@ -375,9 +375,8 @@ def publish_shares(rounds: int) -> None:
             ],
             note="Each record fails with that likelihood each time it comes, at random (of half, every second one), up "
             "to `retryLimit=3`; with `retryBackoff=1s` what has failed is due with the next batch. The process plans, "
-            "reads, publishes and settles; ZooKeeper is a real server, Kinesis is held in memory. Means of all batches, "
-            "of the fastest of "
-            f"{rounds} run{'s' if rounds != 1 else ''}.",
+            "reads, publishes and settles; ZooKeeper is a real server, Kinesis is held in memory. Means of all "
+            f"batches, of the fastest of {rounds} run{'s' if rounds != 1 else ''}.",
             plots=[
                 Plot(
                     name="failing-shares",
