@@ -358,12 +358,12 @@ def publish_shares(rounds: int) -> None:
                 [
                     "new records/s until nothing waits any more",
                     *(f"{one.rate:,.0f}" for one in speeds),
-                    f"50%: {SLOWEST:.2f} of 0%, {kept(slowest >= SLOWEST, f'is {slowest:.2f}')}",
+                    f"50%: {SLOWEST:.2f} of 0%{'' if slowest >= SLOWEST else f', missed: {slowest:.2f}'}",
                 ],
                 [
                     "batches after the last new record until then",
                     *(f"more than {GIVEN_UP}" if one.drained is None else f"{one.drained}" for one in speeds),
-                    f"{DRAINED}, {kept(longest <= DRAINED, 'kept')}",
+                    f"{DRAINED}{'' if longest <= DRAINED else ', missed'}",
                 ],
                 [
                     "written to ZooKeeper a batch",
@@ -405,11 +405,6 @@ def publish_shares(rounds: int) -> None:
             ],
         )
     )
-
-
-def kept(is_kept: bool, what: str) -> str:
-    """What stands behind a bound."""
-    return what if is_kept else f"{what}: missed"
 
 
 def publish_many() -> None:
