@@ -318,7 +318,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what very many failing records cost.")
     parser.add_argument("--life", nargs=4)
     parser.add_argument("--speed", type=float)
-    parser.add_argument("--rounds", type=int, default=1, help="how often the shares are measured")
+    parser.add_argument("--rounds", type=int, default=3, help="how often the shares are measured")
     parser.add_argument("--dry-run", action="store_true")
     given = parser.parse_args()
     if given.life or given.speed is not None:

@@ -1,4 +1,4 @@
-"""Draw the curves of a benchmark as one SVG, which its section of docs/benchmarks.md shows.
+"""Draw the curves or bars of a benchmark as one SVG, which its section of docs/benchmarks.md shows.
 
 The same figures give the same file, so a picture changes only with what was measured.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Panel", "Plot", "draw"]
+__all__ = ["Bars", "Panel", "Plot", "draw"]
 
 _STYLE = {
     # Otherwise the ids in the file are random; and letters stay letters.
@@ -52,7 +52,17 @@ class Plot:
     log: bool = False
 
 
-def draw(plot: Plot, folder: Path) -> Path:
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Panels side by side, each with a bar of every curve for each label; the first label is on top."""
+
+    name: str
+    title: str
+    labels: Sequence[str]
+    panels: Sequence[Panel]
+
+
+def draw(plot: Plot | Bars, folder: Path) -> Path:
     """Write `<name>.svg` into a folder, which is made if it is missing; return its path."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -64,7 +74,13 @@ def draw(plot: Plot, folder: Path) -> Path:
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(4.5 * columns, 3 * rows), layout="constrained")
         for index, panel in enumerate(plot.panels, start=1):
-            _draw_panel(figure.add_subplot(rows, columns, index), plot, panel)
+            axes = figure.add_subplot(rows, columns, index)
+            if isinstance(plot, Bars):
+                _draw_bars(axes, plot.labels if index % columns == 1 % columns else None, panel)
+            else:
+                _draw_panel(axes, plot, panel)
+        if isinstance(plot, Bars):
+            figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
         # Without the date and the version of the program: neither says anything of the figures.
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None, "Title": plot.title})
     return path
@@ -88,3 +104,15 @@ def _draw_panel(axes: Any, plot: Plot, panel: Panel) -> None:
     axes.set_xlabel(plot.what)
     axes.set_ylabel(panel.what)
     axes.legend()
+
+
+def _draw_bars(axes: Any, labels: Sequence[str] | None, panel: Panel) -> None:
+    thickness = 0.8 / len(panel.curves)
+    for number, (name, values) in enumerate(panel.curves.items()):
+        known = [(row + number * thickness, value) for row, value in enumerate(values) if value is not None]
+        axes.barh(*zip(*known, strict=True), height=thickness, label=name)
+    places = [row + 0.4 - thickness / 2 for row in range(len(next(iter(panel.curves.values()))))]
+    # Only the panels on the left name the rows, which are the same in all.
+    axes.set_yticks(places, labels or [""] * len(places))
+    axes.invert_yaxis()
+    axes.set_xlabel(panel.what)

@@ -1,4 +1,4 @@
-"""Publish the figures of a benchmark: print a table, write its section of docs/benchmarks.md, and draw its curves.
+"""Publish the figures of a benchmark: print a table, write its section of docs/benchmarks.md, and draw its plots.
 
 A section stands between two markers that carry its name; a benchmark replaces its own and leaves the others alone.
 """
@@ -17,7 +17,7 @@ from time import perf_counter
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.plots import Plot, draw
+from benchmarks.plots import Bars, Plot, draw
 
 __all__ = ["BENCHMARKS", "Section", "best", "bounded", "publish", "updated"]
 
@@ -45,7 +45,7 @@ class Section:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
-    plots: Sequence[Plot] = ()
+    plots: Sequence[Plot | Bars] = ()
 
     def markdown(self) -> str:
         """The section, its markers included."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from by_hand import numbers
 from restarting import Start, Stream, backup, restore, wipe
+from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.errors import CheckpointMismatchError
@@ -46,7 +47,7 @@ def test_zookeeper_wiped_between_two_batches(
     assert [attempt for number, _, attempt, _ in rows if number == 3] == [2]
 
 
-@pytest.mark.parametrize("in_hand", [False, True])
+@pytest.mark.parametrize("in_hand", cases(True, long=(False,)))
 def test_zookeeper_wiped_with_more_waiting_than_the_offset_holds(
     start: Start,
     stream: Stream,
@@ -130,7 +131,7 @@ def test_zookeeper_wiped_and_no_spark_checkpoint_is_a_new_start(
     assert {txid for *_, txid in rows} == {1}
 
 
-@pytest.mark.parametrize("in_hand", [False, True])
+@pytest.mark.parametrize("in_hand", cases(True, long=(False,)))
 def test_zookeeper_restored_from_an_older_copy(
     start: Start,
     stream: Stream,
