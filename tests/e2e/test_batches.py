@@ -102,7 +102,9 @@ def test_a_small_batch_is_read_where_its_functions_run(
     assert sum(progress["numInputRows"] for progress in query.recentProgress) == 13
 
 
+@pytest.mark.long
 def test_a_failed_task_sees_the_same_rows_again(make_stage: Callable[..., Stage], tmp_path: Path) -> None:
+    """The task's code runs twice below, and in tests/spout/test_scripted_source.py; here Spark runs it again."""
     stage = make_stage(2)
     put = stage.put(range(20))
     shard = stage.shard(0)

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 from stage import AVAILABLE_NOW, Stage, Taken, ended
+from thorough import cases
 
 from kinesis_trident import Outcomes, foreach_batch, reliable
 
@@ -110,7 +111,7 @@ def test_reliable_without_a_function_reads_every_record(make_stage: Callable[...
     assert done == {stage.shard(n): put[n][-1].rpartition(":")[2] for n in range(2)}
 
 
-@pytest.mark.parametrize("reporting", [True, False])
+@pytest.mark.parametrize("reporting", cases(True, long=(False,)))
 def test_plain_functions_ack_only_what_ran(make_stage: Callable[..., Stage], reporting: bool) -> None:
     stage = make_stage(4)
     put = [id_ for shard in range(4) for id_ in stage.put((f"{shard}.{n}" for n in range(5)), shard)]
