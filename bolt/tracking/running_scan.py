@@ -35,8 +35,12 @@ class RunningScan:
 
     def count(self, rows: int) -> None:
         """Set the number of rows in the query's progress, if Spark's own tasks have read none."""
-        if not self._counted.value():
-            self._counted.set(rows)
+        try:
+            if not self._counted.value():
+                self._counted.set(rows)
+        except (Py4JError, TypeError) as error:
+            # A number for people to see is no reason to repeat a batch.
+            log.warning("the query's progress lacks the %d rows of this batch: %s", rows, error)
 
 
 def running_scan(rows: DataFrame, most: int) -> RunningScan | None:

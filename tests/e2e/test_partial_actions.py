@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
-from stage import Stage, Taken, ended
+from stage import AVAILABLE_NOW, Stage, Taken, ended
 from thorough import cases
 
-from kinesis_trident import Outcomes, foreach_batch
+from kinesis_trident import Outcomes, foreach_batch, reliable
 
 Action = Callable[[DataFrame], object]
 
@@ -84,6 +84,31 @@ def test_reliable_judges_every_record_whatever_the_function_takes(make_stage: Ca
         for name in PARTIAL
     }
     assert all(failed_in.values()), failed_in
+
+
+def test_reliable_without_a_function_reads_every_record(make_stage: Callable[..., Stage]) -> None:
+    stage = make_stage(2)
+    count = len(PARTIAL) + 1
+    put = [stage.put((f"{shard}.{n}" for n in range(2 * count)), shard) for shard in range(2)]
+    actions = iter(PARTIAL.values())
+    taken: list[tuple[str, int]] = []
+
+    def write(rows: DataFrame, _txid: int) -> None:
+        rows = text_of(rows)
+        action = next(actions, None)
+        if action is not None:
+            action(rows)
+        else:
+            taken.extend((row.text, row.attempt) for row in rows.collect())
+
+    # Two records of each shard in a batch, the last of which takes all of its own.
+    stream = reliable(stage.load(maxRecordsPerTrigger=4))
+    ended(stage.start(stream, write, trigger=AVAILABLE_NOW))
+    last = range(2 * count - 2, 2 * count)
+    assert sorted(taken) == sorted((f"{shard}.{n}", 1) for shard in range(2) for n in last)
+    assert stage.settled >= count
+    done = {shard: node.checkpoint for shard, node in stage.store.shards.checkpoints().items()}
+    assert done == {stage.shard(n): put[n][-1].rpartition(":")[2] for n in range(2)}
 
 
 @pytest.mark.parametrize("reporting", cases(True, long=(False,)))
