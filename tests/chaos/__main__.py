@@ -1,0 +1,72 @@
+"""Plays schedules: `python -m chaos SEED COUNT`. Says how to play a failing one again."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+from job_environment import job_environment
+
+from benchmarks.report import publish, show
+from chaos.play import Outcome, play
+from chaos.report import PAGE, line_of, section_of
+from chaos.schedule import draw
+from chaos.world import World
+
+
+def main() -> int:
+    """Play the schedules of so many seeds: 1 if any of them fails."""
+    parser = argparse.ArgumentParser(description="Play schedules of faults on real jobs and servers.")
+    parser.add_argument("seed", type=int)
+    parser.add_argument("count", type=int)
+    parser.add_argument(
+        "--workers", type=int, default=1, help="schedules at a time, each on servers of its own"
+    )
+    parser.add_argument("--write", action="store_true", help=f"write the figures into {PAGE.name}")
+    given = parser.parse_args()
+    os.environ.update(job_environment(os.environ))
+    seeds = range(given.seed, given.seed + given.count)
+    folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+    outcomes = []
+    for outcome in _outcomes(seeds, folder, given.workers):
+        print(line_of(outcome), flush=True)
+        outcomes.append(outcome)
+    section = section_of(outcomes)
+    if given.write:
+        publish(section, PAGE)
+    else:
+        show(section)
+    return int(any(outcome.broken for outcome in outcomes))
+
+
+def _outcomes(seeds: Sequence[int], folder: Path, workers: int) -> Iterator[Outcome]:
+    """Yield what comes of each schedule, as they end."""
+    # A worker keeps its servers from one schedule to the next; they end with it.
+    with ProcessPoolExecutor(workers, get_context("spawn"), _enter, (folder,)) as pool:
+        for task in as_completed([pool.submit(_played, seed) for seed in seeds]):
+            yield task.result()
+
+
+_worlds: list[World] = []
+
+
+def _enter(folder: Path) -> None:
+    # Kazoo says a lot of servers that are killed.
+    logging.disable(logging.CRITICAL)
+    _worlds.append(World(folder / str(os.getpid())).__enter__())
+
+
+def _played(seed: int) -> Outcome:
+    (world,) = _worlds
+    return play(draw(seed), world, world.folder / str(seed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
