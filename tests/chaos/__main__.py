@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 import tempfile
@@ -15,10 +14,8 @@ from pathlib import Path
 from job_environment import job_environment
 
 from benchmarks.report import publish, show
-from chaos.play import Outcome, play
+from chaos.play import Outcome, begin_to_play, play_seed
 from chaos.report import PAGE, line_of, section_of
-from chaos.schedule import draw
-from chaos.world import World
 
 
 def main() -> int:
@@ -49,23 +46,9 @@ def main() -> int:
 def _outcomes(seeds: Sequence[int], folder: Path, workers: int) -> Iterator[Outcome]:
     """Yield what comes of each schedule, as they end."""
     # A worker keeps its servers from one schedule to the next; they end with it.
-    with ProcessPoolExecutor(workers, get_context("spawn"), _enter, (folder,)) as pool:
-        for task in as_completed([pool.submit(_played, seed) for seed in seeds]):
+    with ProcessPoolExecutor(workers, get_context("spawn"), begin_to_play, (folder,)) as pool:
+        for task in as_completed([pool.submit(play_seed, seed) for seed in seeds]):
             yield task.result()
-
-
-_worlds: list[World] = []
-
-
-def _enter(folder: Path) -> None:
-    # Kazoo says a lot of servers that are killed.
-    logging.disable(logging.CRITICAL)
-    _worlds.append(World(folder / str(os.getpid())).__enter__())
-
-
-def _played(seed: int) -> Outcome:
-    (world,) = _worlds
-    return play(draw(seed), world, world.folder / str(seed))
 
 
 if __name__ == "__main__":

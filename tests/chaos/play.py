@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 import shutil
 import time
@@ -13,10 +15,10 @@ from chaos.fault_table import FAULT_CLASSES
 from chaos.faults import Fault
 from chaos.observer import broken_promises
 from chaos.scene import Scene
-from chaos.schedule import FAULTS, Event, Moment, Schedule, Strike
+from chaos.schedule import FAULTS, Event, Moment, Schedule, Strike, draw
 from chaos.world import Disk, World
 
-__all__ = ["Outcome", "play"]
+__all__ = ["Outcome", "begin_to_play", "play", "play_seed"]
 
 _PATIENCE = 240.0
 """Seconds for a whole schedule."""
@@ -50,6 +52,23 @@ def play(schedule: Schedule, world: World, folder: Path) -> Outcome:
     if not broken:
         shutil.rmtree(folder, ignore_errors=True)
     return Outcome(schedule, broken, time.monotonic() - began, figures)
+
+
+_worlds: list[World] = []
+"""That of this process, if it is one of those that share the schedules of a run."""
+
+
+def begin_to_play(folder: Path) -> None:
+    """Start the servers of this process, for all schedules that it will play."""
+    # Kazoo says a lot of servers that are killed.
+    logging.disable(logging.CRITICAL)
+    _worlds.append(World(folder / str(os.getpid())).__enter__())
+
+
+def play_seed(seed: int) -> Outcome:
+    """Play the schedule of a seed."""
+    (world,) = _worlds
+    return play(draw(seed), world, world.folder / str(seed))
 
 
 class _Play:
