@@ -25,7 +25,6 @@ RERUNS ?= $(if $(findstring tests/,$(ARGS)),0,1)
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
 # For `make model` and `make faults`: the first seed, and the number of schedules; for the former the family, or all.
-# WRITE=--write: the figures go to docs/reliability.md.
 FAMILY ?= all
 SEED ?= 1
 COUNT ?= 200
@@ -80,10 +79,10 @@ chaos: $(VENV)/.ready-test java servers spark
 	@CHAOS=1 $(BIN)/python -m pytest $(LONG) tests/e2e/chaos_matrix.py tests/e2e/test_waiting.py tests/e2e/test_lagging_ensemble.py tests/bolt/storm/test_transforms.py tests/spout/test_lagging_servers.py tests/spout/test_kinesalite.py $(ARGS)
 	@CHAOS=1 HOSTILE_EXAMPLES=2000 $(BIN)/python -m pytest -m hypothesis tests $(ARGS)
 	@$(MAKE) --no-print-directory model SEED=1001 COUNT=2000
-	@$(MAKE) --no-print-directory faults SEED=1 COUNT=50 WRITE=--write
+	@$(MAKE) --no-print-directory faults SEED=1 COUNT=50 ARGS=--write
 
 faults: $(VENV)/.ready-test java servers spark
-	@PYTHONPATH=.:tests:tests/e2e:tests/checkpoint $(BIN)/python -m chaos $(SEED) $(COUNT) $(WRITE)
+	@PYTHONPATH=.:tests:tests/e2e:tests/checkpoint $(BIN)/python -m chaos $(SEED) $(COUNT) $(ARGS)
 
 model: $(VENV)/.ready-test
 	@PYTHONPATH=tests $(BIN)/python -m model $(FAMILY) $(SEED) $(COUNT)

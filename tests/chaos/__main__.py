@@ -11,11 +11,13 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
+import msgspec
 from job_environment import job_environment
 
 from benchmarks.report import publish, show
 from chaos.play import Outcome, begin_to_play, play_seed
 from chaos.report import PAGE, line_of, section_of
+from chaos.schedule import draw
 
 
 def main() -> int:
@@ -26,21 +28,34 @@ def main() -> int:
     parser.add_argument(
         "--workers", type=int, default=1, help="schedules at a time, each on servers of its own"
     )
+    parser.add_argument("--outcomes", type=Path, help="keeps what comes out; what it has is not played again")
     parser.add_argument("--write", action="store_true", help=f"write the figures into {PAGE.name}")
     given = parser.parse_args()
     os.environ.update(job_environment(os.environ))
     seeds = range(given.seed, given.seed + given.count)
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
-    outcomes = []
-    for outcome in _outcomes(seeds, folder, given.workers):
+    outcomes = _kept(given.outcomes, seeds)
+    left = [seed for seed in seeds if seed not in {one.schedule.seed for one in outcomes}]
+    for outcome in _outcomes(left, folder, given.workers):
         print(line_of(outcome), flush=True)
         outcomes.append(outcome)
+        if given.outcomes:
+            with given.outcomes.open("ab") as file:
+                file.write(msgspec.json.encode(outcome) + b"\n")
     section = section_of(outcomes)
     if given.write:
         publish(section, PAGE)
     else:
         show(section)
     return int(any(outcome.broken for outcome in outcomes))
+
+
+def _kept(file: Path | None, seeds: Sequence[int]) -> list[Outcome]:
+    """Return the outcomes that a file has of these seeds, as far as the seeds draw the same schedules today."""
+    if file is None or not file.exists():
+        return []
+    kept = [msgspec.json.decode(line, type=Outcome) for line in file.read_bytes().splitlines()]
+    return [one for one in kept if one.schedule.seed in seeds and one.schedule == draw(one.schedule.seed)]
 
 
 def _outcomes(seeds: Sequence[int], folder: Path, workers: int) -> Iterator[Outcome]:

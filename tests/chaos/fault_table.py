@@ -32,9 +32,9 @@ FAULT_CLASSES: dict[str, type[Fault]] = {
     "the stream is created again": kinesis_faults.Recreate,
     "Redis restarted": store_faults.RestartRedis,
     "Redis failed over": store_faults.FailOver,
-    "Spark's checkpoint: disk full": store_faults.FullDisk,
-    "the spool: disk full": store_faults.FullDisk,
-    "the dead letters: disk full": store_faults.FullDisk,
+    "Spark's checkpoint: disk full": store_faults.FullCheckpoint,
+    "the spool: disk full": store_faults.FullSpool,
+    "the dead letters: disk full": store_faults.FullLetters,
     "the clock steps forward": store_faults.StepForward,
     "the clock steps back": store_faults.StepBack,
 }

@@ -24,6 +24,9 @@ _PATIENCE = 240.0
 """Seconds for a whole schedule."""
 
 _ROUNDS_MOST = 60
+_SAID_MOST = 2000
+"""Characters of what a job said that ended; its folder has the rest."""
+
 _STARTS_MOST = 12
 _LOOK_SECONDS = 0.02
 
@@ -35,7 +38,7 @@ class Outcome:
     schedule: Schedule
     broken: list[str]
     seconds: float
-    figures: Counter[str] = field(default_factory=Counter)
+    figures: dict[str, int] = field(default_factory=dict)
     left_out: str = ""
 
 
@@ -51,7 +54,7 @@ def play(schedule: Schedule, world: World, folder: Path) -> Outcome:
     figures += Counter(records=len(seen.records), deliveries=len(seen.deliveries), looks=len(seen.looks))
     if not broken:
         shutil.rmtree(folder, ignore_errors=True)
-    return Outcome(schedule, broken, time.monotonic() - began, figures)
+    return Outcome(schedule, broken, time.monotonic() - began, dict(figures))
 
 
 _worlds: list[World] = []
@@ -93,7 +96,7 @@ class _Play:
             if time.monotonic() > until:
                 scene.troubles.append(
                     f"not at its end within {_PATIENCE:g} s: fault {self._fault}, waiting {self._waiting}, "
-                    f"{scene.nodes.unfinished}; {scene.job.current.tail()}"
+                    f"{scene.nodes.unfinished}; {scene.job.current.tail()[:_SAID_MOST]}"
                 )
                 break
             if len(scene.troubles) > 0:
@@ -115,9 +118,10 @@ class _Play:
         return fed and not self._waiting and self._fault is None and self._scene.is_drained()
 
     def _feed(self) -> None:
-        """Put a round when the one before is settled, or when nothing is under way that could be."""
+        """Put a round when a batch has been settled since the last one, while batches are needed."""
         scene = self._scene
-        wanted = self._rounds < scene.schedule.rounds or (self._waiting and self._rounds < _ROUNDS_MOST)
+        awaited = any(not FAULTS[strike.fault].last for strike in self._waiting)
+        wanted = self._rounds < scene.schedule.rounds or (awaited and self._rounds < _ROUNDS_MOST)
         if wanted and scene.nodes.settled > self._put_at:
             self._put_at = scene.nodes.settled
             self._rounds += 1
@@ -171,9 +175,11 @@ class _Play:
             return
         said = life.said()
         if said.strip() and not any(re.search(one, said) for one in self._explained[scene.job.count]):
-            scene.troubles.append(f"life {scene.job.count} ended, and no fault explains it: {life.tail()}")
+            scene.troubles.append(
+                f"life {scene.job.count} ended, and no fault explains it: {life.tail()[:_SAID_MOST]}"
+            )
         if scene.job.count >= _STARTS_MOST:
-            scene.troubles.append(f"started {_STARTS_MOST} times: {life.tail()}")
+            scene.troubles.append(f"started {_STARTS_MOST} times: {life.tail()[:_SAID_MOST]}")
             return
         life.kill()
         scene.job.start()

@@ -97,7 +97,9 @@ class Takeover(Fault):
         assert self._sleeping is not None
         said = self._sleeping.said()
         if not re.search(self.explains, said):
-            scene.troubles.append(f"a run that was replaced says something else: {self._sleeping.tail()}")
+            scene.troubles.append(
+                f"a run that was replaced says something else: {self._sleeping.tail()[:2000]}"
+            )
 
 
 def _kill(processes: list[psutil.Process]) -> None:

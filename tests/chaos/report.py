@@ -33,8 +33,8 @@ def line_of(outcome: Outcome) -> str:
 def section_of(outcomes: Sequence[Outcome]) -> Section:
     """Return the figures: how often each fault was met, and how many of those schedules kept every promise."""
     played = [one for one in outcomes if not one.left_out]
-    together = sum((one.figures for one in played), Counter[str]())
-    rows = [_row(fault, [one for one in played if one.figures[fault]]) for fault in FAULTS]
+    together = _sum(played)
+    rows = [_row(fault, [one for one in played if fault in one.figures]) for fault in FAULTS]
     rows.append(_row("all", played))
     seeds = [one.schedule.seed for one in outcomes]
     left_out = f" {len(outcomes) - len(played)} were left out." if len(played) < len(outcomes) else ""
@@ -51,6 +51,10 @@ def section_of(outcomes: Sequence[Outcome]) -> Section:
 
 
 def _row(name: str, outcomes: Sequence[Outcome]) -> list[str]:
-    figures = sum((one.figures for one in outcomes), Counter[str]())
+    figures = _sum(outcomes)
     exact = sum(not one.broken for one in outcomes)
     return [name, *map(str, (len(outcomes), exact, figures["lives"], figures["batches"], figures["records"]))]
+
+
+def _sum(outcomes: Sequence[Outcome]) -> Counter[str]:
+    return sum((Counter(one.figures) for one in outcomes), Counter[str]())

@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 from chaos.evidence import Nodes, Witness, created, read_records
 from chaos.lifetimes import Acker, Lifetimes
 from chaos.observer import Evidence, Position, Record, Shard
-from chaos.schedule import Schedule, kind_of
+from chaos.schedule import FAULTS, Schedule, kind_of
 from chaos.world import Disk, Keepers, SmallZooKeeper, World
 
 __all__ = ["RETRY_LIMIT", "SESSION_SECONDS", "Scene"]
@@ -41,27 +41,27 @@ class Scene:
         self._number = 0
         self._tips: dict[str, int] = {}
         self._stack = ExitStack()
-        self.disk: Disk | None = None
+        self.disks: dict[str, Disk] = {}
+        """By the fault that fills it."""
 
     def __enter__(self) -> Self:
         faults = {strike.fault for strike in self.schedule.strikes}
-        if "disk" in self.schedule.needs:
-            self.disk = Disk(self.folder / "disk")
-            self._stack.callback(self.disk.unmount)
-        self.keepers = self._keepers("ZooKeeper's disk full" in faults)
+        for number, fault in enumerate(sorted(fault for fault in faults if "disk" in FAULTS[fault].needs)):
+            self.disks[fault] = Disk(self.folder / f"disk-{number}")
+            self._stack.callback(self.disks[fault].unmount)
+        self.keepers = self._keepers()
         self.kinesis = self.world.kinesis.client()
         self.world.kinesis.create_stream(self.stream, self.schedule.shards)
         self._created = created(self.kinesis, self.stream)
         self.environment: dict[str, str] = {}
         options = self._options(faults)
-        on_disk = self._on_disk("Spark's checkpoint: disk full" in faults)
         self.job = Lifetimes(
             self.folder,
             {
                 "job": self.schedule.job,
                 "redis": f"redis://127.0.0.1:{self.world.stores.proxy.port}",
                 "cluster": "cluster" in self.schedule.needs,
-                "checkpoint": str(on_disk / "checkpoint"),
+                "checkpoint": str(self._place("Spark's checkpoint: disk full") / "checkpoint"),
                 "options": options,
             },
             self.environment,
@@ -83,12 +83,13 @@ class Scene:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _on_disk(self, small: bool) -> Path:
-        return self.disk.folder if small and self.disk else self.folder
+    def _place(self, fault: str) -> Path:
+        """Return the folder that a fault of a disk fills; one without bounds, if there is no such fault."""
+        return self.disks[fault].folder if fault in self.disks else self.folder
 
-    def _keepers(self, small: bool) -> Keepers:
-        if small:
-            server = SmallZooKeeper(self._on_disk(small) / "zookeeper")
+    def _keepers(self) -> Keepers:
+        if "ZooKeeper's disk full" in self.disks:
+            server = SmallZooKeeper(self._place("ZooKeeper's disk full") / "zookeeper")
             return Keepers([self._stack.enter_context(server)])
         return self.world.keepers(three="ensemble" in self.schedule.needs)
 
@@ -107,7 +108,7 @@ class Scene:
             "startingPosition": "TRIM_HORIZON",
             "retryLimit": str(RETRY_LIMIT),
             "retryBackoff": "10ms..20ms x2",
-            "deadLetter": str(self._on_disk("the dead letters: disk full" in faults) / "letters"),
+            "deadLetter": str(self._place("the dead letters: disk full") / "letters"),
             "minFetchPeriod": "10ms",
             "idlePollInterval": "100ms",
             "describeShardInterval": "500ms",
@@ -115,7 +116,7 @@ class Scene:
             "maxRecordsPerFetch": "5",
         }
         if "the spool: disk full" in faults:
-            options["retrySpool"] = str(self._on_disk(True) / "spool")
+            options["retrySpool"] = str(self._place("the spool: disk full") / "spool")
         if self.schedule.job == "acks":
             # No step of the clock is as long.
             options |= {"ackMode": "explicit", "messageTimeout": "12h"}

@@ -16,10 +16,10 @@ Job = Literal["counts", "acks", "files"]
 """An opaque word count in Redis through Trident; rows that another process acks; `reliable()` into files."""
 
 JOBS: tuple[Job, ...] = ("counts", "acks", "files")
-_JOB_WEIGHTS = (2, 1, 1)
+_JOB_WEIGHTS = (4, 2, 3)
 
-Need = Literal["ensemble", "cluster", "tls", "replica", "disk"]
-"""What a fault needs of the world beside one server of each kind."""
+Need = Literal["ensemble", "single", "cluster", "tls", "replica", "disk"]
+"""What a fault needs of the world: three ZooKeeper servers, or a single one, ..."""
 
 
 class Event(StrEnum):
@@ -68,11 +68,11 @@ FAULTS: dict[str, Traits] = {
     "kill who acks": Traits(("acks",), weight=6),
     "wake the driver after a takeover": Traits(weight=4),
     "ZooKeeper's leader killed": _needs("ensemble", weight=3),
-    "a ZooKeeper server lags": _needs("ensemble"),
+    "a ZooKeeper server lags": _needs("ensemble", weight=3),
     "ZooKeeper down": Traits(weight=3),
     "ZooKeeper's sessions expired": Traits(),
     "ZooKeeper black-holed": Traits(),
-    "ZooKeeper's disk full": _needs("disk"),
+    "ZooKeeper's disk full": _needs("disk", "single"),
     "Kinesis answers 500": Traits(),
     "Kinesis throttles": Traits(),
     "iterators expire": Traits(),
@@ -82,7 +82,7 @@ FAULTS: dict[str, Traits] = {
     "a shard is split": Traits(),
     "two shards are merged": Traits(),
     "the stream is created again": Traits(last=True),
-    "Redis restarted": Traits(("counts",), weight=4),
+    "Redis restarted": Traits(("counts",), weight=6),
     "Redis failed over": _needs("replica", jobs=("counts",), weight=4),
     "Spark's checkpoint: disk full": _needs("disk"),
     "the spool: disk full": _needs("disk", jobs=("files",), weight=4),
@@ -132,12 +132,17 @@ def draw(seed: int, *, faults: Collection[str] = FAULTS.keys(), most: int = 4) -
     rng = random.Random(seed)
     (job,) = rng.choices(JOBS, _JOB_WEIGHTS)
     fitting = [name for name in FAULTS if name in faults and job in FAULTS[name].jobs]
-    count = rng.randint(min(2, most), most)
+    # The longer, the rarer.
+    counts = range(min(2, most), most + 1)
+    (count,) = rng.choices(counts, [*reversed(range(1, len(counts) + 1))])
     names: list[str] = []
     while fitting and len(names) < count:
         name = rng.choices(fitting, [FAULTS[one].weight for one in fitting])[0]
-        fitting.remove(name)
         names.append(name)
+        needs = {need for one in names for need in FAULTS[one].needs}
+        fitting = [
+            one for one in fitting if one != name and not {"ensemble", "single"} <= needs | FAULTS[one].needs
+        ]
     names.sort(key=lambda name: FAULTS[name].last)
     strikes = tuple(Strike(name, Moment(rng.choice(list(Event)), rng.randint(1, 2))) for name in names)
     return Schedule(seed, job, rng.randint(2, 3), rng.randint(3, 5), rng.randint(10, 40), strikes)

@@ -9,7 +9,15 @@ from lives import eventually
 from chaos.faults import Fault
 from chaos.scene import Scene
 
-__all__ = ["FailOver", "FullDisk", "RestartRedis", "StepBack", "StepForward"]
+__all__ = [
+    "FailOver",
+    "FullCheckpoint",
+    "FullLetters",
+    "FullSpool",
+    "RestartRedis",
+    "StepBack",
+    "StepForward",
+]
 
 _HOUR = 3600.0
 
@@ -40,19 +48,36 @@ class FailOver(Fault):
         scene.witness.store = stores.client
 
 
-class FullDisk(Fault):
-    """The disk of the checkpoint, of the spool or of the dead letters is full."""
+class _FullDisk(Fault):
+    """A disk is full for a while."""
 
     seconds = 5.0
     explains = "No space left on device"
+    name: str
 
     def start(self, scene: Scene) -> None:
-        assert scene.disk is not None
-        scene.disk.fill()
+        scene.disks[self.name].fill()
 
     def heal(self, scene: Scene) -> None:
-        assert scene.disk is not None
-        scene.disk.free()
+        scene.disks[self.name].free()
+
+
+class FullCheckpoint(_FullDisk):
+    """That of Spark's checkpoint."""
+
+    name = "Spark's checkpoint: disk full"
+
+
+class FullSpool(_FullDisk):
+    """That of the records that wait for a retry."""
+
+    name = "the spool: disk full"
+
+
+class FullLetters(_FullDisk):
+    """That of the dead letters."""
+
+    name = "the dead letters: disk full"
 
 
 class StepForward(Fault):

@@ -50,7 +50,7 @@ def outcome(seed: int, *broken: str, left_out: str = "") -> Outcome:
     schedule = draw(seed)
     figures = Counter(lives=2, batches=9, records=100, looks=30, deliveries=120)
     figures.update(strike.fault for strike in schedule.strikes)
-    return Outcome(schedule, [*broken], 12.3, Counter() if left_out else figures, left_out)
+    return Outcome(schedule, [*broken], 12.3, {} if left_out else dict(figures), left_out)
 
 
 def test_a_failing_schedule_says_what_is_broken_and_how_to_play_it_again() -> None:

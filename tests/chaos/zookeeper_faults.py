@@ -90,12 +90,10 @@ class FullDisk(Fault):
     explains = _UNAVAILABLE
 
     def start(self, scene: Scene) -> None:
-        assert scene.disk is not None
-        scene.disk.fill()
+        scene.disks["ZooKeeper's disk full"].fill()
 
     def heal(self, scene: Scene) -> None:
-        assert scene.disk is not None
-        scene.disk.free()
+        scene.disks["ZooKeeper's disk full"].free()
         # Where it has not ended by itself, it is started again all the same.
         scene.keepers.kill()
         scene.keepers.start()
