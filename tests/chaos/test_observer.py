@@ -119,6 +119,26 @@ def test_what_is_planted_is_found(job: str, planted: dict[str, Any], promise: st
     assert any(promise in one for one in found), found
 
 
+FAILED = {number for number in range(20) if kind_of(number) is not Kind.GOOD}
+
+
+@pytest.mark.parametrize(
+    ("job", "left_out", "found"),
+    [
+        ("counts", FAILED, False),
+        ("counts", {7}, True),
+        ("counts", FAILED | {4}, True),
+        ("acks", FAILED, True),
+    ],
+)
+def test_a_replay_may_leave_out_what_the_published_outcome_names(
+    job: str, left_out: set[int], found: bool
+) -> None:
+    kept = [one for one in DELIVERIES if not (one.life == 2 and one.txid == 1 and one.number in left_out)]
+    said = broken_promises(replace(evidence(job), deliveries=kept))
+    assert any("when it was replayed" in one for one in said) == found
+
+
 def test_many_cases_are_not_all_shown() -> None:
     (found,) = broken_promises(replace(evidence("files"), rows=[]))
     assert found.endswith(", and 14 more")
