@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -42,12 +43,15 @@ def main() -> int:
         if given.outcomes:
             with given.outcomes.open("ab") as file:
                 file.write(msgspec.json.encode(outcome) + b"\n")
+    failed = any(outcome.broken for outcome in outcomes)
+    if not failed:
+        shutil.rmtree(folder, ignore_errors=True)
     section = section_of(outcomes)
     if given.write:
         publish(section, PAGE)
     else:
         show(section)
-    return int(any(outcome.broken for outcome in outcomes))
+    return int(failed)
 
 
 def _kept(file: Path | None, seeds: Sequence[int]) -> list[Outcome]:
