@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pe
 # The first of these that is Python 3.11 or newer makes the environment.
 PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
 # Run as modules: as a file, benchmarks/tracker.py would hide the package that it measures.
-BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.sink benchmarks.source benchmarks.small_batches benchmarks.latency benchmarks.task_memory benchmarks.planning benchmarks.failures benchmarks.states benchmarks.word_count benchmarks.branches benchmarks.acker benchmarks.bolts benchmarks.emits
+BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.sink benchmarks.source benchmarks.stages benchmarks.small_batches benchmarks.latency benchmarks.task_memory benchmarks.planning benchmarks.failures benchmarks.states benchmarks.word_count benchmarks.branches benchmarks.acker benchmarks.bolts benchmarks.emits
 ARGS ?=
 WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,2)
 # How often a whole run repeats a test that fails for one of two known reasons inside Spark; the summary counts the
@@ -30,20 +30,21 @@ SEED ?= 1
 COUNT ?= 200
 export TRACE
 
-.PHONY: help demo test announce long chaos faults model lint docs bench release java servers spark clean
+.PHONY: help demo test announce long chaos faults model lint docs bench bench-peers release java servers spark clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo     runs a job, kills it half-way, starts it again and checks the result; needs only Python 3.11 or newer"
 	@echo "make test     runs all tests, on a real ZooKeeper, local Kinesis servers and Spark; says first what it installs"
-	@echo "make long     runs the longest whole jobs, which make test leaves out, and 300 more schedules of make model"
-	@echo "make chaos    kills jobs at every step, with each pair of spout and state; draws docs/exactly_once.svg; plays other examples of property tests; runs make model and make faults"
+	@echo "make long     runs the tests that make test leaves out, and 300 more schedules of make model"
+	@echo "make chaos    runs these too; kills jobs at every step, with each pair of spout and state; draws docs/exactly_once.svg; plays other examples of property tests; runs make model and make faults"
 	@echo "make faults   plays schedules of faults on real jobs and servers: SEED=.. COUNT=.. (docs/reliability.md)"
 	@echo "make model    plays crashes, pauses and takeovers without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
 	@echo "make servers  installs the servers that the tests use, as root those of Debian too; make test does it as well"
 	@echo "make lint     runs ruff and mypy"
 	@echo "make docs     builds the documentation as a site into build/site; its search needs no network"
 	@echo "make bench    runs every benchmark; each writes its section of docs/benchmarks.md"
+	@echo "make bench-peers   measures other readers of Kinesis beside this one, each in its own environment in build/peers"
 	@echo "make release  builds sdist and wheel into dist and checks them in clean environments; publishes nothing (CONTRIBUTING.md)"
 	@echo "make clean    removes .venv and the caches of the tools"
 
@@ -68,15 +69,15 @@ announce:
 	@echo "  It also stores Spark's classes in $(VENV), 200 MB, so that each JVM starts faster"
 	@echo "  The first run downloads all of this. All tests take several minutes; make test ARGS=tests/tracker runs a part."
 
-# Whole jobs whose steps make test plays without Spark, or in part; .ci/run has them where the machine is fast.
-LONG := tests/e2e/test_crash.py tests/e2e/chaos_outage.py tests/e2e/chaos_cluster.py tests/e2e/chaos_cells.py tests/e2e/compose_demo.py
+# What is marked `long` (CONTRIBUTING.md), and files that hold nothing else; .ci/run has it where the machine is fast.
+LONG := tests tests/e2e/chaos_outage.py tests/e2e/chaos_cluster.py tests/e2e/chaos_cells.py tests/e2e/compose_demo.py
 
 long: $(VENV)/.ready-test java servers spark
-	@CHAOS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(LONG) $(ARGS)
+	@CHAOS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m long $(LONG) $(ARGS)
 	@$(MAKE) --no-print-directory model SEED=201 COUNT=300
 
 chaos: $(VENV)/.ready-test java servers spark
-	@CHAOS=1 $(BIN)/python -m pytest $(LONG) tests/e2e/chaos_matrix.py tests/e2e/test_waiting.py tests/e2e/test_lagging_ensemble.py tests/bolt/storm/test_transforms.py tests/spout/test_lagging_servers.py tests/spout/test_kinesalite.py $(ARGS)
+	@CHAOS=1 $(BIN)/python -m pytest -m "long or chaos" $(LONG) tests/e2e/chaos_matrix.py $(ARGS)
 	@CHAOS=1 HOSTILE_EXAMPLES=2000 $(BIN)/python -m pytest -m hypothesis tests $(ARGS)
 	@$(MAKE) --no-print-directory model SEED=1001 COUNT=2000
 	@$(MAKE) --no-print-directory faults SEED=1 COUNT=50 ARGS=--write
@@ -100,6 +101,10 @@ docs: $(VENV)/.ready-docs
 bench: $(VENV)/.ready-bench $(VENV)/.ready-demo java
 	@set -e; for benchmark in $(BENCHMARKS); do $(BIN)/python -m "$$benchmark" $(ARGS); done
 
+# Its own target: it installs packages that nothing else here needs.
+bench-peers: $(VENV)/.ready-bench $(VENV)/.ready-demo java
+	@$(BIN)/python -m benchmarks.peers $(ARGS)
+
 # What it builds is checked in environments of its own, with Spark: on Java of the machine, or of this environment.
 release: $(VENV)/.ready-release java
 	@PYTHONPATH=.ci $(BIN)/python -m release $(ARGS)
@@ -109,7 +114,7 @@ java: | $(BIN)/pip
 	@$(BIN)/python -c 'from kinesis_trident.checkpoint.embedded.java import find_java; find_java()' 2>/dev/null \
 		|| { echo "installing Java, as a wheel: this machine has no Java 17 or newer"; $(PIP) --editable '.[java]'; }
 
-# Lets Spark's processes start faster, once for an environment.
+# Lets the processes of Spark and ZooKeeper start faster, once for an environment.
 spark: $(VENV)/.ready-test java
 	@$(BIN)/python tests/fast_spark.py
 

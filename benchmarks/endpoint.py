@@ -3,9 +3,9 @@
 Every record has the same length, so a page is one array of bytes in which only the digits of the sequence numbers
 change, and of those only the few that differ from the page before are written. It is sent as it lies there, by a
 thread a connection, so that a client waits for little else than its own reading. It answers ListShards,
-DescribeStreamSummary, GetShardIterator and GetRecords, for any stream name; a shard holds `pages` full pages, then is
-at its tip. PutRecords accepts everything and keeps nothing. Run alone it prints its URL and serves until its input is
-closed:
+DescribeStream, DescribeStreamSummary, GetShardIterator and GetRecords, for any stream name; a shard holds `pages` full
+pages, then is at its tip. PutRecords accepts everything and keeps nothing. Run alone it prints its URL and serves until
+its input is closed:
 
     python -m benchmarks.endpoint --shards 4 --pages 50 --size 1024
 """
@@ -231,6 +231,12 @@ class _Service:
         ]
         homes = (int(explicit or 0) * shards >> 128 for explicit in _KEYS.findall(body))
         return b'{"FailedRecordCount":0,"Records":[' + b",".join(results[home] for home in homes) + b"]}"
+
+    def _DescribeStream(self, asked: dict[str, Any]) -> dict[str, Any]:
+        summary = self._DescribeStreamSummary(asked)["StreamDescriptionSummary"]
+        del summary["OpenShardCount"]
+        shards = self._ListShards(asked)["Shards"]
+        return {"StreamDescription": {**summary, "Shards": shards, "HasMoreShards": False}}
 
     def _DescribeStreamSummary(self, asked: dict[str, Any]) -> dict[str, Any]:
         name = asked.get("StreamName") or asked["StreamARN"].rpartition("/")[2]

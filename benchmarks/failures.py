@@ -23,6 +23,7 @@ from time import perf_counter
 import msgspec
 
 from benchmarks.memory import resident
+from benchmarks.plots import Panel, Plot
 from benchmarks.report import Section, publish
 from kinesis_trident.bolt.outcomes import few_reasons
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
@@ -35,11 +36,26 @@ from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.task import TurnReader
 from kinesis_trident.spout.testing import MemoryKinesis
 
-__all__ = ["Figures", "Life", "measured"]
+__all__ = ["Figures", "Life", "Speed", "measured", "speed"]
 
 ROOT = Path(__file__).resolve().parents[1]
 A_BATCH = 10.0
 """Seconds that the clock goes on with each batch."""
+
+SHARES = (0.0, 0.01, 0.1, 0.5)
+"""The shares of records that fail each time they come, whose speeds are compared."""
+
+SHARDS, RECORDS, BATCHES = 10, 1_000, 10
+"""Of the comparison: the shards, and new records of each in each of so many batches."""
+
+SLOWEST = 1 / 4
+"""The bound: the speed with half of the records failing, as a share of that without failures."""
+
+DRAINED = 10
+"""The bound: batches after the last new record until nothing waits any more."""
+
+GIVEN_UP = 100
+"""Batches after which a benchmark does not wait for that any longer."""
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -59,6 +75,21 @@ class Figures(msgspec.Struct, frozen=True):
     plan: float
     half_way: int
     at_end: int
+
+
+class Speed(msgspec.Struct, frozen=True):
+    """What a share of failing records costs.
+
+    `rate`: new records a second of planning, reading, publishing and settling, until nothing waits any more. `written`:
+    bytes of the writes to ZooKeeper, a batch. `settle`: seconds to settle one. `drained`: batches after the last new
+    record until nothing waits; None after too many. `waiting`: failed records that wait, at most.
+    """
+
+    rate: float
+    written: float
+    settle: float
+    drained: int | None
+    waiting: int
 
 
 class ScatteredKinesis(MemoryKinesis):
@@ -114,15 +145,16 @@ class Life:
         self.run = SourceRun(self.options, self.kinesis, client, clock=self.clock, rng=self.rng)
         self.store = SourceStore(client, self.run.layout)
         self.before = logged(self.run.initial())
-        self.offset = self.event = self.written = self.waiting = 0
-        self.settling = self.planning = 0.0
+        self.offset = self.event = self.written = self.waiting = self.batches = self.new = 0
+        self.planning = 0.0
+        self.settles = [0.0]
 
     def settle(self) -> None:
         """Settle the last batch, as the first thing of the next plan does."""
-        began = perf_counter()
-        if self.before.plan:
+        if self.before.plan and self.run.settled < self.before.txid:
+            began = perf_counter()
             self.run.settle_finished(self.before)
-        self.settling = max(self.settling, perf_counter() - began)
+            self.settles.append(perf_counter() - began)
         self.waiting = max(self.waiting, self.run.report()["retrying"])
 
     def plan(self) -> Plan | None:
@@ -154,6 +186,7 @@ class Life:
             failed: dict[str, list[NotDone]] = {}
             for part in self.run.partitions(self.before, end):
                 for rows in TurnReader(part, self.kinesis, self.store, look_first=part.replay).rows():
+                    self.new += rows.column("attempt").to_pylist().count(1)
                     for shard, piece in self._failing(rows.column("messageId").to_pylist(), share):
                         failed.setdefault(shard, []).append(piece)
             acks = BatchOutcome(
@@ -161,6 +194,7 @@ class Life:
             )
             self.store.batches.put_outcome(acks, self.run.epoch)
             self.before = end
+            self.batches += 1
             self.run.purge()
         self.clock.ahead += A_BATCH
         self.written = max(self.written, self.wrote - wrote)
@@ -168,6 +202,12 @@ class Life:
     def end(self) -> None:
         """The process is gone."""
         self.run.close()
+
+    @property
+    def held(self) -> int:
+        """Records that are read and not done."""
+        held: int = self.run.report()["inflight"]
+        return held
 
     @property
     def blocked(self) -> set[str]:
@@ -219,36 +259,162 @@ def measured(hosts: str, shards: int, records: int, share: float, batches: int) 
         life.event,
         life.written,
         life.waiting,
-        life.settling,
+        max(life.settles),
         life.planning,
         half_way,
         at_end,
     )
 
 
-def measured_apart(shards: int, records: int, share: float, batches: int) -> Figures:
-    """The same in a process of its own, with a server of its own: with 256 MB of heap, as all embedded ones."""
-    given = [str(number) for number in (shards, records, share, batches)]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.failures", "--life", *given],
+def speed(hosts: str, share: float, *, records: int = RECORDS, batches: int = BATCHES) -> Speed:
+    """What it costs where such a share fails; what has failed is due with the next batch."""
+    life = Life(hosts, SHARDS, retryBackoff="1s..1s x1", retryBytesPerShard="4MiB")
+    # The first batch connects, lists the shards, and loads what is loaded once.
+    life.kinesis.fill(1)
+    life.batch(0.0)
+    life.settle()
+    life.settles.clear()
+    written, before, seconds, new = life.wrote, life.batches, 0.0, life.new
+    last = before
+    wanted = new + SHARDS * records * batches
+    while life.new < wanted or life.held:
+        if life.batches - before < batches:
+            life.kinesis.fill(records)
+            last = life.batches + 1
+        elif life.batches - last > GIVEN_UP:
+            break
+        began = perf_counter()
+        life.batch(share)
+        life.settle()
+        seconds += perf_counter() - began
+    count = life.batches - before
+    found = Speed(
+        rate=(life.new - new) / seconds,
+        written=(life.wrote - written) / count,
+        settle=sum(life.settles) / count,
+        drained=None if life.held or life.new < wanted else life.batches - last,
+        waiting=life.waiting,
+    )
+    life.end()
+    return found
+
+
+def apart(command: str, *given: object) -> bytes:
+    """What such a measurement prints in a process of its own, with a server of 256 MB of heap, as all embedded ones."""
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks.failures", command, *map(str, given)],
         cwd=ROOT,
         check=True,
         stdout=subprocess.PIPE,
-    )
-    return msgspec.json.decode(done.stdout, type=Figures)
+    ).stdout
+
+
+def measured_apart(shards: int, records: int, share: float, batches: int) -> Figures:
+    """As `measured`, in a process of its own."""
+    return msgspec.json.decode(apart("--life", shards, records, share, batches), type=Figures)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what very many failing records cost.")
     parser.add_argument("--life", nargs=4)
+    parser.add_argument("--speed", type=float)
+    parser.add_argument("--rounds", type=int, default=1, help="how often the shares are measured")
     parser.add_argument("--dry-run", action="store_true")
     given = parser.parse_args()
-    if given.life:
-        shards, records, share, batches = given.life
+    if given.life or given.speed is not None:
         with EmbeddedZooKeeper() as zookeeper:
-            figures = measured(zookeeper.hosts, int(shards), int(records), float(share), int(batches))
-        print(msgspec.json.encode(figures).decode())
+            if given.life:
+                shards, records, share, batches = given.life
+                found: object = measured(
+                    zookeeper.hosts, int(shards), int(records), float(share), int(batches)
+                )
+            else:
+                found = speed(zookeeper.hosts, given.speed)
+        print(msgspec.json.encode(found).decode())
         return
+    publish_shares(given.rounds)
+    publish_many()
+
+
+def publish_shares(rounds: int) -> None:
+    """Measure the shares side by side, several times in turns; of each the fastest counts."""
+    measured_in_turns = [
+        [msgspec.json.decode(apart("--speed", share), type=Speed) for share in SHARES] for _ in range(rounds)
+    ]
+    speeds = [max(some, key=lambda one: one.rate) for some in zip(*measured_in_turns, strict=True)]
+    slowest = speeds[-1].rate / speeds[0].rate
+    longest = max(GIVEN_UP if one.drained is None else one.drained for one in speeds)
+    publish(
+        Section(
+            name="failing-shares",
+            title="Failing records",
+            command="python -m benchmarks.failures",
+            columns=[
+                f"{SHARDS} shards, {BATCHES} batches of {RECORDS:,} new records a shard",
+                *(f"{share:.0%} fail" for share in SHARES),
+                "bound",
+            ],
+            rows=[
+                [
+                    "new records/s until nothing waits any more",
+                    *(f"{one.rate:,.0f}" for one in speeds),
+                    f"50%: {SLOWEST:.2f} of 0%, {kept(slowest >= SLOWEST, f'is {slowest:.2f}')}",
+                ],
+                [
+                    "batches after the last new record until then",
+                    *(f"more than {GIVEN_UP}" if one.drained is None else f"{one.drained}" for one in speeds),
+                    f"{DRAINED}, {kept(longest <= DRAINED, 'kept')}",
+                ],
+                [
+                    "written to ZooKeeper a batch",
+                    *(f"{one.written / 1024:,.0f} KiB" for one in speeds),
+                    "",
+                ],
+                ["a batch settled", *(f"{one.settle * 1000:,.1f} ms" for one in speeds), ""],
+                ["failed records that wait, at most", *(f"{one.waiting:,}" for one in speeds), ""],
+            ],
+            note="Each record fails with that likelihood each time it comes, at random (of half, every second one), up "
+            "to `retryLimit=3`; with `retryBackoff=1s` what has failed is due with the next batch. The process plans, "
+            "reads, publishes and settles; ZooKeeper is a real server, Kinesis is held in memory. Means of all "
+            "batches, of the fastest of "
+            f"{rounds} run{'s' if rounds != 1 else ''}.",
+            plots=[
+                Plot(
+                    name="failing-shares",
+                    title="Speed, writes to ZooKeeper, settling and draining by the share of failing records",
+                    what="records that fail each time they come, %",
+                    x=[share * 100 for share in SHARES],
+                    panels=[
+                        Panel(
+                            "new records/s",
+                            {"rate": [one.rate for one in speeds]},
+                            bound=speeds[0].rate * SLOWEST,
+                            is_floor=True,
+                        ),
+                        Panel(
+                            "written to ZooKeeper a batch, KiB",
+                            {"written": [one.written / 1024 for one in speeds]},
+                        ),
+                        Panel("a batch settled, ms", {"settle": [one.settle * 1000 for one in speeds]}),
+                        Panel(
+                            "batches until drained",
+                            {"batches": [one.drained for one in speeds]},
+                            bound=DRAINED,
+                        ),
+                    ],
+                )
+            ],
+        )
+    )
+
+
+def kept(is_kept: bool, what: str) -> str:
+    """What stands behind a bound."""
+    return what if is_kept else f"{what}: missed"
+
+
+def publish_many() -> None:
+    """Measure very many failing records: a hundred batches, and one large one."""
     many = measured_apart(10, 1_000, 0.1, 100)
     halves = [measured_apart(1, 100_000, 0.5, 1) for _ in range(3)]
     half = msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""Measure the plan of very many shards in the planning process: time of each call that Spark makes, and peak memory.
+"""Measure the plan of very many shards in the planning process: the time of each step, and what it asks of ZooKeeper.
 
 python -m benchmarks.planning
 
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
@@ -23,6 +23,7 @@ from typing import TypeVar
 import msgspec
 
 from benchmarks.memory import peak
+from benchmarks.plots import Panel, Plot
 from benchmarks.report import Section, publish
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout
@@ -41,8 +42,13 @@ __all__ = ["Cost", "measured", "measured_apart"]
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARDS = (500, 2_000, 10_000)
-BATCHES = 3
+SHARDS = (10, 100, 1_000, 10_000)
+BATCHES = 5
+FIRST = 49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898
+"""A sequence number as long as those of Kinesis."""
+
+SETTLED = 0.7
+"""The bound: seconds to settle a batch of the most shards."""
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -50,8 +56,9 @@ class Cost(msgspec.Struct, frozen=True):
 
     `start`: until the run stands: listing, lineage stored, and state read back. `first`: the first plan, as many
     shards looked at as it has time for. `cut`: the plan stored and cut into tasks. `settle`: a batch settled, every
-    shard's checkpoint moved, and the next one planned. `plan`: the part of that which is the plan. `reads`: the shards
-    that it reads, as many as were looked at in time. `offset`: characters of the plan as Spark logs it. `base`: memory
+    shard's checkpoint moved. `plan`: the next one planned. `reads`: the shards that it reads, as many as were looked at
+    in time. `operations`: of this process with ZooKeeper in one batch, at most, the removal of what a batch leaves
+    included: each read, `sync` or multi counts one. `offset`: characters of the plan as Spark logs it. `base`: memory
     before there was a run.
     """
 
@@ -61,6 +68,7 @@ class Cost(msgspec.Struct, frozen=True):
     settle: float
     plan: float
     reads: int
+    operations: int
     offset: int
     base: int
     peak: int
@@ -108,17 +116,22 @@ def measured(
     while len(end.read) < shards:
         # Looked at a part at a time, until all are known to have more.
         end = planned(run, before)
+    operations = []
     for _ in range(batches):
         timed("cut", lambda before=before, end=end: run.partitions(before, end))
+        # Beside the tasks, as when Spark commits the batch before.
+        run.purge()
         pin(store, end, run.epoch)
         before = end
-        timed("settle", lambda before=before: planned(run, before))
-        # The run's last plan is the one that goes on: of another one it would take the tips for unknown.
+        timed("settle", lambda before=before: run.settle_finished(before))
+        operations.append(run.report()["counts"]["lastOperations"])
         end = timed("plan", lambda before=before: planned(run, before))
     size = len(json.dumps(offset_from_plan(end)))
     run.close()
     least = {name: min(found) for name, found in times.items()}
-    return Cost(**least, reads=len(end.read), offset=size, base=base, peak=peak())
+    # The first batch is counted with the start.
+    most = max(operations[1:], default=operations[0])
+    return Cost(**least, reads=len(end.read), operations=most, offset=size, base=base, peak=peak())
 
 
 def planned(run: SourceRun, before: Plan) -> Plan:
@@ -134,9 +147,10 @@ def logged(plan: Plan) -> Plan:
 
 def pin(store: SourceStore, plan: Plan, epoch: int) -> None:
     """Return what the tasks of a batch do in ZooKeeper: each shard's turn of one record, with more to come."""
+    last = RecordPosition(FIRST + plan.txid)
+    arrival = int(time.time() * 1000)
 
     def put(shard: str) -> None:
-        last = RecordPosition(plan.txid)
         turn = Pin(
             txid=plan.txid,
             plan=plan.plan,
@@ -148,7 +162,7 @@ def pin(store: SourceStore, plan: Plan, epoch: int) -> None:
             fresh=1,
             digest=f"{plan.txid:016}",
             xor=plan.txid,
-            arrival=int(time.time() * 1000),
+            arrival=arrival,
             behind_ms=1000,
         )
         store.batches.create_pin(shard, turn, epoch)
@@ -168,30 +182,70 @@ def main() -> None:
         return
     with EmbeddedZooKeeper() as zookeeper:
         costs = {shards: measured_apart(shards, zookeeper.hosts) for shards in SHARDS}
+    most = costs[SHARDS[-1]]
+    is_missed = most.settle > SETTLED
     steps = {
         "start: shards listed, lineage stored, state read": "start",
         "first plan: shards looked at until some have records": "first",
         "a further plan": "plan",
         "the plan stored and cut into tasks": "cut",
-        "a batch settled, every checkpoint moved, and the next planned": "settle",
+        "a batch settled, every checkpoint moved": "settle",
     }
+    bounds = {"settle": f"{SETTLED * 1000:,.0f} ms for {SHARDS[-1]:,}{', missed' if is_missed else ''}"}
     rows = [
-        [what, *(f"{getattr(cost, name) * 1000:,.0f} ms" for cost in costs.values())]
+        [what, *(f"{getattr(cost, name) * 1000:,.1f} ms" for cost in costs.values()), bounds.get(name, "")]
         for what, name in steps.items()
     ]
-    rows.append(["shards that the further plan reads", *(f"{cost.reads:,}" for cost in costs.values())])
-    rows.append(["the plan as Spark logs it", *(f"{cost.offset / 1024:,.0f} KiB" for cost in costs.values())])
-    rows.append(["peak memory of the process", *(f"{cost.peak / 2**20:,.0f} MiB" for cost in costs.values())])
+    figures = {
+        "operations with ZooKeeper a batch": lambda cost: f"{cost.operations:,}",
+        "shards that the further plan reads": lambda cost: f"{cost.reads:,}",
+        "the plan as Spark logs it, a batch": lambda cost: f"{cost.offset / 1024:,.1f} KiB",
+        "peak memory of the process": lambda cost: f"{cost.peak / 2**20:,.0f} MiB",
+    }
+    rows += [[what, *map(figure, costs.values()), ""] for what, figure in figures.items()]
     publish(
         Section(
             name="planning",
             title="Planning very many shards",
             command="python -m benchmarks.planning",
-            columns=["the planning process", *(f"{shards:,} shards" for shards in SHARDS)],
+            columns=["the planning process", *(f"{shards:,} shards" for shards in SHARDS), "bound"],
             rows=rows,
             note="Kinesis is held in memory behind the source's interface, as part of the process's memory; ZooKeeper "
-            "is a real server. The shortest of three.",
+            f"is a real server. The shortest of {BATCHES} batches.",
+            plots=[curves(costs)],
         )
+    )
+
+
+def curves(costs: Mapping[int, Cost]) -> Plot:
+    """Return the curves over the number of shards."""
+    found = costs.values()
+    return Plot(
+        name="planning",
+        title="Planning, settling, operations with ZooKeeper and bytes of the offset by the number of shards",
+        what="shards",
+        x=list(costs),
+        log=True,
+        panels=[
+            Panel(
+                "a batch settled, ms",
+                {"settle": [one.settle * 1000 for one in found]},
+                SETTLED * 1000,
+                log=True,
+            ),
+            Panel(
+                "ms",
+                {
+                    "a further plan": [one.plan * 1000 for one in found],
+                    "stored and cut into tasks": [one.cut * 1000 for one in found],
+                },
+                log=True,
+            ),
+            Panel(
+                "ZooKeeper operations a batch", {"operations": [one.operations for one in found]}, log=True
+            ),
+            Panel("offset, KiB a batch", {"offset": [one.offset / 1024 for one in found]}, log=True),
+        ],
     )
 
 

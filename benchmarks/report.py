@@ -1,4 +1,4 @@
-"""Publish the figures of a benchmark: print a table, and write its section of docs/benchmarks.md, or another page.
+"""Publish figures: print a table, write its section of docs/benchmarks.md or another page, and draw its plots.
 
 A section stands between two markers that carry its name; a benchmark replaces its own and leaves the others alone.
 """
@@ -17,9 +17,13 @@ from time import perf_counter
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["BENCHMARKS", "Section", "best", "publish", "show", "updated"]
+from benchmarks.plots import Bars, Plot, draw
+
+__all__ = ["BENCHMARKS", "Section", "best", "bounded", "publish", "show", "updated"]
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+_PLOTS = "benchmarks"
+"""The folder of the plots, beside the page."""
 
 _PREAMBLE = """# Benchmarks
 
@@ -30,7 +34,10 @@ in one run, are what to compare.
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One table. `name` is its marker, `command` what writes it, `note` what one has to know to read it."""
+    """One table, and the plots below it.
+
+    `name` is its marker, `command` what writes it, `note` what one has to know to read it.
+    """
 
     name: str
     title: str
@@ -38,6 +45,7 @@ class Section:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
+    plots: Sequence[Plot | Bars] = ()
 
     def markdown(self) -> str:
         """The section, its markers included."""
@@ -47,6 +55,7 @@ class Section:
         cores, python = os.cpu_count(), platform.python_version()
         where = f"`{self.command}`, {cores} cores, Python {python}."
         body = f"## {self.title}\n\n{where} {self.note}".rstrip() + f"\n\n{table}\n"
+        body += "".join(f"\n![{plot.title}]({_PLOTS}/{plot.name}.svg)\n" for plot in self.plots)
         return f"{_begin(self.name)}\n{body}{_end(self.name)}\n"
 
 
@@ -61,10 +70,12 @@ def show(section: Section) -> None:
 
 
 def publish(section: Section, path: Path = BENCHMARKS) -> None:
-    """Print a section; write it too, unless the command was given `--dry-run`."""
+    """Print a section; write and draw it too, unless the command was given `--dry-run`."""
     show(section)
     if "--dry-run" not in sys.argv:
         path.write_text(updated(path.read_text() if path.exists() else _PREAMBLE, section))
+        for plot in section.plots:
+            draw(plot, path.parent / _PLOTS)
 
 
 def updated(text: str, section: Section) -> str:
@@ -81,6 +92,11 @@ def updated(text: str, section: Section) -> str:
         return f"{text.rstrip()}\n\n{section.markdown()}"
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}\n?", re.DOTALL)
     return pattern.sub(lambda _: section.markdown(), text, count=1)
+
+
+def bounded(figure: str, bound: str, is_kept: bool) -> str:
+    """Return a figure with its bound, and whether it was missed."""
+    return f"{figure} (bound {bound}{'' if is_kept else ', missed'})"
 
 
 def best(measured: Callable[[], object], times: int = 5, clock: Callable[[], float] = perf_counter) -> float:

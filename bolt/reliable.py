@@ -20,7 +20,7 @@ from kinesis_trident.bolt.steps.functions import Step
 from kinesis_trident.bolt.steps.kinds import step_for
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
-from kinesis_trident.bolt.tracking.tracking import Tracking, run_frame
+from kinesis_trident.bolt.tracking.tracking import Tracking, pins_of_read, run_frame
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
@@ -169,6 +169,10 @@ class _Mapped:
 
     def __call__(self, rows: DataFrame, batch: CurrentBatch, process: BatchHandler) -> NotDoneByShard | None:
         outcomes = Outcomes(batch.epoch)
+        if not self.steps and batch.verdict is None:
+            # No function can fail, so there is nothing to track: the rows need not pass another Python worker.
+            self.writer(rows.select(*self._schema.names), batch.txid, outcomes)
+            return batch.outcome({}, pins_of_read(rows, batch), outcomes.message_ids)
         tracking = Tracking(rows, batch, process.carrier)
         self.writer(self._judged(tracking), batch.txid, outcomes)
         if batch.verdict is not None:
@@ -184,9 +188,18 @@ class _Mapped:
 
     def _judged(self, tracking: Tracking) -> DataFrame:
         """Return the rows that succeed."""
-        carry = (MESSAGE_ID,) if self.writer.with_outcomes else ()
-        schema = _spark_schema(self.steps, carry)
-        return tracking.steps("map", tracking.source, self.steps, schema, carry=carry, anchored=False).frame
+        return tracking.steps(
+            "map", tracking.source, self.steps, self._schema, carry=self._carry, anchored=False
+        ).frame
+
+    @property
+    def _carry(self) -> tuple[str, ...]:
+        return (MESSAGE_ID,) if self.writer.with_outcomes else ()
+
+    @property
+    def _schema(self) -> StructType:
+        """The columns that `write` gets."""
+        return _spark_schema(self.steps, self._carry)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
 from kazoo.client import KazooClient
@@ -34,6 +35,7 @@ __all__ = [
     "Watch",
     "Yes",
     "ZooKeeper",
+    "action_of",
     "open_stores",
     "stores_of",
     "target_of",
@@ -101,6 +103,23 @@ def _no_application(target: Target, known: list[str]) -> str:
 
 
 Application = Annotated[str, typer.Argument(metavar="APP", help="The option applicationName of the query.")]
+
+
+def action_of(command: str, kind: type[StrEnum]) -> Any:
+    """Return the argument of a command's action: a word of `kind`, after the application."""
+
+    def parse(word: str) -> StrEnum:
+        if word in tuple(kind):
+            return kind(word)
+        msg = (
+            f"{word!r} is not one of {', '.join(kind)}. It stands after the application: "
+            f"kinesis-trident {command} APP {next(iter(kind))}"
+        )
+        raise typer.BadParameter(msg)
+
+    return typer.Argument(parser=parse, help="What to do.")
+
+
 ZooKeeper = Annotated[
     str,
     typer.Option(

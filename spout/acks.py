@@ -24,7 +24,7 @@ from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.spout.errors import AckError
 from kinesis_trident.spout.options.source import zookeeper_options
 from kinesis_trident.tracker.position_keys import Keys, joined, keys_of, pack_in_parts
-from kinesis_trident.tracker.reasons import make_reason
+from kinesis_trident.tracker.reasons import make_reason, shorten
 
 __all__ = ["Acks"]
 
@@ -210,8 +210,8 @@ def _array(message_ids: Iterable[str]) -> pa.Array:
         return pc.cast(
             message_ids if isinstance(message_ids, pa.Array) else pa.array(message_ids), pa.string()
         )
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        msg = f"message ids must be strings, as in the column messageId: {error}"
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, UnicodeEncodeError) as error:
+        msg = f"message ids must be strings, as in the column messageId: {shorten(str(error), 200)}"
         raise AckError(msg) from error
 
 
@@ -221,8 +221,9 @@ def _by_shard(ids: pa.Array) -> Iterator[tuple[tuple[str, str], Keys]]:
     wrong = np.flatnonzero(pc.is_null(parts).to_numpy(zero_copy_only=False))
     if len(wrong):
         others = f", nor are {len(wrong) - 1} others of {len(ids)}" if len(wrong) > 1 else ""
+        first = shorten(repr(ids[int(wrong[0])].as_py()), 200)
         msg = (
-            f"{ids[int(wrong[0])].as_py()!r} is not a message id (stream/shardId:sequence[:sub]){others}. No record "
+            f"{first} is not a message id (stream/shardId:sequence[:sub]){others}. No record "
             "was acked or failed"
         )
         raise AckError(msg)

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from kinesis_trident.prompt_sockets import acknowledge_at_once
 from kinesis_trident.tracker.errors import KinesisTridentError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from kinesis_trident.spout.planner.run import SourceRun
     from kinesis_trident.spout.sink.writer import KinesisStreamWriter, KinesisWriter
 
-__all__ = ["KinesisTridentReader", "KinesisTridentSource"]
+__all__ = ["KinesisTridentReader", "KinesisTridentSource", "read_task"]
 
 log = logging.getLogger(__name__)
 
@@ -164,6 +165,11 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_started": None, "_draining": False}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # A worker waits for its task next.
+        acknowledge_at_once()
+
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return `maxRecordsPerTrigger`, or no limit."""
         most = self._options.max_records_per_trigger
@@ -217,11 +223,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task as Arrow batches."""
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        first = context is None or context.attemptNumber() == 0
-        return _read(partition, first)  # type: ignore[arg-type]
+        return read_task(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Clean up after settled batches; Spark never calls this for a last batch, so nothing depends on it."""
@@ -231,6 +233,14 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """End the run; Spark calls this when the planning process ends, not when the query stops."""
         if self._started is not None:
             self._started.close()
+
+
+def read_task(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task of a batch, in any task of Spark."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return _read(partition, context is None or context.attemptNumber() == 0)  # type: ignore[arg-type]
 
 
 def _read(partition: TurnsPartition, first_attempt: bool) -> Iterator[pa.RecordBatch]:

@@ -130,6 +130,7 @@ class Page:
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(fast_spark.WORKERS)]),
             "PYTHONWARNINGS": "ignore",
             "SPARK_LOCAL_IP": "127.0.0.1",
+            **self._stack.enter_context(fast_spark.warm_python()),
         }
 
     def __enter__(self) -> Page:

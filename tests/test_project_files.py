@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import server_programs
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -63,6 +64,16 @@ def test_the_workflow_has_a_job_with_the_lowest_versions() -> None:
     for job in WORKFLOW["jobs"].values():
         for step in job["steps"]:
             assert set(re.findall(r"\bmake ([a-z]+)", step.get("run", ""))) <= targets
+
+
+def test_the_workflow_installs_each_server_that_its_tests_need() -> None:
+    """With `CI=true` a missing server is a failure; the runner has Chrome."""
+    packages = {how.split()[-1] for _, how in server_programs._PLACES.values() if how.startswith("apt-get")}
+    assert set(WORKFLOW["env"]["SERVERS"].split()) == packages - {"chromium"}
+    for name, job in WORKFLOW["jobs"].items():
+        commands = [step.get("run", "") for step in job["steps"]]
+        if any(re.search(r"\bmake (test|chaos|long)\b", command) for command in commands):
+            assert any("apt-get install -qy $SERVERS" in command for command in commands), name
 
 
 @pytest.mark.parametrize("page", ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"])

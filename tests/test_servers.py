@@ -14,6 +14,7 @@ import boto3
 import psycopg
 import pytest
 from servers import Kinesalite, KinesisLocal, MemcachedServer, PostgresServer, RedisServer
+from thorough import cases
 
 TESTS = Path(__file__).parent
 
@@ -136,7 +137,7 @@ def test_chromium_renders_a_page(chromium: Path, tmp_path: Path) -> None:
     assert "made by script" in rendered.stdout
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", cases("2", long=("0",)))
 @pytest.mark.parametrize(
     ("ci", "code", "said"),
     [

@@ -1,17 +1,23 @@
-"""The thoroughness of a run: `make chaos` sets CHAOS, and more of the same cases are played."""
+"""The thoroughness of a run: which cases `make test` leaves to `make long`, and which to `make chaos`."""
 
 from __future__ import annotations
 
 import os
 from typing import TypeVar
 
-__all__ = ["CHAOS", "more_in_chaos"]
+import pytest
+
+__all__ = ["CHAOS", "cases"]
 
 CHAOS = bool(os.environ.get("CHAOS"))
+"""Set by `make long` and `make chaos`: more of the same cases are played."""
 
 T = TypeVar("T")
 
 
-def more_in_chaos(*some: T, more: tuple[T, ...]) -> tuple[T, ...]:
-    """Return `some` cases, and the others too in `make chaos`."""
-    return (*some, *more) if CHAOS else some
+def cases(*each: T, long: tuple[T, ...] = (), chaos: tuple[T, ...] = ()) -> list[object]:
+    """Return the cases of a test: those of each run, those marked `long`, and those that `make chaos` adds."""
+    left_out = [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.long) for case in long
+    ]
+    return [*each, *left_out, *(chaos if CHAOS else ())]

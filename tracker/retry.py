@@ -58,7 +58,7 @@ class Backoff:
         found = _TEXT.fullmatch(text)
         if found is None:
             form = "<first delay>..<longest delay> x<factor>, in ms, s, m or h, such as '1s..60s x2'"
-            msg = f"backoff {text!r} is not valid. Its form is {form}"
+            msg = f"backoff {text[:200]!r} is not valid. Its form is {form}"
             raise BackoffError(msg)
         base, base_unit, cap, cap_unit, factor = found.groups()
         try:
@@ -67,7 +67,7 @@ class Backoff:
             )
         except (BackoffError, OverflowError) as e:
             msg = (
-                f"backoff {text!r} is not valid. The longest delay must not be below the first, nor the factor "
+                f"backoff {text[:200]!r} is not valid. The longest delay must not be below the first, nor the factor "
                 "below 1"
             )
             raise BackoffError(msg) from e

@@ -23,7 +23,9 @@ from pyspark.sql.types import (
 )
 
 from kinesis_trident.bolt.errors import TopologyError
+from kinesis_trident.tracker.reasons import make_reason, shorten
 from kinesis_trident.trident.aggregators import CombinerAggregator
+from kinesis_trident.trident.errors import ForeignValueError
 from kinesis_trident.trident.operations import Function
 from kinesis_trident.trident.stores.key_text import encode_keys
 from kinesis_trident.trident.stores.options import require
@@ -85,8 +87,8 @@ class ApproxDistinct(_Sketch):
         from datasketches import HLL_8, hll_sketch, hll_union
 
         union = hll_union(self._lg_k)
-        union.update(hll_sketch.deserialize(b64decode(left)))
-        union.update(hll_sketch.deserialize(b64decode(right)))
+        union.update(_sketch(hll_sketch, left))
+        union.update(_sketch(hll_sketch, right))
         return _text(union.get_result(HLL_8).serialize_compact())
 
     def zero(self) -> str:
@@ -127,8 +129,8 @@ class ApproxQuantiles(_Sketch):
         """Return a sketch of both."""
         from datasketches import kll_doubles_sketch
 
-        sketch = kll_doubles_sketch.deserialize(b64decode(left))
-        sketch.merge(kll_doubles_sketch.deserialize(b64decode(right)))
+        sketch = _sketch(kll_doubles_sketch, left)
+        sketch.merge(_sketch(kll_doubles_sketch, right))
         return _text(sketch.serialize())
 
     def zero(self) -> str:
@@ -158,7 +160,7 @@ class DistinctEstimate(Function):
         from datasketches import hll_sketch
 
         text = tup[0]
-        collector.emit([None if text is None else hll_sketch.deserialize(b64decode(text)).get_estimate()])
+        collector.emit([None if text is None else _sketch(hll_sketch, text).get_estimate()])
 
 
 class QuantileEstimates(Function):
@@ -182,11 +184,28 @@ class QuantileEstimates(Function):
         """Emit the quantiles."""
         from datasketches import kll_doubles_sketch
 
-        sketch = None if tup[0] is None else kll_doubles_sketch.deserialize(b64decode(tup[0]))
+        sketch = None if tup[0] is None else _sketch(kll_doubles_sketch, tup[0])
         if sketch is None or sketch.is_empty():
             collector.emit([None] * len(self._ranks))
         else:
             collector.emit([sketch.get_quantile(rank, True) for rank in self._ranks])
+
+
+def _sketch(kind: Any, text: Any) -> Any:
+    """Return the sketch of a text.
+
+    Raises:
+        ForeignValueError: it is none of this kind.
+    """
+    try:
+        return kind.deserialize(b64decode(text, validate=True))
+    except Exception as error:
+        why = make_reason(str(error))
+        msg = (
+            f"{shorten(repr(text), 80)} is not a {kind.__name__} of Apache DataSketches in base64 ({why}). Another "
+            "operation or program has written it. Use another keyPrefix, or another field"
+        )
+        raise ForeignValueError(msg) from None
 
 
 def _text(sketch: Any) -> str:

@@ -28,7 +28,8 @@ from kinesis_trident.bolt.storm.components import (
 )
 from kinesis_trident.bolt.storm.frames import add_hashes, copy_to_all, deal_out
 from kinesis_trident.bolt.storm.streams import TARGET
-from kinesis_trident.bolt.tracking.tracking import Tracked, Tracking
+from kinesis_trident.bolt.tracking.tracked import Tracked
+from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.spout.reader.rows import ANCHORS
 
 __all__ = ["Taker", "Untracked", "addressed"]

@@ -41,9 +41,11 @@ from kinesis_trident.bolt.storm.streams import TARGET, StreamOutput, operator_of
 from kinesis_trident.bolt.storm.ticks import Ticks, with_ticks
 from kinesis_trident.bolt.tracking.carriers import Carrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
+from kinesis_trident.bolt.tracking.fusion import Operator
 from kinesis_trident.bolt.tracking.judged_batch import JudgedBatch
 from kinesis_trident.bolt.tracking.operators import StepOperator
-from kinesis_trident.bolt.tracking.tracking import Operator, Tracked, Tracking
+from kinesis_trident.bolt.tracking.tracked import Tracked
+from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.reader.rows import ANCHORS
 
@@ -176,7 +178,7 @@ class _Frames:
             source = self._shared(source)
         for name, part in topology.parts.items():
             if isinstance(part, SpoutPart):
-                self._keep(name, source.on(_spout_rows(name, part, source.frame)))
+                self._keep(name, _of_spout(name, part, source))
             elif isinstance(part, TransformPart):
                 self._keep(name, self._transformed(part))
             else:
@@ -323,9 +325,9 @@ def _is_spread(one: Input, loose: set[str]) -> bool:
     return one.grouping.kind == SHUFFLE and one.grouping.component in loose
 
 
-def _spout_rows(name: str, part: SpoutPart, rows: DataFrame) -> DataFrame:
+def _of_spout(name: str, part: SpoutPart, source: Tracked) -> Tracked:
     """Return the tuples of a spout, from the rows of a batch."""
     if part.spouts:
         number, columns = places_of(part.spouts, name)
-        return select_as(rows_of_stream(rows, number), columns)
-    return add_scheme(rows, part.scheme)
+        return source.on(select_as(rows_of_stream(source.frame, number), columns))
+    return source.on(add_scheme(source.frame, part.scheme)) if part.scheme else source

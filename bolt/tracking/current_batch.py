@@ -100,6 +100,11 @@ class CurrentBatch:
         return self._batch.epoch
 
     @property
+    def tasks(self) -> int | None:
+        """The number of tasks that are enough for the records that are expected; None if it is not known."""
+        return self._plan.tasks
+
+    @property
     def mark(self) -> tuple[int, int]:
         """The txid, and the tag in the roots of the rows of this run's plan."""
         return self.txid, self._tag

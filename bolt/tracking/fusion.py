@@ -14,7 +14,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-__all__ = ["Fused", "InHand", "Operator", "Task", "current_task"]
+from kinesis_trident.prompt_sockets import acknowledge_at_once
+
+__all__ = ["Fused", "InHand", "Operator", "Promptly", "Select", "Task", "current_task"]
 
 Operator = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -60,6 +62,30 @@ class Fused:
             yield from self.operators[-1](batches)
         finally:
             _TASK.set(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """Takes some columns of the tuples."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the tuples with these columns."""
+        for batch in batches:
+            yield batch.select(list(self.names))
+
+
+@dataclass(frozen=True, slots=True)
+class Promptly:
+    """Runs an operator in a worker that gets its input without delay."""
+
+    operator: Operator
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the output of the operator."""
+        acknowledge_at_once()
+        yield from self.operator(batches)
 
 
 def _in_slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -38,22 +37,28 @@ from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.functions import Step
 from kinesis_trident.bolt.tracking.carriers import Carrier, Unheard
 from kinesis_trident.bolt.tracking.coverage import OPEN, SOURCE, are_placed, intervals, lost, spans_of, whole
-from kinesis_trident.bolt.tracking.fusion import Fused, Operator
+from kinesis_trident.bolt.tracking.fusion import Operator, Promptly
 from kinesis_trident.bolt.tracking.isolation import Excluded, Isolated
 from kinesis_trident.bolt.tracking.judged_batch import JudgedBatch
 from kinesis_trident.bolt.tracking.operators import Finder, StepOperator, Tag, Verdict
+from kinesis_trident.bolt.tracking.reading import reading_chain
 from kinesis_trident.bolt.tracking.reports import FailedRun, Reports
+from kinesis_trident.bolt.tracking.running_scan import running_scan
 from kinesis_trident.bolt.tracking.spans import PROPERTY, WHOLE, Range, Spans
+from kinesis_trident.bolt.tracking.tracked import Tracked
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID, SCHEMA
 
-__all__ = ["LOST", "Operator", "Tracked", "Tracking", "run_frame"]
+__all__ = ["LOST", "Tracking", "pins_of_read", "run_frame"]
 
 log = logging.getLogger(__name__)
 
 LOST = "LOST"
 """The reason of records whose tuples were lost or duplicated between two operators."""
+
+_SMALL = 4
+"""The tasks of a small batch, at most."""
 
 _FINDER = "__finder"
 _FINDING = {_FINDER: (SOURCE,)}
@@ -61,42 +66,6 @@ _TAP = "__source"
 _TAPPING = {_TAP: (SOURCE,)}
 _SURVIVORS = "__survivors"
 _ANCHORS = SCHEMA[ANCHORS]
-
-
-@dataclass(frozen=True, slots=True)
-class Tracked:
-    """Tuples: a DataFrame with `__anchors`, and the operators whose entire output it is."""
-
-    frame: DataFrame
-    producers: tuple[str, ...]
-    above: tuple[DataFrame, tuple[Operator, ...]] | None = None
-    """The origin of `frame`, if it is operators on another frame."""
-
-    def on(self, frame: DataFrame) -> Tracked:
-        """Return the same tuples in another frame: moved, with other columns, cached; none lost, none duplicated."""
-        return Tracked(frame, self.producers)
-
-    def through(self, operator: Operator, schema: StructType, producers: tuple[str, ...]) -> Tracked:
-        """Return an operator's output for the tuples, with this schema.
-
-        If they have not been moved since another operator made them, both run in one worker.
-        """
-        base, operators = self.above or (self.frame, ())
-        operators = (*operators, operator)
-        frame = base.mapInArrow(operator if len(operators) == 1 else Fused(operators), schema)
-        # Spark returns times in the zone of its session.
-        alone = "timestamp" in schema.simpleString()
-        return Tracked(frame, producers, None if alone else (base, operators))
-
-    def changed(self, frame: DataFrame) -> Tracked:
-        """Return tuples that the user's code made of these: some dropped, some duplicated. These are acked here."""
-        return Tracked(frame, (OPEN,))
-
-    def union(self, other: Tracked) -> Tracked:
-        """Return the tuples of both; columns that only one has are null in the other's."""
-        return Tracked(
-            self.frame.unionByName(other.frame, allowMissingColumns=True), (*self.producers, *other.producers)
-        )
 
 
 class Tracking:
@@ -119,13 +88,16 @@ class Tracking:
         self._batch = batch
         self._carrier = carrier
         self._wiring: dict[str, tuple[str, ...]] = {}
-        self._frames: dict[str, DataFrame] = {}
+        self._made: dict[str, Tracked] = {}
         self._kept: list[DataFrame] = []
         self.final = batch.verdict is not None
         self.verdict = batch.verdict if self.final else verdict
         self._rows = rows
         self._isolating = False
-        self.source = Tracked(rows, (SOURCE,))
+        # A larger batch is read in tasks of Spark's own, and so is a replay, whose rows nobody counts.
+        small = batch.tasks is not None and not (isolating or self.final)
+        self._scan = running_scan(rows, _SMALL) if small else None
+        self.source = Tracked(rows, (SOURCE,), reading_chain(rows, self._scan) if self._scan else None)
         if batch.deadly and not self.final:
             schema = StructType([field for field in rows.schema if field.name != ANCHORS])
             step = Excluded(batch.deadly, to_arrow_schema(schema, timezone="UTC"))
@@ -184,7 +156,7 @@ class Tracking:
             operator = Isolated(Tag(name, self._batch.txid, self._carrier.sender), operator)
         fields: list[StructField] = [*schema.fields, *([_ANCHORS] if anchored else [])]
         made = tuples.through(operator, StructType(fields), (name,))
-        self._add(name, tuples.producers, made.frame)
+        self._add(name, tuples.producers, made)
         return made
 
     def stream(self, name: str, of: str, tuples: Tracked, frame: DataFrame) -> Tracked:
@@ -195,8 +167,9 @@ class Tracking:
         """
         if name == of:
             return tuples.on(frame)
-        self._add(name, self._wiring[of], frame)
-        return Tracked(frame, (name,))
+        made = Tracked(frame, (name,))
+        self._add(name, self._wiring[of], made)
+        return made
 
     def not_done(
         self, refused: Mapping[str, str] | None = None, *, ran: bool = False
@@ -222,12 +195,11 @@ class Tracking:
             # A cached frame would not run its operator.
             self.release()
             for name in self._last(unheard):
-                run_frame(self._frames[name])
+                run_frame(self._made[name].frame)
             pins, reports = batch.pins(), self._heard()
         if batch.is_unread(pins):
             # Only functions take the source's rows, and Spark saw that they need none: these records are done.
-            run_frame(self._rows)
-            pins = batch.pins()
+            pins = pins_of_read(self._rows, batch)
         failed = batch.failed(self._wiring, reports, pins)
         missing = batch.uncovered(self._wiring, reports, pins)
         if missing:
@@ -237,10 +209,12 @@ class Tracking:
                 failed.setdefault(shard, []).extend(runs)
         if not all(are_placed(runs) for runs in failed.values()):
             finder = Finder(self.tag(_FINDER), {shard: intervals(runs) for shard, runs in failed.items()})
-            run_frame(self._rows.mapInArrow(finder, StructType([SCHEMA[MESSAGE_ID]])))
+            run_frame(self._rows.mapInArrow(Promptly(finder), StructType([SCHEMA[MESSAGE_ID]])))
             reports = self._heard()
             batch.require_covered(_FINDING, reports, pins)
             failed = batch.failed(_FINDING, reports, pins)
+        if self._scan is not None:
+            self._scan.count(sum(pin.count for pin in pins.values()))
         return batch.outcome(failed, pins, refused or {})
 
     def deadly(self) -> dict[int, list[FailedRun]]:
@@ -274,7 +248,7 @@ class Tracking:
         while self._kept:
             self._kept.pop().unpersist()
 
-    def _add(self, name: str, inputs: tuple[str, ...], frame: DataFrame) -> None:
+    def _add(self, name: str, inputs: tuple[str, ...], made: Tracked) -> None:
         if not name or name in self._wiring:
             msg = (
                 f"operator {name!r}: the name is empty or used already. Give each operator its own name; there "
@@ -282,15 +256,17 @@ class Tracking:
             )
             raise OperatorError(msg)
         self._wiring[name] = inputs
-        self._frames[name] = frame
+        self._made[name] = made
 
     def _lost(self, missing: list[tuple[str, str]], pins: Mapping[str, Pin]) -> dict[int, list[FailedRun]]:
         """Return the records whose trees do not sum to zero, by shard index, from a run with separate sums."""
         batch = self._batch
         spans = batch.spans(missing, pins)
-        tap = self._rows.mapInArrow(Finder(self.tag(_TAP), {}), StructType([SCHEMA[MESSAGE_ID]]))
+        tap = self._rows.mapInArrow(Promptly(Finder(self.tag(_TAP), {})), StructType([SCHEMA[MESSAGE_ID]]))
         while True:
-            reports = self._summed(spans, [tap, *(self._frames[name] for name in self._last(self._wiring))])
+            reports = self._summed(
+                spans, [tap, *(self._made[name].frame for name in self._last(self._wiring))]
+            )
             given = spans_of(reports, _TAP)
             batch.require_covered(_TAPPING, whole(reports), pins)
             found = {
@@ -348,6 +324,15 @@ class Tracking:
             if name in names or name in above:
                 above.update(self._wiring[name])
         return [name for name in self._wiring if name in names and name not in above]
+
+
+def pins_of_read(rows: DataFrame, batch: JudgedBatch) -> Mapping[str, Pin]:
+    """Return the pins of a batch, all of whose rows were read: now, if the user's function did not need them."""
+    pins = batch.pins()
+    if batch.is_unread(pins):
+        run_frame(rows)
+        pins = batch.pins()
+    return pins
 
 
 def run_frame(frame: DataFrame) -> None:

@@ -19,7 +19,7 @@ from kinesis_trident.checkpoint.model.packed_nodes import PACKED_VERSION, packed
 from kinesis_trident.tracker.errors import UNREADABLE, OrderError
 from kinesis_trident.tracker.reasons import shorten
 
-__all__ = ["corrupt", "decode", "encode", "naming", "version_of"]
+__all__ = ["corrupt", "decode", "encode", "misfit", "naming", "version_of"]
 
 NodeT = TypeVar("NodeT", bound=Node)
 
@@ -120,7 +120,12 @@ def naming(path: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise corrupt(path, f"does not fit the nodes beside it: {error}") from error
+        raise misfit(path, error) from error
+
+
+def misfit(path: str, error: ValueError) -> CorruptNodeError:
+    """Return the error of a node whose content makes no sense beside others."""
+    return corrupt(path, f"does not fit the nodes beside it: {error}")
 
 
 def corrupt(path: str, what: str) -> CorruptNodeError:

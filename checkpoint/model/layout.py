@@ -49,7 +49,7 @@ def unescape(element: str) -> str:
         lambda codes: bytes.fromhex(codes[1].replace("%", "")).decode("utf-8", "surrogatepass"), element
     )
     if escape(name) != element:
-        msg = f"{element!r} is not a name that kinesis-trident writes"
+        msg = f"{element[:200]!r} is not a name that kinesis-trident writes"
         raise ValueError(msg)
     return name
 
@@ -130,9 +130,17 @@ class Layout:
         stream, _, rest = name.partition("@")
         created, _, shard = rest.partition("/")
         if not (stream and shard):
-            msg = f"{name!r} is not the name of a shard below {self.base}"
+            msg = f"{name[:200]!r} is not the name of a shard below {self.base}"
             raise ValueError(msg)
         return ShardKey(stream, int(created), shard)
+
+    def source_of(self, name: str) -> str:
+        """Return `stream/shardId` of a name, the beginning of message ids.
+
+        Raises:
+            ValueError: as `key_of`.
+        """
+        return self.key_of(name).source if self.several else f"{self.stream}/{name}"
 
     @classmethod
     def parse(cls, root: str, application: str, element: str) -> Layout:
@@ -146,7 +154,7 @@ class Layout:
         stream, _, created = element.rpartition("@")
         found = cls(root, application, unescape(stream), int(created))
         if not stream or not found.base.endswith(f"/{element}"):
-            msg = f"{element!r} is not the home of a stream"
+            msg = f"{element[:200]!r} is not the home of a stream"
             raise ValueError(msg)
         return found
 

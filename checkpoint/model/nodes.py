@@ -163,12 +163,18 @@ class InflightNode(Node, frozen=True, kw_only=True):
     pending: tuple[PendingRun, ...] = ()
     turns: tuple[Ordinal, ...] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        """Return True if nothing is in flight."""
+        return not (self.waiting or self.dead or self.pending or self.blocked or self.turns)
+
 
 class Plan(Node, frozen=True, kw_only=True):
     """The offset that Spark logs: the plan of one batch, complete.
 
     Shards have their names in the layout. `positions`: the position from which each known shard is read, in the
-    text form of `spout.positions`. `read`: the shards whose new records this batch reads. `retries`, `dead`: runs
+    text form of `spout.positions`; ancestors of its shards that are not in it are done, other shards that are not in it
+    are new. `read`: the shards whose new records this batch reads. `retries`, `dead`: runs
     this batch delivers again, or dead-letters, by shard; their reasons are in ZooKeeper. `notDone`: the runs that
     wait for a later batch, by shard. `limit`, `limitBytes`: new records, and their payload, a shard, None for no
     bound. `room`: new records of single shards, if fewer fit. `streams`: name to creation time in epoch

@@ -30,6 +30,9 @@ __all__ = ["FEW", "PACKED_VERSION", "PackedPlan", "packed", "packed_kind", "unpa
 PACKED_VERSION = 2
 """The version of nodes and offsets whose runs are packed; nodes with few runs keep version 1."""
 
+_PACKED = b'{"v":%d,' % PACKED_VERSION
+"""The beginning of the JSON of a packed node."""
+
 FEW = 16
 """The number of runs up to which they are not packed."""
 
@@ -97,7 +100,7 @@ _KINDS: dict[type[Node], type[Node]] = {
 def packed_kind(kind: type[Node], data: bytes) -> type[Node]:
     """Return the struct as which the JSON of a node of this kind is read."""
     # A node's version comes first because it is declared first.
-    return _KINDS.get(kind, kind) if data.startswith(b'{"v":%d,' % PACKED_VERSION) else kind
+    return _KINDS.get(kind, kind) if data.startswith(_PACKED) else kind
 
 
 def packed(node: Node) -> Node:

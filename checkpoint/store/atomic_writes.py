@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from kinesis_trident.checkpoint.errors import CheckpointMovedBackError
+from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Node, SettledNode
 from kinesis_trident.checkpoint.model.split_nodes import head_of, part_paths
 from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes, Stored, left_behind
@@ -27,9 +30,11 @@ from kinesis_trident.tracker.records import RecordPosition
 
 __all__ = ["Unit", "UnitWriter", "position_of"]
 
+_PACKS_UNDER_WAY = 4
+"""Multis that are sent before the first of them is answered: 1 MiB, which the server holds in memory."""
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+
+class Unit(msgspec.Struct, frozen=True):
     """Nodes that change together: those of one shard, or, without a shard, the nodes that end a settling."""
 
     nodes: Mapping[str, Node]
@@ -37,6 +42,30 @@ class Unit:
     shard: str | None = None
     # Removals may be left to a purge if the nodes are not as expected.
     may_leave: bool = False
+
+
+@dataclass(slots=True)
+class _Pack:
+    """The writes of one multi; what nodes are once it is done; the shards that it moves.
+
+    `is_last`: it holds what ends a settling.
+    """
+
+    ops: list[Op] = field(default_factory=list)
+    after: dict[str, Stored[Any]] = field(default_factory=dict)
+    shards: list[str] = field(default_factory=list)
+    size: int = 0
+    is_last: bool = False
+
+    def add(self, unit: Unit, ops: Sequence[Op], became: Mapping[str, Stored[Any]], size: int) -> None:
+        """Add the writes of a unit."""
+        self.ops += ops
+        self.after |= became
+        self.size += size
+        if unit.shard is None:
+            self.is_last = True
+        else:
+            self.shards.append(unit.shard)
 
 
 class UnitWriter:
@@ -84,7 +113,9 @@ class UnitWriter:
                 # The remembered nodes are out of date: another process of this run has written, or a consumed node is
                 # gone.
                 self._known.clear()
-                units = [replace(unit, removed=()) if unit.may_leave else unit for unit in units]
+                units = [
+                    msgspec.structs.replace(unit, removed=()) if unit.may_leave else unit for unit in units
+                ]
                 continue
             except BaseException:
                 self._known.clear()
@@ -115,6 +146,8 @@ class UnitWriter:
             old: CheckpointNode = known.node
             if unit.shard is not None and old.txid >= new.txid:
                 return False
+            if _is_further(new.checkpoint, old.checkpoint):
+                continue
             was, becomes = position_of(old), position_of(new)
             if was is not None and (becomes is None or becomes < was):
                 msg = (
@@ -126,22 +159,34 @@ class UnitWriter:
         return True
 
     def _write(self, units: Sequence[Unit], epoch: int, moved: list[str]) -> None:
-        pack: list[Op] = []
-        after: dict[str, Stored[Any]] = {}
-        shards: list[str] = []
-        held = 0
+        """Write units; while the server does some multis, the next ones are made.
 
-        def flush() -> None:
-            nonlocal held
-            if pack:
-                self._nodes.commit(pack, epoch)
-                self._known.update(after)
-                moved.extend(shards)
-            pack.clear()
-            after.clear()
-            shards.clear()
-            held = 0
+        What ends a settling is sent once all else is done.
+        """
+        under_way: deque[tuple[_Pack, Callable[[], None]]] = deque()
 
+        def finish(most: int) -> None:
+            while len(under_way) > most:
+                pack, finished = under_way.popleft()
+                finished()
+                self._known.update(pack.after)
+                moved.extend(pack.shards)
+
+        try:
+            for pack in self._packs(units, epoch):
+                finish(0 if pack.is_last else _PACKS_UNDER_WAY - 1)
+                under_way.append((pack, self._nodes.begin(pack.ops, epoch)))
+            finish(0)
+        except Refused:
+            # Those behind it are done all the same.
+            while under_way:
+                with suppress(Refused):
+                    finish(0)
+            raise
+
+    def _packs(self, units: Sequence[Unit], epoch: int) -> Iterator[_Pack]:
+        """Make the multis that write units, as many units as fit in each."""
+        pack = _Pack()
         for unit in units:
             ops: list[Op] = list(map(Delete, unit.removed))
             became: dict[str, Stored[Any]] = {}
@@ -149,9 +194,7 @@ class UnitWriter:
                 known = self._known[path]
                 if not _changes(known.node if known else None, node):
                     continue
-                data = self._nodes.prepare(path, node, epoch, known.parts if known else ())
-                head = head_of(data)
-                parts = tuple(part_paths(path, head)) if head else ()
+                data, parts = self._data_of(path, node, epoch, known)
                 if known is None:
                     ops.append(Create(path, data))
                     became[path] = Stored(node, 0, parts=parts)
@@ -159,14 +202,23 @@ class UnitWriter:
                     ops += [Write(path, data, known.version), *left_behind(path, data, known.parts)]
                     became[path] = Stored(node, known.version + 1, parts=parts)
             weight = sum(map(size_of, ops))
-            if held + weight > PACK_SIZE:
-                flush()
-            pack += ops
-            held += weight
-            after |= became
-            if unit.shard is not None:
-                shards.append(unit.shard)
-        flush()
+            if pack.ops and pack.size + weight > PACK_SIZE:
+                yield pack
+                pack = _Pack()
+            pack.add(unit, ops, became, weight)
+        if pack.ops:
+            yield pack
+
+    def _data_of(
+        self, path: str, node: Node, epoch: int, known: Stored[Any] | None
+    ) -> tuple[bytes, tuple[str, ...]]:
+        """Return the data of a node and the paths of its parts, which are written first."""
+        if isinstance(node, CheckpointNode):
+            # As many as there are shards, and none is large.
+            return encode(node), ()
+        data = self._nodes.prepare(path, node, epoch, known.parts if known else ())
+        head = head_of(data)
+        return data, tuple(part_paths(path, head)) if head else ()
 
 
 def position_of(node: CheckpointNode) -> RecordPosition | None:
@@ -174,11 +226,16 @@ def position_of(node: CheckpointNode) -> RecordPosition | None:
     return None if node.checkpoint is None else RecordPosition(int(node.checkpoint), node.sub)
 
 
+def _is_further(text: str | None, other: str | None) -> bool:
+    """Return True if one sequence number is seen at a glance to be greater: if both have as many digits."""
+    return text is not None and other is not None and len(text) == len(other) and text > other
+
+
 def _changes(old: Node | None, new: Node) -> bool:
     """Return True if writing `new` over `old` changes anything."""
     match old, new:
         case None, InflightNode():
-            return bool(new.waiting or new.dead or new.pending or new.blocked)
+            return not new.is_empty
         case InflightNode(), InflightNode():
             # The stamp alone is not a change: the checkpoint carries it.
             return msgspec.structs.replace(old, txid=new.txid) != new

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from kinesis_trident.checkpoint.errors import CorruptNodeError
 from kinesis_trident.checkpoint.model.codec import corrupt, decode, encode
@@ -40,11 +41,11 @@ __all__ = ["FencedNodes", "Stored", "left_behind", "stray", "stray_below", "txid
 NodeT = TypeVar("NodeT", bound=Node)
 
 _TORN_READS = 5
+_NAMING_SHARDS = frozenset({Batch, ShardsNode})
 _TXID = re.compile(r"(0|[1-9][0-9]{0,17})\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Stored(Generic[NodeT]):
+class Stored(msgspec.Struct, Generic[NodeT], frozen=True):
     """A node as stored in ZooKeeper, with its version, its creation (czxid) and the paths of its parts."""
 
     node: NodeT
@@ -76,6 +77,10 @@ class FencedNodes:
     def commit(self, ops: Sequence[Op], epoch: int) -> None:
         """Do `ops` in one multi if `epoch` is still the newest: see `Fence.commit`."""
         self._fence.commit(ops, epoch)
+
+    def begin(self, ops: Sequence[Op], epoch: int) -> Callable[[], None]:
+        """Send what `commit` does, and return what waits for the answer: see `Session.begin`."""
+        return self._fence.begin(ops, epoch)
 
     def decoded(self, path: str, data: bytes, kind: type[NodeT]) -> NodeT | None:
         """Return a node from its data; None if it is bad and such nodes count as absent."""
@@ -123,8 +128,8 @@ class FencedNodes:
             held = dict(zip(parts, self.session.read(parts, PART_SIZE), strict=True)) if parts else {}
             asked = []
             for path, found in heads.items():
-                names = parted.get(path, [])
-                missing = [name for name in names if held[name] is None]
+                names = parted.get(path, ())
+                missing = [name for name in names if held[name] is None] if names else ()
                 if missing:
                     # Replaced between the two reads, or damaged: reading again shows which.
                     asked.append(path)
@@ -145,7 +150,7 @@ class FencedNodes:
         path: str,
         found: Found | None,
         kind: type[NodeT],
-        names: list[str],
+        names: Sequence[str],
         held: dict[str, Found | None],
     ) -> Stored[NodeT] | None:
         if found is None:
@@ -156,7 +161,8 @@ class FencedNodes:
             if head is not None:
                 data = join(path, head, [part.data for name in names if (part := held[name]) is not None])
             node = decode(path, data, kind)
-            self._check_names(path, node)
+            if kind in _NAMING_SHARDS:
+                self._check_names(path, node)
         except CorruptNodeError as error:
             self.report_corrupt(error)
             return None

@@ -7,7 +7,7 @@ requests arrive. A lock could not guarantee this: Spark leaves a stopped query's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from kinesis_trident.checkpoint.errors import CheckpointError, FencedError, StateMissingError
@@ -37,14 +37,23 @@ class Fence:
             FencedError, StateMissingError: it is not.
             Refused: one of `ops` was not possible.
         """
-        try:
-            self._session.commit([Check(self._layout.epoch, epoch), *ops])
-        except Refused as refused:
-            if refused.op.path != self._layout.epoch:
-                raise
-        else:
-            return
-        raise self._not_newest(epoch)
+        self.begin(ops, epoch)()
+
+    def begin(self, ops: Sequence[Op], epoch: int) -> Callable[[], None]:
+        """Send what `commit` does; return what waits for the answer, and raises as `commit`: see `Session.begin`."""
+        finish = self._session.begin([Check(self._layout.epoch, epoch), *ops])
+
+        def finish_fenced() -> None:
+            try:
+                finish()
+            except Refused as refused:
+                if refused.op.path != self._layout.epoch:
+                    raise
+            else:
+                return
+            raise self._not_newest(epoch)
+
+        return finish_fenced
 
     def _not_newest(self, epoch: int) -> FencedError | StateMissingError:
         path = self._layout.epoch

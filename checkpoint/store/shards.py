@@ -138,8 +138,7 @@ class ShardStore:
             nodes[self._layout.checkpoint_of(shard)] = checkpoint
         if inflight is not None:
             nodes[self._layout.inflight_of(shard)] = inflight
-        folder = self._layout.external_of(shard)
-        self._writer.move([Unit(nodes, tuple(f"{folder}/{name}" for name in consumed))], epoch)
+        self._writer.move([Unit(nodes, self._requests(shard, consumed))], epoch)
 
     def forget(self, shards: Sequence[str], dead_letters: Mapping[str, DeadLettersNode], epoch: int) -> None:
         """Remove the nodes of shards in one multi; keep their `dead_letters`, by their new name.
@@ -200,5 +199,9 @@ class ShardStore:
             nodes[self._layout.inflight_of(shard)] = inflight
         if dead_letters is not None:
             nodes[self._layout.deadletters_of(shard)] = dead_letters
+        return Unit(nodes, self._requests(shard, consumed) if consumed else (), shard)
+
+    def _requests(self, shard: str, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the paths of nodes of `external`."""
         folder = self._layout.external_of(shard)
-        return Unit(nodes, tuple(f"{folder}/{name}" for name in consumed), shard)
+        return tuple(f"{folder}/{name}" for name in names)

@@ -35,11 +35,12 @@ class MultiRead:
 
     def serialize(self) -> bytearray:
         """Return the bytes of the request."""
+        head, end = multiheader_struct.pack(GetData.type, False, -1), multiheader_struct.pack(-1, True, -1)
         sent: bytearray = bytearray()
-        for path in self.paths:
-            sent += multiheader_struct.pack(GetData.type, False, -1)
-            sent += GetData(path, None).serialize()
-        sent += multiheader_struct.pack(-1, True, -1)
+        for name in self.paths:
+            path = name.encode()
+            sent += b"%b%b%b\0" % (head, int_struct.pack(len(path)), path)
+        sent += end
         return sent
 
     @classmethod

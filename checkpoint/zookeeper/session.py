@@ -35,15 +35,14 @@ from kinesis_trident.checkpoint.errors import (
     ZooKeeperUnavailableError,
 )
 from kinesis_trident.checkpoint.zookeeper.multi_read import NODES_A_READ, read_async
+from kinesis_trident.checkpoint.zookeeper.multi_write import write_async
 from kinesis_trident.checkpoint.zookeeper.operations import (
     REQUEST_LIMIT,
     Check,
-    Create,
     Delete,
     Found,
     Op,
     Refused,
-    Write,
     size_of,
 )
 
@@ -193,6 +192,14 @@ class Session:
             ZooKeeperAccessError: the credentials do not allow it.
             ZooKeeperUnavailableError: it may or may not have happened.
         """
+        self.begin(ops)()
+
+    def begin(self, ops: Sequence[Op]) -> Callable[[], None]:
+        """Send what `commit` does, and return what waits for the answer, and raises as `commit`.
+
+        Several may be under way. They are done in the order in which they were sent, except after a lost connection.
+        """
+        self._require_own_process()
         size = sum(map(size_of, ops))
         if size > REQUEST_LIMIT:
             largest = max(ops, key=size_of)
@@ -201,38 +208,30 @@ class Session:
                 f"with {size_of(largest)} bytes. Nothing was written. This is a defect: please report it"
             )
             raise NodeTooLargeError(msg)
-        lost = False
+        answers = [self._submit(ops, size)]
 
         def attempt(left: Callable[[], float]) -> list[Any]:
-            nonlocal lost
-            if lost and self._happened(ops, left):
-                return []
-            lost = True
-            results: list[Any] = self._submit(ops, size).get(timeout=left())
+            if not answers:
+                if self._happened(ops, left):
+                    return []
+                answers.append(self._submit(ops, size))
+            results: list[Any] = answers.pop().get(timeout=left())
             return results
 
-        for index, result in enumerate(self._retry(attempt, [op.path for op in ops])):
-            if isinstance(result, KazooException) and not isinstance(
-                result, RolledBackError | RuntimeInconsistency
-            ):
-                if isinstance(result, NoAuthError):
-                    raise _no_access([ops[index].path], result)
-                raise Refused(index, ops[index], type(result))
+        def finish() -> None:
+            for index, result in enumerate(self._retry(attempt, [op.path for op in ops])):
+                if isinstance(result, KazooException) and not isinstance(
+                    result, RolledBackError | RuntimeInconsistency
+                ):
+                    if isinstance(result, NoAuthError):
+                        raise _no_access([ops[index].path], result)
+                    raise Refused(index, ops[index], type(result))
+
+        return finish
 
     def _submit(self, ops: Sequence[Op], size: int) -> Any:
-        transaction = self.client.transaction()
-        for op in ops:
-            match op:
-                case Check():
-                    transaction.check(op.path, op.version)
-                case Create():
-                    transaction.create(op.path, op.data, ephemeral=op.ephemeral)
-                case Write():
-                    transaction.set_data(op.path, op.data, op.version)
-                case Delete():
-                    transaction.delete(op.path)
         self._count(1, size)
-        return transaction.commit_async()
+        return write_async(self.client, ops)
 
     def _happened(self, ops: Sequence[Op], left: Callable[[], float]) -> bool:
         """Return True if ZooKeeper's nodes are as `ops` leaves them; its answer was lost."""
@@ -282,12 +281,7 @@ class Session:
 
     def _retry(self, attempt: Callable[[Callable[[], float]], T], paths: Sequence[str]) -> T:
         """Call `attempt` until it loses neither its connection nor its session, within the timeout."""
-        if os.getpid() != self._pid:
-            msg = (
-                f"this store was made in process {self._pid}, and its connection does not work in the child "
-                f"process {os.getpid()}. Make another one there, with checkpoint.zookeeper.client.shared_client"
-            )
-            raise CheckpointError(msg)
+        self._require_own_process()
         deadline = time.monotonic() + self.timeout
 
         def left() -> float:
@@ -304,6 +298,14 @@ class Session:
             raise self._unavailable(paths, error) from None
         except (AuthFailedError, NoAuthError) as error:
             raise _no_access(paths, error) from None
+
+    def _require_own_process(self) -> None:
+        if os.getpid() != self._pid:
+            msg = (
+                f"this store was made in process {self._pid}, and its connection does not work in the child "
+                f"process {os.getpid()}. Make another one there, with checkpoint.zookeeper.client.shared_client"
+            )
+            raise CheckpointError(msg)
 
     def _again(self, attempt: Callable[[], T], first: Exception, seconds: float) -> T:
         """Call `attempt` for so many seconds; the first time it failed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 import sys
 import time
 from pathlib import Path
@@ -29,6 +30,7 @@ from kinesis_trident.console.target import (
     Watch,
     Yes,
     ZooKeeper,
+    action_of,
     open_stores,
     target_of,
 )
@@ -37,6 +39,7 @@ from kinesis_trident.console.views import VIEWS
 from kinesis_trident.spout.errors import OptionsError
 from kinesis_trident.spout.options.starting_position import LATEST, PositionSpec, position_spec
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, parse_position
+from kinesis_trident.tracker.reasons import shorten
 from kinesis_trident.tracker.records import RecordPosition
 
 __all__ = ["commands"]
@@ -60,7 +63,7 @@ def checkpoints(
     context: typer.Context,
     application: Application,
     zookeeper: ZooKeeper,
-    action: Annotated[Action, typer.Argument(help="What to do.")] = Action.SHOW,
+    action: Annotated[Action, action_of("checkpoints", Action)] = Action.SHOW,
     value: Annotated[
         str | None,
         typer.Argument(
@@ -163,11 +166,14 @@ def _import(store: SourceStore, shard: str | None, source: str, *, yes: bool, fo
     saved = _saved(store, source)
     lineage = store.shards.lineage()
     known = set(lineage.shards) if lineage else set()
-    wanted = [
-        name
-        for name in saved.checkpoints
-        if shard is None or shard in (name, store.layout.key_of(name).shard, store.layout.key_of(name).source)
-    ]
+    try:
+        keys = {name: store.layout.key_of(name) for name in saved.checkpoints}
+    except ValueError as error:
+        msg = (
+            f"{source} is not of this application: {error}. Give a file that export has written, or a backup"
+        )
+        raise ConsoleError(msg) from None
+    wanted = [name for name, key in keys.items() if shard is None or shard in (name, key.shard, key.source)]
     strange = sorted(set(wanted) - known)
     if strange or not wanted:
         what = (
@@ -227,11 +233,11 @@ def _position(text: str, shard: str) -> Position:
         ConsoleError: it is neither.
     """
     try:
-        if text.replace(":", "").isdigit():
+        if re.fullmatch("[0-9]{1,129}(:[0-9]{1,9})?", text):
             return After(RecordPosition.parse(text))
         spec = PositionSpec.parse(position_spec(msgspec.json.encode({"*": {shard: text}}).decode()))
         said = spec.text_of("*", shard)
         return AtTimestamp(int(time.time() * 1000)) if said == LATEST else parse_position(said)
     except (ValueError, OptionsError) as error:
-        msg = f"{text!r} is not a position: {error}"
+        msg = f"{shorten(repr(text), 200)} is not a position: {shorten(str(error))}"
         raise ConsoleError(msg) from None

@@ -33,6 +33,7 @@ from kinesis_trident.console.target import (
     Target,
     Watch,
     ZooKeeper,
+    action_of,
     open_stores,
     target_of,
 )
@@ -60,7 +61,7 @@ def dead_letters(
     context: typer.Context,
     application: Application,
     zookeeper: ZooKeeper,
-    action: Annotated[LetterAction, typer.Argument(help="What to do.")] = LetterAction.LIST,
+    action: Annotated[LetterAction, action_of("dead-letters", LetterAction)] = LetterAction.LIST,
     message_ids: Annotated[
         list[str] | None, typer.Argument(metavar="MESSAGE_ID", help="Message ids to show, replay or export.")
     ] = None,

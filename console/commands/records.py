@@ -23,6 +23,7 @@ from kinesis_trident.console.target import (
     Stream,
     Watch,
     ZooKeeper,
+    action_of,
     open_stores,
     target_of,
 )
@@ -80,7 +81,7 @@ def retries(
     context: typer.Context,
     application: Application,
     zookeeper: ZooKeeper,
-    action: Annotated[RetryAction, typer.Argument(help="What to do.")] = RetryAction.REASONS,
+    action: Annotated[RetryAction, action_of("retries", RetryAction)] = RetryAction.REASONS,
     message_ids: Annotated[
         list[str] | None, typer.Argument(metavar="MESSAGE_ID", help="now: the records to deliver.")
     ] = None,

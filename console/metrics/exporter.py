@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,8 @@ from kinesis_trident.console.target import ConsoleError, Target, open_stores
 from kinesis_trident.tracker.errors import KinesisTridentError
 
 __all__ = ["ApplicationMetrics", "address_of", "metrics_text", "serve_metrics"]
+
+_PORT = re.compile("[0-9]{1,5}")
 
 log = logging.getLogger(__name__)
 
@@ -124,8 +127,8 @@ def address_of(listen: str) -> tuple[str, int]:
         ConsoleError: it is not `host:port`.
     """
     host, colon, port = listen.rpartition(":")
-    if not (host and colon and port.isdecimal() and int(port) < 2**16):
-        msg = f"--listen {listen!r} is not an address. Give host:port, as 127.0.0.1:9464 or [::1]:9464"
+    if not (host and colon and _PORT.fullmatch(port) and int(port) < 2**16):
+        msg = f"--listen {listen[:200]!r} is not an address. Give host:port, as 127.0.0.1:9464 or [::1]:9464"
         raise ConsoleError(msg)
     return host.removeprefix("[").removesuffix("]"), int(port)
 

@@ -84,7 +84,8 @@ class Lease:
             counter = int(item["leaseCounter"]["N"])
             identifier = item.get("streamName", {}).get("S", "")
             shard = item["shardId"]["S"] if identifier else key
-            known = checkpoint in _SENTINELS or (checkpoint.isascii() and checkpoint.isdigit())
+            known = checkpoint in _SENTINELS or re.fullmatch("[0-9]{1,129}", checkpoint) is not None
+            known = known and sub <= 2**31
         except (KeyError, TypeError, ValueError, AttributeError):
             known = False
         if not known:

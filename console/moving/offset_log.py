@@ -11,6 +11,7 @@ A batch counts once `commits/<n>` exists. One without was perhaps not processed:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ from kinesis_trident.console.moving.folder import Folder
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, System
 from kinesis_trident.console.moving.tables import Table
 from kinesis_trident.spout.options.starting_position import PositionSpec, position_spec
+from kinesis_trident.tracker.errors import UNREADABLE
+from kinesis_trident.tracker.reasons import shorten
 
 __all__ = ["Ends", "ends_in_folder", "ends_in_table", "read_offset_log"]
 
@@ -140,11 +143,12 @@ def _offset(checkpoint: Folder, batch: int, stream: str, source: int | None) -> 
             said = msgspec.json.decode(line or "{}", type=dict[str, Any])
             metadata = said.get("metadata")
             if isinstance(metadata, dict) and "streamName" in metadata:
-                streams.add(str(metadata["streamName"]))
+                streams.add(str(metadata["streamName"])[:128])
                 if metadata["streamName"] == stream:
-                    found[index] = {"batch": int(metadata["batchId"]), "line": line}
-        except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
-            msg = f"{place}: the offset of source {index} cannot be read: {error}. Restore the file"
+                    found[index] = {"batch": _batch_of(metadata), "line": line}
+        except (*UNREADABLE, ValueError, KeyError) as error:
+            why = shorten(repr(error))
+            msg = f"{place}: the offset of source {index} cannot be read: {why}. Restore the file"
             raise MigrationError(msg) from None
     if source is not None:
         found = {index: one for index, one in found.items() if index == source}
@@ -161,6 +165,19 @@ def _offset(checkpoint: Folder, batch: int, stream: str, source: int | None) -> 
     return _Offset(index, one["batch"], _parsed(place, stream, one["line"]))
 
 
+def _batch_of(metadata: dict[str, Any]) -> int:
+    """Return the number of the batch in an offset, which is a text.
+
+    Raises:
+        ValueError: it is none.
+    """
+    text = str(metadata["batchId"])
+    if not re.fullmatch("[0-9]{1,18}", text):
+        msg = f"batchId is {text[:40]!r}"
+        raise ValueError(msg)
+    return int(text)
+
+
 def _positions(place: str, stream: str, ends: Mapping[str, str]) -> dict[str, str]:
     """Return the positions of `ShardInfo`s, which have the form of an offset's entries."""
     found: dict[str, str] = {}
@@ -168,11 +185,11 @@ def _positions(place: str, stream: str, ends: Mapping[str, str]) -> dict[str, st
         where = f"{place}, the end of a batch in {shard}"
         try:
             said = msgspec.json.decode(text, type=dict[str, Any])
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             msg = f"{where} cannot be read: {error}. Restore it"
             raise MigrationError(msg) from None
         if said.get("shardId") != shard:
-            msg = f"{where} is of shard {said.get('shardId')!r}: {text[:120]!r}. Check --from and the path"
+            msg = f"{where} is of shard {str(said.get('shardId'))[:128]!r}: {text[:120]!r}. Check --from and the path"
             raise MigrationError(msg)
         found |= _parsed(where, stream, msgspec.json.encode({shard: said}).decode())
     return found
@@ -186,6 +203,6 @@ def _parsed(place: str, stream: str, offset: str) -> Mapping[str, str]:
     try:
         spec = PositionSpec.parse(position_spec(offset))
     except ValueError as error:
-        msg = f"{place} is not an offset of the connector. Expected {error}"
+        msg = f"{place} is not an offset of the connector. Expected {shorten(str(error))}"
         raise MigrationError(msg) from None
     return spec.texts_of(stream)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from kazoo.client import KazooClient
@@ -25,11 +25,14 @@ from kinesis_trident.checkpoint.zookeeper.operations import EXISTS, Create, Refu
 from kinesis_trident.checkpoint.zookeeper.session import Session
 from kinesis_trident.console.moving.foreign import ForeignCheckpoint, OwnShard, System
 from kinesis_trident.spout.positions import After, parse_position
+from kinesis_trident.tracker.errors import UNREADABLE
 from kinesis_trident.tracker.records import RecordPosition
 
 __all__ = ["StormPaths", "StormTarget", "read_storm"]
 
 _SHARD_LIST = "shardList"
+
+_Sequence = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,129}\Z")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +171,11 @@ def _positions(session: Session, paths: StormPaths) -> dict[str, str] | None:
 
 def _read(paths: StormPaths, shard: str, data: bytes) -> RecordPosition | None:
     try:
-        value = msgspec.json.decode(data, type=dict[str, Any])[paths.field]
-        return None if value is None else RecordPosition(int(value))
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
+        said = msgspec.json.decode(data, type=dict[str, Any])[paths.field]
+        value = msgspec.convert(said, _Sequence | int | None)
+        # Neither spout writes a number; one is checked like a text.
+        return None if value is None else RecordPosition(int(msgspec.convert(str(value), _Sequence)))
+    except (*UNREADABLE, KeyError, ValueError):
         msg = (
             f'{paths.of(shard)} holds {data[:80]!r}, not {{"{paths.field}": "<sequence number>"}}. Check that '
             f"{paths.style} is the spout that wrote it"

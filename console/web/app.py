@@ -221,7 +221,7 @@ def _log_in(site: Site, request: Request, token: str) -> Response:
         site.guard.session,
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        secure=request.scope["scheme"] == "https",
     )
     return answer
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -16,6 +17,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["Guard", "SafeHeaders"]
+
+_PORT = re.compile("[0-9]{1,5}")
 
 _HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
@@ -60,7 +63,8 @@ class Guard:
     def refusal(self, request: Request, field: str) -> str:
         """Return why a request may change nothing; empty if it may."""
         origin = request.headers.get("origin", "")
-        if urlsplit(origin).netloc != request.headers.get("host"):
+        host = _host_of(origin)
+        if not host or host != request.headers.get("host"):
             return "the request does not come from this page. Open the address that kinesis-trident ui has printed"
         if not self.knows(request) or not _same(field, self.form):
             return (
@@ -93,7 +97,17 @@ class SafeHeaders:
 
 def cookie_name(request: Request) -> str:
     """Return the name of our cookie: browsers send those of all ports of a host to each of them."""
-    return f"kinesis-trident-{request.url.port or 80}"
+    # Not of `request.url`, which does not exist if the port is no number.
+    port = request.headers.get("host", "").rpartition(":")[2]
+    return f"kinesis-trident-{port if _PORT.fullmatch(port) else 80}"
+
+
+def _host_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        # An address such as http://[ is none, and comes from no page.
+        return ""
 
 
 def _same(given: str, expected: str) -> bool:

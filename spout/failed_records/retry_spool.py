@@ -32,13 +32,16 @@ from kinesis_trident.spout.failed_records.retry_ranges import Picker
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, position_at, with_own_keys
 from kinesis_trident.spout.options.redaction import shown
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.tracker.records import RecordPosition, Run
+from kinesis_trident.tracker.records import SEQUENCE, RecordPosition, Run
 
 __all__ = ["RetrySpool", "spool_of"]
 
 log = logging.getLogger(__name__)
 
-_NAME = re.compile(r"(\d+)-([\d.]+)-([\d.]+)-[0-9a-f]{16}\.arrow")
+_DOTTED = SEQUENCE.replace(":", "[.]")
+_NAME = re.compile(
+    rf"(?P<txid>[0-9]{{12,19}})-(?P<first>{_DOTTED})-(?P<last>{_DOTTED})-(?P<digest>[0-9a-f]{{16}})\.arrow"
+)
 _TROUBLE = (OSError, ValueError, pa.ArrowException)
 
 
@@ -48,6 +51,7 @@ class _File:
     txid: int
     first: RecordPosition
     last: RecordPosition
+    digest: str
 
     def holds_some_of(self, runs: Sequence[Run]) -> bool:
         return any(_begins(run) <= self.last and self.first <= run.last_position for run in runs)
@@ -158,14 +162,23 @@ class RetrySpool:
         for info in system.get_file_info(fs.FileSelector(folder, recursive=True, allow_not_found=True)):
             name = _NAME.fullmatch(info.base_name)
             if info.is_file and name is not None:
-                txid, first, last = name.groups()
-                shard = unescape(info.path.rsplit("/", 2)[1])
-                yield shard, _File(info.path, int(txid), _position(first), _position(last))
+                try:
+                    shard = unescape(info.path.rsplit("/", 2)[1])
+                except ValueError:
+                    # A folder that is not of ours.
+                    continue
+                txid, first, last = name["txid"], name["first"], name["last"]
+                yield shard, _File(info.path, int(txid), _position(first), _position(last), name["digest"])
 
     def _read(self, file: _File) -> list[pa.RecordBatch]:
         try:
             with filesystem(self._target)[0].open_input_file(file.path) as source:
-                batches: list[pa.RecordBatch] = pa.ipc.open_stream(source).read_all().to_batches()
+                data = source.read()
+            if xxhash.xxh3_64_hexdigest(data) != file.digest:
+                # Arrow believes the lengths and offsets in a file: a damaged one can end the process.
+                msg = "it is damaged: its content does not have the digest in its name"
+                raise ValueError(msg)
+            batches: list[pa.RecordBatch] = pa.ipc.open_stream(data).read_all().to_batches()
         except FileNotFoundError:
             return []
         except _TROUBLE as error:

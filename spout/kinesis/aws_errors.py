@@ -19,6 +19,7 @@ from kinesis_trident.spout.kinesis import (
     ThrottledError,
     Unavailable,
 )
+from kinesis_trident.tracker.reasons import make_visible, shorten
 
 __all__ = ["translated"]
 
@@ -175,13 +176,18 @@ def translated(error: Exception, what: str, where: str) -> KinesisError:
         )
     for kinds, kind, hint in _LOCAL:
         if isinstance(error, kinds):
-            return kind(f"{place}: {str(error).rstrip('.')}; {hint}")
-    return KinesisError(f"{place}: {error}")
+            return kind(f"{place}: {_said(error).rstrip('.')}; {hint}")
+    return KinesisError(f"{place}: {_said(error)}")
+
+
+def _said(error: Exception) -> str:
+    return make_visible(shorten(str(error)))
 
 
 def _refused(error: exceptions.ClientError, place: str) -> KinesisError:
     answer = error.response.get("Error", {})
-    code, message = str(answer.get("Code", "")), str(answer.get("Message", ""))
+    # Any endpoint may have said this, at any length.
+    code, message = (make_visible(shorten(str(answer.get(name, "")))) for name in ("Code", "Message"))
     kind: type[KinesisError]
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code == "ResourceNotFoundException" and message.startswith("Shard "):

@@ -170,8 +170,8 @@ class _TokenFile:
 
     def __call__(self) -> str:
         try:
-            return Path(self._path).read_text().strip()
-        except OSError as error:
+            return Path(self._path).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
             msg = f"{error} (option webIdentityTokenFile)"
             raise InvalidConfigError(error_msg=msg) from error
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from botocore.parsers import ResponseParserError
@@ -25,6 +25,15 @@ from kinesis_trident.spout.kinesis import (
     StreamInfo,
     StreamMissingError,
     Unavailable,
+)
+from kinesis_trident.spout.kinesis.answers import (
+    ListedShard,
+    consumer_of,
+    iterator_of,
+    open_shards_of,
+    shard_of,
+    shards_of,
+    stream_of,
 )
 from kinesis_trident.spout.kinesis.aws_errors import translated
 from kinesis_trident.spout.kinesis.aws_session import create_clients
@@ -48,6 +57,8 @@ from kinesis_trident.spout.positions import (
 )
 
 __all__ = ["BotoKinesis", "kinesis_client"]
+
+T = TypeVar("T")
 
 _OF = "|"
 """Separates a stream from its iterator when there are several ARNs: only the ARN reaches another account."""
@@ -109,35 +120,22 @@ class BotoKinesis:
     def describe(self, stream: str) -> StreamInfo:
         """See `Kinesis.describe`."""
         answer = self._call(f"stream {stream!r}", self._calls.describe_stream_summary, **self._stream(stream))
-        found = answer["StreamDescriptionSummary"]
-        largest = found.get("MaxRecordSizeInKiB")
-        return StreamInfo(
-            name=found["StreamName"],
-            arn=found["StreamARN"],
-            created=_milliseconds(found["StreamCreationTimestamp"]),
-            retention_hours=found["RetentionPeriodHours"],
-            status=found["StreamStatus"],
-            server_time=server_time(answer["ResponseMetadata"]["HTTPHeaders"]) or int(time.time() * 1000),
-            max_record_bytes=largest * 1024 if largest else None,
-        )
+        answered = server_time(answer["ResponseMetadata"]["HTTPHeaders"]) or int(time.time() * 1000)
+        return self._read(f"stream {stream!r}", stream_of, answer, answered)
 
     def list_shards(self, stream: str, since: Since | None = None) -> list[Shard]:
         """See `Kinesis.list_shards`."""
         return [
-            _shard(found)
+            shard_of(found)
             for found in self._list_shards(stream, _filter(since) if since is not None else None)
         ]
 
     def open_shards(self, stream: str) -> list[tuple[int, str]]:
         """Return the last hash key and the id of each open shard, in the order of the hash keys."""
-        found = self._list_shards(stream, {"Type": "AT_LATEST"})
-        return sorted(
-            (int(one["HashKeyRange"]["EndingHashKey"]), one["ShardId"])
-            for one in found
-            if "EndingSequenceNumber" not in one["SequenceNumberRange"]
-        )
+        listed = self._list_shards(stream, {"Type": "AT_LATEST"})
+        return self._read(f"stream {stream!r}", open_shards_of, listed)
 
-    def _list_shards(self, stream: str, wanted: dict[str, Any] | None) -> list[dict[str, Any]]:
+    def _list_shards(self, stream: str, wanted: dict[str, Any] | None) -> list[ListedShard]:
         if wanted is not None:
             try:
                 return self._list_patiently(stream, {"ShardFilter": wanted})
@@ -147,7 +145,7 @@ class BotoKinesis:
                     raise
         return self._list_patiently(stream, {})
 
-    def _list_patiently(self, stream: str, which: dict[str, Any]) -> list[dict[str, Any]]:
+    def _list_patiently(self, stream: str, which: dict[str, Any]) -> list[ListedShard]:
         for _ in range(_LISTINGS):
             try:
                 return self._list_once(stream, which)
@@ -157,13 +155,15 @@ class BotoKinesis:
                 expired = error
         raise expired
 
-    def _list_once(self, stream: str, which: dict[str, Any]) -> list[dict[str, Any]]:
-        shards: list[dict[str, Any]] = []
+    def _list_once(self, stream: str, which: dict[str, Any]) -> list[ListedShard]:
+        shards: list[ListedShard] = []
+        tokens: set[str] = set()
         page = self._stream(stream) | which
         while page:
             answer = self._call(f"stream {stream!r}", self._calls.list_shards, **page)
-            shards.extend(answer["Shards"])
-            token = answer.get("NextToken")
+            listed, token = self._read(f"stream {stream!r}", shards_of, answer, tokens)
+            shards += listed
+            tokens |= {token} if token else set()
             # The token identifies the stream; Kinesis refuses both together.
             page = {"NextToken": token} if token else {}
         return shards
@@ -174,14 +174,15 @@ class BotoKinesis:
         An AT_TIMESTAMP iterator may start up to a second early, because some versions of botocore send whole
         seconds.
         """
+        what = f"stream {stream!r}, shard {shard}, position {position}"
         answer = self._call(
-            f"stream {stream!r}, shard {shard}, position {position}",
+            what,
             self._reads.get_shard_iterator,
             **self._stream(stream),
             ShardId=shard,
             **_start(parse_position(position)),
         )
-        iterator: str = answer["ShardIterator"]
+        iterator = self._read(what, iterator_of, answer)
         return f"{stream}{_OF}{iterator}" if len(self._arns) > 1 else iterator
 
     def get_records(self, iterator: str, limit: int) -> Page:
@@ -193,27 +194,21 @@ class BotoKinesis:
         page: Page | None = answer.get(PAGE)
         if page is None:
             answered = server_time(answer["ResponseMetadata"]["HTTPHeaders"])
-            try:
-                page = page_from_response(answer, answered)
-            except ResponseParserError as error:
-                raise translated(error, "GetRecords", self._where) from error
+            page = self._read("GetRecords", page_from_response, answer, answered)
         if of and page.next_iterator is not None:
             return replace(page, next_iterator=f"{stream}{of}{page.next_iterator}")
         return page
 
     def describe_consumer(self, stream_arn: str, name: str) -> Consumer:
         """See `spout.kinesis.consumers.ConsumerCalls`."""
+        what = f"consumer {name!r} of {stream_arn}"
         try:
             answer = self._call(
-                f"consumer {name!r} of {stream_arn}",
-                self._calls.describe_stream_consumer,
-                StreamARN=stream_arn,
-                ConsumerName=name,
+                what, self._calls.describe_stream_consumer, StreamARN=stream_arn, ConsumerName=name
             )
         except StreamMissingError as error:
             raise ConsumerMissingError(str(error)) from error
-        found = answer["ConsumerDescription"]
-        return Consumer(found["ConsumerARN"], found["ConsumerStatus"])
+        return self._read(what, consumer_of, answer)
 
     def register_consumer(self, stream_arn: str, name: str) -> None:
         """See `spout.kinesis.consumers.ConsumerCalls`."""
@@ -287,10 +282,7 @@ class BotoKinesis:
             if too_large or _status(error) == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 raise RequestTooLargeError(str(error)) from error
             raise
-        try:
-            return results_of(answer, len(entries))
-        except ResponseParserError as error:
-            raise translated(error, f"stream {stream!r}", self._where) from error
+        return self._read(f"stream {stream!r}", results_of, answer, len(entries))
 
     def _stream(self, name: str) -> dict[str, str]:
         # Only the ARN reaches a stream in another account.
@@ -307,18 +299,12 @@ class BotoKinesis:
             raise translated(error, what, self._where) from error
         return answer
 
-
-def _shard(found: dict[str, Any]) -> Shard:
-    parents = (found.get("ParentShardId"), found.get("AdjacentParentShardId"))
-    numbers, keys = found["SequenceNumberRange"], found.get("HashKeyRange")
-    last = numbers.get("EndingSequenceNumber")
-    return Shard(
-        id=found["ShardId"],
-        parents=tuple(parent for parent in parents if parent),
-        closed=last is not None,
-        sequences=(int(numbers["StartingSequenceNumber"]), None if last is None else int(last)),
-        hash_keys=(keys["StartingHashKey"], keys["EndingHashKey"]) if keys else None,
-    )
+    def _read(self, what: str, read: Callable[..., T], answer: object, *more: Any) -> T:
+        """Read an answer, or a part of it, that botocore has parsed."""
+        try:
+            return read(answer, *more)
+        except ResponseParserError as error:
+            raise translated(error, what, self._where) from error
 
 
 def _filter(since: Since) -> dict[str, Any]:
@@ -372,10 +358,6 @@ def _starting(position: Position) -> dict[str, Any]:
     found = _start(position)
     names = {"ShardIteratorType": "Type", "StartingSequenceNumber": "SequenceNumber"}
     return {names.get(name, name): value for name, value in found.items()}
-
-
-def _milliseconds(time: datetime) -> int:
-    return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
 _clients: PerProcess[ConnectionOptions, BotoKinesis] = PerProcess()

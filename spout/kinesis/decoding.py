@@ -23,6 +23,7 @@ from botocore.parsers import JSONParser, ResponseParser, ResponseParserError, Re
 from kinesis_trident.spout.kinesis import Page
 from kinesis_trident.spout.kinesis.put_bodies import RESULTS, parsed_results
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
+from kinesis_trident.spout.kinesis.transport import declared_size
 from kinesis_trident.tracker.errors import UNREADABLE
 from kinesis_trident.tracker.reasons import make_reason
 
@@ -104,6 +105,9 @@ _LONGEST_SEQUENCE = 129
 """The digits of the longest sequence number."""
 
 _SEQUENCE_NUMBER = re.compile(rf"[0-9]{{1,{_LONGEST_SEQUENCE}}}")
+
+_ZERO = np.uint8(ord("0"))
+"""What is below it wraps around, beyond 9."""
 
 _LAST_SECOND = 253_402_300_799
 """The end of the year 9999, in seconds since 1970: no arrival is later."""
@@ -191,14 +195,14 @@ def _record_from_response(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _page(answer: _Answer | _Event, answered: int | None) -> Page:
     records = answer.records
-    sequences = [record.sequence for record in records]
+    sequences = pa.array([record.sequence for record in records], pa.string())
     arrivals = np.array([record.arrival for record in records], dtype=np.float64)
     _check(sequences, arrivals)
     data = _payloads([record.data for record in records])
     columns = [
         pa.array([record.key for record in records], pa.string()),
         data,
-        pa.array(sequences, pa.string()),
+        sequences,
         _timestamps(arrivals),
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
@@ -206,19 +210,22 @@ def _page(answer: _Answer | _Event, answered: int | None) -> Page:
     return Page(batch, answer.next or None, answer.behind, size, answered, closed=bool(answer.children))
 
 
-def _check(sequences: list[str], arrivals: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+def _check(sequences: pa.StringArray, arrivals: np.ndarray[Any, np.dtype[np.float64]]) -> None:
     """Check what the types of an answer do not show.
 
     Raises:
         msgspec.ValidationError: a sequence number is none, or an arrival is not in the years that a time can have.
     """
-    if not sequences:
+    if not len(sequences):
         return
-    # All at once: `isdigit` alone knows other digits too.
-    text = "".join(sequences)
-    lengths = set(map(len, sequences))
-    if not (text.isascii() and text.isdigit() and 0 not in lengths and max(lengths) <= _LONGEST_SEQUENCE):
-        wrong = next(one for one in sequences if not _SEQUENCE_NUMBER.fullmatch(one))
+    _, ends, content = sequences.buffers()
+    # All at once: a column that was just built begins at the start of its buffers.
+    lengths = np.diff(np.frombuffer(ends, np.int32, len(sequences) + 1))
+    beyond = (
+        np.frombuffer(content, np.uint8, lengths.sum()) - _ZERO if lengths.any() else np.empty(0, np.uint8)
+    )
+    if (beyond > 9).any() or lengths.min() == 0 or lengths.max() > _LONGEST_SEQUENCE:
+        wrong = next(one for one in sequences.to_pylist() if not _SEQUENCE_NUMBER.fullmatch(one))
         msg = f"{wrong[:40]!r} is not a sequence number"
         raise msgspec.ValidationError(msg)
     if arrivals.max() > _LAST_SECOND or arrivals.min() < 0:
@@ -250,7 +257,7 @@ def server_time(headers: Mapping[str, str]) -> int | None:
     """Return the `Date` of an answer (lower-case headers) in epoch milliseconds; None if missing or invalid."""
     try:
         return int(parsedate_to_datetime(headers["date"]).timestamp()) * 1000
-    except (KeyError, ValueError):
+    except (KeyError, OverflowError, TypeError, ValueError):
         return None
 
 
@@ -274,9 +281,9 @@ class _PageParser(JSONParser):
             return {PAGE: page, "ResponseMetadata": metadata}
         if isinstance(response["body"], list):
             return {RESULTS: response["body"], "ResponseMetadata": metadata}
-        wanted = headers.get("content-length", "")
-        if wanted.isdigit() and len(response["body"]) < int(wanted):
-            raise IncompleteReadError(actual_bytes=len(response["body"]), expected_bytes=int(wanted))
+        wanted = declared_size(headers.get("content-length", ""))
+        if wanted is not None and len(response["body"]) < wanted:
+            raise IncompleteReadError(actual_bytes=len(response["body"]), expected_bytes=wanted)
         if shape is not None and shape.name == "GetRecordsOutput" and response["status_code"] == 200:
             answered = server_time(headers)
             # Our decoder has refused the body.

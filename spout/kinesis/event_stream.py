@@ -80,7 +80,8 @@ class EventStream:
                     page = self._page(message)
                     if page is not None:
                         return page
-                self._socket.set_socket_timeout(max(_LEAST_SECONDS, deadline - time.monotonic()))
+                if _is_open(self._body):
+                    self._socket.set_socket_timeout(max(_LEAST_SECONDS, deadline - time.monotonic()))
                 part = next(self._parts, None)
                 if part is None:
                     break
@@ -120,6 +121,11 @@ class EventStream:
             size, why = len(message.payload), make_reason(str(error))
             msg = f"{self._what} in {self._where}: an event cannot be read ({size} bytes): {why}"
             raise Unavailable(msg) from error
+
+
+def _is_open(body: Any) -> bool:
+    """Return True if a body still has its socket: http.client gives it up with the last byte of a known length."""
+    return body._fp.fp is not None
 
 
 def _error(message: Any) -> dict[str, Any]:

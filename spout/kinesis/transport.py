@@ -23,13 +23,22 @@ from botocore.exceptions import ConnectionClosedError, HTTPClientError, ReadTime
 from urllib3.exceptions import HTTPError, ProtocolError
 from urllib3.exceptions import ReadTimeoutError as UrllibReadTimeoutError
 
-__all__ = ["read_at_once"]
+__all__ = ["declared_size", "read_at_once"]
 
 _BUFFERS = 2
 """One is read while the other is parsed."""
 
 _SMALL = 256 * 1024
 """The size of an answer, in bytes, up to which it does not wait for a buffer."""
+
+
+_LARGEST = 64 * 2**20
+"""The limit of an answer, in bytes: the records of one have at most 10 MiB, as base64 with their keys less than 20."""
+
+
+def declared_size(header: str) -> int | None:
+    """Return the number in a header Content-Length; None if it holds none."""
+    return int(header) if header.isascii() and header.isdigit() and len(header) < 20 else None
 
 
 def read_at_once(client: Any, call: str, parse: Callable[[memoryview], Any] = bytes) -> None:
@@ -73,14 +82,16 @@ class _Reading:
 
     def content(self, answer: AWSResponse, parse: Callable[[memoryview], Any]) -> Any:
         """Return the result of `parse` for the body; the body itself if the status is not 200."""
-        size = answer.headers.get("content-length", "")
-        if answer.status_code != 200 or not size.isdigit() or answer.raw.chunked:
-            body: bytes = answer.raw.read()
+        size = declared_size(answer.headers.get("content-length", ""))
+        if answer.status_code != 200 or size is None or answer.raw.chunked:
+            body = b"".join(_pieces(answer.raw))
             return parse(memoryview(body)) if answer.status_code == 200 else body
-        if int(size) <= _SMALL:
-            return parse(_filled(bytearray(int(size)), int(size), answer.raw))
-        with self._buffer(int(size)) as buffer:
-            return self._parser.submit(parse, _filled(buffer, int(size), answer.raw)).result()
+        # Before any memory is taken for it.
+        _check_size(size)
+        if size <= _SMALL:
+            return parse(_filled(bytearray(size), size, answer.raw))
+        with self._buffer(size) as buffer:
+            return self._parser.submit(parse, _filled(buffer, size, answer.raw)).result()
 
     @contextmanager
     def _buffer(self, size: int) -> Iterator[bytearray]:
@@ -93,6 +104,26 @@ class _Reading:
             yield buffer
         finally:
             self._free.put(buffer)
+
+
+def _pieces(raw: Any) -> Iterator[bytes]:
+    """Yield a body whose size is not known, as long as it is not larger than any."""
+    size = 0
+    while piece := raw.read(_SMALL):
+        size += len(piece)
+        _check_size(size)
+        yield piece
+
+
+def _check_size(size: int) -> None:
+    """Refuse an answer that no server of Kinesis gives; its connection is not used again, being half read.
+
+    Raises:
+        HTTPError: it is larger than any.
+    """
+    if size > _LARGEST:
+        msg = f"the answer has more than {_LARGEST >> 20} MiB, so it is not one of Kinesis"
+        raise HTTPError(msg)
 
 
 def _filled(buffer: bytearray, size: int, raw: Any) -> memoryview:

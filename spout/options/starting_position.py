@@ -47,7 +47,8 @@ _ACCEPTED = (
 )
 _OF_ONE_SHARD = {"AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER", "SHARD_END"}
 
-_SEQUENCE = re.compile(r"[0-9]{1,129}(:[0-9]{1,18})?")
+_SEQUENCE = re.compile(r"[0-9]{1,129}(:[0-9]{1,9})?")
+"""Nodes hold a sub-sequence number of up to 2^31."""
 
 Texts = dict[str, dict[str, str]]
 
@@ -126,6 +127,9 @@ def position_spec(given: str) -> str:
         ValueError: saying what is accepted.
     """
     given = given.strip()
+    if not _is_utf8(given):
+        msg = f"{_ACCEPTED}; {_quoted(given)} has halves of surrogate pairs"
+        raise ValueError(msg)
     if not given.startswith("{"):
         if given.upper() == "AT_TIMESTAMP":
             return given.upper()
@@ -201,6 +205,14 @@ def _place(text: str, *, one_shard: bool) -> str:
         raise ValueError(msg)
     msg = f"{_ACCEPTED}; not {_quoted(text)}"
     raise ValueError(msg)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _quoted(said: object) -> str:

@@ -79,6 +79,8 @@ class Finished:
     def losses(self, txid: int, layout: Layout, streams: Streams) -> Iterator[tuple[str, str]]:
         """Return the records that its turns could not read: a description, and the place of the loss."""
         for shard, pin in self.pins.items():
+            if not (pin.gone or pin.lost):
+                continue
             key, info = layout.key_of(shard), streams.info_of(shard)
             if pin.gone:
                 what = (
@@ -87,7 +89,7 @@ class Finished:
                     else deleted(key.stream, {key.shard: pin.start})
                 )
                 yield what, f"{shard} {pin.start}"
-            elif pin.lost:
+            else:
                 yield replayed_without(key, pin), f"{shard} txid {txid}"
 
 

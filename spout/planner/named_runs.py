@@ -1,8 +1,9 @@
 """Bounds the failed records that an offset names: Spark logs offsets with each batch, and shows them in its progress.
 
-Only ZooKeeper has the reasons of failures. An offset names the runs that a batch delivers again, as many as fit; the
-others are due in the next plan. Other waiting runs matter only if ZooKeeper's data is lost: if they do not fit, the
-offset has the position from which a shard is then read again. Pure.
+Only ZooKeeper has the reasons of failures. An offset names the runs that a batch delivers again, as many as fit. The
+plan that is stored in ZooKeeper has more of them: nobody has seen a row of a batch whose plan is not stored, so if only
+Spark has it, the others come with a later one. Other waiting runs matter only if ZooKeeper's data is lost: if they do
+not fit, the offset has the position from which a shard is then read again. Pure.
 """
 
 from __future__ import annotations
@@ -16,11 +17,24 @@ from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.tracker.packing import pack_runs, packed_size
 from kinesis_trident.tracker.records import RecordPosition, Run
 
-__all__ = ["beginning_of", "due_bytes", "fitting", "lean", "remembered", "waiting_bytes", "with_failures"]
+__all__ = [
+    "STORED_BYTES",
+    "beginning_of",
+    "due_bytes",
+    "fitting",
+    "lean",
+    "remembered",
+    "waiting_bytes",
+    "with_failures",
+]
 
 Key = TypeVar("Key", bound=Hashable)
 
 _KIB = 1024
+
+STORED_BYTES = 256 * _KIB
+"""The bytes for the runs that a plan in ZooKeeper delivers again."""
+
 _NAME = 64
 """Bytes of a shard's entry: its name of any kind, and the JSON around it."""
 

@@ -15,7 +15,7 @@ from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import LookedAt, few_tasks
 from kinesis_trident.spout.planner.exhausted import refuse_exhausted
-from kinesis_trident.spout.planner.plan import make_plan
+from kinesis_trident.spout.planner.plan import make_plan, with_all_due
 from kinesis_trident.spout.planner.shards.discovery import Listings
 from kinesis_trident.spout.planner.shards.look_pace import LookPace
 from kinesis_trident.spout.planner.shards.tip_probe import Look, TipProbe
@@ -69,6 +69,7 @@ class BatchPlanner:
         self._rng = rng
         self._requested = False
         self._made = ""
+        self._whole: Plan | None = None
         self.is_draining = False
         self._pace = LookPace(look_period, options.min_fetch_period)
         self._probe = TipProbe(
@@ -161,11 +162,12 @@ class BatchPlanner:
             state.time_out(now)
         refuse_exhausted(state.dead, self._layout, options)
         read = self._listings.shards_to_read(self._tip, self._steady_ms())
+        states = state.named
         plan = make_plan(
             txid=state.settled + 1,
             plan=uuid.UUID(int=self._rng.getrandbits(128)).hex,
             streams=state.streams.created,
-            states=state.active,
+            states=states,
             read=read,
             now=now,
             max_records=max_records,
@@ -177,8 +179,15 @@ class BatchPlanner:
         if plan is None:
             return None
         self._made = plan.plan
-        enough = few_tasks(len(plan.shards), state.sizes.expected(plan, now), options)
+        whole = with_all_due(plan, states, now)
+        enough = few_tasks(len(whole.shards), state.sizes.expected(whole, now), options)
+        self._whole = msgspec.structs.replace(whole, tasks=enough)
         return msgspec.structs.replace(plan, tasks=enough)
+
+    def whole(self, plan: Plan) -> Plan:
+        """Return the last plan that was made here as it is to be stored: with runs that its offset does not name."""
+        whole = self._whole
+        return whole if whole is not None and whole.plan == plan.plan else plan
 
     def until_due(self) -> float:
         """Return the seconds until something may be due: a look at a tip, a retry, a timeout."""

@@ -10,6 +10,7 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, Plan
 from kinesis_trident.spout.planner.named_runs import (
+    STORED_BYTES,
     beginning_of,
     due_bytes,
     fitting,
@@ -30,6 +31,7 @@ __all__ = [
     "starting_plan",
     "still_due",
     "add_waiting",
+    "with_all_due",
 ]
 
 MAX_DUE_RUNS = 1000
@@ -152,13 +154,7 @@ def make_plan(
     turn. `deaggregate`: whether aggregates are split.
     """
     ordered = sorted(states.items())
-    due = {(shard, False): some for shard, state in ordered if (some := _due(state, now))}
-    due |= {(shard, True): state.dead[:MAX_DUE_RUNS] for shard, state in ordered if state.dead}
-    taken = fitting(due, due_bytes(len(ordered)), txid)
-    retries, dead = (
-        {shard: runs for (shard, exhausted), runs in sorted(taken.items()) if exhausted is kind}
-        for kind in (False, True)
-    )
+    retries, dead = _taken_up(states, now, due_bytes(len(ordered)), txid)
     wanted = sorted(shard for shard in read if not states[shard].blocked)
     # Every second record can fail and be a separate run.
     room = {
@@ -189,6 +185,14 @@ def make_plan(
         deaggregate=deaggregate,
     )
     return add_waiting(made, states)
+
+
+def with_all_due(plan: Plan, states: Mapping[str, ShardState], now: int) -> Plan:
+    """Return the plan to be stored: with all runs that are due, as many as fit into a node."""
+    if not (plan.retries or plan.dead):
+        return plan
+    retries, dead = _taken_up(states, now, STORED_BYTES, plan.txid)
+    return msgspec.structs.replace(plan, retries=retries, dead=dead)
 
 
 def add_waiting(plan: Plan, states: Mapping[str, ShardState]) -> Plan:
@@ -235,6 +239,20 @@ def per_shard_limit(shards: list[str], most: int | None, txid: int) -> tuple[int
         return math.floor(most / len(shards)), shards
     first = (txid * most) % len(shards)
     return 1, sorted((shards[first:] + shards[:first])[:most])
+
+
+def _taken_up(
+    states: Mapping[str, ShardState], now: int, size: int, txid: int
+) -> tuple[dict[str, tuple[Run, ...]], dict[str, tuple[Run, ...]]]:
+    """Return the runs that are due, and the exhausted ones, by shard, as many as fit into so many bytes."""
+    ordered = sorted(states.items())
+    due = {(shard, False): some for shard, state in ordered if (some := _due(state, now))}
+    due |= {(shard, True): state.dead[:MAX_DUE_RUNS] for shard, state in ordered if state.dead}
+    taken = sorted(fitting(due, size, txid).items())
+    retries, dead = (
+        {shard: runs for (shard, exhausted), runs in taken if exhausted is kind} for kind in (False, True)
+    )
+    return retries, dead
 
 
 def _due(state: ShardState, now: int) -> tuple[Run, ...]:

@@ -211,7 +211,7 @@ class SourceRun:
     def initial(self) -> Plan:
         """The offset before the first batch of a new Spark checkpoint: ZooKeeper's state as it stands."""
         state = self._state
-        return starting_plan(state.settled, state.streams.created, state.active)
+        return starting_plan(state.settled, state.streams.created, state.named)
 
     def drain_and_end(self) -> None:
         """Read only what is in the stream by now, retry what of it fails, then report that nothing is left."""
@@ -264,7 +264,7 @@ class SourceRun:
             start, end = self._recreated.as_it_counts(start), self._recreated.as_it_counts(end)
             planned = self._reconciler.planned
             ours = planned is not None and planned.plan == end.plan
-            plan = end if ours else self._reconciler.take_up(start, end)
+            plan = self._planner.whole(end) if ours else self._reconciler.take_up(start, end)
             if plan is None:
                 return []
             try:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import (
     CheckpointNode,
@@ -41,8 +43,7 @@ class Explicit:
     max_inflight: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SettledShard:
+class SettledShard(msgspec.Struct, frozen=True):
     """One shard after a batch: its nodes, and the runs that were dead-lettered (or skipped) in it.
 
     `turns`: the positions of the rows of the batches that `inflight` names, by txid.
@@ -52,7 +53,7 @@ class SettledShard:
     inflight: InflightNode
     dead_lettered: tuple[DeadLetterRecord, ...] = ()
     drained: bool = False
-    turns: Mapping[int, Keys] = field(default_factory=dict)
+    turns: Mapping[int, Keys] = msgspec.field(default_factory=dict)
 
 
 def settle_shard(

@@ -6,10 +6,14 @@ import random
 import time
 from collections.abc import Callable, Mapping
 
-from kinesis_trident.checkpoint.model.codec import naming
+import msgspec
+
+from kinesis_trident.checkpoint.model.codec import misfit
 from kinesis_trident.checkpoint.model.layout import ShardKey
 from kinesis_trident.checkpoint.model.nodes import (
+    CheckpointNode,
     DeadLettersNode,
+    InflightNode,
     Plan,
     SettledNode,
     ShardsNode,
@@ -28,7 +32,14 @@ from kinesis_trident.spout.planner.settlement import Explicit, SettledShard, set
 from kinesis_trident.spout.planner.shards.counting import RunCounter
 from kinesis_trident.spout.planner.shards.forgetting import Forgetting
 from kinesis_trident.spout.planner.shards.life_log import LifeLog
-from kinesis_trident.spout.planner.shards.lineage import Lineage, drained, readable
+from kinesis_trident.spout.planner.shards.lineage import (
+    Lineage,
+    drained,
+    left_out,
+    parents_of,
+    readable,
+    with_left_out,
+)
 from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
 from kinesis_trident.spout.planner.shards.loading import load_shards
 from kinesis_trident.spout.planner.shards.tip_probe import Look
@@ -207,17 +218,18 @@ class SourceState:
         finished = Finished.of(self._store, plan, self._epoch, judged=self._judged)
         self._judged = finished.judged
         pins, not_done = finished.pins, finished.not_done
+        was: dict[str, ShardState] = {}
         done: dict[str, SettledShard] = {}
         for shard in plan.shards:
             before = self._of(plan, shard)
             if before.checkpoint is not None and before.checkpoint.txid >= plan.txid:
                 continue
-            # An outcome, a pin and the records in flight must agree with each other.
-            with naming(self._layout.pin_of(plan.txid, shard)):
+            was[shard] = before
+            try:
                 done[shard] = settle_shard(
                     before,
                     plan,
-                    self.key_of(shard).source,
+                    self._layout.source_of(shard),
                     shard,
                     pins.get(shard),
                     not_done.get(shard, ()),
@@ -227,6 +239,9 @@ class SourceState:
                     rng=self._rng,
                     explicit=self._explicit,
                 )
+            except ValueError as error:
+                # An outcome, a pin and the records in flight must agree with each other.
+                raise misfit(self._layout.pin_of(plan.txid, shard), error) from error
         for what, place in finished.losses(plan.txid, self._layout, self.streams):
             self.losses.record(what, place)
         ended = [shard for shard, pin in pins.items() if pin.closed]
@@ -240,7 +255,7 @@ class SourceState:
         known = plan.txid in self.turns_in_use or any(plan.txid in result.turns for result in done.values())
         small = not (plan.retries or plan.dead or not_done or known) and len(plan.positions) < _FEW_SHARDS
         self._store.shards.settle(
-            {shard: (result.checkpoint, result.inflight) for shard, result in done.items()},
+            {shard: _nodes_of(was[shard], result) for shard, result in done.items()},
             letters,
             ShardsNode(shards=lineage) if ended else None,
             SettledNode(txid=plan.txid, plan=plan.plan),
@@ -252,9 +267,9 @@ class SourceState:
         self._keeper.lineage = lineage
         self.dead_letters |= letters
         failures = finished.failures()
-        self._counter.settle({shard: self._of(plan, shard) for shard in done}, done, pins, failures)
+        self._counter.settle(was, done, pins, failures)
         for shard, result in done.items():
-            start = self._of(plan, shard).start
+            start = was[shard].start
             self.shards[shard] = ShardState(start, result.checkpoint, result.inflight, result.turns)
         self.settled, self.settled_plan = plan.txid, plan.plan
         self.sizes.learn(plan, pins, now)
@@ -282,9 +297,11 @@ class SourceState:
 
         Positions are those that the offset's batch started from; its retries and the waiting runs are not done.
         """
-        updates = adopted_nodes(plan, self.shards, settled)
-        mark = plan.plan if settled == plan.txid else ""
         lineage = self._keeper.adopted(plan.streams, {**plan.positions, **plan.resume})
+        # What an older copy says of a shard that the offset leaves out is done since.
+        whole = with_left_out(plan.positions, parents_of(lineage))
+        updates = adopted_nodes(msgspec.structs.replace(plan, positions=whole), self.shards, settled)
+        mark = plan.plan if settled == plan.txid else ""
         self._store.shards.settle(
             updates, {}, ShardsNode(shards=dict(lineage)), SettledNode(txid=settled, plan=mark), self._epoch
         )
@@ -319,6 +336,17 @@ class SourceState:
         if not self._parked:
             return self.shards
         return {shard: state for shard, state in self.shards.items() if shard not in self._parked}
+
+    @property
+    def named(self) -> Mapping[str, ShardState]:
+        """Return the shards that an offset names: those read now, without the done ones whose descendants it names.
+
+        Otherwise every batch would carry all shards that were split or merged within the retention.
+        """
+        done = left_out(self.lineage, lambda shard: self.shards[shard].held > 0)
+        if not done:
+            return self.active
+        return {shard: state for shard, state in self.active.items() if shard not in done}
 
     @property
     def counts(self) -> RunCounts:
@@ -366,3 +394,10 @@ class SourceState:
     def dead(self) -> Mapping[str, tuple[Run, ...]]:
         """Return the exhausted runs by shard."""
         return {shard: state.dead for shard, state in self.active.items() if state.dead}
+
+
+def _nodes_of(before: ShardState, settled: SettledShard) -> tuple[CheckpointNode, InflightNode | None]:
+    """Return the nodes of a shard that a batch changes; most have nothing in flight, before it and after it."""
+    was, becomes = before.inflight, settled.inflight
+    is_idle = becomes.is_empty and (was is None or was.is_empty)
+    return settled.checkpoint, None if is_idle else becomes

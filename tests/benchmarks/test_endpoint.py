@@ -6,6 +6,8 @@ import base64
 import json
 from collections import Counter
 
+import boto3
+
 from benchmarks.endpoint import PreparedEndpoint, Records, pages
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
@@ -41,6 +43,14 @@ def test_every_record_comes_once_in_order_and_then_the_tip() -> None:
         assert sequences == sorted(sequences, key=int)
         assert {len(text) for text in sequences} == {56}
         assert turn.seen is not None
+
+
+def test_a_stream_is_described_with_its_shards() -> None:
+    with PreparedEndpoint(Records(shards=3, pages=1, page=1)) as endpoint:
+        client = boto3.client("kinesis", endpoint_url=endpoint.url)
+        described = client.describe_stream(StreamName="s")["StreamDescription"]
+    assert [shard["ShardId"][-1] for shard in described["Shards"]] == ["0", "1", "2"]
+    assert (described["StreamStatus"], described["HasMoreShards"]) == ("ACTIVE", False)
 
 
 def test_each_word_stands_twice_in_a_page() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.plots import Panel, Plot
 from benchmarks.report import Section, best, publish, updated
 
 
@@ -49,6 +50,33 @@ def test_publish_writes_unless_told_not_to(
     assert path.exists() == written
     if written:
         assert "| it | 17 |" in path.read_text()
+
+
+def test_a_plot_stands_below_its_table_and_changes_with_its_figures_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["benchmark"])
+
+    def drawn(figure: float) -> bytes:
+        panels = [
+            Panel("ms", {"settle": [1, figure], "plan": [None, 2]}, bound=5),
+            Panel("records/s", {"rate": [9, 8]}, bound=2, is_floor=True, log=True),
+        ]
+        plot = Plot("curves", "The time by shards", "shards", [10, 10_000], panels, log=True)
+        publish(
+            Section("a", "Of a", "a", ["what", "ms"], [["it", "1"]], plots=[plot]), tmp_path / "benchmarks.md"
+        )
+        return (tmp_path / "benchmarks" / "curves.svg").read_bytes()
+
+    first = drawn(3)
+    assert (
+        "| it | 1 |\n\n![The time by shards](benchmarks/curves.svg)\n"
+        in (tmp_path / "benchmarks.md").read_text()
+    )
+    for text in (b"bound: at most 5", b"bound: at least 2", b"10,000", b"records/s"):
+        assert text in first
+    assert drawn(3) == first
+    assert drawn(4) != first
 
 
 def test_best_is_the_shortest_run() -> None:

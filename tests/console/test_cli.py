@@ -26,6 +26,7 @@ from samples_console import (
     letter,
     pin,
 )
+from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.embedded.ports import free_port
@@ -215,6 +216,20 @@ def test_named_records_are_asked_for_again(command: Command, store: SourceStore,
     assert (asked.op, asked.records) == ("replay", ("1", "2"))
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("dead-letters", "list, show"), ("retries", "reasons, list"), ("checkpoints", "show, set")],
+)
+def test_an_action_before_the_application_is_told_where_it_stands(
+    command: Command, name: str, words: str
+) -> None:
+    code, _, err = command(name, "list", "orders")
+    assert code == 2
+    said = " ".join(err.split())
+    assert f"'orders' is not one of {words}" in said
+    assert f"after the application: kinesis-trident {name} APP {words.split(',', maxsplit=1)[0]}" in said
+
+
 def test_all_that_is_listed_is_asked_for_again(command: Command, store: SourceStore, app: str) -> None:
     assert command("dead-letters", app, "replay", "--all")[0] == 0
     (asked,) = store.external.read().asked[CHILD].values()
@@ -306,8 +321,14 @@ def test_watch_looks_again_until_ctrl_c(zookeeper: EmbeddedZooKeeper, store: Sou
         assert watching.wait(300) == 0
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM], ids=lambda end: end.name)
-@pytest.mark.parametrize("server", ["zookeeper", "kinesis"])
+@pytest.mark.parametrize(
+    ("server", "end"),
+    cases(
+        ("zookeeper", signal.SIGTERM),
+        ("kinesis", signal.SIGINT),
+        long=(("zookeeper", signal.SIGINT), ("kinesis", signal.SIGTERM)),
+    ),
+)
 def test_a_server_runs_until_it_is_told_to_end(server: str, end: signal.Signals) -> None:
     with running(server, "--port", "0") as serving:
         assert serving.stdout is not None

@@ -13,6 +13,7 @@ from by_hand import Lives, numbers
 from command_line import Command
 from rich.cells import cell_len
 from situations import A, Clock, filled, looked, moved_clock
+from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.run_status import FRESH_MS
@@ -276,6 +277,9 @@ def test_a_shard_that_skips_ahead_still_retries_what_failed(lives: Lives, app: s
         (["set", "TRIM_HORIZON"], "name it with --shard"),
         (["set", "TRIM_HORIZON", "--shard", "shardId-9"], "there is no shard shardId-9"),
         (["set", "soon", "--shard", A], "'soon' is not a position"),
+        (["set", "9" * 130, "--shard", A], "is not a position"),
+        (["set", "7:9999999999", "--shard", A], "is not a position"),
+        (["set", "\u0663", "--shard", A], "is not a position"),
         (["set", "--shard", A], "set needs a position"),
         (["import"], "import needs a file"),
         (["import", "nowhere"], "neither a backup"),
@@ -306,7 +310,7 @@ def test_a_run_that_is_connected_is_stopped_by_force_alone(lives: Lives, app: st
         query.plan()
 
 
-@pytest.mark.parametrize("width", [40, 80])
+@pytest.mark.parametrize("width", cases(40, long=(80,)))
 def test_everything_fits_a_narrow_terminal(
     lives: Lives, app: str, command: Command, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:

@@ -189,6 +189,26 @@ def test_a_change_needs_our_page_the_cookie_and_the_form(
     assert "kinesis-trident ui has printed" in page
 
 
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1", "//", "\xff", "http://a:b:c", "x" * 5000])
+def test_what_is_no_origin_changes_nothing(ask: Client, origin: str) -> None:
+    cookie, form = ask.log_in()
+    body = urlencode({"application": HOSTILE, "action": "retry", "form": form})
+    assert ask("/change", "POST", body, Cookie=cookie, Origin=origin)[0] == 403
+
+
+@pytest.mark.parametrize("port", ["abc", "99999999", "[", "\xb2", "-1"])
+def test_a_host_whose_port_is_none_is_answered(ask: Client, port: str) -> None:
+    for path in ("/", "/?token=x", f"/?token={TOKEN}", "/app?" + urlencode({"name": HOSTILE})):
+        assert ask(path, Host=f"127.0.0.1:{port}")[0] in (200, 303, 400, 403)
+    cookie, form = ask.log_in()
+    body = urlencode({"application": HOSTILE, "action": "retry", "form": form})
+    origin = f"http://127.0.0.1:{port}"
+    assert ask("/change", "POST", body, Cookie=cookie, Origin=origin, Host=f"127.0.0.1:{port}")[0] in (
+        400,
+        403,
+    )
+
+
 def test_a_wrong_token_opens_nothing(ask: Client) -> None:
     status, headers, _ = ask("/?token=" + TOKEN[:-1])
     assert status == 403

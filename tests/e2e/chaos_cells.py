@@ -8,18 +8,19 @@ import pytest
 from crashed_topologies import Crash, Point, Victim
 from matrix import SPOUTS
 from test_exactly_once import (
+    WHOLE_JOB,
     outcomes,
-    pytestmark,
     test_a_cell_that_promises_it_is_exact,
     test_the_picture_in_the_docs_says_what_was_seen,
 )
 
 __all__ = [
     "outcomes",
-    "pytestmark",
     "test_a_cell_that_promises_it_is_exact",
     "test_the_picture_in_the_docs_says_what_was_seen",
 ]
+
+pytestmark = [*WHOLE_JOB, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from harness import layout_of, options, run_script
 from kazoo.client import KazooClient
 
@@ -16,6 +17,8 @@ from kinesis_trident.checkpoint.store.source_store import SourceStore
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
+
+pytestmark = pytest.mark.long
 
 
 def noted(folder: Path) -> list[Any]:

@@ -16,7 +16,7 @@ from servers import RedisServer
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
 
-pytestmark = pytest.mark.timeout(3600)
+pytestmark = [pytest.mark.timeout(3600), pytest.mark.chaos]
 
 
 OF = {victim: [crash for crash in CRASHES if crash.victim is victim] for victim in Victim}

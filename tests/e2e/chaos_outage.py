@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from harness import A_LIFE, Job, kind, layout_of, options, put
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
@@ -17,6 +18,8 @@ from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
+
+pytestmark = pytest.mark.long
 
 
 def settled(zookeeper: EmbeddedZooKeeper, kinesis: KinesisClient, stream: str) -> int:

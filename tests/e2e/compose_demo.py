@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from composition import ENDS, Composition
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def composition(

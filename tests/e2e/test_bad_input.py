@@ -12,6 +12,7 @@ from moto_in_hand import MotoInHand
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
+from thorough import cases
 
 from kinesis_trident import reliable, stop
 from kinesis_trident.bolt.errors import NotBareStreamError, OperatorError
@@ -188,7 +189,9 @@ def test_damaged_nodes_stop_the_start_with_their_path(stage: Stage) -> None:
     assert stage.layout.settled in text
 
 
+@pytest.mark.long
 def test_a_recreated_stream_is_another_one(stage: Stage) -> None:
+    """Without Spark this is in tests/spout/test_data_loss.py, as are the ways to go on."""
     stage.put(["one"])
     taken = stage.drained(stage.parsed())
     old = stage.layout
@@ -208,7 +211,9 @@ def test_a_recreated_stream_is_another_one(stage: Stage) -> None:
     assert (taken.texts, again.texts) == (["one"], ["two"])
 
 
+@pytest.mark.long
 def test_a_position_past_the_retention_is_data_loss(stage: Stage) -> None:
+    """Without Spark this is in tests/spout/test_data_loss.py."""
     stage.put(["one"])
     taken = stage.drained(stage.parsed())
     ended(stage.start(stage.parsed(), taken, trigger=AVAILABLE_NOW))
@@ -227,7 +232,7 @@ def test_a_position_past_the_retention_is_data_loss(stage: Stage) -> None:
     assert taken.texts == ["one", "two"]
 
 
-@pytest.mark.parametrize("spout", ["transactional", "opaque"])
+@pytest.mark.parametrize("spout", cases("transactional", long=("opaque",)))
 def test_a_batch_whose_records_are_gone(
     own_stage: Callable[..., Stage], moto: MotoInHand, spout: str
 ) -> None:
@@ -266,9 +271,11 @@ def test_a_batch_whose_records_are_gone(
         assert stage.checkpoint_of().checkpoint == ids[-1].rpartition(":")[2]
 
 
+@pytest.mark.long
 def test_a_retry_that_is_gone_is_dead_lettered_without_its_payload(
     own_stage: Callable[..., Stage], moto: MotoInHand
 ) -> None:
+    """Without Spark this is in tests/spout/test_scripted_source.py."""
     stage = own_stage()
     gone, _ = stage.put(["flaky", "good"])
 
@@ -294,9 +301,11 @@ def test_a_retry_that_is_gone_is_dead_lettered_without_its_payload(
     assert not stage.inflight_of().dead
 
 
+@pytest.mark.long
 def test_a_record_that_failed_is_kept_in_the_spool_for_its_retries(
     own_stage: Callable[..., Stage], moto: MotoInHand
 ) -> None:
+    """Without Spark this is in tests/spout/failed_records/test_retry_spool.py."""
     stage = own_stage()
     ids = stage.put(["flaky", "good", "poison"])
 

@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, ended
 
 from kinesis_trident import reliable
+from kinesis_trident.bolt.tracking import tracking
+from kinesis_trident.bolt.tracking.running_scan import RunningScan, running_scan
 from kinesis_trident.checkpoint.model.nodes import Pin
 from kinesis_trident.checkpoint.store.batches import BatchStore
 from kinesis_trident.spout.options.source import SourceOptions
@@ -58,7 +60,51 @@ def test_actions_on_one_batch_see_the_same_rows(make_stage: Callable[..., Stage]
     assert {row[3] for row in readings[1][0]} == {str(n) for n in range(20)} - {"7", "17"}
 
 
+def test_a_small_batch_is_read_where_its_functions_run(
+    make_stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = make_stage(2)
+    stage.put(range(12))
+    scans: list[RunningScan | None] = []
+
+    def found(rows: DataFrame, most: int) -> RunningScan | None:
+        scans.append(running_scan(rows, most))
+        return scans[-1]
+
+    def parse(record):  # type: ignore[no-untyped-def]
+        if record.data == b"5" and record.attempt == 1:
+            raise ValueError(record.data)
+        return record.data.decode(), record.attempt, record.approximateArrivalTimestamp
+
+    taken: list[Any] = []
+
+    def write(rows: DataFrame, _txid: int) -> None:
+        taken.extend(rows.collect())
+
+    monkeypatch.setattr(tracking, "running_scan", found)
+    stream = reliable(stage.load(maxRecordsPerTrigger=4)).map(
+        parse, "text string, attempt int, arrival timestamp"
+    )
+    query = ended(stage.start(stream, write, trigger=AVAILABLE_NOW))
+    # The size of the first batch is unknown, that of the others is not.
+    assert scans
+    assert None not in scans
+    assert sorted((row.text, row.attempt) for row in taken) == sorted(
+        (str(n), 2 if n == 5 else 1) for n in range(12)
+    )
+    arrivals = {
+        row.text: row.arrival
+        for row in stage.read()
+        .selectExpr("string(data) as text", "approximateArrivalTimestamp as arrival")
+        .collect()
+    }
+    assert {row.text: row.arrival for row in taken} == arrivals
+    assert sum(progress["numInputRows"] for progress in query.recentProgress) == 13
+
+
+@pytest.mark.long
 def test_a_failed_task_sees_the_same_rows_again(make_stage: Callable[..., Stage], tmp_path: Path) -> None:
+    """The task's code runs twice below, and in tests/spout/test_scripted_source.py; here Spark runs it again."""
     stage = make_stage(2)
     put = stage.put(range(20))
     shard = stage.shard(0)

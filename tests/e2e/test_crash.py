@@ -1,8 +1,8 @@
 """A query is killed with SIGKILL, all its processes at once, at every step of a batch; its results must not show it.
 
 One job goes through the deaths, one after another, each in another batch: before each new life more records are put
-into the stream, which a replay must not pick up. `make long` has it die at every point; otherwise it dies where only
-a whole job can: the other points lie between calls that tests/spout/restarts and tests/model make without Spark.
+into the stream, which a replay must not pick up. `make test` leaves it out: the points lie between calls that
+tests/spout/restarts and tests/model make without Spark, and examples/demo.py and test_exactly_once.py kill whole jobs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from harness import A_LIFE, RETRY_LIMIT, Job, Left, kind, layout_of, look, options, put
-from thorough import CHAOS
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
 
 # The first test waits for the whole chain of lives.
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 
 SHARDS = 3
 
-EVERY_POINT = (
+POINTS = (
     "planned",
     "stored",
     "before-pin",
@@ -44,14 +43,8 @@ EVERY_POINT = (
     "settling",
     "dead-letter",
 )
-POINTS = EVERY_POINT if CHAOS else ("published",)
 ON_ANOTHER_MACHINE = {"before-write", "published", "committed", "settling"}
 """After these deaths the job is started without Spark's checkpoint, as on another machine: ZooKeeper is enough."""
-
-
-def points(*wanted: str) -> list[str]:
-    """Those of the points at which this run dies."""
-    return [point for point in POINTS if point in wanted]
 
 
 def tips(ids: Iterator[str] | list[str]) -> dict[str, int]:
@@ -158,7 +151,7 @@ def test_a_replayed_batch_has_the_identical_rows(history: History) -> None:
     for txid, seen in attempts.items():
         assert all(rows == seen[0] for rows in seen), txid
     replayed = {txid for txid, seen in attempts.items() if len(seen) > 1}
-    for point in points("before-write", "written", "published"):
+    for point in ("before-write", "written", "published"):
         assert history.left[point].reached.txid in replayed
 
 
@@ -172,14 +165,14 @@ def test_a_delivery_belongs_to_one_batch(history: History) -> None:
 
 def test_a_pinned_turn_is_what_the_replay_gives(history: History) -> None:
     deliveries = history.job.deliveries()
-    for point in points(*EVERY_POINT[2:9]):
+    for point in POINTS[2:9]:
         left = history.left[point]
         for shard, pin in left.pins.items():
             given = [id_ for id_, _, txid in deliveries if txid == left.reached.txid and f"/{shard}:" in id_]
             assert len(given) == pin.count, (point, shard)
 
 
-@pytest.mark.parametrize("point", points("published", "committed"))
+@pytest.mark.parametrize("point", ["published", "committed"])
 def test_a_published_outcome_is_applied_and_not_judged_again(history: History, point: str) -> None:
     left = history.left[point]
     assert left.acks is not None
@@ -231,7 +224,7 @@ def test_everything_is_settled_at_the_end(history: History) -> None:
 
 def test_a_batch_that_was_begun_comes_first_on_another_machine(history: History) -> None:
     """A new Spark checkpoint goes on with the plan in ZooKeeper, under its txid, not with a new one over it."""
-    for point in points(*ON_ANOTHER_MACHINE):
+    for point in ON_ANOTHER_MACHINE:
         first = next(iter(history.job.offsets(checkpoint_after(history.job.folder, point)).values()))
         left = history.left[point]
         assert left.batch is not None

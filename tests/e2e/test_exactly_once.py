@@ -19,12 +19,13 @@ from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.testing import Quotas, ScriptedKinesis
 from kinesis_trident.trident.guarantees import EXACTLY_ONCE
 
-pytestmark = [
+WHOLE_JOB = [
     # The first test waits for the whole chain of deaths.
     pytest.mark.timeout(2400),
     # The module's job is begun anew; the Makefile says what these two are.
     pytest.mark.flaky(reruns=2, only_rerun=["connect back", "Illegal size"]),
 ]
+pytestmark = WHOLE_JOB
 
 
 @pytest.fixture(scope="module")

@@ -1,20 +1,31 @@
-"""The programs of examples/ in the shared Spark session, on servers as their own; other tests run the word counts."""
+"""The programs of examples/ in the shared Spark session, on servers as their own; test_demo.py runs the demo."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
+import fast_spark
 import pytest
+import redis
+from harness import digest
 from notebook import Notebook
 from pyspark import cloudpickle
+from servers import RedisServer
+from stage import Stage
+from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
+from kinesis_trident.trident.stores.redis import RedisState
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -26,13 +37,15 @@ import join  # noqa: E402
 import orders  # noqa: E402
 import playground  # noqa: E402
 import safe_checkpoint  # noqa: E402
+import trident_word_count  # noqa: E402
+import word_count  # noqa: E402
 from playground import Place  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Spark's workers cannot import the examples.
-for module in (backfill, clickstream, join, orders):
+for module in (backfill, clickstream, join, orders, trident_word_count, word_count):
     cloudpickle.register_pickle_by_value(module)
 
 
@@ -51,6 +64,65 @@ def place(
 
     with ending:
         yield make
+
+
+@pytest.fixture(params=cases("in the session", long=("as a user",)))
+def printed(
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+) -> Callable[..., list[str]]:
+    """`printed(example, "--option", "value")`: what a program prints, here or in a process of its own."""
+
+    def in_the_session(example: ModuleType, *arguments: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", [str(example.__file__), *arguments])
+        monkeypatch.setattr(playground, "session", lambda *_: spark)
+        ours = logging.getLogger("kinesis_trident")
+        level = ours.level
+        with monkeypatch.context() as patch:
+            patch.setattr(spark, "stop", lambda: None)
+            example.main()
+        ours.setLevel(level)
+        return capsys.readouterr().out.splitlines()
+
+    def as_a_user(example: ModuleType, *arguments: str) -> list[str]:
+        command = [sys.executable, str(example.__file__), *arguments]
+        with fast_spark.warm_python() as warm:
+            environment = os.environ | warm | {"SPARK_LOCAL_IP": "127.0.0.1"}
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=300, check=False, env=environment
+            )
+        assert done.returncode == 0, digest(done.stderr)
+        return done.stdout.splitlines()
+
+    return as_a_user if request.param == "as a user" else in_the_session
+
+
+def test_word_count(stage: Stage, printed: Callable[..., list[str]], tmp_path: Path) -> None:
+    stage.put(word_count.SENTENCES)
+    arguments = {
+        "--stream": stage.stream,
+        "--application": stage.app,
+        "--zookeeper": stage.hosts,
+        "--endpoint": stage.endpoint,
+        "--output": str(tmp_path / "counts"),
+    }
+    lines = printed(word_count, *(one for pair in arguments.items() for one in pair))
+    counts = Counter(" ".join(word_count.SENTENCES).split())
+    assert {word: int(count) for count, word in map(str.split, lines)} == counts
+
+
+def test_trident_word_count(printed: Callable[..., list[str]], redis_server: RedisServer) -> None:
+    """On servers of its own, and a Redis; one of the sentences fails at first."""
+    truth = Counter(" ".join(trident_word_count.SENTENCES).split())
+    most = [f"{count} {word}" for word, count in sorted(truth.items(), key=lambda pair: (-pair[1], pair[0]))]
+    # A database of its own: without a prefix its keys would be among those of other tests.
+    database = f"{redis_server.url}/6"
+    redis.Redis.from_url(database).flushdb()
+    assert printed(trident_word_count, "--redis", database) == most[:20]
+    state = RedisState.opaque(database).make_state({}, 0, 1)
+    assert state.multi_get([(word,) for word in truth]) == list(truth.values())
 
 
 def test_orders(place: Callable[..., Place]) -> None:

@@ -66,9 +66,11 @@ def tell(job: Job, op: str, ids: list[str]) -> None:
     assert int(said.stdout) == len(ids)
 
 
+@pytest.mark.long
 def test_acks_of_another_process_outlive_a_kill_and_what_failed_comes_back(
     job: Job, kinesis: KinesisClient, keeper: KazooClient
 ) -> None:
+    """tests/spout/test_acks.py and the model have lives without Spark, tests/guides another process that acks."""
     stream = job.options["streamName"]
     # All good ones: the job fails some others of each forty by itself.
     ids = put(kinesis, stream, range(13, 23))

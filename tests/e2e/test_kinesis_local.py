@@ -21,6 +21,7 @@ import boto3
 import pytest
 from servers import Kinesalite, KinesisLocal
 from stage import AVAILABLE_NOW, Stage, ended
+from thorough import cases
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
@@ -138,13 +139,19 @@ class Seen:
         return len(self._all())
 
 
-@pytest.fixture(params=["kinesis_local", "kinesalite"])
-def reshard_stage(make_stage: Callable[..., Stage], request: pytest.FixtureRequest) -> Stage:
+def on(*servers: str) -> pytest.MarkDecorator:
+    """Play a test on these servers, and on the others in `make long`."""
+    others = tuple(name for name in ("kinesis_local", "kinesalite") if name not in servers)
+    return pytest.mark.parametrize("server", cases(*servers, long=others))
+
+
+@pytest.fixture
+def reshard_stage(make_stage: Callable[..., Stage], request: pytest.FixtureRequest, server: str) -> Stage:
     """A stage on a stream of one of the servers with two shards."""
-    server: KinesisLocal | Kinesalite = request.getfixturevalue(request.param)
+    running: KinesisLocal | Kinesalite = request.getfixturevalue(server)
     one = make_stage()
-    one.client = boto3.client("kinesis", endpoint_url=server.endpoint_url)
-    one.endpoint = server.endpoint_url
+    one.client = boto3.client("kinesis", endpoint_url=running.endpoint_url)
+    one.endpoint = running.endpoint_url
     one.stream = f"resharded-{uuid.uuid4().hex[:12]}"
     one.client.create_stream(StreamName=one.stream, ShardCount=2)
     one.client.get_waiter("stream_exists").wait(StreamName=one.stream, WaiterConfig={"Delay": 1})
@@ -155,6 +162,7 @@ def every_round(first: int, end: int) -> dict[str, list[int]]:
     return {key: list(range(first, end)) for key in KEYS}
 
 
+@on("kinesis_local")
 def test_splits_and_merges_under_load(reshard_stage: Stage) -> None:
     source, seen = Resharded(reshard_stage.client, reshard_stage.stream), Seen()
     stream = reshard_stage.load(describeShardInterval="200ms")
@@ -171,6 +179,7 @@ def test_splits_and_merges_under_load(reshard_stage: Stage) -> None:
     assert len(seen.shards) > 4
 
 
+@on("kinesalite")
 def test_closed_shards_are_read_before_their_children_from_the_horizon(reshard_stage: Stage) -> None:
     source, seen = Resharded(reshard_stage.client, reshard_stage.stream), Seen()
     for reshard in (source.split, lambda: source.split(2), lambda: source.merge(1), source.merge):
@@ -193,6 +202,7 @@ def test_closed_shards_are_read_before_their_children_from_the_horizon(reshard_s
     )
 
 
+@on("kinesis_local")
 def test_a_reshard_while_a_query_from_latest_is_down(reshard_stage: Stage) -> None:
     source, seen = Resharded(reshard_stage.client, reshard_stage.stream), Seen()
     source.put(2)

@@ -13,7 +13,7 @@ import pytest
 from ensemble import Ensemble
 from stage import Stage
 from test_topology import contents, lines, ran
-from thorough import more_in_chaos
+from thorough import cases
 
 from kinesis_trident.bolt import foreach_batch as foreach_batch_module
 from kinesis_trident.bolt.tracking.current_batch import open_store
@@ -23,7 +23,7 @@ from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.trident import Count, Function, TridentTopology
 from kinesis_trident.trident.stores import MemoryMapState
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.chaos]
 
 RECORDS = [f"{'flaky' if number % 3 else 'good'} {number}" for number in range(31)]
 OPTIONS = {"retryBackoff": "1ms..2ms x2", "maxRecordsPerTrigger": "16"}
@@ -39,7 +39,7 @@ class Flaky(Function):
         collector.emit([text])
 
 
-@pytest.fixture(params=more_in_chaos(0, 250, more=(50, 1000)))
+@pytest.fixture(params=cases(0, long=(250,), chaos=(50, 1000)))
 def far(
     request: pytest.FixtureRequest, stage: Stage, ensemble: Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stage]:

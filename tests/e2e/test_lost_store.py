@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from harness import PATIENCE
 from server_fixtures import _program
 from servers import RedisServer
@@ -13,8 +14,12 @@ from stage import AVAILABLE_NOW, Stage, error_of
 from kinesis_trident.trident import Count, RedisState, RunningTopology, TridentTopology
 
 
+@pytest.mark.long
 def test_a_redis_that_came_back_empty(stage: Stage) -> None:
-    """And the same keys under another application, which are refused until it is told to take over."""
+    """And the same keys under another application, which are refused until it is told to take over.
+
+    Without Spark the state's part is in tests/trident/test_lost_batches.py and test_ownership.py.
+    """
 
     def start(app: str = "", **options: Any) -> RunningTopology:
         topology = TridentTopology(stage.spark)

@@ -7,9 +7,10 @@ import shutil
 import pytest
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, ended, error_of
+from thorough import cases
 
 
-@pytest.mark.parametrize("begun_since", [False, True])
+@pytest.mark.parametrize("begun_since", cases(True, long=(False,)))
 def test_a_skipped_batch_is_not_written_under_the_txid_of_another_one(
     stage: Stage, begun_since: bool
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 from stage import Stage, Taken, ended
+from thorough import cases
 
 from kinesis_trident import Outcomes, foreach_batch
 
@@ -85,7 +86,7 @@ def test_reliable_judges_every_record_whatever_the_function_takes(make_stage: Ca
     assert all(failed_in.values()), failed_in
 
 
-@pytest.mark.parametrize("reporting", [True, False])
+@pytest.mark.parametrize("reporting", cases(True, long=(False,)))
 def test_plain_functions_ack_only_what_ran(make_stage: Callable[..., Stage], reporting: bool) -> None:
     stage = make_stage(4)
     put = [id_ for shard in range(4) for id_ in stage.put((f"{shard}.{n}" for n in range(5)), shard)]

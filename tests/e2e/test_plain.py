@@ -12,6 +12,7 @@ from moto_in_hand import MotoInHand
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 from stage import Stage, Taken, ended
+from thorough import cases
 
 
 def text_of(rows: DataFrame) -> DataFrame:
@@ -23,7 +24,7 @@ def later_than(stage: Stage, moment: float) -> None:
     stage.until(lambda: time.time() > moment + 1.2, "the next second")
 
 
-@pytest.mark.parametrize("spout", ["transactional", "opaque", "nontransactional"])
+@pytest.mark.parametrize("spout", cases("opaque", long=("transactional", "nontransactional")))
 def test_a_batch_is_acked_when_spark_has_committed_it(make_stage: Callable[..., Stage], spout: str) -> None:
     stage = make_stage(2)
     put = stage.put(range(12))

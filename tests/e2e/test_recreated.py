@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 from harness import eventually
 from pyspark.sql import SparkSession
-from sinks import SINKS, making_applications
+from sinks import making_applications
+from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 
 
-@pytest.mark.parametrize("sink", SINKS)
+@pytest.mark.parametrize(
+    "sink",
+    cases("noop", "reliable", "trident", long=("parquet", "batches", "bolts")),
+)
 def test_a_query_goes_on_with_the_new_stream_where_a_loss_is_put_up_with(
     spark: SparkSession, zookeeper: EmbeddedZooKeeper, tmp_path: Path, app: str, sink: str
 ) -> None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import fast_spark
-from harness import digest
 from pyspark.sql import DataFrame
 from stage import Stage
 
@@ -167,28 +162,3 @@ def test_every_example_of_the_page_runs_and_does_what_the_page_says(make_stage: 
         lambda: [row[1] for row in delivered(folder) if row[4] == names[4]] == ["good", "good"],
         "what was refused, again",
     )
-
-
-def test_the_word_count_of_the_examples_runs_as_a_user_runs_it(stage: Stage, tmp_path: Path) -> None:
-    stage.put(SENTENCES)
-    arguments = {
-        "--stream": stage.stream,
-        "--application": stage.app,
-        "--zookeeper": stage.hosts,
-        "--endpoint": stage.endpoint,
-        "--output": str(tmp_path / "counts"),
-    }
-    command = [str(ROOT / "examples/word_count.py"), *(one for pair in arguments.items() for one in pair)]
-    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
-    with fast_spark.warm_python() as warm:
-        done = subprocess.run(
-            [sys.executable, *command],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            env=environment | warm,
-        )
-    assert done.returncode == 0, digest(done.stderr)
-    printed = [line.split() for line in done.stdout.splitlines()]
-    assert {word: int(count) for count, word in printed} == COUNTS

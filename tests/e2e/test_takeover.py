@@ -11,6 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
+from thorough import cases
 
 from kinesis_trident import foreach_batch, reliable, stop
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
@@ -62,7 +63,9 @@ def test_the_newer_of_two_queries_wins(stage: Stage) -> None:
     assert older.texts == ["one"]
 
 
+@pytest.mark.long
 def test_two_loads_of_one_query_fence_each_other_and_are_refused(stage: Stage) -> None:
+    """tests/checkpoint/store/test_fencing.py counts takeovers, tests/runbook has the refusal, both without Spark."""
     said = []
     while len(said) <= TAKEOVERS and not any("TakeoverRefusedError" in text for text in said):
         both = stage.load().union(stage.load())
@@ -73,7 +76,9 @@ def test_two_loads_of_one_query_fence_each_other_and_are_refused(stage: Stage) -
     assert "give each its own applicationName, or stop the other one" in said[-1]
 
 
-@pytest.mark.parametrize("place", ["before the plan is read", "after the plan is read", "after the write"])
+@pytest.mark.parametrize(
+    "place", cases("after the write", long=("before the plan is read", "after the plan is read"))
+)
 def test_a_driver_that_slept_changes_nothing(
     stage: Stage, pause: Pause, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
@@ -127,7 +132,7 @@ def test_a_driver_that_slept_changes_nothing(
     assert not stage.inflight_of().waiting
 
 
-@pytest.mark.parametrize("batches_before", [0, 1])
+@pytest.mark.parametrize("batches_before", cases(1, long=(0,)))
 @pytest.mark.parametrize("kind", ["reliable", "foreach_batch"])
 def test_a_driver_that_slept_before_its_batch_writes_nothing(
     stage: Stage, pause: Pause, monkeypatch: pytest.MonkeyPatch, kind: str, batches_before: int

@@ -10,13 +10,23 @@ import os
 import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-__all__ = ["EXAMPLES", "Refused", "hostile", "mutated", "mutated_json", "read_bounded"]
+__all__ = [
+    "EXAMPLES",
+    "ODD_TEXTS",
+    "TOKENS",
+    "Refused",
+    "hostile",
+    "mutated",
+    "mutated_json",
+    "reached",
+    "read_bounded",
+]
 
 EXAMPLES = int(os.environ.get("HOSTILE_EXAMPLES", "40"))
 """The number of examples that each test plays: `HOSTILE_EXAMPLES=20000` searches for hours, `make test` for seconds."""
@@ -30,7 +40,10 @@ hostile = settings(
 
 T = TypeVar("T")
 
-_TOKENS = [
+reached: set[tuple[CodeType, int]] = set()
+"""The lines that `read_bounded` has seen so far."""
+
+TOKENS = [
     b"null", b"true", b"-1", b"0", b"1e400", b"-1e308", b"NaN", b"9" * 200, b"9" * 5000, b"1.5", b'""', b"[]", b"{}",
     b'"\\ud800"', b"\\u0000", b"\xff", b"\xc3", b"\0", b"\r\n", b"\n", b"[" * 3000,
     b'{"a":' * 3000, b"\xf3\x89\x9a\xc2", b'"x"', b",", b":", b'"', b"-", b"99999999999999999999", b"2147483648",
@@ -38,7 +51,7 @@ _TOKENS = [
 ]  # fmt: skip
 """Pieces that readers stumble over."""
 
-_ODD_TEXTS = [
+ODD_TEXTS = [
     "", "abc", "-1", "9" * 200, "9" * 5000, "1_0", " 7", "7\n", "\u0663", "\u00b2", "7:", ":7", "7:99999999999", "\0",
     "\ud800", "\u202e", "NaN", "inf", "1e400", "null", "AT_TIMESTAMP 99999999999999999999", "AT_TIMESTAMP 1e400",
     "AFTER_SEQUENCE_NUMBER -3", "SHARD_END 7:99999999999", "TRIM_HORIZON ", "../..", "a/b", "x" * 3000,
@@ -50,7 +63,7 @@ _SCALARS = (
     | st.sampled_from([0, -1, 1, 2**31, 2**53 + 1, 2**63, -(2**63) - 1, 10**30, 10**18, 1.5, -0.0, 1e308])
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.sampled_from(_ODD_TEXTS)
+    | st.sampled_from(ODD_TEXTS)
     | st.text(max_size=20)
 )
 _VALUES = st.recursive(
@@ -79,7 +92,7 @@ def mutated(draw: st.DrawFn, samples: Sequence[bytes]) -> bytes:
             case 1:
                 data = data[:end] + data[start:end] * draw(st.sampled_from([1, 2, 50])) + data[end:]
             case 2:
-                data = data[:start] + draw(st.sampled_from(_TOKENS)) + data[end:]
+                data = data[:start] + draw(st.sampled_from(TOKENS)) + data[end:]
             case 3:
                 data = data[:start] + draw(st.binary(max_size=8)) + data[end:]
             case 4:
@@ -110,7 +123,7 @@ def mutated_json(draw: st.DrawFn, samples: Sequence[Any]) -> Any:
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.sampled_from(_places(value)))
         new = draw(_VALUES)
-        name = draw(st.sampled_from(_ODD_TEXTS) | st.text(max_size=8))
+        name = draw(st.sampled_from(ODD_TEXTS) | st.text(max_size=8))
         which = draw(st.integers(0, 5))
 
         def change(old: Any, new: Any = new, name: str = name, which: int = which) -> Any:
@@ -138,6 +151,7 @@ def read_bounded(
     errors: type[Exception] | tuple[type[Exception], ...],
     *says: str,
     steps: int = 200,
+    least: int = 20_000,
     memory: int = 200,
     fixed: int = 2**20,
 ) -> T | None:
@@ -148,15 +162,18 @@ def read_bounded(
         size: of the input in bytes.
         errors: the documented ones.
         says: what the message of each must have: where, and what to do.
-        steps: lines and calls of Python for each byte of the input, beside 20,000.
+        steps: lines and calls of Python for each byte of the input, beside `least`.
+        least: steps.
         memory: bytes for each byte of the input, beside `fixed`.
         fixed: bytes.
     """
     count = 0
 
-    def on_line(_frame: FrameType, event: str, _arg: Any) -> Any:
+    def on_line(frame: FrameType, event: str, _arg: Any) -> Any:
         nonlocal count
-        count += event == "line"
+        if event == "line":
+            count += 1
+            reached.add((frame.f_code, frame.f_lineno))
         if count > most:
             msg = f"more than {most} steps for {size} bytes"
             raise Refused(msg)
@@ -166,7 +183,7 @@ def read_bounded(
         nonlocal count
         count += event == "c_call"
 
-    most = 20_000 + steps * size
+    most = least + steps * size
     before_trace, before_profile = sys.gettrace(), sys.getprofile()
     started = not tracemalloc.is_tracing()
     if started:

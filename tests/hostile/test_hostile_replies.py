@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import socket
-import socketserver
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 import pytest
 import redis
+from answering import Server
 from hostility import hostile, mutated, mutated_json, read_bounded
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,37 +38,6 @@ RAWS = [JsonSerializer(StateType.OPAQUE).serialize(value) for value in (RIGHT, O
 MSGPACKS = [
     MsgpackSerializer(StateType.OPAQUE).serialize(value) for value in (RIGHT, OpaqueValue(1, b"x", 5))
 ]
-
-
-class Server(socketserver.ThreadingTCPServer):
-    """Answers each connection with given bytes, whatever it asks, and then says no more."""
-
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.reply = b""
-        self.port: int = self.server_address[1]
-
-
-class Handler(socketserver.BaseRequestHandler):
-    def handle(self) -> None:
-        # The client may have had enough of it before the end.
-        with suppress(OSError):
-            self.request.recv(1 << 16)
-            self.request.sendall(self.server.reply)  # type: ignore[attr-defined]
-            self.request.shutdown(socket.SHUT_WR)
-            while self.request.recv(1 << 16):
-                pass
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with Server() as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
-        yield running
-        running.shutdown()
 
 
 def memcached(port: int) -> MemcachedByteStore:

@@ -24,6 +24,7 @@ from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEve
 
 from kinesis_trident.checkpoint.errors import CheckpointError
 from kinesis_trident.checkpoint.zookeeper.multi_read import MultiRead
+from kinesis_trident.checkpoint.zookeeper.multi_write import MultiWrite
 from kinesis_trident.checkpoint.zookeeper.operations import Check, Create, Delete, Found, Op, Write
 from model.zookeeper import MemoryZooKeeper, Nodes
 
@@ -153,7 +154,11 @@ class Session:
 
         return self._ask(("ensure", path), ensure)
 
-    def _call(self, request: MultiRead, answer: _Answer) -> None:
+    def _call(self, request: MultiRead | MultiWrite, answer: _Answer) -> None:
+        if isinstance(request, MultiWrite):
+            self._bind_write(answer, request.ops, lambda results: [_or_true(result) for result in results])
+            return
+
         def read() -> list[Found | KazooException]:
             nodes = self._view()
             found = [nodes.get(path) for path in request.paths]
@@ -231,15 +236,24 @@ class Session:
 
     def write(self, ops: Sequence[Op]) -> _Answer:
         """Ask for a multi."""
+        answer = _Answer(self)
+        self._bind_write(answer, ops, list)
+        return answer
+
+    def _bind_write(
+        self, answer: _Answer, ops: Sequence[Op], told: Callable[[Sequence[object]], list[object]]
+    ) -> None:
+        """Ask for a multi; `told` makes the answer of its results."""
 
         def multi() -> list[object]:
             results = self._zookeeper.multi(ops, self.id)
             self._see(self._zookeeper.zxid)
             if self._process is not None:
                 self._process.wrote()
-            return results
+            return told(results)
 
-        return self._ask(("write", [(type(op).__name__, op.path) for op in ops]), multi)
+        answer.bind(("write", [(type(op).__name__, op.path) for op in ops]), multi)
+        self._queue.append(answer)
 
     def _ask(self, what: object, make: Callable[[], Any]) -> _Answer:
         answer = _Answer(self)
@@ -310,6 +324,11 @@ class Session:
     def _fail_waiting(self, kind: type[KazooException]) -> None:
         while self._queue:
             self._queue.popleft().done(None, kind())
+
+
+def _or_true(result: object) -> object:
+    """Return the result of an operation as `MultiWrite` has it."""
+    return result if isinstance(result, KazooException) else True
 
 
 class _Answer:

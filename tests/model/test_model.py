@@ -37,16 +37,17 @@ def test_a_seed_plays_the_same_schedule_again() -> None:
         "    told = play('sessions', seed)\n"
         "    print(told.trace, told.world.stats)"
     )
-    outputs = [
-        subprocess.run(
+    players = [
+        subprocess.Popen(
             [sys.executable, "-c", played],
             env={**os.environ, "PYTHONPATH": f"{TESTS}{os.pathsep}{TESTS.parent}", "PYTHONHASHSEED": seed},
-            capture_output=True,
+            stdout=subprocess.PIPE,
             text=True,
-            check=True,
-        ).stdout
+        )
         for seed in ("1", "2")
     ]
+    outputs = [player.communicate()[0] for player in players]
+    assert [player.returncode for player in players] == [0, 0]
     # Names that no two processes may choose alike are no part of a schedule.
     first, second = (re.sub("[0-9a-f]{32}", "", output) for output in outputs)
     assert first == second

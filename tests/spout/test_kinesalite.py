@@ -2,6 +2,7 @@
 
 Behind the last record of a closed shard kinesalite gives an empty answer, "0 behind" and with an iterator; only the one
 after it is the end. Who takes the first for the tip never reads the children.
+`make test` has reading to the end, and batches, in tests/e2e/test_kinesis_local.py.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import boto3
 import pytest
 from by_hand import Lives, Query, SparkCheckpoint
 from servers import Kinesalite
-from thorough import more_in_chaos
+from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.batch_read import KinesisBatchReader, now_of
@@ -27,6 +28,8 @@ from kinesis_trident.spout.options.source import SourceOptions
 
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
+
+pytestmark = pytest.mark.chaos
 
 KEYS = 12
 
@@ -84,7 +87,7 @@ class Source:
         return sorted(still, key=lambda one: int(one["HashKeyRange"]["StartingHashKey"]))
 
 
-@pytest.fixture(params=more_in_chaos(0, more=(1,)))
+@pytest.fixture(params=cases(0, chaos=(1,)))
 def source(request: pytest.FixtureRequest, kinesalite: Kinesalite) -> Source:
     """A stream of two shards, and what happens to it drawn from a seed."""
     client = boto3.client("kinesis", endpoint_url=kinesalite.endpoint_url)
@@ -137,6 +140,7 @@ def test_a_query_that_is_stopped_and_started(source: Source, begin: Callable[...
     check(in_order(rows), source.written)
 
 
+@pytest.mark.long
 def test_what_is_there_is_read_to_its_end_each_time(source: Source, begin: Callable[..., Query]) -> None:
     checkpoint = SparkCheckpoint()
     rows = []
@@ -150,6 +154,7 @@ def test_what_is_there_is_read_to_its_end_each_time(source: Source, begin: Calla
         check(in_order(rows), source.written)
 
 
+@pytest.mark.long
 def test_a_batch_reads_all_there_is(source: Source, kinesalite: Kinesalite) -> None:
     options = SourceOptions.parse_batch(
         {"streamName": source.name, "endpointUrl": kinesalite.endpoint_url, "minFetchPeriod": "20ms"}

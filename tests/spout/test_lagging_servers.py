@@ -10,7 +10,7 @@ import pytest
 from by_hand import Lives, Query, Row
 from ensemble import Ensemble
 from kazoo.client import KazooClient
-from thorough import more_in_chaos
+from thorough import cases
 
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.model.nodes import ExternalNode
@@ -19,7 +19,9 @@ from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
 from kinesis_trident.spout.testing import MemoryKinesis
 from kinesis_trident.tracker.position_keys import keys_of, pack_in_parts
 
-LAGS = more_in_chaos(0, 250, more=(50, 1000))
+pytestmark = pytest.mark.chaos
+
+LAGS = cases(0, long=(250,), chaos=(50, 1000))
 SHARDS = ("shardId-000000000000", "shardId-000000000001")
 RECORDS = 31
 

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -274,69 +275,73 @@ def test_the_largest_record_blocks_its_shard_but_not_for_ever(start: Start, serv
     assert numbers([*rows, *until(query, [1])]) == [0, 1, 2]
 
 
-@pytest.mark.parametrize(
-    ("call", "fault"),
-    [
-        ("GetRecords", Cut(0)),
-        ("GetRecords", Refuse("ServiceUnavailable", status=503)),
-        *(
-            (call, fault)
-            for call in ("GetRecords", "GetShardIterator", "ListShards", "DescribeStreamSummary")
-            for fault in (Refuse.failed(), Cut())
-        ),
-    ],
-)
-def test_faults_and_cut_answers_lose_nothing(
-    start: Start, stream: Stream, server: ScriptedKinesis, call: str, fault: Any
-) -> None:
-    written = stream.put(36)
-    query = start(maxRecordsPerFetch="6", clientNumRetries="0")
-    for skip in (0, 1, 2):
-        server.script(call, fault, skip=skip)
-    rows = until(query, written, failing={5})
-    # Until the script is used up: how many calls a batch makes depends on how the faults fall.
-    while server.faults_left:
-        later = stream.put(12)
-        written += later
-        rows += until(query, later)
-    rows += query.drain()
+Fault = tuple[str, Any]
+FAULTS: list[Fault] = [
+    ("GetRecords", Cut(0)),
+    ("GetRecords", Refuse("ServiceUnavailable", status=503)),
+    *(
+        (call, fault)
+        for call in ("GetRecords", "GetShardIterator", "ListShards", "DescribeStreamSummary")
+        for fault in (Refuse.failed(), Cut())
+    ),
+]
+FAULTS_OF_SUBSCRIPTIONS: list[Fault] = [
+    ("SubscribeToShard", Refuse("ResourceInUseException")),
+    ("SubscribeToShard", Cut()),
+    ("SubscribeToShardEvent", Cut()),
+    ("SubscribeToShardEvent", Refuse("InternalFailureException")),
+    ("SubscribeToShardEvent", Refuse("ResourceInUseException")),
+    ("SubscribeToShardEvent", Refuse("KMSThrottlingException")),
+]
+
+
+def side_by_side(faults: list[Fault], play: Callable[[int, Fault], None]) -> None:
+    """Play all of them at a time, by their number: each waits for a second now and then."""
+    with ThreadPoolExecutor(len(faults)) as pool:
+        played = [pool.submit(play, number, fault) for number, fault in enumerate(faults)]
+    errors = [(fault, one.exception()) for fault, one in zip(faults, played, strict=True)]
+    assert [(fault, repr(error)) for fault, error in errors if error is not None] == []
+
+
+def loses_nothing(hosts: str, app: str, call: str, fault: Any, skips: Sequence[int], **options: str) -> None:
+    """All records come, and those that fail come again, through faults that come after so many calls each."""
+    with ScriptedKinesis(quotas=Quotas.none()) as server, ExitStack() as ending:
+        server.create_stream("orders", 2)
+        stream = Stream(server)
+        lives = Lives(hosts, app, endpointUrl=server.endpoint_url, retryLimit="3", **options)
+        ending.callback(lives.end)
+        written = stream.put(36)
+        query = lives.begin()
+        for skip in skips:
+            server.script(call, fault, skip=skip)
+        rows = until(query, written, failing={5})
+        # Until the script is used up: how many calls a batch makes depends on how the faults fall.
+        while server.faults_left:
+            later = stream.put(12)
+            written += later
+            rows += until(query, later)
+        rows += query.drain()
     assert numbers(row for row in rows if row[0] != 5) == [number for number in written if number != 5]
     attempts = [row[2] for row in rows if row[0] == 5]
     assert attempts == list(range(1, len(attempts) + 1))
     assert len(attempts) > 1
 
 
-@pytest.mark.parametrize("mode", ["efo"])
-@pytest.mark.parametrize(
-    ("call", "fault"),
-    [
-        ("SubscribeToShard", Refuse("ResourceInUseException")),
-        ("SubscribeToShard", Cut()),
-        ("SubscribeToShardEvent", Cut()),
-        ("SubscribeToShardEvent", Refuse("InternalFailureException")),
-        ("SubscribeToShardEvent", Refuse("ResourceInUseException")),
-        ("SubscribeToShardEvent", Refuse("KMSThrottlingException")),
-    ],
-)
-def test_faults_of_subscriptions_lose_nothing(
-    start: Start, stream: Stream, server: ScriptedKinesis, call: str, fault: Any
-) -> None:
-    written = stream.put(36)
-    query = start()
-    # A subscription that has begun goes on from batch to batch.
-    for skip in (0, 0, 0) if call == "SubscribeToShard" else (0, 2, 2):
-        server.script(call, fault, skip=skip)
-    rows = until(query, written, failing={5})
-    # Until the script is used up.
-    while server.faults_left:
-        later = stream.put(12)
-        written += later
-        rows += until(query, later)
-    rows += query.drain()
-    assert numbers(row for row in rows if row[0] != 5) == [number for number in written if number != 5]
-    attempts = [row[2] for row in rows if row[0] == 5]
-    assert attempts == list(range(1, len(attempts) + 1))
-    assert len(attempts) > 1
+def test_faults_and_cut_answers_lose_nothing(zookeeper: EmbeddedZooKeeper, app: str) -> None:
+    def play(number: int, fault: Fault) -> None:
+        options = {"maxRecordsPerFetch": "6", "clientNumRetries": "0"}
+        loses_nothing(zookeeper.hosts, f"{app}-{number}", *fault, (0, 1, 2), **options)
+
+    side_by_side(FAULTS, play)
+
+
+def test_faults_of_subscriptions_lose_nothing(zookeeper: EmbeddedZooKeeper, app: str) -> None:
+    def play(number: int, fault: Fault) -> None:
+        # A subscription that has begun goes on from batch to batch.
+        skips = (0, 0, 0) if fault[0] == "SubscribeToShard" else (0, 2, 2)
+        loses_nothing(zookeeper.hosts, f"{app}-{number}", *fault, skips, consumerMode="efo")
+
+    side_by_side(FAULTS_OF_SUBSCRIPTIONS, play)
 
 
 @BOTH_MODES

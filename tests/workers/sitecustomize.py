@@ -1,13 +1,14 @@
-"""Hands a Python process that the shared Spark starts over to a fork of `warm_python.py`.
+"""Hands a Python process that a Spark of the tests starts over to a fork of `warm_python.py`.
 
-Python runs this at its start, because the tests put this folder on its path. In a job with a Spark of its own, the
-daemon of the workers imports what they need before it forks them. Any other process goes on untouched.
+Python runs this at its start, because the tests put this folder on its path. Where WARM_PYTHON is not set, the daemon
+of the workers imports what they need before it forks them. Any other process goes on untouched.
 """
 
 import os
 import sys
 
-_SERVER = os.environ.get("WARM_PYTHON")
+# Each JVM, which is the parent of these processes, has a server of its own, which ends with it.
+_SERVER = os.environ.get("WARM_PYTHON") and f"{os.environ['WARM_PYTHON']}.{os.getppid()}"
 
 
 def _hand_over() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import importlib
+
+import botocore.session
 
 __all__ = ["import_all"]
 
@@ -26,6 +30,11 @@ MODULES = (
 
 
 def import_all() -> None:
-    """Import them."""
+    """Import them, and read the descriptions of Kinesis for all sessions of botocore."""
+    # Nothing of this is garbage.
+    gc.disable()
     for module in MODULES:
         importlib.import_module(module)
+    gc.enable()
+    botocore.session.create_loader = functools.cache(botocore.session.create_loader)
+    botocore.session.Session().create_client("kinesis", region_name="us-east-1")

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from kinesis_trident.bolt.errors import BatchFailedError, TopologyError
+from kinesis_trident.bolt.tracking.fusion import Promptly
 from kinesis_trident.bolt.tracking.tracking import run_frame
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.build.fields import arrow
@@ -60,12 +61,16 @@ __all__ = ["Attempt", "BatchFacts"]
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """The facts of a batch that an attempt needs: `txid` is None outside of transactions."""
+    """The facts of a batch that an attempt needs: `txid` is None outside of transactions.
+
+    `one_task`: its few records are read in one task, so that nothing need be moved.
+    """
 
     txid: int | None
     conf: Mapping[str, Any]
     partitions: int
     owners: Mapping[UpdateNode, Owner] = field(default_factory=dict)
+    one_task: bool = False
 
 
 @dataclass(slots=True)
@@ -163,8 +168,10 @@ class Attempt:
             if shared_partials_of(parent):
                 moved = self._shared_groups(parent, node)
             else:
-                # There are hardly more rows than groups: if moved first, they are moved only once.
-                moved = move_by_key(self.sections.rows(parent, partials.wanted, partials), keys, partitions)
+                moved = self.sections.rows(parent, partials.wanted, partials)
+                if not self.facts.one_task:
+                    # There are hardly more rows than groups: if moved first, they are moved only once.
+                    moved = move_by_key(moved, keys, partitions)
             if isinstance(node, PersistentAggregateNode):
                 return moved
             return aggregate_in_spark(moved, keys, node.inputs, aggregator, node.added, partial=True)
@@ -223,7 +230,7 @@ class Attempt:
         untracked = Untracked(node.operation, node.step, self.facts.conf)
         if isinstance(node.step, QueryStep) and node.step.factory.driver_local:
             return from_arrow(rows, untracked(iter(rows.toArrow().to_batches())), node.schema)
-        return rows.mapInArrow(untracked, node.schema)
+        return rows.mapInArrow(Promptly(untracked), node.schema)
 
     def _aggregate(self, node: AggregateNode, frame: DataFrame) -> DataFrame:
         aggregator = node.aggregator
@@ -238,7 +245,7 @@ class Attempt:
         aggregation = GroupAggregation(
             node.operation, keys, node.inputs, node.aggregator, arrow(node.schema), self.facts.txid
         )
-        return frame.mapInArrow(aggregation, node.schema)
+        return frame.mapInArrow(Promptly(aggregation), node.schema)
 
     def _grouped(
         self, node: PersistentAggregateNode, frame: DataFrame, partitions: int
@@ -289,10 +296,10 @@ class Attempt:
                 self._updated[node] = from_arrow(frame, emitted, node.schema)
             changed = bool(emitted)
         elif node.children:
-            result = self._updated[node] = hold_rows(frame.mapInArrow(update, schema))
+            result = self._updated[node] = hold_rows(frame.mapInArrow(Promptly(update), schema))
             changed = not result.isEmpty()
         else:
-            result = frame.mapInArrow(update, NOTHING)
+            result = frame.mapInArrow(Promptly(update), NOTHING)
             changed = bool(collect(result, adaptive=not shared_partials_of(node.parents[0])))
         if changed:
             self.updated.add(node)

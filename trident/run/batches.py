@@ -18,12 +18,14 @@ from kinesis_trident.bolt.tracking.operators import Verdict
 from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.tracker.records import RecordPosition
-from kinesis_trident.trident.build.graph import Node, SpoutNode
+from kinesis_trident.trident.build.graph import Node, PersistentAggregateNode, RowNode, SpoutNode
+from kinesis_trident.trident.run.arrow_aggregation import partials_of
 from kinesis_trident.trident.run.attempt import Attempt, BatchFacts
 from kinesis_trident.trident.run.frames import lost_held_rows
 from kinesis_trident.trident.run.owners import name_updates, owners_of
 from kinesis_trident.trident.run.tracked import Sections
 from kinesis_trident.trident.state import ATTEMPT
+from kinesis_trident.trident.stores.factory import MapStateFactory
 
 __all__ = ["TopologyAttempts"]
 
@@ -56,7 +58,7 @@ class TopologyAttempts:
             BatchFailedError: records failed under `spout=transactional`, or held rows were lost with their
                 executor.
         """
-        rows = add_scheme(rows, self.spout.scheme)
+        rows = self._with_scheme(rows)
         judge = self._judged if self.spout.tracking else self._taken_whole
         try:
             attempt = judge(rows, batch, process)
@@ -76,7 +78,7 @@ class TopologyAttempts:
 
     def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
         """Run the tracked part to find the records that end their worker."""
-        rows = add_scheme(rows, self.spout.scheme)
+        rows = self._with_scheme(rows)
         tracking = Tracking(rows, batch, carrier, isolating=True)
         facts = self._facts(batch)
         sections = Sections(tracking, facts.conf, facts.partitions)
@@ -145,6 +147,9 @@ class TopologyAttempts:
                 return attempt
             attempt.release()
 
+    def _with_scheme(self, rows: DataFrame) -> DataFrame:
+        return add_scheme(rows, self.spout.scheme) if self.spout.scheme else rows
+
     def _facts(self, batch: CurrentBatch) -> BatchFacts:
         assert self.spout.options is not None
         self._attempts += 1
@@ -164,7 +169,10 @@ class TopologyAttempts:
             self._applied,
             batch.merged_homes,
         )
-        return BatchFacts(batch.txid, conf, self.partitions, owners)
+        one_task = (
+            batch.tasks == 1 and self.spout.options.shards_per_task is None and fits_one_task(self.nodes)
+        )
+        return BatchFacts(batch.txid, conf, 1 if one_task else self.partitions, owners, one_task)
 
     def _note(self, attempt: Attempt, batch: CurrentBatch) -> None:
         """Note which states hold the batch, so that a store that loses it is found out."""
@@ -174,6 +182,22 @@ class TopologyAttempts:
             now = {name: txid for name, txid in self._applied.items() if name in names.values()} | changed
             batch.note_applied(now)
             self._applied = now
+
+
+def fits_one_task(nodes: Sequence[Node]) -> bool:
+    """Return True if no number of partitions shows in what the nodes do: groups are counted up in states of stores."""
+    return all(
+        isinstance(node, SpoutNode)
+        or (isinstance(node, RowNode) and node.tracked)
+        or (
+            isinstance(node, PersistentAggregateNode)
+            and isinstance(node.factory, MapStateFactory)
+            and node.partitions is None
+            and not node.children
+            and partials_of(node) is not None
+        )
+        for node in nodes
+    )
 
 
 @dataclass(frozen=True, slots=True)

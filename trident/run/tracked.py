@@ -12,8 +12,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from kinesis_trident.bolt.tracking.coverage import SOURCE
+from kinesis_trident.bolt.tracking.fusion import Operator
 from kinesis_trident.bolt.tracking.operators import StepOperator
-from kinesis_trident.bolt.tracking.tracking import Operator, Tracked, Tracking
+from kinesis_trident.bolt.tracking.tracked import Tracked
+from kinesis_trident.bolt.tracking.tracking import Tracking
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
 from kinesis_trident.trident.build.fields import arrow
@@ -166,15 +168,15 @@ class Sections:
             source = self.tracking.source
             if len(node.children) > 1:
                 # Its rows are pinned: if cached ones are lost, the same are read again.
-                source = self.tracking.shared(source.on(source.frame.select(*self._columns(_read_of(node)))))
+                source = self.tracking.shared(source.select(self._columns(_read_of(node))))
             self._source = source
         source = self._source
         if not fields:
-            return source.on(source.frame.select(*self._columns(wanted)))
+            return source.select(self._columns(wanted))
         if anchored or self._excluding:
             schema = StructType(list(fields))
             everything = Pipeline((ProjectStep(arrow(schema)),))
-            tuples = source.on(source.frame.select(*self._columns(wanted)))
+            tuples = source.select(self._columns(wanted))
             return self._operator(node.operation, tuples, everything, schema, anchored=anchored)
         return source.on(source.frame.select(*wanted))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from kinesis_trident.tracker.reasons import make_reason
 from kinesis_trident.trident.errors import StoreError, StoreUnavailableError
 from kinesis_trident.trident.maps.backing import LOST, Version
 from kinesis_trident.trident.stores.bytestore import ByteStore
@@ -90,7 +92,7 @@ class DynamoDBByteStore(ByteStore):
         found: dict[str, bytes] = {}
         for items in self._all(self._get, parts):
             for item in items:
-                if "expires" not in item or float(item["expires"]["N"]) > now:
+                if _expiry(item) > now:
                     found[item["key"]["S"]] = self._bytes(item)
         values = [found.get(key) for key in keys]
         return values, list(values)
@@ -162,12 +164,17 @@ class DynamoDBByteStore(ByteStore):
         return {self._type: value.decode() if self._type == "S" else value}
 
     def _bytes(self, item: dict[str, Any]) -> bytes:
-        [(kind, value)] = item.get("value", {"NULL": True}).items()
+        kind: str
+        value: Any
+        kind, value = next(iter(item.get("value", {}).items()), ("NULL", True))
         # A foreign value goes to the serializer unchanged, which refuses it with its key.
-        return value if kind == "B" else (value if kind == "S" else repr({kind: value})).encode()
+        if kind == "B":
+            return bytes(value)
+        return (str(value) if kind == "S" else repr({kind: value})).encode()
 
     def _all(self, request: Callable[[T], R], arguments: Iterable[T]) -> list[R]:
         from botocore import exceptions
+        from botocore.parsers import ResponseParserError
 
         futures = [self._pool.submit(request, argument) for argument in arguments]
         try:
@@ -185,6 +192,19 @@ class DynamoDBByteStore(ByteStore):
         except exceptions.BotoCoreError as error:
             msg = f"{self.where} does not answer: {error}"
             raise StoreUnavailableError(msg) from None
+        except (
+            ResponseParserError,
+            AttributeError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
+            msg = (
+                f"{self.where}: the answer is not one of DynamoDB ({make_reason(repr(error))}). Check the region and "
+                "the option endpointUrl"
+            )
+            raise StoreUnavailableError(msg) from None
         finally:
             # No request may still write when the next attempt begins.
             for future in futures:
@@ -192,6 +212,14 @@ class DynamoDBByteStore(ByteStore):
             for future in futures:
                 if not future.cancelled():
                     future.exception()
+
+
+def _expiry(item: dict[str, Any]) -> float:
+    """Return when an item expires; a time that is none, as another program may have written it, never comes."""
+    try:
+        return float(item["expires"]["N"]) if "expires" in item else math.inf
+    except (LookupError, TypeError, ValueError):
+        return math.inf
 
 
 class DynamoDBState(MapStateFactory):

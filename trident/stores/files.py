@@ -27,6 +27,7 @@ from typing import ClassVar
 import pyarrow as pa
 from pyarrow import fs, ipc
 
+from kinesis_trident.tracker.reasons import make_reason
 from kinesis_trident.trident.errors import (
     FencedError,
     ForeignValueError,
@@ -176,15 +177,18 @@ class FileByteStore(MemoryByteStore):
         path = self._path(name)
         try:
             with self._system.open_input_file(path) as file:
-                columns = ipc.open_file(file).read_all().to_pydict()
-            entries = list(zip(columns["key"], columns["value"], columns["expires"], strict=True))
-        except (pa.ArrowInvalid, KeyError) as error:
+                data = file.read()
+            table = _table(data)
+        except FileNotFoundError:
+            raise
+        except (ValueError, pa.ArrowException) as error:
+            why = make_reason(str(error))
             msg = (
-                f"{self.where}: {path} is not a file of a state ({error}); nothing was changed. Restore it from a "
+                f"{self.where}: {path} is not a file of a state ({why}); nothing was changed. Restore it from a "
                 "backup, or use another folder"
             )
             raise ForeignValueError(msg) from None
-        for key, value, expires in entries:
+        for key, value, expires in zip(*(column.to_pylist() for column in table.columns), strict=True):
             if value is None:
                 self._values.pop(key, None)
             else:
@@ -274,6 +278,28 @@ class FileState(MapStateFactory):
         options = self._options
         assert isinstance(options, FileOptions)
         return FileByteStore(self._target, options.expire_interval_sec, options.snapshot_interval)
+
+
+def _table(data: bytes) -> pa.Table:
+    """Return the table in the bytes of a file.
+
+    Raises:
+        ValueError, pyarrow.ArrowException: they are not a file of ours, or damaged.
+    """
+    try:
+        table = ipc.open_file(pa.BufferReader(data)).read_all()
+    except OSError as error:
+        # Arrow's error for bytes that contradict each other; the file itself was read.
+        raise ValueError(str(error)) from None
+    if table.schema != _SCHEMA:
+        msg = f"its columns are {', '.join(f'{one.name} {one.type}' for one in table.schema)}"
+        raise ValueError(msg)
+    # Arrow believes the lengths and offsets in a file until it is asked to check them.
+    table.validate(full=True)
+    if table.column("key").null_count or table.column("expires").null_count:
+        msg = "a key or a time is missing"
+        raise ValueError(msg)
+    return table
 
 
 def _filesystem(folder: str) -> tuple[fs.FileSystem, str]:

@@ -233,8 +233,7 @@ class SqlByteStore(ByteStore):
     ) -> dict[str, tuple[bytes, float | None]]:
         select = self._select.with_for_update() if lock else self._select
         return {
-            # Another program may have written another type, where the database allows that.
-            key: (value.encode() if isinstance(value, str) else bytes(value), expires)
+            key: (_bytes(value), _number(expires))
             for key, value, expires in connection.execute(select, {"keys": list(keys)})
         }
 
@@ -325,6 +324,19 @@ def _binary_text() -> Any:
             return value if value is None or isinstance(value, str) else bytes(value).decode()
 
     return BinaryText(1020)
+
+
+def _bytes(value: Any) -> bytes:
+    """Return a value as bytes; another program may have written one of another type, where the database allows that."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    # What is no text either goes to the serializer as it is shown, which refuses it with its key.
+    return (value if isinstance(value, str) else f"\0{value!r}").encode(errors="replace")
+
+
+def _number(expires: Any) -> float | None:
+    # A time that is none has not come yet.
+    return expires if isinstance(expires, int | float) else None
 
 
 def _living(row: tuple[bytes, float | None] | None, now: float) -> bytes | None:

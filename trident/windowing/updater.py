@@ -10,7 +10,11 @@ from functools import partial as partial_of
 from operator import itemgetter
 from typing import Any, Protocol
 
-from kinesis_trident.trident.errors import OperationError
+import msgspec
+
+from kinesis_trident.tracker.reasons import shorten
+from kinesis_trident.tracker.records import Number
+from kinesis_trident.trident.errors import ForeignValueError, OperationError
 from kinesis_trident.trident.maps.metering import current_metrics
 from kinesis_trident.trident.state import Collector, Key, MapState, StateUpdater, ValueUpdater
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
@@ -31,6 +35,10 @@ __all__ = [
 
 AT, BUCKET, PANE, VALUE = "__at", "__bucket", "__pane", "__value"
 """The fields between the operations of a window: event time, bucket, pane, and the value of a tuple, or of several."""
+
+_Pane = tuple[Number, list[tuple[list[Any], Any]]]
+_Stored = tuple[Number, list[_Pane], list[tuple[Number, Number, list[Any], Any]]]
+"""What `advance` returns, as a state gives it back."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -120,7 +128,15 @@ class TimeWindowUpdater(_WindowUpdater):
         }
 
     def _named(self, bucket: Key, window: Closed) -> list[Any]:
-        return [*window.key, *(_EPOCH + timedelta(microseconds=at) for at in (window.start, window.end))]
+        try:
+            times = [_EPOCH + timedelta(microseconds=at) for at in (window.start, window.end)]
+        except OverflowError:
+            msg = (
+                f"{self.operation}: the state holds a window from {window.start} to {window.end} microseconds since "
+                "1970, which are no times. Another operation or program has written it. Use another keyPrefix"
+            )
+            raise ForeignValueError(msg) from None
+        return [*window.key, *times]
 
 
 class CountWindowUpdater(_WindowUpdater):
@@ -172,10 +188,29 @@ class _Update(ValueUpdater[Any]):
 
     def update(self, stored: Any) -> Any:
         """Return the windows after the batch."""
+        if stored is not None:
+            stored = _checked(self._updater.operation, stored)
         arrivals, mark = self._arrived(None if stored is None else stored[0])
         windowed = self._updater.windowed
         value, self.late = advance(stored, arrivals, mark, self._updater.panes, windowed.combine)
         return value
+
+
+def _checked(operation: str, stored: Any) -> _Stored:
+    """Return what the state holds, if it is what `advance` has returned.
+
+    Raises:
+        ForeignValueError: it is not.
+    """
+    try:
+        checked: _Stored = msgspec.convert(stored, _Stored)
+    except (msgspec.ValidationError, RecursionError) as error:
+        msg = (
+            f"{operation}: the state holds {shorten(repr(stored), 80)}, which are not the windows of this operation "
+            f"({error}). Another operation or program has written it. Use another keyPrefix"
+        )
+        raise ForeignValueError(msg) from None
+    return checked
 
 
 @dataclass(frozen=True, slots=True)

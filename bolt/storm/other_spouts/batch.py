@@ -55,6 +55,7 @@ class FrameBatch:
 
     spool: RetrySpool | None = None
     verdict: Verdict | None = None
+    tasks: int | None = None
     deadly: Mapping[int, list[FailedRun]] = MappingProxyType({})
 
     def __init__(self, rows: DataFrame, txid: int) -> None:

@@ -39,25 +39,28 @@ class RunCounter:
         counts = self._counts
         counts.batches += 1
         for shard, after in done.items():
-            pin, node = pins.get(shard), after.inflight
-            letters = sum(letter.count for letter in after.dead_lettered)
-            dead = held = 0
-            if node.dead or node.waiting or node.pending:
-                # Few shards have any.
+            pin, node, was = pins.get(shard), after.inflight, before[shard].held
+            fresh = pin.fresh if pin is not None else 0
+            if node.is_empty and not was:
+                # As of most shards. Nothing was dead-lettered: it would have been in flight.
+                counts.acked += fresh
+            else:
+                letters = sum(letter.count for letter in after.dead_lettered)
                 dead = sum(run.count for run in node.dead)
                 held = dead + sum(run.count for run in node.waiting) + sum(run.count for run in node.pending)
-            fresh = pin.fresh if pin is not None else 0
-            # A replay that was asked for brings records back, and never makes these numbers smaller.
-            counts.acked += max(0, before[shard].held + fresh - held - letters)
-            counts.exhausted += max(0, dead + letters - _dead(before[shard]))
-            counts.dead_lettered += letters
+                # A replay that was asked for brings records back, and never makes these numbers smaller.
+                counts.acked += max(0, was + fresh - held - letters)
+                counts.exhausted += max(0, dead + letters - _dead(before[shard]))
+                counts.dead_lettered += letters
             if pin is not None:
-                size, throttles, renewals = (*pin.cost, 0, 0, 0)[:3]
                 counts.retried += pin.count - pin.fresh
-                counts.bytes += size
-                counts.throttles += throttles
-                counts.renewals += renewals
-            for reason, failed in failures.get(shard, {}).items():
+                if pin.cost:
+                    size, throttles, renewals = (*pin.cost, 0, 0)[:3]
+                    counts.bytes += size
+                    counts.throttles += throttles
+                    counts.renewals += renewals
+        for shard, reasons in failures.items():
+            for reason, failed in reasons.items() if shard in done else ():
                 add_failure(counts, error_class(reason), failed)
 
     def amend(self, before: ShardState, after: ShardState) -> None:

@@ -25,9 +25,12 @@ __all__ = [
     "drained",
     "first_listing",
     "joined",
+    "left_out",
     "listed_again",
+    "parents_of",
     "positions_of",
     "readable",
+    "with_left_out",
 ]
 
 Lineage = Mapping[str, ShardLineage]
@@ -56,7 +59,7 @@ def joined(lineage: Lineage, listed: Sequence[Shard]) -> dict[str, ShardLineage]
 
     The listing may name known shards too, for a server that has no filter.
     """
-    behind = ancestors(listed, lineage)
+    behind = ancestors({shard.id: shard.parents for shard in listed}, lineage)
     new = {
         shard.id: _lineage(shard, TRIM_HORIZON)
         for shard in listed
@@ -82,6 +85,21 @@ def drained(lineage: Lineage, shards: Sequence[str]) -> dict[str, ShardLineage]:
     }
 
 
+def left_out(lineage: Lineage, is_held: Callable[[str], bool]) -> set[str]:
+    """Return the shards that an offset need not name: whoever adopts it takes the ancestors of its shards for done.
+
+    They are drained, and among the shards that come from them at least one is named. `is_held`: tells whether a shard
+    has records in flight; such a shard is named.
+    """
+    done = {shard for shard, node in lineage.items() if node.state == "drained" and not is_held(shard)}
+    return done & ancestors(parents_of(lineage), lineage.keys() - done) if done else done
+
+
+def with_left_out(positions: Mapping[str, str], parents: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the positions of an offset with those of the known shards that it leaves out: they are at their ends."""
+    return dict.fromkeys(ancestors(parents, positions) & parents.keys(), str(ShardEnd())) | dict(positions)
+
+
 def adopted(
     lineage: Lineage, listed: Sequence[Shard], positions: Mapping[str, str]
 ) -> dict[str, ShardLineage]:
@@ -89,19 +107,21 @@ def adopted(
 
     Shards that the offset does not have come from later resharding, so they are read from TRIM_HORIZON, not from the
     user's start position; but the ancestors of its shards were done before it. Shards that it has at their end are
-    drained, otherwise their children would wait for ever.
+    drained, otherwise their children would wait for ever. Known shards that are not listed stay until the next listing.
     """
-    behind = ancestors(listed, positions)
-    result = {}
-    for shard in listed:
-        at = positions.get(shard.id)
-        node = lineage.get(shard.id) or _lineage(shard, TRIM_HORIZON)
-        if (at is None and shard.id in behind) or (at and isinstance(parse_position(at), ShardEnd)):
-            node = msgspec.structs.replace(node, state="drained")
-        elif at is None:
-            node = msgspec.structs.replace(node, start=str(TRIM_HORIZON))
-        result[shard.id] = node
-    return result
+    parents = parents_of(lineage) | {shard.id: shard.parents for shard in listed}
+    whole = with_left_out(positions, parents)
+    result = {shard.id: lineage.get(shard.id) or _lineage(shard, TRIM_HORIZON) for shard in listed}
+    for shard, node in result.items():
+        if shard not in whole:
+            result[shard] = msgspec.structs.replace(node, start=str(TRIM_HORIZON))
+    ended = [shard for shard, at in whole.items() if isinstance(parse_position(at), ShardEnd)]
+    return drained({**lineage, **result}, ended)
+
+
+def parents_of(lineage: Lineage) -> dict[str, Sequence[str]]:
+    """Return the parents of each shard."""
+    return {shard: node.parents for shard, node in lineage.items()}
 
 
 def readable(lineage: Lineage, ordering: ShardOrdering) -> list[str]:
@@ -117,9 +137,8 @@ def readable(lineage: Lineage, ordering: ShardOrdering) -> list[str]:
     )
 
 
-def ancestors(listed: Iterable[Shard], of: Iterable[str]) -> set[str]:
-    """Return the listed shards that are ancestors of others."""
-    parents = {shard.id: shard.parents for shard in listed}
+def ancestors(parents: Mapping[str, Sequence[str]], of: Iterable[str]) -> set[str]:
+    """Return the ancestors of some shards, as far as the parents of each shard are known."""
     found: set[str] = set()
     ask = [parent for shard in of for parent in parents.get(shard, ())]
     while ask:
@@ -144,7 +163,7 @@ def positions_of(
     """
     texts = spec.texts_of(stream)
     named = set(texts) - {REST}
-    behind = ancestors(listed, named)
+    behind = ancestors({shard.id: shard.parents for shard in listed}, named)
     rest = texts.get(REST, str(TRIM_HORIZON))
     return {
         shard: resolved(texts[shard], latest)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import Pin, Plan
 from kinesis_trident.spout.partition import Amount
@@ -15,8 +16,7 @@ _WRITTEN, _WRITTEN_BYTES = 1.0, 2**20 / 1000
 """The most that Kinesis accepts for a shard in a millisecond: records, and their bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
+class _Turn(msgspec.Struct, frozen=True):
     """The last turn of a shard: its new records, and when it was settled.
 
     `at_tip`: it left nothing unread; `period`: the milliseconds since the turn before, if that left nothing either.

@@ -19,6 +19,8 @@ from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.spout.options.source import SourceOptions
 
+pytestmark = pytest.mark.chaos
+
 NUMBER = "cast(split(cast(data as string), ' ')[0] as long)"
 EVERY = frozenset(range(1, EACH + 1))
 

@@ -6,14 +6,16 @@ import faulthandler
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from itertools import pairwise
+from multiprocessing import get_context
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from heard import Heard
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame
 from test_fusion import rows
@@ -59,20 +61,35 @@ def found(heard: Heard) -> dict[int, list[FailedRun]]:
     return {key.shard: intervals(runs) for key, runs in heard.reports.items() if runs}
 
 
-@settings(max_examples=12, deadline=None)
-@given(st.sets(st.integers(1, 40), max_size=3), st.lists(st.integers(0, 40), max_size=2))
-def test_exactly_the_deadly_records_are_found(numbers: set[int], cuts: list[int]) -> None:
+@pytest.fixture(scope="module")
+def small_process() -> Iterator[Executor]:
+    """A process with little memory: to fork the one of all tests a hundred times takes half a minute."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        yield pool
+
+
+def search(numbers: set[int], cuts: list[int]) -> tuple[list[int], set[int]]:
+    """Return the tuples that come out of batches with deadly records, and the records that are found."""
     whole = rows(40, 0)
     bounds = [0, *sorted(cuts), 40]
     batches = [whole.slice(a, b - a) for a, b in pairwise(bounds)]
     out, heard = isolated(deadly(numbers), *batches)
-    assert sorted(out) == sorted({*range(1, 41)} - numbers)
     dead = {
         ordinal + 1
         for runs in found(heard).values()
         for run in runs
         for ordinal in range(run.first_ordinal, run.last_ordinal + 1)
     }
+    return out, dead
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sets(st.integers(1, 40), max_size=3), st.lists(st.integers(0, 40), max_size=2))
+def test_exactly_the_deadly_records_are_found(
+    small_process: Executor, numbers: set[int], cuts: list[int]
+) -> None:
+    out, dead = small_process.submit(search, numbers, cuts).result()
+    assert sorted(out) == sorted({*range(1, 41)} - numbers)
     assert dead == numbers
 
 

@@ -23,7 +23,8 @@ from kinesis_trident.bolt.storm.bolt_task import BoltOperator
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.bolt.tracking.spans import Spans
-from kinesis_trident.bolt.tracking.tracking import Tracked, Tracking
+from kinesis_trident.bolt.tracking.tracked import Tracked
+from kinesis_trident.bolt.tracking.tracking import Tracking
 
 TEXT = StructType().add("text", "string")
 SPLIT = StructType().add("text", "string").add("word", "string")

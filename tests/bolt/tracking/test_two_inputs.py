@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
+from thorough import cases
 
 from kinesis_trident import ArrowBolt, BasicBolt, TopologyError, Tuple
 from kinesis_trident.bolt.storm.components import (
@@ -106,8 +107,17 @@ CASES: dict[str, tuple[tuple[str, list[Any]], tuple[str, list[Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("tracked", [True, False])
-@pytest.mark.parametrize("case", CASES)
+WIDEST = "two cases and types"
+
+
+@pytest.mark.parametrize(
+    ("case", "tracked"),
+    cases(
+        *((case, True) for case in CASES),
+        (WIDEST, False),
+        long=tuple((case, False) for case in CASES if case != WIDEST),
+    ),
+)
 def test_values_arrive_as_they_were_emitted(
     in_hand: tuple[DataFrame, CurrentBatch],
     carrier: AccumulatorCarrier,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from kazoo.client import KazooClient
 
 from kinesis_trident.checkpoint.errors import CheckpointError, CheckpointMovedBackError, CorruptNodeError
+from kinesis_trident.checkpoint.model.codec import encode
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import (
     CheckpointNode,
@@ -22,6 +24,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     ShardsNode,
 )
 from kinesis_trident.checkpoint.model.split_nodes import is_part
+from kinesis_trident.checkpoint.store import atomic_writes
 from kinesis_trident.checkpoint.store.atomic_writes import position_of
 from kinesis_trident.checkpoint.store.fenced_nodes import FencedNodes
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -215,6 +218,24 @@ def test_hundreds_of_shards_settle_in_few_packs_the_end_last(
     assert store.shards.inflight() == {shard: inflight for shard, (_, inflight) in updates.items()}
 
 
+def test_one_multi_under_way_that_is_refused_stops_none_of_the_others(
+    store: SourceStore, client: KazooClient, layout: Layout, epoch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another store of the run has settled a shard in the middle: that one stays, all others move, then it ends."""
+    monkeypatch.setattr(atomic_writes, "PACK_SIZE", 1)
+    shards = [f"shardId-{i:012d}" for i in range(12)]
+    assert settle(store, epoch, 1, dict.fromkeys(shards, 1)) == shards
+    settle(SourceStore(client, layout), epoch, 3, {shards[5]: 9})
+    client.set(layout.settled, encode(samples.settled(1)))
+    moved = settle(store, epoch, 2, dict.fromkeys(shards, 2))
+    assert sorted(moved) == [shard for shard in shards if shard != shards[5]]
+    held = store.shards.checkpoints()
+    assert {shard: node.txid for shard, node in held.items()} == {**dict.fromkeys(shards, 2), shards[5]: 3}
+    assert store.batches.settled() == samples.settled(2)
+    stats = [client.exists(layout.checkpoint_of(shard)).mzxid for shard in shards]
+    assert client.exists(layout.settled).mzxid > max(stats)
+
+
 def test_a_crash_between_two_packs_is_taken_up(
     store: SourceStore, client: KazooClient, layout: Layout, epoch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,16 +244,17 @@ def test_a_crash_between_two_packs_is_taken_up(
     updates = {
         f"shardId-{i:012d}": (samples.checkpoint(1, 10**55), samples.inflight(1, *runs)) for i in range(30)
     }
-    commit, left = FencedNodes.commit, [1]
+    begin, left = FencedNodes.begin, [1]
 
-    def crashing(nodes: FencedNodes, ops: Any, under: int) -> None:
+    def crashing(nodes: FencedNodes, ops: Any, under: int) -> Callable[[], None]:
         if not left.pop():
             raise KeyboardInterrupt
         left.append(0)
-        commit(nodes, ops, under)
+        begin(nodes, ops, under)()
+        return lambda: None
 
     with monkeypatch.context() as patch:
-        patch.setattr(FencedNodes, "commit", crashing)
+        patch.setattr(FencedNodes, "begin", crashing)
         with pytest.raises(KeyboardInterrupt):
             store.shards.settle(updates, {}, None, samples.settled(1), epoch)
     stamped = set(store.shards.checkpoints())

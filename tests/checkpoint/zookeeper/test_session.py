@@ -22,6 +22,7 @@ from kinesis_trident.checkpoint.errors import (
 )
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLettersNode, ExternalNode, ShardsNode, StartNode
+from kinesis_trident.checkpoint.store import atomic_writes
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.operations import (
     EXISTS,
@@ -151,6 +152,30 @@ def test_replacing_a_node_loses_no_answer(store: SourceStore, behind: SourceStor
     assert behind.shards.settle(
         {SHARD: (samples.checkpoint(6, 6), None)}, {}, None, samples.settled(6), epoch
     ) == [SHARD]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("lose", ["lose_answers", "lose_requests"])
+def test_multis_under_way_together_are_each_done_once(
+    store: SourceStore,
+    behind: SourceStore,
+    proxy: LossyProxy,
+    client: KazooClient,
+    monkeypatch: pytest.MonkeyPatch,
+    lose: str,
+    times: int,
+) -> None:
+    monkeypatch.setattr(atomic_writes, "PACK_SIZE", 1)
+    epoch = store.epochs.raise_epoch("alpha", 11, NOW)
+    shards = [f"shardId-{number:012d}" for number in range(12)]
+    for txid in (1, 2):
+        updates = {shard: (samples.checkpoint(txid, txid), None) for shard in shards}
+        assert behind.shards.settle(updates, {}, None, samples.settled(txid), epoch) == shards
+        getattr(proxy, lose)(times if txid == 1 else 0)
+    assert proxy.cuts
+    paths = [store.layout.settled, *map(store.layout.checkpoint_of, shards)]
+    assert [client.exists(path).version for path in paths] == [1] * len(paths)
+    assert client.exists(paths[0]).mzxid > max(client.exists(path).mzxid for path in paths[1:])
 
 
 def test_reads_are_repeated(store: SourceStore, behind: SourceStore, proxy: LossyProxy) -> None:

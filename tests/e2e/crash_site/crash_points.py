@@ -139,15 +139,18 @@ def _settling() -> None:
         finally:
             under_way.clear()
 
-    def commit(original: Callable[..., Any], ops: Any, epoch: int) -> None:
+    def begin(original: Callable[..., Any], ops: Any, epoch: int) -> Callable[[], None]:
         if under_way and under_way[1] == 1:
             block_at("settling", under_way[0])
-        original(ops, epoch)
-        if under_way:
-            under_way[1] += 1
+        finish: Callable[[], None] = original(ops, epoch)
+        if not under_way:
+            return finish
+        finish()
+        under_way[1] += 1
+        return lambda: None
 
     _wrap(ShardStore, "settle", settle)
-    _wrap(FencedNodes, "commit", commit)
+    _wrap(FencedNodes, "begin", begin)
 
 
 POINTS: dict[str, tuple[str, Callable[[], None]] | None] = {

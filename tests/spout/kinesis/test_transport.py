@@ -41,7 +41,7 @@ def many(behave: Callable[[socket.socket], object]) -> Iterator[str]:
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -171,8 +171,9 @@ def test_a_whole_answer(behave: Callable[[socket.socket], object]) -> None:
     [(stall, 2), (stall_in_a_large_one, 2), (reset, 60), (bad_chunk, 60), (refused, 60)],
 )
 def test_errors_are_those_of_botocore(behave: Callable[[socket.socket], object], patience: float) -> None:
-    with endpoint(behave) as url:
-        at_once, plain = (outcome(url, at_once=how, patience=patience) for how in (True, False))
+    # Side by side, as some wait until they have had enough.
+    with many(behave) as url, ThreadPoolExecutor(2) as pool:
+        at_once, plain = pool.map(lambda how: outcome(url, at_once=how, patience=patience), (True, False))
 
     assert isinstance(plain, tuple)
     assert at_once == plain

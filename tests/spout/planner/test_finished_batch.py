@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from by_hand import Lives, Query, numbers
 from restarts.restarting import backup, restore
+from thorough import cases
 
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
@@ -104,7 +105,7 @@ def own_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
         yield server
 
 
-@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("first", cases(True, long=(False,)))
 def test_zookeeper_from_a_copy_made_before_the_outcome_is_never_all_done(
     own_zookeeper: EmbeddedZooKeeper,
     kinesis: MemoryKinesis,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -110,17 +111,19 @@ class Died(BaseException):
 def die_in_settling(patch: pytest.MonkeyPatch) -> None:
     """From here on each shard is settled in a multi of its own, and the process dies before the second one."""
     patch.setattr(atomic_writes, "PACK_SIZE", 1)
-    commit = FencedNodes.commit
+    begin = FencedNodes.begin
     moved = []
 
-    def until_second(self: FencedNodes, ops: Any, epoch: int) -> None:
+    def until_second(self: FencedNodes, ops: Any, epoch: int) -> Callable[[], None]:
         if any(op.path.startswith(f"{self.layout.checkpoints}/") for op in ops):
             if moved:
                 raise Died
             moved.append(ops)
-        commit(self, ops, epoch)
+            begin(self, ops, epoch)()
+            return lambda: None
+        return begin(self, ops, epoch)
 
-    patch.setattr(FencedNodes, "commit", until_second)
+    patch.setattr(FencedNodes, "begin", until_second)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from by_hand import numbers
 from restarting import Start, Stream, backup, restore, wipe
+from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.errors import CheckpointMismatchError
+from kinesis_trident.spout.testing import MemoryKinesis
 
 
 def test_zookeeper_wiped_between_two_batches(
@@ -45,7 +47,7 @@ def test_zookeeper_wiped_between_two_batches(
     assert [attempt for number, _, attempt, _ in rows if number == 3] == [2]
 
 
-@pytest.mark.parametrize("in_hand", [False, True])
+@pytest.mark.parametrize("in_hand", cases(True, long=(False,)))
 def test_zookeeper_wiped_with_more_waiting_than_the_offset_holds(
     start: Start,
     stream: Stream,
@@ -129,7 +131,7 @@ def test_zookeeper_wiped_and_no_spark_checkpoint_is_a_new_start(
     assert {txid for *_, txid in rows} == {1}
 
 
-@pytest.mark.parametrize("in_hand", [False, True])
+@pytest.mark.parametrize("in_hand", cases(True, long=(False,)))
 def test_zookeeper_restored_from_an_older_copy(
     start: Start,
     stream: Stream,
@@ -178,6 +180,50 @@ def test_zookeeper_restored_from_an_older_copy(
     assert all(number >= 20 or number == 12 for number in numbers(rows))
     attempts = {number: attempt for number, _, attempt, _ in rows}
     assert attempts[12] >= 2
+
+
+@pytest.mark.parametrize("is_older_copy", [False, True])
+def test_shards_that_an_offset_leaves_out_are_not_read_again(
+    start: Start, own_zookeeper: EmbeddedZooKeeper, tmp_path: Path, is_older_copy: bool
+) -> None:
+    """Drained shards leave the offset once all their records are done; ZooKeeper, lost or older, knows less."""
+    memory = MemoryKinesis(shards=1)
+    [parent] = memory.open_shards
+    given = {"zookeeper_hosts": own_zookeeper.hosts, "streamName": "orders"}
+    memory.put(parent, b"0")
+    memory.put(parent, b"1")
+    life = start(kinesis=memory, **given)
+    assert numbers(life.batch(failing={1})) == [0, 1]
+    life.plan()
+    life.end()
+    backup(own_zookeeper, tmp_path)
+    memory.put(parent, b"2")
+    children = memory.split(parent)
+    for number, child in enumerate(children, start=3):
+        memory.put(child, str(number).encode())
+    life = start(life.checkpoint, kinesis=memory, **given)
+    rows = []
+    while len(rows) < 4:
+        rows += life.batch()
+        assert life.committed.positions
+    assert numbers(rows) == [1, 2, 3, 4]
+    # Its children read on alone.
+    memory.put(children[0], b"5")
+    assert numbers(life.batch()) == [5]
+    assert sorted(life.committed.positions) == sorted(children)
+    life.end()
+    (restore if is_older_copy else wipe)(own_zookeeper, tmp_path)
+
+    going_on = start(life.checkpoint, kinesis=memory, onCheckpointMismatch="continue", **given)
+    memory.put(children[1], b"6")
+    assert numbers(going_on.drain()) == [5, 6]
+    lineage, inflight = going_on.store.shards.lineage(), going_on.store.shards.inflight()
+    assert lineage is not None
+    assert {shard: node.state for shard, node in lineage.shards.items()} == {
+        parent: "drained",
+        **dict.fromkeys(children, "open"),
+    }
+    assert not any(node.waiting for node in inflight.values())
 
 
 def test_zookeeper_older_by_one_settling_does_it_again(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from by_hand import Query, Row, numbers
 from restarting import Start, Stream, wipe
+from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import StateMissingError, ZooKeeperUnavailableError
@@ -49,7 +50,7 @@ def test_zookeeper_away_for_less_than_the_session_timeout_is_waited_for(
         assert numbers(later.result(120)) == wanted
 
 
-@pytest.mark.parametrize("in_hand", [False, True])
+@pytest.mark.parametrize("in_hand", cases(True, long=(False,)))
 def test_zookeeper_away_for_longer_stops_the_query_and_a_restart_goes_on(
     start: Start, stream: Stream, own_zookeeper: EmbeddedZooKeeper, in_hand: bool
 ) -> None:

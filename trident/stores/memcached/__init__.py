@@ -6,6 +6,7 @@ that can be computed again.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,6 +40,8 @@ from kinesis_trident.trident.stores.overlap import Exchange
 __all__ = ["MemcachedByteStore", "MemcachedOptions", "MemcachedState"]
 
 T = TypeVar("T")
+
+_PORT = re.compile("[0-9]{1,5}")
 
 _CHUNK = 500
 """Keys in one pipeline."""
@@ -266,8 +269,11 @@ class MemcachedState(MapStateFactory):
         for server in self._target.split(","):
             login, _, address = server.strip().rpartition("@")
             host, _, port = address.rpartition(":")
-            if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-                msg = f"{address!r} is not the address of a memcached server. Its form is host:port[,host:port...]"
+            if not host or not _PORT.fullmatch(port) or not 0 < int(port) < 1 << 16:
+                msg = (
+                    f"{address[:200]!r} is not the address of a memcached server. Its form is "
+                    "host:port[,host:port...]"
+                )
                 raise StateOptionsError(msg)
             found.append((host, int(port), login))
         return found

@@ -69,7 +69,7 @@ def parse_target(url: str) -> Target:
     scheme = url.partition("://")[0]
     if scheme not in _SCHEMES or "://" not in url:
         msg = (
-            f"{without_secrets(url)} is not a Redis URL. It begins with redis://, redis+sentinel:// or "
+            f"{without_secrets(url)[:200]} is not a Redis URL. It begins with redis://, redis+sentinel:// or "
             "redis+cluster://, with rediss for TLS, or with unix://"
         )
         raise StateOptionsError(msg)

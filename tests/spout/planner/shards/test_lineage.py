@@ -17,6 +17,7 @@ from kinesis_trident.spout.planner.shards.lineage import (
     drained,
     first_listing,
     joined,
+    left_out,
     listed_again,
     readable,
 )
@@ -109,6 +110,36 @@ def test_an_adopted_offset_knows_what_was_before_it_and_what_came_after() -> Non
     assert readable(lineage, "parentFirst") == ["c"]
 
 
+def test_an_offset_leaves_out_what_is_done_while_it_names_what_came_of_it() -> None:
+    everything = [
+        Shard("a", closed=True),
+        Shard("b", ("a",), closed=True),
+        Shard("c", ("a",), closed=True),
+        Shard("d", ("b", "c")),
+        Shard("e", closed=True),
+    ]
+    lineage = drained(first_listing(everything, START), ["a", "b", "e"])
+    # Nothing of the new shards of `e` is known yet: without `e` in the offset it would be read again.
+    assert left_out(lineage, lambda _: False) == {"a", "b"}
+    assert left_out(lineage, {"b"}.__contains__) == {"a"}
+    assert left_out(drained(lineage, ["c"]), {"d"}.__contains__) == {"a", "b", "c"}
+    # All is done: the newest shards stay, or the offset would say nothing.
+    assert left_out(drained(lineage, ["c", "d"]), lambda _: False) == set()
+
+
+def test_an_older_copy_s_lineage_learns_what_the_offset_leaves_out() -> None:
+    known = first_listing([Shard("a"), Shard("x")], START)
+    listed = [Shard("b", ("a",), closed=True), Shard("c", ("b",)), Shard("x")]
+    lineage = adopted(known, listed, {"c": "TRIM_HORIZON", "x": "TRIM_HORIZON"})
+    # `a` is past retention by now, and was read to its end before.
+    assert {shard: node.state for shard, node in lineage.items()} == {
+        "a": "drained",
+        "b": "drained",
+        "c": "open",
+        "x": "open",
+    }
+
+
 def test_without_ordering_children_need_not_wait() -> None:
     lineage = first_listing([Shard("a", closed=True), Shard("b", ("a",))], START)
     assert readable(lineage, "none") == ["a", "b"]
@@ -175,6 +206,45 @@ def test_random_resharding(seed: int, ordering: ShardOrdering) -> None:
         lineage = drained(lineage, names)
     assert set(read_to_end) | unread_gone == set(stream)
     assert len(read_to_end) == len(set(read_to_end))
+
+
+@settings(max_examples=200)
+@given(seed=st.integers(0, 2**32), ordering=st.sampled_from(get_args(ShardOrdering)))
+def test_an_offset_is_adopted_as_one_that_leaves_out_nothing(seed: int, ordering: ShardOrdering) -> None:
+    r = random.Random(seed)
+    stream = {f"s{i}": Shard(f"s{i}") for i in range(r.randint(1, 3))}
+
+    def reshard() -> None:
+        open_ = [shard for shard in stream.values() if not shard.closed]
+        parents = r.sample(open_, min(len(open_), r.randint(1, 2)))
+        for parent in parents:
+            stream[parent.id] = Shard(parent.id, parent.parents, True)
+        for _ in range(2 if len(parents) == 1 else 1):
+            name = f"s{len(stream)}"
+            stream[name] = Shard(name, tuple(parent.id for parent in parents))
+
+    for _ in range(r.randint(0, 8)):
+        reshard()
+    older = lineage = first_listing(list(stream.values()), START)
+    for _ in range(r.randint(0, 6)):
+        lineage = drained(
+            lineage, [n for n in readable(lineage, ordering) if stream[n].closed and r.random() < 0.8]
+        )
+    held = {shard for shard in stream if r.random() < 0.1}
+    whole = {
+        shard: "SHARD_END" if node.state == "drained" else "AFTER_SEQUENCE_NUMBER 5"
+        for shard, node in lineage.items()
+    }
+    fewer = {shard: at for shard, at in whole.items() if shard not in left_out(lineage, held.__contains__)}
+    assert {shard for shard in held if whole[shard] == "SHARD_END"} <= fewer.keys()
+    for _ in range(r.randint(0, 3)):
+        reshard()
+    # Retention removes parents no later than their children.
+    listed = list(stream.values())[r.randint(0, len(stream) // 2) :]
+    for known in ({}, older):
+        adoptions = [adopted(known, listed, positions) for positions in (whole, fewer)]
+        states = [{shard.id: found[shard.id].state for shard in listed} for found in adoptions]
+        assert states[0] == states[1]
 
 
 @pytest.mark.parametrize("ordering", get_args(ShardOrdering))

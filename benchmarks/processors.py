@@ -1,0 +1,65 @@
+"""Measure the processor time of a benchmark's processes: Spark's JVM, its Python processes, the servers, the driver."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psutil
+
+__all__ = ["DRIVER", "JVM", "PYTHON", "REDIS", "Rate", "SPARK", "ZOOKEEPER", "spent", "spent_below"]
+
+DRIVER, JVM, PYTHON = "the driver's Python", "Spark's JVM", "Spark's Python processes"
+REDIS, ZOOKEEPER = "Redis", "ZooKeeper"
+SPARK = (DRIVER, JVM, PYTHON)
+"""The processes of Spark, without servers."""
+
+_SERVERS = {"org.apache.zookeeper": ZOOKEEPER, "redis-server": REDIS, "org.apache.spark": JVM}
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Records a second by the clock, and a second of the processors that are spent on them."""
+
+    clock: float
+    processors: float
+
+
+def spent() -> Counter[str]:
+    """Return the processor seconds of this process and those below it, by role, since each began.
+
+    Processes of other roles, such as an endpoint, are left out. A child that has ended counts when its parent has
+    asked for its end, as the JVM does at once.
+    """
+    seconds: Counter[str] = Counter()
+    own = psutil.Process()
+    times = own.cpu_times()
+    seconds[DRIVER] = times.user + times.system
+    for child in own.children():
+        with suppress(psutil.NoSuchProcess):
+            command = " ".join(child.cmdline())
+            role = next((role for word, role in _SERVERS.items() if word in command), None)
+            if role is None:
+                continue
+            times = child.cpu_times()
+            seconds[role] += times.user + times.system
+            below = PYTHON if role == JVM else role
+            seconds[below] += times.children_user + times.children_system
+            for each in child.children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    seconds[below] += sum(each.cpu_times()[:4])
+    return seconds
+
+
+def spent_below() -> float:
+    """Return the processor seconds of this process and of all below it, since each began.
+
+    A process that has ended counts when its parent has asked for its end.
+    """
+    own = psutil.Process()
+    seconds = float(sum(own.cpu_times()[:4]))
+    for child in own.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            seconds += sum(child.cpu_times()[:4])
+    return seconds

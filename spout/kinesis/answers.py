@@ -1,0 +1,175 @@
+"""Reads what botocore has parsed of the answers about streams, shards and consumers. Pure.
+
+botocore checks neither that an answer has its fields nor what they hold, and any endpoint may answer: another service,
+a proxy, a login page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from botocore.parsers import ResponseParserError
+
+from kinesis_trident.spout.kinesis import Shard, StreamInfo
+from kinesis_trident.spout.kinesis.consumers import Consumer
+from kinesis_trident.tracker.reasons import shorten
+
+__all__ = [
+    "ListedShard",
+    "consumer_of",
+    "iterator_of",
+    "open_shards_of",
+    "shard_of",
+    "shards_of",
+    "stream_of",
+]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_Name = Annotated[str, msgspec.Meta(pattern=r"\A[a-zA-Z0-9_.-]{1,128}\Z")]
+_NameOrNone = Annotated[str, msgspec.Meta(pattern=r"\A[a-zA-Z0-9_.-]{0,128}\Z")]
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+_Sequence = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,129}\Z")]
+_HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+
+
+class _Summary(msgspec.Struct, rename="pascal"):
+    stream_name: _Name
+    stream_arn: _Text = msgspec.field(name="StreamARN")
+    stream_creation_timestamp: datetime
+    retention_period_hours: _Count
+    stream_status: _Text
+    max_record_size_in_ki_b: _Count | None = msgspec.field(name="MaxRecordSizeInKiB", default=None)
+
+
+class _Described(msgspec.Struct, rename="pascal"):
+    stream_description_summary: _Summary
+
+
+class _Sequences(msgspec.Struct, rename="pascal"):
+    starting_sequence_number: _Sequence
+    ending_sequence_number: _Sequence | None = None
+
+
+class _HashKeys(msgspec.Struct, rename="pascal"):
+    starting_hash_key: _HashKey
+    ending_hash_key: _HashKey
+
+
+class ListedShard(msgspec.Struct, rename="pascal"):
+    """One shard of a listing."""
+
+    shard_id: _Name
+    sequence_number_range: _Sequences
+    parent_shard_id: _NameOrNone | None = None
+    adjacent_parent_shard_id: _NameOrNone | None = None
+    hash_key_range: _HashKeys | None = None
+
+
+class _Listing(msgspec.Struct, rename="pascal"):
+    shards: list[ListedShard]
+    next_token: str | None = None
+
+
+class _Iterator(msgspec.Struct, rename="pascal"):
+    shard_iterator: _Text
+
+
+class _Consumer(msgspec.Struct, rename="pascal"):
+    consumer_arn: _Text = msgspec.field(name="ConsumerARN")
+    consumer_status: _Text
+
+
+class _DescribedConsumer(msgspec.Struct, rename="pascal"):
+    consumer_description: _Consumer
+
+
+T = TypeVar("T")
+
+
+def stream_of(answer: Mapping[str, Any], server_time: int) -> StreamInfo:
+    """Return the stream of a DescribeStreamSummary answer.
+
+    Raises:
+        ResponseParserError: it is no such answer; also the others.
+    """
+    found = _read(answer, _Described).stream_description_summary
+    largest = found.max_record_size_in_ki_b
+    try:
+        created = (found.stream_creation_timestamp - _EPOCH) // timedelta(milliseconds=1)
+    except TypeError as error:
+        # A time without a zone.
+        raise _unreadable(error) from error
+    return StreamInfo(
+        name=found.stream_name,
+        arn=found.stream_arn,
+        created=created,
+        retention_hours=found.retention_period_hours,
+        status=found.stream_status,
+        server_time=server_time,
+        max_record_bytes=largest * 1024 if largest else None,
+    )
+
+
+def shards_of(answer: Mapping[str, Any], tokens: Set[str]) -> tuple[Sequence[ListedShard], str | None]:
+    """Return the shards of a ListShards answer, and the token of the next page; None after the last.
+
+    `tokens`: of the pages before, none of which may come again: the listing would never end.
+    """
+    found = _read(answer, _Listing)
+    if found.next_token is not None and found.next_token in tokens:
+        msg = f"NextToken {found.next_token[:40]!r} has come before"
+        raise _unreadable(msg)
+    return found.shards, found.next_token or None
+
+
+def open_shards_of(listed: Sequence[ListedShard]) -> list[tuple[int, str]]:
+    """Return the last hash key and the id of each open shard, in the order of the hash keys."""
+    found = []
+    for one in listed:
+        if one.sequence_number_range.ending_sequence_number is None:
+            if one.hash_key_range is None:
+                msg = f"shard {one.shard_id} has no HashKeyRange"
+                raise _unreadable(msg)
+            found.append((int(one.hash_key_range.ending_hash_key), one.shard_id))
+    return sorted(found)
+
+
+def shard_of(found: ListedShard) -> Shard:
+    """Return a shard as `spout.kinesis` has it."""
+    numbers, keys = found.sequence_number_range, found.hash_key_range
+    first, last = numbers.starting_sequence_number, numbers.ending_sequence_number
+    parents = (found.parent_shard_id, found.adjacent_parent_shard_id)
+    return Shard(
+        id=found.shard_id,
+        parents=tuple(parent for parent in parents if parent),
+        closed=last is not None,
+        sequences=(int(first), None if last is None else int(last)),
+        hash_keys=(keys.starting_hash_key, keys.ending_hash_key) if keys else None,
+    )
+
+
+def iterator_of(answer: Mapping[str, Any]) -> str:
+    """Return the iterator of a GetShardIterator answer."""
+    return _read(answer, _Iterator).shard_iterator
+
+
+def consumer_of(answer: Mapping[str, Any]) -> Consumer:
+    """Return the consumer of a DescribeStreamConsumer answer."""
+    found = _read(answer, _DescribedConsumer).consumer_description
+    return Consumer(found.consumer_arn, found.consumer_status)
+
+
+def _read(answer: Mapping[str, Any], kind: type[T]) -> T:
+    try:
+        return msgspec.convert(answer, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(why: object) -> ResponseParserError:
+    return ResponseParserError(f"the answer cannot be read: {shorten(str(why))}")

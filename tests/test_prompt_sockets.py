@@ -1,0 +1,65 @@
+"""The connections of a process answer at once, and are left as they are otherwise."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from kinesis_trident.prompt_sockets import acknowledge_at_once
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the setting")
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """A connection whose ends put acknowledgements off."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as one,
+        server.accept()[0] as other,
+    ):
+        for end in (one, other):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+        yield one, other
+
+
+def settings(end: socket.socket) -> tuple[int, int]:
+    options = (socket.TCP_QUICKACK, socket.TCP_NODELAY)
+    first, second = (end.getsockopt(socket.IPPROTO_TCP, option) for option in options)
+    return first, second
+
+
+def test_all_connections_answer_at_once(pair: Pair) -> None:
+    assert [settings(end) for end in pair] == [(0, 0), (0, 0)]
+    before = os.listdir("/proc/self/fd")
+    acknowledge_at_once()
+    assert [settings(end) for end in pair] == [(1, 1), (1, 1)]
+    assert os.listdir("/proc/self/fd") == before
+    assert [os.get_blocking(end.fileno()) for end in pair] == [True, True]
+    pair[0].sendall(b"text")
+    assert pair[1].recv(4) == b"text"
+
+
+def test_connections_of_other_kinds_are_left_alone() -> None:
+    one, other = socket.socketpair()
+    with one, other, socket.socket(type=socket.SOCK_DGRAM):
+        acknowledge_at_once()
+        one.sendall(b"text")
+        assert other.recv(4) == b"text"
+
+
+def test_a_default_timeout_does_not_reach_connections_made_before(pair: Pair) -> None:
+    default = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(5)
+    try:
+        acknowledge_at_once()
+    finally:
+        socket.setdefaulttimeout(default)
+    assert [os.get_blocking(end.fileno()) for end in pair] == [True, True]
+    assert [settings(end) for end in pair] == [(0, 0), (0, 0)]
