@@ -24,20 +24,21 @@ RERUNS ?= $(if $(findstring tests/,$(ARGS)),0,1)
 # Spark starts its workers with this Python, also the one that discovers formats.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 
-# For `make model`: the family of schedules (or all), the first seed, and the number of schedules.
+# For `make model` and `make faults`: the first seed, and the number of schedules; for the former the family, or all.
 FAMILY ?= all
 SEED ?= 1
 COUNT ?= 200
 export TRACE
 
-.PHONY: help demo test announce long chaos model lint docs bench bench-peers release java servers spark clean
+.PHONY: help demo test announce long chaos faults model lint docs bench bench-peers release java servers spark clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo     runs a job, kills it half-way, starts it again and checks the result; needs only Python 3.11 or newer"
 	@echo "make test     runs all tests, on a real ZooKeeper, local Kinesis servers and Spark; says first what it installs"
 	@echo "make long     runs the tests that make test leaves out, and 300 more schedules of make model"
-	@echo "make chaos    runs these too; kills jobs at every step, with each pair of spout and state; draws docs/exactly_once.svg; plays other examples of property tests; runs make model"
+	@echo "make chaos    runs these too; kills jobs at every step, with each pair of spout and state; draws docs/exactly_once.svg; plays other examples of property tests; runs make model and make faults"
+	@echo "make faults   plays schedules of faults on real jobs and servers: SEED=.. COUNT=.. (docs/reliability.md)"
 	@echo "make model    plays crashes, pauses and takeovers without Spark: FAMILY=.. SEED=.. COUNT=.. (docs/testing.md)"
 	@echo "make servers  installs the servers that the tests use, as root those of Debian too; make test does it as well"
 	@echo "make lint     runs ruff and mypy"
@@ -79,6 +80,10 @@ chaos: $(VENV)/.ready-test java servers spark
 	@CHAOS=1 $(BIN)/python -m pytest -m "long or chaos" $(LONG) tests/e2e/chaos_matrix.py $(ARGS)
 	@CHAOS=1 HOSTILE_EXAMPLES=2000 $(BIN)/python -m pytest -m hypothesis tests $(ARGS)
 	@$(MAKE) --no-print-directory model SEED=1001 COUNT=2000
+	@$(MAKE) --no-print-directory faults SEED=1 COUNT=50 ARGS=--write
+
+faults: $(VENV)/.ready-test java servers spark
+	@PYTHONPATH=.:tests:tests/e2e:tests/checkpoint $(BIN)/python -m chaos $(SEED) $(COUNT) $(ARGS)
 
 model: $(VENV)/.ready-test
 	@PYTHONPATH=tests $(BIN)/python -m model $(FAMILY) $(SEED) $(COUNT)

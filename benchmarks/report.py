@@ -1,4 +1,4 @@
-"""Publish the figures of a benchmark: print a table, write its section of docs/benchmarks.md, and draw its plots.
+"""Publish figures: print a table, write its section of docs/benchmarks.md or another page, and draw its plots.
 
 A section stands between two markers that carry its name; a benchmark replaces its own and leaves the others alone.
 """
@@ -19,7 +19,7 @@ from rich.table import Table
 
 from benchmarks.plots import Bars, Plot, draw
 
-__all__ = ["BENCHMARKS", "Section", "best", "bounded", "publish", "updated"]
+__all__ = ["BENCHMARKS", "Section", "best", "bounded", "publish", "show", "updated"]
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 _PLOTS = "benchmarks"
@@ -59,14 +59,19 @@ class Section:
         return f"{_begin(self.name)}\n{body}{_end(self.name)}\n"
 
 
-def publish(section: Section, path: Path = BENCHMARKS) -> None:
-    """Print a section; write and draw it too, unless the command was given `--dry-run`."""
+def show(section: Section) -> None:
+    """Print a section."""
     table = Table(title=section.title, caption=section.note)
     for index, column in enumerate(section.columns):
         table.add_column(column, justify="right" if index else "left")
     for row in section.rows:
         table.add_row(*row)
     Console().print(table)
+
+
+def publish(section: Section, path: Path = BENCHMARKS) -> None:
+    """Print a section; write and draw it too, unless the command was given `--dry-run`."""
+    show(section)
     if "--dry-run" not in sys.argv:
         path.write_text(updated(path.read_text() if path.exists() else _PREAMBLE, section))
         for plot in section.plots:

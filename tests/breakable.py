@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that breaks when it is told to: connections are cut, new ones refused."""
+"""A TCP proxy on loopback that breaks when it is told to: connections are cut, new ones refused, or nothing passes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ class Breakable:
         self.port: int = self._listener.getsockname()[1]
         self._open: set[socket.socket] = set()
         self._broken = False
+        self._most: int | None = None
+        self._flows = threading.Event()
+        self._flows.set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -24,17 +27,39 @@ class Breakable:
 
     def __exit__(self, *_: object) -> None:
         self.break_()
+        self.thaw()
         _close(self._listener)
 
     def break_(self) -> None:
         """Cut every connection, and let no new one through."""
         self._broken = True
-        for end in list(self._open):
-            _close(end)
+        self._cut()
 
     def mend(self) -> None:
-        """Let connections through again."""
-        self._broken = False
+        """Let connections through again, as they are."""
+        self._broken, self._most = False, None
+
+    def freeze(self) -> None:
+        """Keep everything back that either side sends; the connections stay."""
+        self._flows.clear()
+
+    def thaw(self) -> None:
+        """Pass on what was kept back, and what follows."""
+        self._flows.set()
+
+    def shorten(self, most: int) -> None:
+        """Cut every connection, and each new one after so many bytes of the client."""
+        self._most = most
+        self._cut()
+
+    def aim(self, port: int) -> None:
+        """Cut every connection, and lead new ones to another server of this host."""
+        self._server = (self._server[0], port)
+        self._cut()
+
+    def _cut(self) -> None:
+        for end in list(self._open):
+            _close(end)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -43,15 +68,22 @@ class Breakable:
                 if self._broken:
                     _close(client)
                     continue
-                server = socket.create_connection(self._server)
+                try:
+                    server = socket.create_connection(self._server)
+                except OSError:
+                    _close(client)
+                    continue
                 self._open |= {client, server}
-                for ends in ((client, server), (server, client)):
-                    threading.Thread(target=self._pump, args=ends, daemon=True).start()
+                for source, sink, most in ((client, server, self._most), (server, client, None)):
+                    threading.Thread(target=self._pump, args=(source, sink, most), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, most: int | None) -> None:
+        passed = 0
         with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                sink.sendall(data)
+            while (most is None or passed < most) and (data := source.recv(1 << 16)):
+                self._flows.wait()
+                sink.sendall(data[: None if most is None else most - passed])
+                passed += len(data)
         for end in (source, sink):
             self._open.discard(end)
             _close(end)

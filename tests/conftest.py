@@ -20,6 +20,7 @@ import fast_spark
 import pytest
 from ensemble import Ensemble
 from hypothesis import HealthCheck, settings
+from job_environment import REGION, ROOT, job_environment
 from thorough import CHAOS
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
@@ -41,10 +42,6 @@ settings.register_profile(
     derandomize=not CHAOS,
 )
 settings.load_profile("tests")
-
-ROOT = Path(__file__).resolve().parent.parent
-REGION = "us-east-1"
-
 
 DURATIONS = Path(__file__).with_name("durations.json")
 """Seconds that each file of tests took the last time it was told to keep them."""
@@ -109,17 +106,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def _environment() -> Iterator[None]:
     """Dummy credentials, and nothing of the developer's own AWS set-up; children inherit it."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("AWS_")]:
+        wanted = job_environment(os.environ)
+        for name in os.environ.keys() - wanted.keys():
             patch.delenv(name)
-        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        patch.setenv("AWS_DEFAULT_REGION", REGION)
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        patch.setenv("AWS_CONFIG_FILE", os.devnull)
-        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
-        # Spark's Python workers import the packages of this checkout, installed or not.
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(fast_spark.WORKERS)]), prepend=os.pathsep)
-        for name, value in fast_spark.environment().items():
+        for name, value in wanted.items():
             patch.setenv(name, value)
         fast_spark.speed_up(patch)
         yield

@@ -7,7 +7,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -140,9 +140,20 @@ class Ensemble:
             late.close()
 
     @property
+    def members(self) -> Sequence[EmbeddedZooKeeper]:
+        """The servers."""
+        return self._members
+
+    @property
+    def leading(self) -> EmbeddedZooKeeper:
+        """The server that is ahead; waits until there is one."""
+        _until(lambda: any(member.role() == "leader" for member in self._members))
+        return next(member for member in self._members if member.role() == "leader")
+
+    @property
     def leader(self) -> str:
-        """The address of the server that is ahead."""
-        return next(member.hosts for member in self._members if member.role() == "leader")
+        """The address of that one."""
+        return self.leading.hosts
 
     @property
     def follower(self) -> str:
@@ -152,13 +163,16 @@ class Ensemble:
     @contextlib.contextmanager
     def lagging(self, milliseconds: int) -> Iterator[Self]:
         """The third server is so far behind."""
-        for late in self._late:
-            late.seconds = milliseconds / 1000
+        self.lag(milliseconds)
         try:
             yield self
         finally:
-            for late in self._late:
-                late.seconds = 0
+            self.lag(0)
+
+    def lag(self, milliseconds: int) -> None:
+        """The third server is so far behind from now on."""
+        for late in self._late:
+            late.seconds = milliseconds / 1000
 
 
 def _until(true: object) -> None:

@@ -12,12 +12,21 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-import redis
+import psutil
 
 from kinesis_trident.checkpoint.embedded import EmbeddedServer
 from kinesis_trident.checkpoint.embedded.ports import free_port
 
 LOOPBACK = "127.0.0.1"
+
+
+def kill_server(server: EmbeddedServer) -> None:
+    """`kill -9` to a server; its port and what it has on disk stay for another start."""
+    supervisor = server._process
+    assert supervisor is not None
+    for process in psutil.Process(supervisor.pid).children():
+        process.kill()
+    supervisor.wait()
 
 
 class RedisServer(EmbeddedServer):
@@ -36,10 +45,7 @@ class RedisServer(EmbeddedServer):
 
     def kill(self) -> None:
         """`kill -9`, and a new start on what is on disk."""
-        process = self._process
-        assert process is not None
-        os.kill(redis.Redis.from_url(self.url).info("server")["process_id"], signal.SIGKILL)
-        process.wait()
+        kill_server(self)
         self.start()
 
     def _command(self) -> list[str]:

@@ -79,6 +79,7 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "platforms.md": [(1, check_commands), (1, check_image), (2, check_commands)],
     "positions.md": [(3, EXPLAINING)],
     "recipes.md": [(6, "e2e/test_recipes.py")],
+    "reliability.md": [(1, check_commands)],
     "resharding.md": [(4, GUIDES)],
     "retries.md": [(1, check_json), (3, EXPLAINING)],
     "runbook.md": [(1, check_commands), (REST, "runbook/test_runbook_page.py")],

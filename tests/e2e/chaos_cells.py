@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from chaos import Crash, Point, Victim
+from crashed_topologies import Crash, Point, Victim
 from matrix import SPOUTS
 from test_exactly_once import (
     WHOLE_JOB,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from chaos import CRASHES, Chaos, Outcome, Victim, deviations
 from chaos_picture import PICTURE, draw
+from crashed_topologies import CRASHES, Chaos, Outcome, Victim, deviations
 from kazoo.client import KazooClient
 from matrix import SPOUTS, STATES
 from servers import RedisServer

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos import CRASHES, Cell, Crash, Outcome, Point, Victim
+from crashed_topologies import CRASHES, Cell, Crash, Outcome, Point, Victim
 from matrix import SPOUTS, STATES
 
 __all__ = ["PICTURE", "draw", "verdicts"]

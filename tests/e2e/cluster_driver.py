@@ -1,8 +1,7 @@
 """A word count on a cluster of two hosts in which things happen: a script of its own, with its own Spark.
 
 An executor is killed in the middle of a tree, so its shuffle files are lost and a stage is computed again; and a task
-hangs until Spark has run a copy of it to its end. Spark copies a task only to another host, and `local-cluster` has
-one: so the master and the workers are started here, in the driver's JVM, with an address each.
+hangs until Spark has run a copy of it to its end. Spark copies a task only to another host.
 
 In `folder`: `words/` has a file for each task that counted, `split/` one for each that split; `killed` and `slow` say
 that it happened, `copied` that the copy came to its end.
@@ -21,9 +20,9 @@ from typing import Any
 
 import boto3
 import psutil
-import pyspark
-from pyspark import SparkConf, SparkContext, TaskContext
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
+from two_workers import start_cluster
 
 from kinesis_trident import (
     BasicBolt,
@@ -114,30 +113,12 @@ class Count(BasicBolt):
             (self.folder / "copied").touch()
 
 
-def cluster(folder: Path) -> str:
-    """A standalone cluster of two workers with addresses of their own: its URL."""
-    SparkContext._ensure_initialized()
-    jvm: Any = SparkContext._jvm
-    conf = SparkConf()._jconf
-    master = jvm.org.apache.spark.deploy.master.Master.startRpcEnvAndEndpoint("127.0.0.1", 0, 0, conf)._1()
-    url = f"spark://127.0.0.1:{master.address().port()}"
-    masters = SparkContext._gateway.new_array(jvm.java.lang.String, 1)  # type: ignore[union-attr]
-    masters[0] = url
-    none = jvm.scala.Option.empty()
-    for number, host in enumerate(("127.0.0.1", "127.0.0.2")):
-        jvm.org.apache.spark.deploy.worker.Worker.startRpcEnvAndEndpoint(
-            host, 0, 0, 1, 600, masters, str(folder / "work"), jvm.scala.Some(number), conf, none
-        )
-    return str(url)
-
-
 def main() -> None:
     asked = json.loads(Path(sys.argv[1]).read_text())
     folder = Path(asked["folder"])
     for name in ("words", "split"):
         (folder / name).mkdir(exist_ok=True)
     os.environ["JAVA_HOME"] = str(ensure_java())
-    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -159,7 +140,7 @@ def main() -> None:
         "spark.speculation.quantile": "0.5",
         "spark.speculation.multiplier": "1.5",
     }
-    builder = SparkSession.builder.master(cluster(folder))
+    builder = SparkSession.builder.master(start_cluster(folder / "work"))
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

@@ -109,8 +109,8 @@ class Lives:
 
     def until(self, look: Callable[[], object], what: str) -> None:
         """Wait while the job runs until `look` says something true."""
-        eventually(lambda: look() or self._code() is not None, what)
-        assert self._code() is None, f"the job ended before {what}\n{self.tail()}"
+        eventually(lambda: look() or not self.running, what)
+        assert self.running, f"the job ended before {what}\n{self.tail()}"
 
     def finish(self) -> int:
         """Wait for the end of this life: the exit code."""
@@ -123,9 +123,21 @@ class Lives:
 
     def kill(self) -> None:
         """SIGKILL to the driver, its JVM, and every process below."""
-        if self._process is not None and self._code() is None:
+        if self._process is not None and self.running:
             kill_tree(psutil.Process(self._process.pid))
             self._process.wait()
+
+    @property
+    def running(self) -> bool:
+        """Tell whether this life has not ended."""
+        assert self._process is not None
+        return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The driver's process."""
+        assert self._process is not None
+        return self._process.pid
 
     def processes(self) -> list[psutil.Process]:
         """Every process below the driver's."""
@@ -139,7 +151,3 @@ class Lives:
     def tail(self) -> str:
         """Return what that says of errors, and its end."""
         return digest(self.said())
-
-    def _code(self) -> int | None:
-        assert self._process is not None
-        return self._process.poll()

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from chaos import CRASHES, Cell, Chaos, Crash, Outcome, Point, Victim, deviations
 from chaos_picture import PICTURE, draw, verdicts
+from crashed_topologies import CRASHES, Cell, Chaos, Crash, Outcome, Point, Victim, deviations
 from kazoo.client import KazooClient
 from servers import RedisServer
 

@@ -6,6 +6,10 @@ import sys
 import crash_points
 
 crash_points.install()
+if "KT_CLOCK" in os.environ:
+    import stepped_clock
+
+    stepped_clock.install()
 if sys.orig_argv[-1] == "pyspark.worker":
     if "KT_GATES" in os.environ:
         import gates
