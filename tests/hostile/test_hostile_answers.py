@@ -96,7 +96,8 @@ CALLS: dict[str, tuple[Call, list[bytes]]] = {
 
 def answer(body: bytes, status: bytes = b"200 OK", headers: bytes = b"") -> bytes:
     return (
-        b"HTTP/1.1 %b\r\nConnection: close\r\nContent-Type: application/x-amz-json-1.1\r\nDate: Tue, 14 Nov 2023 22:13:20 GMT\r\n"
+        b"HTTP/1.1 %b\r\nConnection: close\r\nContent-Type: application/x-amz-json-1.1\r\n"
+        b"Date: Tue, 14 Nov 2023 22:13:20 GMT\r\n"
         b"x-amzn-RequestId: c1\r\nContent-Length: %d\r\n%b\r\n%b" % (status, len(body), headers, body)
     )
 
