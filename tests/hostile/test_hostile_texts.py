@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import redis.connection  # noqa: F401  (what a reader imports is no step of it)
 from exploring import explore, explores
 from hostility import read_bounded
 
