@@ -24,7 +24,6 @@ from kinesis_trident.tracker.position_keys import keys_of, pack, unpack
 from kinesis_trident.tracker.retry import Backoff
 from kinesis_trident.trident.errors import StateOptionsError
 from kinesis_trident.trident.stores.memcached import MemcachedState
-from kinesis_trident.trident.stores.options import without_secrets
 from kinesis_trident.trident.stores.redis.connecting import parse_target
 
 SHARD = "shardId-000000000000"
@@ -124,8 +123,8 @@ def memcached_addresses(data: bytes) -> None:
 
 def redis_urls(data: bytes) -> None:
     found = read_bounded(lambda: parse_target(text_of(data)), len(data), StateOptionsError, "://", steps=2000)
-    # The hosts of sentinels are no address of one server.
-    assert found is None or found.kind == "sentinel" or without_secrets(found.where) == found.where
+    # What stands before the hosts is the login.
+    assert found is None or "@" not in found.where.partition("/")[2].partition("?")[0]
 
 
 READERS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
