@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -29,14 +29,14 @@ class SweptNodes(FencedNodes):
     leftovers: Leftovers
     sweeper: threading.Thread | None = None
 
-    def commit(self, ops: Sequence[Op], epoch: int) -> None:
+    def begin(self, ops: Sequence[Op], epoch: int) -> Callable[[], None]:
         head = self.layout.inflight_of(SHARD)
         if self.sweeper is None and any(isinstance(op, Create | Write) and op.path == head for op in ops):
             self.sweeper = threading.Thread(target=self.leftovers.sweep_parts, args=(epoch,))
             self.sweeper.start()
             # It has to wait for us; where it does not, it is done long before this.
             self.sweeper.join(2)
-        super().commit(ops, epoch)
+        return super().begin(ops, epoch)
 
 
 @pytest.fixture
