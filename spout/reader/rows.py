@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,9 @@ __all__ = [
     "TurnRows",
     "untracked_rows",
 ]
+
+_JOINED = 2**18
+"""The bytes of batches that are joined, at most: a larger batch stays as it is."""
 
 ANCHORS = "__anchors"
 MESSAGE_ID = "messageId"
@@ -153,10 +156,14 @@ class TurnRows:
 
     def record_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows for Spark, in the columns of `ARROW_SCHEMA`."""
+        for batch, attempt, ordinals in _joined(self._portions()):
+            yield self._rows(batch, attempt, ordinals)
+
+    def _portions(self) -> Iterator[tuple[pa.RecordBatch, int, np.ndarray]]:
         for batch, attempt, ordinals in self._numbered():
             given = 0
             for portion in portions(batch) if batch.num_rows else ():
-                yield self._rows(portion, attempt, ordinals[given : given + portion.num_rows])
+                yield portion, attempt, ordinals[given : given + portion.num_rows]
                 given += portion.num_rows
 
     def _rows(self, batch: pa.RecordBatch, attempt: int, ordinals: np.ndarray) -> pa.RecordBatch:
@@ -176,6 +183,33 @@ class TurnRows:
             self.txid,
             pa.ListArray.from_arrays(each, anchors, type=_ANCHORS),
         )
+
+
+def _joined(
+    portions: Iterable[tuple[pa.RecordBatch, int, np.ndarray]],
+) -> Iterator[tuple[pa.RecordBatch, int, np.ndarray]]:
+    """Join neighbouring small batches of the same attempt.
+
+    Records that come back are a batch each, unless they are neighbours in the shard, and a batch takes as long as
+    hundreds of rows, here and in Spark.
+    """
+    held: list[pa.RecordBatch] = []
+    numbers: list[np.ndarray] = []
+    of, size = 0, 0
+    for batch, attempt, ordinals in portions:
+        weight = batch.nbytes
+        if held and (attempt != of or size + weight > _JOINED):
+            yield _as_one(held), of, np.concatenate(numbers)
+            held, numbers, size = [], [], 0
+        held.append(batch)
+        numbers.append(ordinals)
+        of, size = attempt, size + weight
+    if held:
+        yield _as_one(held), of, np.concatenate(numbers)
+
+
+def _as_one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def untracked_rows(batch: pa.RecordBatch, stream: str, shard: str) -> pa.RecordBatch:

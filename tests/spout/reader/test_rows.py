@@ -25,7 +25,7 @@ def batch(positions: list[tuple[int, int]]) -> pa.RecordBatch:
     n = len(positions)
     columns = [
         pa.array([f"key {i}" for i in range(n)], pa.string()),
-        pa.array([b"" if i % 3 == 0 else bytes([i]) for i in range(n)], pa.binary()),
+        pa.array([b"" if i % 3 == 0 else bytes([i % 256]) for i in range(n)], pa.binary()),
         pa.array([str(sequence) for sequence, _ in positions], pa.string()),
         pa.array([sub for _, sub in positions], pa.int64()),
         pa.array([1_700_000_000_000_000 + i for i in range(n)], pa.timestamp("us", tz="UTC")),
@@ -90,9 +90,21 @@ def test_ordinals_are_consecutive_only_where_records_are_neighbours() -> None:
         Segment([batch([(20, -1)]), batch([]), batch([(21, -1), (22, -1)])], 1),
     )
     batches = list(rows.record_batches())
-    assert [b.column("attempt").to_pylist() for b in batches] == [[2, 2], [3], [1], [1, 1]]
-    assert [ordinal_of(anchors(b)[0]).tolist() for b in batches] == [[0, 1], [3], [5], [6, 7]]
+    assert [b.column("attempt").to_pylist() for b in batches] == [[2, 2], [3], [1, 1, 1]]
+    assert [ordinal_of(anchors(b)[0]).tolist() for b in batches] == [[0, 1], [3], [5, 6, 7]]
     assert rows.count == 6
+
+
+def test_records_that_come_back_one_by_one_share_a_batch() -> None:
+    """A batch for each of them took most of the time of a batch of which half had failed."""
+    page = batch([(n, -1) for n in range(1000, 7000)])
+    segments = [*(Segment([batch([(2 * n, -1)])], 2) for n in range(300)), Segment([page, page], 2)]
+    small, *large = turn(*segments).record_batches()
+    assert small.column("sequenceNumber").to_pylist() == [str(2 * n) for n in range(300)]
+    assert ordinal_of(anchors(small)[0]).tolist() == list(range(0, 600, 2))
+    # Pages are not copied.
+    assert [rows.num_rows for rows in large] == [6000, 6000]
+    assert large[0].column("data").buffers()[2].address == page.column("data").buffers()[2].address
 
 
 def test_an_empty_turn_yields_nothing() -> None:
