@@ -97,13 +97,13 @@ def test_ordinals_are_consecutive_only_where_records_are_neighbours() -> None:
 
 def test_records_that_come_back_one_by_one_share_a_batch() -> None:
     """A batch for each of them took most of the time of a batch of which half had failed."""
-    page = batch([(n, -1) for n in range(1000, 7000)])
+    page = batch([(n, -1) for n in range(1000, 21000)])
     segments = [*(Segment([batch([(2 * n, -1)])], 2) for n in range(300)), Segment([page, page], 2)]
     small, *large = turn(*segments).record_batches()
     assert small.column("sequenceNumber").to_pylist() == [str(2 * n) for n in range(300)]
     assert ordinal_of(anchors(small)[0]).tolist() == list(range(0, 600, 2))
     # Pages are not copied.
-    assert [rows.num_rows for rows in large] == [6000, 6000]
+    assert [rows.num_rows for rows in large] == [20000, 20000]
     assert large[0].column("data").buffers()[2].address == page.column("data").buffers()[2].address
 
 
