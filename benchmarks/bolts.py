@@ -7,7 +7,6 @@ and machine; a batch's time is Spark's own, from the plan to the commit.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.endpoint import PreparedEndpoint, Records
+from benchmarks.endpoint import PreparedEndpoint, Records, pretend_credentials
 from benchmarks.report import Section, publish
 from benchmarks.source import options, session
 from kinesis_trident import ArrowBolt, KinesisSpout, TopologyBuilder, reliable
@@ -231,9 +230,7 @@ def main() -> None:
     """Measure and publish the parts that are named, else all; a number is how often large batches take turns."""
     words = sys.argv[1:]
     rounds = next((int(word) for word in words if word.isdecimal()), 3)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        os.environ.setdefault(name, "bench")
-    os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
+    pretend_credentials()
     with tempfile.TemporaryDirectory() as name, EmbeddedZooKeeper() as zookeeper:
         folder = Path(name)
         spark = session(folder)

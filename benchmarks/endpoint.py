@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import os
 import random
 import re
 import socketserver
@@ -32,12 +33,17 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-__all__ = ["PreparedEndpoint", "Records", "pages", "served"]
+__all__ = ["PreparedEndpoint", "Records", "pages", "pretend_credentials", "served"]
 
 ROOT = Path(__file__).resolve().parents[1]
 _PREFIX = "49590338271490256608559692538361571095"
 _SHARD_DIGITS, _ORDINAL_DIGITS = 6, 12
 _LIMIT = 10_000
+_CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "bench",
+    "AWS_SECRET_ACCESS_KEY": "bench",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
 _KEYS = re.compile(rb'"PartitionKey": ?"[^"]*"(?:, ?"ExplicitHashKey": ?"(\d+)")?')
 """Finds the records of a request, and their explicit hash keys: decoding all of it would keep a core busy."""
 _SETTINGS = ("shards", "pages", "page", "size", "words")
@@ -84,6 +90,12 @@ class PreparedEndpoint:
 
     def __exit__(self, *raised: Any) -> None:
         self._serving.__exit__(*raised)
+
+
+def pretend_credentials() -> None:
+    """Give the clients of this process, and those that it starts, credentials and a region, if there are none."""
+    for variable, value in _CREDENTIALS.items():
+        os.environ.setdefault(variable, value)
 
 
 @contextmanager

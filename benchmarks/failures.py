@@ -24,7 +24,7 @@ import msgspec
 
 from benchmarks.memory import resident
 from benchmarks.plots import Panel, Plot
-from benchmarks.report import Section, publish
+from benchmarks.report import Section, publish, verdict
 from kinesis_trident.bolt.outcomes import few_reasons
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.nodes import BatchOutcome, NotDone, Plan
@@ -363,7 +363,7 @@ def publish_shares(rounds: int) -> None:
                 [
                     "batches after the last new record until then",
                     *(f"more than {GIVEN_UP}" if one.drained is None else f"{one.drained}" for one in speeds),
-                    f"{DRAINED}{'' if longest <= DRAINED else ', missed'}",
+                    verdict(str(DRAINED), longest <= DRAINED),
                 ],
                 [
                     "written to ZooKeeper a batch",

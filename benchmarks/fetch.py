@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlparse
 
 import boto3
 
-from benchmarks.endpoint import PreparedEndpoint, Records
+from benchmarks.endpoint import PreparedEndpoint, Records, pretend_credentials
 from benchmarks.report import Section, best, publish
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
@@ -93,9 +92,7 @@ def measured(size: int) -> Iterator[tuple[str, float]]:
 
 
 def main() -> None:
-    os.environ.setdefault("AWS_ACCESS_KEY_ID", "bench")
-    os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "bench")
-    os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
+    pretend_credentials()
     rows = []
     for size in (200, 1024):
         plain = 0.0

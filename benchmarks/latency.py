@@ -25,7 +25,7 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.endpoint import served
+from benchmarks.endpoint import pretend_credentials, served
 from benchmarks.report import Section, publish
 from benchmarks.source import session
 from kinesis_trident import reliable
@@ -315,9 +315,7 @@ def main() -> None:
     if "--serve" in sys.argv:
         serve(int(sys.argv[-1]))
         return
-    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        os.environ.setdefault(variable, "bench")
-    os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
+    pretend_credentials()
     named = [word for word in sys.argv[1:] if not word.startswith("-")]
     with tempfile.TemporaryDirectory() as name, EmbeddedZooKeeper() as zookeeper:
         spark = session(Path(name))

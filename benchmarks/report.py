@@ -19,7 +19,7 @@ from rich.table import Table
 
 from benchmarks.plots import Bars, Plot, draw
 
-__all__ = ["BENCHMARKS", "Section", "best", "bounded", "publish", "show", "updated"]
+__all__ = ["BENCHMARKS", "Section", "best", "bounded", "publish", "show", "updated", "verdict"]
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 _PLOTS = "benchmarks"
@@ -94,9 +94,14 @@ def updated(text: str, section: Section) -> str:
     return pattern.sub(lambda _: section.markdown(), text, count=1)
 
 
+def verdict(bound: str, is_kept: bool) -> str:
+    """Return a bound, and whether it was missed."""
+    return f"{bound}{'' if is_kept else ', missed'}"
+
+
 def bounded(figure: str, bound: str, is_kept: bool) -> str:
     """Return a figure with its bound, and whether it was missed."""
-    return f"{figure} (bound {bound}{'' if is_kept else ', missed'})"
+    return f"{figure} (bound {verdict(bound, is_kept)})"
 
 
 def best(measured: Callable[[], object], times: int = 5, clock: Callable[[], float] = perf_counter) -> float:

@@ -14,8 +14,8 @@ import boto3
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from benchmarks.endpoint import PreparedEndpoint, Records
-from benchmarks.report import Section, publish
+from benchmarks.endpoint import PreparedEndpoint, Records, pretend_credentials
+from benchmarks.report import Section, publish, verdict
 from kinesis_trident.spout.kinesis.put_pools import REQUEST_RECORDS
 from kinesis_trident.spout.options.sink import WriteOptions
 from kinesis_trident.spout.sink.writer import KinesisWriter
@@ -88,9 +88,7 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         # With the endpoint on the same core: a second thread of a core slows the first one, in the time that it counts.
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    os.environ.setdefault("AWS_ACCESS_KEY_ID", "bench")
-    os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "bench")
-    os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
+    pretend_credentials()
     table, missed = [], []
     for size in (200, 1024):
         rates = measured(size)
@@ -104,7 +102,7 @@ def main() -> None:
                     f"{rate / 1000:,.0f} k",
                     f"{1e6 / rate:.1f}",
                     f"{ratio:.1f} x",
-                    "" if what == PLAIN else f"{BOUND} x{', missed' if is_missed else ''}",
+                    "" if what == PLAIN else verdict(f"{BOUND} x", not is_missed),
                 ]
             )
     note = (

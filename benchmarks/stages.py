@@ -6,7 +6,6 @@ part is what the processes of a whole query take beyond that.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from time import process_time
 import msgspec
 import pyarrow as pa
 
-from benchmarks.endpoint import PreparedEndpoint, Records, pages
+from benchmarks.endpoint import PreparedEndpoint, Records, pages, pretend_credentials
 from benchmarks.fetch import PAGES, read_client, read_raw, read_turns
 from benchmarks.report import Section, best, publish
 from benchmarks.source import PAGES as LARGE
@@ -126,9 +125,7 @@ def in_spark(hosts: str, folder: Path) -> dict[int, tuple[float, float]]:
 
 def main() -> None:
     """Measure and publish."""
-    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        os.environ.setdefault(variable, "bench")
-    os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
+    pretend_credentials()
     stages = [in_task(size) for size in SIZES]
     with tempfile.TemporaryDirectory() as name, EmbeddedZooKeeper() as zookeeper:
         whole = in_spark(zookeeper.hosts, Path(name))

@@ -9,7 +9,6 @@ ZooKeeper. The rows are dropped as they come.
 from __future__ import annotations
 
 import argparse
-import os
 import pickle
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.endpoint import PreparedEndpoint, Records
+from benchmarks.endpoint import PreparedEndpoint, Records, pretend_credentials
 from benchmarks.memory import peak
 from benchmarks.report import Section, publish
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
@@ -43,8 +42,7 @@ class Taken(msgspec.Struct, frozen=True):
 
 def taken(hosts: str, records: Records, bound: int) -> Taken:
     """Return what one task takes that reads as much of each shard as it may; `bound` bytes are held at a time."""
-    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        os.environ.setdefault(variable, "bench")
+    pretend_credentials()
     with PreparedEndpoint(records) as endpoint:
         options = SourceOptions.parse(
             {

@@ -35,8 +35,8 @@ __all__ = [
 
 @singledispatch
 def add_scheme(frame: DataFrame, scheme: Mapping[str, str]) -> DataFrame:
-    """Add the fields of a spout's scheme: names, each with an SQL expression."""
-    return frame.withColumns({name: F.expr(sql) for name, sql in scheme.items()})
+    """Add the fields of a spout's scheme: names, each with an SQL expression. Without any it is the same frame."""
+    return frame.withColumns({name: F.expr(sql) for name, sql in scheme.items()}) if scheme else frame
 
 
 @singledispatch

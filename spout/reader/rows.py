@@ -193,23 +193,27 @@ def _joined(
     Records that come back are a batch each, unless they are neighbours in the shard, and a batch takes as long as
     hundreds of rows, here and in Spark.
     """
-    held: list[pa.RecordBatch] = []
-    numbers: list[np.ndarray] = []
+    held: list[tuple[pa.RecordBatch, np.ndarray]] = []
     of, size = 0, 0
     for batch, attempt, ordinals in portions:
         weight = batch.nbytes
         if held and (attempt != of or size + weight > _JOINED):
-            yield _as_one(held), of, np.concatenate(numbers)
-            held, numbers, size = [], [], 0
-        held.append(batch)
-        numbers.append(ordinals)
+            yield _as_one(held, of)
+            held, size = [], 0
+        held.append((batch, ordinals))
         of, size = attempt, size + weight
     if held:
-        yield _as_one(held), of, np.concatenate(numbers)
+        yield _as_one(held, of)
 
 
-def _as_one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+def _as_one(
+    held: list[tuple[pa.RecordBatch, np.ndarray]], attempt: int
+) -> tuple[pa.RecordBatch, int, np.ndarray]:
+    if len(held) == 1:
+        # A page is not copied.
+        return held[0][0], attempt, held[0][1]
+    batches, ordinals = zip(*held, strict=True)
+    return pa.concat_batches(batches), attempt, np.concatenate(ordinals)
 
 
 def untracked_rows(batch: pa.RecordBatch, stream: str, shard: str) -> pa.RecordBatch:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from job_session import job_session
 from pyspark.sql import DataFrame, SparkSession
 from two_workers import start_cluster
 
@@ -160,28 +161,14 @@ def session(asked: dict[str, Any]) -> SparkSession:
     folder = Path(asked["folder"])
     os.environ["JAVA_HOME"] = str(ensure_java())
     settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.memory": "512m",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "1",
-        "spark.local.dir": str(folder / "local"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
         # Otherwise Spark starts a `chmod` for each file of a checkpoint.
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
     }
-    builder = SparkSession.builder.master(
-        start_cluster(folder / "work") if asked["cluster"] else "local[2,4]"
-    )
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    master = start_cluster(folder / "work") if asked["cluster"] else "local[2,4]"
+    return job_session(master, folder, settings)
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import stepped_clock
-from lives import Lives, kill_tree
+from lives import Lives, command_of, kill_tree, workers_of
 
 __all__ = ["EXECUTOR", "READER", "WORKER", "Acker", "Lifetimes"]
 
@@ -76,12 +76,11 @@ class Lifetimes:
         with suppress(psutil.NoSuchProcess):
             found = self.current.processes()
         self._seen.update(found)
-        return [one for one in found if any(word in part for word in words for part in _command(one))]
+        return [one for one in found if any(word in part for word in words for part in command_of(one))]
 
     def workers(self) -> list[psutil.Process]:
         """Return the Python workers, each a fork of a daemon that has the same command line."""
-        daemons = self.below(WORKER)
-        return [one for one in daemons if _parent(one) in daemons]
+        return workers_of(self.below(WORKER))
 
     def pause(self) -> None:
         """SIGSTOP to the newest life, from the driver down."""
@@ -143,15 +142,3 @@ def _signal(life: Lives, what: signal.Signals) -> None:
         for process in [psutil.Process(life.pid), *life.processes()]:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(what)
-
-
-def _command(process: psutil.Process) -> list[str]:
-    with suppress(psutil.NoSuchProcess):
-        return list(process.cmdline())
-    return []
-
-
-def _parent(process: psutil.Process) -> psutil.Process | None:
-    with suppress(psutil.NoSuchProcess):
-        return process.parent()
-    return None

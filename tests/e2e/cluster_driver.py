@@ -20,8 +20,8 @@ from typing import Any
 
 import boto3
 import psutil
+from job_session import job_session
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
 from two_workers import start_cluster
 
 from kinesis_trident import (
@@ -120,16 +120,6 @@ def main() -> None:
         (folder / name).mkdir(exist_ok=True)
     os.environ["JAVA_HOME"] = str(ensure_java())
     settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.memory": "512m",
-        "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.local.dir": str(folder / "local"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
         # A shard's task on each executor, so that each holds some of what was split.
         "spark.cores.max": "2",
@@ -140,10 +130,7 @@ def main() -> None:
         "spark.speculation.quantile": "0.5",
         "spark.speculation.multiplier": "1.5",
     }
-    builder = SparkSession.builder.master(start_cluster(folder / "work"))
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = job_session(start_cluster(folder / "work"), folder, settings)
     topology = TopologyBuilder(spark)
     topology.set_spout("sentences", KinesisSpout(scheme=string_scheme("sentence"), **asked["options"]))
     topology.set_bolt("split", Split(folder)).shuffle_grouping("sentences")

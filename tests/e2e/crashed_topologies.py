@@ -21,7 +21,7 @@ from chaos_driver import FAILS_FIRST
 from gates import PINNING, Gates, Stop
 from harness import layout_of
 from kazoo.client import KazooClient
-from lives import HERE, Lives, kill_tree
+from lives import HERE, Lives, command_of, kill_tree, parent_of, workers_of
 from matrix import SPOUTS, STATES
 
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -346,7 +346,7 @@ class Chaos:
                 kill_tree(executor)
         elif crash.point is Point.SPARK:
             daemons = self._below("pyspark.daemon")
-            for worker in [one for one in daemons if _parent(one) in daemons]:
+            for worker in workers_of(daemons):
                 with suppress(psutil.NoSuchProcess):
                     worker.kill()
         else:
@@ -361,30 +361,17 @@ class Chaos:
         executors = self._below("CoarseGrainedExecutorBackend")
         # Dead before it could end the workers together with itself.
         for daemon in self._below("pyspark.daemon"):
-            if _parent(daemon) in executors:
+            if parent_of(daemon) in executors:
                 daemon.kill()
         for executor in executors:
             executor.kill()
 
     def _below(self, what: str) -> list[psutil.Process]:
         """The processes of the job whose command line says `what`."""
-        found = [one for one in self._job.processes() if any(what in word for word in _words_of(one))]
+        found = [one for one in self._job.processes() if any(what in word for word in command_of(one))]
         assert found, what
         return found
 
 
 def _grown(before: Counter[str], now: Counter[str]) -> Counter[str]:
     return Counter({word: now[word] - before[word] for word in WORDS})
-
-
-def _words_of(process: psutil.Process) -> list[str]:
-    with suppress(psutil.NoSuchProcess):
-        return list(process.cmdline())
-    return []
-
-
-def _parent(process: psutil.Process) -> psutil.Process | None:
-    """Return who started it; None if it has ended, as idle workers do."""
-    with suppress(psutil.NoSuchProcess):
-        return process.parent()
-    return None

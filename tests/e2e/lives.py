@@ -16,7 +16,19 @@ from typing import Any, TypeVar
 import psutil
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-__all__ = ["CRASH_SITE", "HERE", "PATIENCE", "Lives", "alive", "digest", "eventually", "kill_tree"]
+__all__ = [
+    "CRASH_SITE",
+    "HERE",
+    "Lives",
+    "PATIENCE",
+    "alive",
+    "command_of",
+    "digest",
+    "eventually",
+    "kill_tree",
+    "parent_of",
+    "workers_of",
+]
 
 HERE = Path(__file__).resolve().parent
 CRASH_SITE = HERE / "crash_site"
@@ -47,6 +59,25 @@ def alive(pid: int) -> bool:
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     return False
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """Return the command line of a process; nothing if it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        return list(process.cmdline())
+    return []
+
+
+def workers_of(daemons: list[psutil.Process]) -> list[psutil.Process]:
+    """Return the Python workers among these, each a fork of a daemon that has the same command line."""
+    return [one for one in daemons if parent_of(one) in daemons]
+
+
+def parent_of(process: psutil.Process) -> psutil.Process | None:
+    """Return who started a process; None if it has ended, as idle workers do."""
+    with suppress(psutil.NoSuchProcess):
+        return process.parent()
+    return None
 
 
 def kill_tree(root: psutil.Process) -> None:

@@ -58,7 +58,7 @@ class TopologyAttempts:
             BatchFailedError: records failed under `spout=transactional`, or held rows were lost with their
                 executor.
         """
-        rows = self._with_scheme(rows)
+        rows = add_scheme(rows, self.spout.scheme)
         judge = self._judged if self.spout.tracking else self._taken_whole
         try:
             attempt = judge(rows, batch, process)
@@ -78,7 +78,7 @@ class TopologyAttempts:
 
     def isolate(self, rows: DataFrame, batch: CurrentBatch, carrier: Carrier) -> Tracking:
         """Run the tracked part to find the records that end their worker."""
-        rows = self._with_scheme(rows)
+        rows = add_scheme(rows, self.spout.scheme)
         tracking = Tracking(rows, batch, carrier, isolating=True)
         facts = self._facts(batch)
         sections = Sections(tracking, facts.conf, facts.partitions)
@@ -146,9 +146,6 @@ class TopologyAttempts:
             ):
                 return attempt
             attempt.release()
-
-    def _with_scheme(self, rows: DataFrame) -> DataFrame:
-        return add_scheme(rows, self.spout.scheme) if self.spout.scheme else rows
 
     def _facts(self, batch: CurrentBatch) -> BatchFacts:
         assert self.spout.options is not None
