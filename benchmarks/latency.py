@@ -1,5 +1,7 @@
 """Measure the time of a record from `put_record` to the sink: `python -m benchmarks.latency [trickle | first | load]`.
 
+`python -m benchmarks.latency prefetch` measures the time of a batch where reads are slow.
+
 The endpoint is `ScriptedKinesis` with AWS's limits, in a process of its own. A producer stamps each record when it is
 put, the sink when it has the row; both read the clock of one machine.
 """
@@ -30,7 +32,7 @@ from benchmarks.report import Section, publish
 from benchmarks.source import session
 from kinesis_trident import reliable
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
-from kinesis_trident.testing import ScriptedKinesis
+from kinesis_trident.testing import ScriptedKinesis, Slow
 from kinesis_trident.trident import Count, Function, TridentTopology
 from kinesis_trident.trident.stores import MemoryMapState
 from kinesis_trident.trident.stores.memory import MemoryByteStore
@@ -46,6 +48,13 @@ SINGLES = 12
 IDLE = 5.0
 """Seconds without a record before a first one, after which a shard is looked at as seldom as it ever is; with a random
 part of a second more."""
+
+SLOW = 1.5
+"""Seconds of each read from the slow endpoint, and of the function of each batch, with which `prefetch` is measured."""
+
+BATCHES = 8
+SHORTER = 0.75
+"""The batches whose time is measured, after three to get warm; the bound of the ratio with `prefetch` and without."""
 
 PUTS_A_SECOND = 20
 """Calls of a producer at most; each puts as many records as the rate needs."""
@@ -202,9 +211,9 @@ class Bench:
         self._hosts = hosts
 
     @contextmanager
-    def running(self, way: Way, shards: int) -> Iterator[tuple[Producer, Arrivals]]:
-        """The way's query, after its first record."""
-        with served("benchmarks.latency", "--serve", str(shards)) as url:
+    def running(self, way: Way, shards: int, seconds: float = 0.0) -> Iterator[tuple[Producer, Arrivals]]:
+        """The way's query, after its first record; each read takes so many seconds."""
+        with served("benchmarks.latency", "--serve", str(shards), str(seconds)) as url:
             producer, arrivals = Producer(url), Arrivals()
             given = {
                 "streamName": STREAM,
@@ -241,6 +250,41 @@ class Bench:
                 time.sleep(IDLE + rng.random())
                 seconds += arrivals.wait_for(producer.put())
         return row(f"first record after idleness, 1 shard: {way.what}", seconds, way.p50, None)
+
+    def beside(self) -> list[list[str]]:
+        """The rows of batches whose functions take as long as a read, without and with `prefetch`."""
+        found = []
+        for prefetch in ("false", "true"):
+            begun: list[float] = []
+
+            def slow(
+                _: SparkSession,
+                stream: DataFrame,
+                checkpoint: str,
+                arrivals: Arrivals,
+                begun: list[float] = begun,
+            ) -> StreamingQuery:
+                def write(rows: DataFrame, _: int) -> None:
+                    begun.append(time.monotonic())
+                    arrivals.add(rows.select("data").toArrow().column("data").to_pylist())
+                    time.sleep(SLOW)
+
+                return stream.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint).start()
+
+            way = Way(f"`prefetch={prefetch}`", slow, {"prefetch": prefetch})
+            with self.running(way, 1, SLOW) as (producer, arrivals):
+                stamps: list[int] = []
+                while len(begun) < BATCHES + 3:
+                    stamps += producer.run(TRICKLE, 1.0)
+                arrivals.wait_for(stamps)
+            found.append((way.what, statistics.median(np.diff(begun[2 : BATCHES + 3]))))
+        ratio = found[1][1] / found[0][1]
+        missed = ", missed" if ratio > SHORTER else ""
+        ratios = ["1", f"{ratio:.2f} (bound {SHORTER}{missed})"]
+        rows = [[what, f"{seconds:.2f} s", text] for (what, seconds), text in zip(found, ratios, strict=True)]
+        for one in rows:
+            print(": ".join(one), flush=True)
+        return rows
 
 
 def row(what: str, seconds: Sequence[float], p50: float | None, p99: float | None) -> list[str]:
@@ -280,6 +324,13 @@ FIRST = (
 )
 
 
+COLUMNS = ["default options, no trigger, local[2]", "records", "p50", "p99", "longest"]
+BESIDE_COLUMNS = [
+    f"each read and each batch's function take {SLOW:g} s",
+    "from batch to batch, median",
+    "ratio",
+]
+
 PARTS: dict[str, tuple[str, Callable[[Bench], list[list[str]]]]] = {
     "first": (
         "From put_record to the sink: the first record after idleness",
@@ -293,6 +344,7 @@ PARTS: dict[str, tuple[str, Callable[[Bench], list[list[str]]]]] = {
         "From put_record to the sink: as much as one shard takes",
         lambda bench: [bench.streamed(way, LOAD, shards) for shards in (1, 4) for way in WAYS],
     ),
+    "prefetch": ("Reading beside the running batch", lambda bench: bench.beside()),
 }
 
 NOTE = (
@@ -302,10 +354,12 @@ NOTE = (
 )
 
 
-def serve(count: int) -> None:
-    """Serve a stream until the standard input is closed."""
+def serve(count: int, seconds: float) -> None:
+    """Serve a stream until the standard input is closed; each read takes so many seconds."""
     with ScriptedKinesis() as kinesis:
         kinesis.create_stream(STREAM, count)
+        if seconds:
+            kinesis.script("GetRecords", Slow(seconds), times=None)
         print(kinesis.endpoint_url, flush=True)
         sys.stdin.read()
 
@@ -313,7 +367,7 @@ def serve(count: int) -> None:
 def main() -> None:
     """Measure and publish."""
     if "--serve" in sys.argv:
-        serve(int(sys.argv[-1]))
+        serve(int(sys.argv[-2]), float(sys.argv[-1]))
         return
     pretend_credentials()
     named = [word for word in sys.argv[1:] if not word.startswith("-")]
@@ -328,7 +382,7 @@ def main() -> None:
                         name=f"latency-{part}",
                         title=title,
                         command=f"python -m benchmarks.latency {part}",
-                        columns=["default options, no trigger, local[2]", "records", "p50", "p99", "longest"],
+                        columns=BESIDE_COLUMNS if part == "prefetch" else COLUMNS,
                         rows=measure(bench),
                         note=NOTE.format(busy=busy),
                     )

@@ -28,7 +28,7 @@ __all__ = [
     "tasks_of",
 ]
 
-PROTOCOL = 7
+PROTOCOL = 8
 """Increase this when the content of a partition, or the task's use of it, changes."""
 
 _RECORDS_A_TASK, _BYTES_A_TASK = 5_000, 4 * 2**20
@@ -45,10 +45,14 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """What a look at a shard has left for its reader: an iterator, and the answer to it if that is small."""
+    """What a look at a shard has left for its reader: an iterator, and the answer to it if that is small.
+
+    `seconds`: the part of the turn's `maxFetchTime` in which the answer was read ahead; 0 for a look.
+    """
 
     iterator: str | None = None
     page: Page | None = None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,8 @@ class ShardTurn:
     `shard` is its name in the layout, `index` its place in the plan. `due` holds the runs taken up again in shard
     order, each with True where it is exhausted and goes to the dead letter; `read` says whether new records are read
     from `start` (a position in text form), at most `limit` of them. `closed`: the shard was listed as closed. `calls`:
-    how many GetRecords calls others have made to it in the last second. `looked_at`: what a look at `start` has left.
+    how many GetRecords calls others have made to it in the last second; `busy`: the seconds for which the bytes of
+    their answers allow no other call. `looked_at`: what a look at `start` has left.
     """
 
     shard: str
@@ -69,6 +74,7 @@ class ShardTurn:
     limit: int | None = None
     closed: bool = False
     calls: int = 0
+    busy: float = 0.0
     looked_at: LookedAt = LookedAt()
 
 
@@ -172,14 +178,15 @@ def tasks_of(
     without: Container[str] = (),
     is_closed: Callable[[str], bool] = lambda _: False,
     calls_of: Callable[[str], int] = lambda _: 0,
+    busy_of: Callable[[str], float] = lambda _: 0.0,
     looked_at: Mapping[str, LookedAt] = MappingProxyType({}),
 ) -> list[TurnsPartition]:
     """Cut a plan into tasks; `replay`: its turns may be pinned already; `consumers` as in `TurnsPartition`.
 
     `without`: shards that cannot be read any more, whose turns stay empty. `is_closed`: whether a shard was listed as
-    closed. `calls_of`: the calls of the last second that its task has to count. `looked_at`: what looks at the
-    starts of shards have left. A batch is read as it was planned, whatever the option `deaggregate` says now: otherwise
-    the rows of a pinned turn would change.
+    closed. `calls_of`, `busy_of`: the calls of the last second, and the bytes, that its task has to count. `looked_at`:
+    what looks at the starts of shards have left. A batch is read as it was planned, whatever the option `deaggregate`
+    says now: otherwise the rows of a pinned turn would change.
     """
     deaggregate = options.deaggregate
     if plan.deaggregate is not None and plan.deaggregate != deaggregate:
@@ -196,6 +203,7 @@ def tasks_of(
             ),
             closed=is_closed(shard),
             calls=calls_of(shard),
+            busy=busy_of(shard),
             looked_at=looked_at.get(shard, LookedAt()),
         )
         for index, shard in enumerate(plan.shards)

@@ -83,11 +83,13 @@ class ShardBudget:
         self._all.append(now)
         self._own.append(now)
 
-    def shared(self, calls: int, now: float) -> None:
+    def shared(self, calls: int, now: float, busy: float = 0.0) -> None:
         """Count so many calls in the last second in all, with those of others; 0 if nothing is known of these.
 
-        When the others called is not known: they count from now on, in place of those that were told before.
+        When the others called is not known: they count from now on, in place of those that were told before. `busy`:
+        the seconds for which the bytes that they have read allow no call.
         """
+        self._free = max(self._free, now + busy) if busy else self._free
         if calls:
             own = [at for at in self._own if at > now - self._shard_window]
             self._all.clear()
@@ -137,10 +139,10 @@ class ShardLimiter:
                 return False
             self.sleep(wait)
 
-    def shared(self, calls: int) -> None:
+    def shared(self, calls: int, busy: float = 0.0) -> None:
         """See `ShardBudget.shared`."""
         with self._lock:
-            self._budget.shared(calls, self.clock())
+            self._budget.shared(calls, self.clock(), busy)
 
     def answered(self, size: int) -> None:
         """See `ShardBudget.answered`."""

@@ -183,12 +183,12 @@ def warn_of_unused(found: Mapping[str, Any]) -> None:
     if found.get("ackMode") != "explicit":
         for key in _EXPLICIT_ONLY:
             if key in found:
-                _warn_once(key)
+                _warn_once(key, "ackMode=batch", "ackMode=explicit", "docs/acks.md")
+    if found.get("prefetch") and found.get("consumerMode") == "efo":
+        # Records are pushed before a batch asks for them.
+        _warn_once("prefetch", "consumerMode=efo", "consumerMode=polling", "docs/fan-out.md")
 
 
 @cache
-def _warn_once(key: str) -> None:
-    log.warning(
-        "option %s is ignored when ackMode=batch. Set ackMode=explicit, or remove the option (docs/acks.md)",
-        key,
-    )
+def _warn_once(key: str, when: str, instead: str, page: str) -> None:
+    log.warning("option %s is ignored when %s. Set %s, or remove the option (%s)", key, when, instead, page)

@@ -223,6 +223,13 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "How often an idle shard is checked for new records; each check is one of the 5 GetRecords calls a second of a "
         "shard: `1s` costs 1 of 5, `250ms` 4 of 5 (docs/deploying.md, Latency).",
     )
+    prefetch: bool = option(
+        "prefetch",
+        parsers.boolean,
+        "false",
+        "`true` reads the next batch's records beside the running batch: up to 4 MiB of all shards and 960 KiB of one, "
+        "within the limits of a shard (docs/deploying.md, Latency). It has no effect with `consumerMode=efo`.",
+    )
     max_fetch_rate: float = option(
         "maxFetchRate",
         parsers.megabytes,

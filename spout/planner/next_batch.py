@@ -18,6 +18,7 @@ from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan, with_all_due
 from kinesis_trident.spout.planner.shards.discovery import Listings
 from kinesis_trident.spout.planner.shards.look_pace import LookPace
+from kinesis_trident.spout.planner.shards.prefetch import FRESH_MS, Beside, PinsOf, Prefetcher
 from kinesis_trident.spout.planner.shards.tip_probe import Look, TipProbe
 from kinesis_trident.spout.planner.shards.tips import TipWatch
 from kinesis_trident.spout.planner.state import SourceState
@@ -25,9 +26,6 @@ from kinesis_trident.spout.planner.state import SourceState
 __all__ = ["BatchPlanner"]
 
 _TOGETHER_MS = 10
-
-_FRESH_MS = 60_000
-"""Milliseconds for which the iterator of a look is passed on: Kinesis keeps it for five minutes."""
 
 
 class BatchPlanner:
@@ -42,7 +40,9 @@ class BatchPlanner:
         steady: seconds that never step back, for all that is waited for.
         rng: for jitter and the marks of plans.
         look_period: seconds between two looks at the tip of an idle shard.
+        pins_of: reads the pins of a batch.
         executor: makes the looks, and is shut down at the end; None for threads of its own.
+        beside: reads ahead, with `prefetch`; a thread if None.
 
     Attributes:
         is_draining: only what is in the stream by now is read.
@@ -59,7 +59,9 @@ class BatchPlanner:
         steady: Callable[[], float],
         rng: random.Random,
         look_period: float,
+        pins_of: PinsOf,
         executor: Executor | None = None,
+        beside: Beside | None = None,
     ) -> None:
         self._options = options
         self._layout = layout
@@ -71,7 +73,7 @@ class BatchPlanner:
         self._made = ""
         self._whole: Plan | None = None
         self.is_draining = False
-        self._pace = LookPace(look_period, options.min_fetch_period)
+        self._pace = LookPace(look_period, options.min_fetch_period, options.max_fetch_rate)
         self._probe = TipProbe(
             kinesis,
             layout,
@@ -79,12 +81,25 @@ class BatchPlanner:
             wall=now,
             is_closed=state.is_closed,
             called=lambda shard: self._pace.called(shard, self._steady_ms()),
+            answered=lambda shard, size: self._pace.answered(shard, self._steady_ms(), size),
             may_go_on=lambda shard: self._pace.may_go_on(shard, self._steady_ms()),
             fitting=self._fitting,
             executor=executor,
         )
         self._listings = Listings(state, self._probe, options, steady, rng)
         self._tip = TipWatch(self._probe, state.is_closed, self._pace)
+        self._carried: dict[str, int] = {}
+        self._prefetcher: Prefetcher | None = None
+        if options.prefetch and options.consumer_mode == "polling":
+            self._prefetcher = Prefetcher(
+                self._probe,
+                self._pace,
+                options,
+                pins_of,
+                fitting=self._fitting,
+                steady=self._steady_ms,
+                beside=beside,
+            )
 
     @property
     def looks(self) -> Mapping[str, Look]:
@@ -103,6 +118,9 @@ class BatchPlanner:
 
     def drain(self) -> None:
         """Read only what is in the stream by now, and retry what of it fails."""
+        if self._prefetcher is not None:
+            # What was read to the tip was so before now.
+            self._prefetcher.drop()
         self.is_draining = True
         self._made = ""
         self._tip.only_until_tip(self._listings.arrived_by())
@@ -121,24 +139,58 @@ class BatchPlanner:
         """Learn of the shards' tips from a batch that was settled, as `TipWatch.settled`."""
         replayed = not self.has_made(plan)
         now, calls = self._steady_ms(), self._state.read_calls
+        if self._prefetcher is not None:
+            calls = self._prefetcher.uncounted(calls)
         self._tip.settled(plan, self._state.shards, now, replayed=replayed, calls=calls)
 
     def calls_of(self, shard: str) -> int:
         """Return how many calls of the last second the task that reads a shard next has to count."""
         return self._pace.used(shard, self._steady_ms())
 
+    def busy_of(self, shard: str) -> float:
+        """Return for how many seconds the bytes that were read ahead allow no call to a shard."""
+        return self._pace.busy(shard, self._steady_ms())
+
+    def prefetch(self, plan: Plan) -> None:
+        """Read beside the tasks of a plan, which Spark is about to run, what the next one will need."""
+        if self._prefetcher is None or not self.has_made(plan):
+            return
+        read, shards = set(plan.read), self._state.shards
+        idle = {
+            shard: position
+            for shard, position in self._state.positions().items()
+            if shard not in read and not shards[shard].blocked and not self._tip.has_ended(shard)
+        }
+        self._prefetcher.begin(plan, idle, self._carried)
+
+    def end_prefetch(self) -> None:
+        """Stop reading beside a batch, because it has ended."""
+        if self._prefetcher is not None:
+            self._prefetcher.end()
+
+    def _take_prefetched(self) -> None:
+        """Take what was read ahead for the looks that they are, where the shards stand there now."""
+        if self._prefetcher is None:
+            return
+        for shard, look in self._prefetcher.take(self._state.positions()).items():
+            self._probe.looks[shard] = look
+            if look.more is not None:
+                self._tip.foreseen(shard, look.more, self._steady_ms())
+
     def seen_by_looks(self, plan: Plan) -> dict[str, LookedAt]:
         """Return what looks have left at the starts of a plan's turns, so that readers need not ask again."""
         looks = ((shard, self._probe.looks.get(shard)) for shard in plan.read)
-        return {
-            shard: LookedAt(look.iterator, self._probe.hand_on(shard))
+        seen = {
+            shard: LookedAt(look.iterator, self._probe.hand_on(shard), look.seconds)
             for shard, look in looks
             if look is not None
             and look.iterator is not None
             and look.more
             and str(look.position) == plan.positions[shard]
-            and self._now() - look.noted < _FRESH_MS
+            and self._now() - look.noted < FRESH_MS
         }
+        self._carried = {shard: one.page.size for shard, one in seen.items() if one.page is not None}
+        return seen
 
     def plan(self, max_records: int | None) -> Plan | None:
         """Plan the next batch, of so many new records at most; None when there is nothing to do now.
@@ -150,6 +202,7 @@ class BatchPlanner:
             KinesisError: a shard cannot be looked at.
         """
         state, options, now = self._state, self._options, self._now()
+        self._take_prefetched()
         self._listings.refresh()
         timeout = state.next_timeout
         timed_out = timeout is not None and timeout <= now
@@ -201,6 +254,8 @@ class BatchPlanner:
 
     def close(self) -> None:
         """End the threads; a look under way is not waited for."""
+        if self._prefetcher is not None:
+            self._prefetcher.close()
         self._probe.close()
 
     def _fitting(self, shard: str, size: int) -> int:

@@ -41,6 +41,7 @@ from kinesis_trident.spout.planner.plan import starting_plan
 from kinesis_trident.spout.planner.progress import progress_of
 from kinesis_trident.spout.planner.reconciler import Reconciler
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
+from kinesis_trident.spout.planner.shards.prefetch import Beside
 from kinesis_trident.spout.planner.shards.sights import StatusNotes
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.streams import Streams, describe_streams
@@ -69,6 +70,7 @@ class SourceRun:
         on_replaced: called, in another thread, when a newer run took over after a stop was asked for.
         consumers: the ARNs of the consumers that executors subscribe, by stream; none to poll.
         status_period: seconds between two notes in ZooKeeper of what this run sees; None for none.
+        beside: reads ahead, with `prefetch`; a thread if None.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class SourceRun:
         on_replaced: Callable[[], None] = lambda: None,
         consumers: Mapping[str, str] | None = None,
         status_period: float | None = 5.0,
+        beside: Beside | None = None,
     ) -> None:
         self._options = options
         self._hold = hold
@@ -128,7 +131,9 @@ class SourceRun:
             steady=steady,
             rng=self._rng,
             look_period=options.idle_poll_interval if look_period is None else look_period,
+            pins_of=self._store.batches.get_pins,
             executor=executor,
+            beside=beside,
         )
         self._notes = StatusNotes(self._store, self._state, self._epoch, self._now, steady, status_period)
         self._purger = Purger(self._store, self._state, spool_of(options, layout), self._epoch, executor)
@@ -229,6 +234,7 @@ class SourceRun:
             DataLossError: with `failOnDataLoss`, records have expired unread.
         """
         with self._tenure.call():
+            self._planner.end_prefetch()
             begun = self._reconciler.go_on_from(start)
             if begun is not None:
                 return self._reconciler.hand_over(begun)
@@ -277,7 +283,7 @@ class SourceRun:
                 raise CheckpointMismatchError(msg) from error
             self._reconciler.planned = plan
             replay = not self._planner.has_made(plan)
-            return tasks_of(
+            tasks = tasks_of(
                 with_failures(plan, self._state.dead),
                 self._options,
                 self._layout,
@@ -288,11 +294,15 @@ class SourceRun:
                 without=[shard for shard in plan.shards if self._state.streams.is_recreated(shard)],
                 is_closed=self._state.is_closed,
                 calls_of=self._planner.calls_of,
+                busy_of=self._planner.busy_of,
             )
+            self._planner.prefetch(plan)
+            return tasks
 
     def settle_finished(self, plan: Plan) -> None:
         """Settle a batch that Spark has finished although it will not ask for another one."""
         with self._tenure.call():
+            self._planner.end_prefetch()
             self._reconciler.go_on_from(plan)
 
     def purge(self) -> None:

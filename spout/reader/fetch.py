@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -71,6 +71,7 @@ class ShardFetcher:
         limiter: the limits of polling; by default all turns of this process share one.
         iterator: the iterator at the position of the first turn, if there is one already.
         page: the answer to that iterator, if there is one already.
+        spent: the seconds of the first turn in which that answer was read ahead; 0 for a look, which costs it nothing.
         wall: epoch milliseconds, for a server that does not report the time.
 
     Attributes:
@@ -90,6 +91,7 @@ class ShardFetcher:
         limiter: ShardLimiter | None = None,
         iterator: str | None = None,
         page: Page | None = None,
+        spent: float = 0.0,
         wall: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         self._kinesis = kinesis
@@ -103,6 +105,7 @@ class ShardFetcher:
         self._limiter = limiter or shard_limiter(options, stream, shard)
         self._iterator = iterator
         self._page = page
+        self._spent = spent
         self._clock = self._limiter.clock
         self._wall = wall
         self.calls = ShardCalls()
@@ -124,7 +127,11 @@ class ShardFetcher:
             return Turn([], 0, 0, None, position, closed=True)
         if self._fan_out is None:
             pager = self._pager(position, self._iterator, self._page)
-            self._iterator = self._page = None
+            if self._spent:
+                # A turn that was read ahead may end without a call of its own.
+                pager.unasked = False
+                bounds = replace(bounds, seconds=max(0.0, bounds.seconds - self._spent))
+            self._iterator, self._page, self._spent = None, None, 0.0
             return self._turn(pager, position, bounds)
         return self._pushed_turn(self._fan_out, position, bounds)
 

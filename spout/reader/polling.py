@@ -176,7 +176,7 @@ class Pager(ShardPager):
         limiter: the limits of the shard.
         closed: the shard was listed as closed.
         iterator: an iterator at the position; None to ask for one.
-        first: the answer to it, if it is there already: it costs no call.
+        first: the answer to it, if it is there already: whoever has asked for it has counted its call and its bytes.
     """
 
     def __init__(
@@ -242,8 +242,10 @@ class Pager(ShardPager):
         raise AssertionError
 
     def _read(self, limit: int) -> pa.RecordBatch:
-        page = self._first or self._ask(limit)
-        self._limiter.answered(page.size)
+        page = self._first
+        if page is None:
+            page = self._ask(limit)
+            self._limiter.answered(page.size)
         records = self._take(page)
         self._full = self._first is None and page.records.num_rows >= limit
         self._iterator, self._first = page.next_iterator, None

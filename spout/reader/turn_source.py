@@ -70,7 +70,7 @@ class TurnSource:
                 self._options.max_fetch_bytes_per_task // _BUFFERED,
             )
         limiter = shard_limiter(self._options, key.stream, key.shard)
-        limiter.shared(turn.calls)
+        limiter.shared(turn.calls, turn.busy)
         kept = self._kept.take((self._partition.layout, turn.shard), parse_position(turn.start))
         return ShardFetcher(
             self._kinesis,
@@ -82,6 +82,7 @@ class TurnSource:
             limiter=limiter,
             iterator=turn.looked_at.iterator or kept,
             page=turn.looked_at.page,
+            spent=turn.looked_at.seconds,
         )
 
     def keep_iterator(self, turn: ShardTurn, end: Position, fetcher: ShardFetcher) -> None:

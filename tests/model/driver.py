@@ -41,6 +41,7 @@ class Tasks:
         dice: what goes wrong with the sessions of tasks.
         rng: decides what goes wrong else.
         start: begins another process.
+        beside: lets the planning process do some of its work beside a task.
     """
 
     def __init__(
@@ -50,12 +51,14 @@ class Tasks:
         dice: Dice,
         rng: random.Random,
         start: Callable[[str, Callable[[Actor], object]], object],
+        beside: Callable[[], None],
     ) -> None:
         self._world = world
         self._actor = actor
         self._dice = dice
         self._rng = rng
         self._start = start
+        self._beside = beside
         self._left_behind = 0
 
     def rows(self, parts: Sequence[TurnsPartition]) -> list[Row]:
@@ -64,7 +67,9 @@ class Tasks:
         for part in parts:
             if not self._world.calm and self._rng.random() < _ZOMBIE:
                 self._leave_behind(part)
+            self._beside()
             found += self._run(part, self._actor)
+            self._beside()
             if not self._world.calm and self._rng.random() < _SECOND_ACTION:
                 self._run(part, self._actor, attempt=1)
         return found

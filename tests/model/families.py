@@ -115,6 +115,13 @@ def _changing(world: World) -> dict[str, str]:
     }
 
 
+_PREFETCH = {"prefetch": "true"}
+
+
+def _limits(world: World) -> dict[str, str]:
+    return {"maxRecordsPerTrigger": str(world.rng.choice([2, 5, 1000]))}
+
+
 _EXPLICIT = {"ackMode": "explicit", "messageTimeout": "2s"}
 _GO_ON = {"onCheckpointMismatch": "continue"}
 
@@ -189,6 +196,23 @@ FAMILIES: dict[str, Family] = {
         LooseSink,
         at_least_once,
         restores="within",
+        rows_may_differ=True,
+    ),
+    "prefetch": Family(
+        "the next records are read beside each batch", lambda world: _PREFETCH | _limits(world), expire=0.005
+    ),
+    "prefetch-plain": Family(
+        "as prefetch, a plain query that leaves tasks out",
+        lambda world: _PREFETCH | _limits(world) | {"shardsPerTask": "1"},
+        sink=FileSink,
+        ledger=all_once,
+        driver="unread",
+    ),
+    "prefetch-changing": Family(
+        "as prefetch, switched on and off while retention takes records",
+        lambda world: {"failOnDataLoss": "false", "prefetch": world.rng.choice(["true", "true", "false"])},
+        ledger=at_most_once_if_trimmed,
+        trims=True,
         rows_may_differ=True,
     ),
     "lagging-tasks": Family("the tasks' servers lag", lags=frozenset({"tasks"})),

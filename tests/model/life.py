@@ -34,6 +34,7 @@ _IDLE = 3
 """The number of times a life asks for more in vain before it ends."""
 
 _STOPPED_WELL = 0.3
+_BESIDE = 0.8
 
 MakeDriver = Callable[[World, Actor, SourceStore, Tasks], Driver]
 
@@ -80,6 +81,7 @@ class Life:
         self._dice = dice
         self._rng = rng
         self._session: Session | None = None
+        self._step: Callable[[], float | None] | None = None
         self.error: Exception | None = None
 
     def live(self) -> None:
@@ -122,9 +124,10 @@ class Life:
             reconnect=lambda: Session(world.zookeeper, self._actor),
             # Nothing that the model checks depends on it.
             status_period=None,
+            beside=lambda step, _: self._begin_beside(step),
         )
         session = Session(world.zookeeper, self._actor, self._dice[1])
-        tasks = Tasks(world, self._actor, self._dice[2], rng, self._start)
+        tasks = Tasks(world, self._actor, self._dice[2], rng, self._start, self._beside)
         driver = self._make_driver(world, self._actor, SourceStore(session, run.layout), tasks)  # type: ignore[arg-type]
         if self._left is None:
             run.drain_and_end()
@@ -132,6 +135,18 @@ class Life:
         if not world.calm and self._log.committed and rng.random() < _STOPPED_WELL:
             run.settle_finished(self._log.at(self._log.committed))
         run.close()
+
+    def _begin_beside(self, step: Callable[[], float | None]) -> None:
+        """What the planning process does beside a batch from here on."""
+        self._step = step
+
+    def _beside(self) -> None:
+        """Let the planning process do some of what it does beside the tasks of a batch."""
+        while self._step is not None and self._rng.random() < _BESIDE:
+            self._world.now += self._rng.choice([0, 50, 1000])
+            self._world.stats["beside"] += 1
+            if self._step() is None:
+                self._step = None
 
     def _go_on(self, run: SourceRun, driver: Driver) -> None:
         log, point = self._log, self._actor.point

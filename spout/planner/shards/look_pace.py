@@ -1,12 +1,13 @@
 """Decides when each shard may be looked at next: soon while records come, seldom while it is idle. Pure.
 
-A shard allows five GetRecords calls a second. The looks of the planning process and the reads of the turns share them:
-a look waits until it and the first read of the turn that may follow are both allowed, and the task of that turn is told
-what is used up.
+A shard allows five GetRecords calls and 2 MB a second. The looks of the planning process and the reads of the turns
+share them: a look waits until it and the first read of the turn that may follow are both allowed, and the task of that
+turn is told what is used up. So does what is read ahead (`prefetch`).
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -32,6 +33,7 @@ class _Shard:
         streak: the number of looks in a row that found something.
         reads: the calls of the last turn.
         called: the planning process has called since the last turn.
+        free: the time from which the bytes a second of the shard allow the next call.
     """
 
     gap: int
@@ -40,6 +42,7 @@ class _Shard:
     streak: int = 0
     reads: int = 1
     called: bool = False
+    free: int = 0
 
 
 class LookPace:
@@ -52,11 +55,14 @@ class LookPace:
     Args:
         idle: seconds between two looks at an idle shard.
         period: `minFetchPeriod`, in seconds; 0 for no limit. A longer time than the shard's own is for the reads alone.
+        rate: `maxFetchRate`, in bytes a second.
     """
 
-    def __init__(self, idle: float = IDLE_MS / 1000, period: float = 0.0) -> None:
+    def __init__(self, idle: float = IDLE_MS / 1000, period: float = 0.0, rate: float = math.inf) -> None:
         self._idle = int(idle * 1000)
         self._busy = min(BUSY_MS, self._idle)
+        self._apart = int(period * 1000) if period > SHORTEST_PERIOD else 0
+        self._rate = rate
         period = min(period, SHORTEST_PERIOD)
         self._most = calls_a_second(period)
         self._window = round(self._most * period * 1000)
@@ -71,6 +77,26 @@ class LookPace:
     def may_go_on(self, shard: str, now: int) -> bool:
         """Tell whether a look may call again: the first read of a turn is to fit after it."""
         return not self._most or self._recent(self._of(shard), now) < self._most - 1
+
+    def answered(self, shard: str, at: int, size: int) -> None:
+        """Count the bytes of an answer, or of several that were asked for from `at` on."""
+        pace = self._of(shard)
+        pace.free = max(pace.free, at) + math.ceil(size * 1000 / self._rate)
+
+    def may_read(self, shard: str, now: int) -> int:
+        """Return the time from which the planning process may read ahead; the first read of a turn fits after it."""
+        pace = self._of(shard)
+        at = max(now, pace.free)
+        if self._most and len(pace.calls) >= self._most - 1:
+            at = max(at, pace.calls[1 - self._most] + self._window)
+        if self._apart and pace.calls:
+            at = max(at, pace.calls[-1] + self._apart)
+        return at
+
+    def busy(self, shard: str, now: int) -> float:
+        """Return the seconds for which the bytes that were read ahead allow no call."""
+        pace = self._shards.get(shard)
+        return max(0, pace.free - now) / 1000 if pace is not None else 0.0
 
     def looked(self, shard: str, now: int, *, found: bool) -> None:
         """Note the result of a look."""

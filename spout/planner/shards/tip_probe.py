@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -54,6 +54,7 @@ class Look:
         why: it was refused: `throttled` or `unavailable`.
         page: the answer that found something, for the reader of this position; None where it is too large to be kept.
         following: the sequence number of the last record of that answer, and the iterator behind it.
+        seconds: the time it took to read the answer, if it was read ahead for the turn; 0 for a look.
     """
 
     position: Position
@@ -67,6 +68,7 @@ class Look:
     why: str = ""
     page: Page | None = None
     following: tuple[int, str] | None = None
+    seconds: float = 0.0
 
     def moved_to(self, position: Position) -> Look:
         """Return this look if it was at a position, else one to come, with an iterator if this one has left it."""
@@ -95,6 +97,7 @@ class TipProbe:
         clock: seconds, for the patience.
         is_closed: tells whether a shard was listed as closed; then only an answer without a next iterator is its end.
         called: is told of each GetRecords call, in any thread, with the shard.
+        answered: is told of the bytes of each answer that is kept for a reader, in any thread, with the shard.
         may_go_on: tells whether a look at a shard may call again.
         fitting: returns how many records of a shard are expected to fit into so many bytes, at least one: a look asks
             for as many.
@@ -118,6 +121,7 @@ class TipProbe:
         clock: Callable[[], float] = time.monotonic,
         is_closed: Callable[[str], bool] = lambda _: False,
         called: Callable[[str], None] = lambda _: None,
+        answered: Callable[[str, int], None] = lambda _shard, _size: None,
         may_go_on: Callable[[str], bool] = lambda _: True,
         fitting: Callable[[str, int], int] = lambda _shard, _size: 1,
         executor: Executor | None = None,
@@ -125,6 +129,7 @@ class TipProbe:
         self._kinesis = kinesis
         self._layout = layout
         self._called = called
+        self._answered = answered
         self._may_go_on = may_go_on
         self._fitting = fitting
         self._patience = patience
@@ -170,19 +175,72 @@ class TipProbe:
         self.looks[shard] = replace(look, page=None)
         return look.page
 
-    def _look(self, shard: str, position: Position, most: int) -> Look:
-        last = self.looks.get(shard)
+    def begin_ahead(
+        self,
+        shard: str,
+        position: Position,
+        held: Look | None,
+        most: int,
+        limit: int,
+        now: Callable[[], int],
+    ) -> Future[tuple[Look, int]]:
+        """Read a shard ahead, in another thread: from a position, or on from what is `held` of it.
+
+        `most` bytes are kept of the first answer, at least; `limit`: the records to ask for. The result is the look,
+        and when it came by `now`. A held look comes back unchanged if only the reader may take what follows it.
+
+        Raises:
+            KinesisError: from the result, for any call that was refused; what is held stays as good as it was.
+        """
+
+        def read() -> tuple[Look, int]:
+            page = held.page if held is not None else None
+            if held is None or page is None:
+                return self._look(shard, position, most, held, limit), now()
+            return self._read_on(shard, held, page, limit), now()
+
+        return self._executor.submit(read)
+
+    def _read_on(self, shard: str, held: Look, page: Page, limit: int) -> Look:
+        """Return a look with the next answer joined to the one it holds."""
+        if held.following is None:
+            return held
+        self._called(shard)
+        further = self._kinesis.get_records(held.following[1], limit)
+        self._answered(shard, further.size)
+        if further.next_iterator is None:
+            # The reader finds out whether the shard ends here; it does not take the answer before for the tip.
+            return replace(held, page=replace(page, behind_ms=None), following=None)
+        last = position_at(further.records, -1).sequence if further.records.num_rows else held.following[0]
+        return replace(
+            self._seen(held, held.iterator, True, further),
+            arrival=held.arrival,
+            page=_joined(page, _kept(further, limit)),
+            following=(last, further.next_iterator),
+        )
+
+    def _look(
+        self,
+        shard: str,
+        position: Position,
+        most: int,
+        last: Look | None = None,
+        limit: int | None = None,
+    ) -> Look:
+        """Look at a shard; `last`: the look to go on from, by default the last one; `limit`: the records to ask for."""
+        last = last or self.looks.get(shard)
+        limit = limit or self._fitting(shard, most)
         look = Look(position) if last is None else last.moved_to(position)
         if isinstance(position, ShardEnd):
             return replace(look, more=False, at=self._wall())
         try:
-            return self._walk(shard, look, most)
+            return self._walk(shard, look, most, limit)
         except IteratorExpiredError:
             look = replace(look, iterator=None)
         except (ThrottledError, Unavailable) as error:
             return self._refused(look, error)
         try:
-            return self._walk(shard, look, most)
+            return self._walk(shard, look, most, limit)
         except (IteratorExpiredError, ThrottledError, Unavailable) as error:
             return self._refused(look, error)
 
@@ -190,11 +248,10 @@ class TipProbe:
         why = "throttled" if isinstance(error, ThrottledError) else "unavailable"
         return replace(look, more=None, refused=look.refused or self._wall(), why=why)
 
-    def _walk(self, shard: str, look: Look, most: int) -> Look:
+    def _walk(self, shard: str, look: Look, most: int, limit: int) -> Look:
         key = self._layout.key_of(shard)
         iterator = look.iterator or self._kinesis.iterator(key.stream, key.shard, str(look.position))
         closed = self._is_closed(shard)
-        limit = self._fitting(shard, most)
         for step in range(_STEPS):
             if step and not self._may_go_on(shard):
                 break
@@ -211,10 +268,11 @@ class TipProbe:
                 if page.next_iterator is None:
                     # The reader finds out whether the shard ends here, as often as it takes, at the pace of its calls.
                     return found
-                following = position_at(new, -1).sequence, page.next_iterator
-                return replace(
-                    found, following=following, page=_kept(page, limit) if page.size <= 2 * most else None
-                )
+                following, kept = (position_at(new, -1).sequence, page.next_iterator), None
+                if page.size <= 2 * most:
+                    kept = _kept(page, limit)
+                    self._answered(shard, page.size)
+                return replace(found, following=following, page=kept)
             if page.next_iterator is None:
                 # Closed since it was listed, or an answer that is wrong: the next listing tells.
                 self.ended_open += 1
@@ -257,3 +315,13 @@ def _kept(page: Page, limit: int) -> Page:
     if page.records.num_rows < limit or page.behind_ms != 0:
         return page
     return replace(page, behind_ms=None)
+
+
+def _joined(page: Page, further: Page) -> Page:
+    """Return two answers that follow each other as one; an empty one says anew where the first has ended."""
+    records = page.records
+    if further.records.num_rows:
+        records = pa.concat_batches([records, further.records])
+    return replace(
+        further, records=records, size=page.size + further.size, closed=page.closed or further.closed
+    )

@@ -77,7 +77,7 @@ class TipWatch:
 
     def shards_to_read(self, positions: Mapping[str, Position], now: int) -> list[str]:
         """Return the shards known to have something new at their positions; look at those that are due."""
-        open_ = {shard: at for shard, at in positions.items() if not self._has_ended(shard)}
+        open_ = {shard: at for shard, at in positions.items() if not self.has_ended(shard)}
         ask = {
             shard: at
             for shard, at in open_.items()
@@ -95,6 +95,12 @@ class TipWatch:
                 if found:
                     self._found[shard] = now
         return sorted(shard for shard in open_ if self._more.get(shard))
+
+    def foreseen(self, shard: str, more: bool, now: int) -> None:
+        """Learn from a look that was made beside the batch before, at the position where the shard stands now."""
+        self._learn(shard, more, now)
+        if more:
+            self._found[shard] = now
 
     def settled(
         self,
@@ -136,15 +142,16 @@ class TipWatch:
         due = [
             self._pace.due(shard, now)
             for shard in positions
-            if not self._has_ended(shard) and not self._more.get(shard)
+            if not self.has_ended(shard) and not self._more.get(shard)
         ]
         return min(due, default=now + IDLE_MS)
 
     def all_ended(self, positions: Mapping[str, Position]) -> bool:
         """Tell whether, after `only_until_tip`, all these shards have been read that far."""
-        return self._draining and all(map(self._has_ended, positions))
+        return self._draining and all(map(self.has_ended, positions))
 
-    def _has_ended(self, shard: str) -> bool:
+    def has_ended(self, shard: str) -> bool:
+        """Tell whether, after `only_until_tip`, a shard has been read that far."""
         return shard in self._beyond or (shard in self._at_tip and not self._is_closed(shard))
 
     def _learn(self, shard: str, more: bool | None, now: int) -> None:

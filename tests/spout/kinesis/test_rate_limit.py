@@ -45,6 +45,14 @@ def test_bytes_stay_below_the_rate(answers: list[tuple[float, int]]) -> None:
         read += size
 
 
+def test_bytes_that_others_have_read_are_waited_for() -> None:
+    budget = ShardBudget(0.2, MIB)
+    budget.shared(0, 10.0, 1.5)
+    assert budget.wait(10.0) == 1.5
+    budget.shared(0, 10.5, 0.1)
+    assert budget.wait(10.5) == 1.0
+
+
 def test_calls_of_others_count_once_beside_its_own() -> None:
     budget = ShardBudget(0.2, MIB)
     budget.called(10.0)

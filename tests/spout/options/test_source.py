@@ -361,6 +361,20 @@ def test_an_option_without_use_is_said_once(caplog: pytest.LogCaptureFixture) ->
     assert "Set ackMode=explicit" in said[0]
 
 
+def test_prefetch_is_off_and_has_no_use_with_fan_out(caplog: pytest.LogCaptureFixture) -> None:
+    _warn_once.cache_clear()
+    assert not parse().prefetch
+    assert parse(prefetch="true").prefetch
+    parse(consumerMode="efo", prefetch="false")
+    assert caplog.messages == []
+    for _ in range(2):
+        parse(consumerMode="efo", prefetch="true")
+    assert caplog.messages == [
+        "option prefetch is ignored when consumerMode=efo. Set consumerMode=polling, or remove the option "
+        "(docs/fan-out.md)"
+    ]
+
+
 @pytest.mark.parametrize(
     ("given", "stream", "batch"),
     [

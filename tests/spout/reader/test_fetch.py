@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_trident.spout.kinesis import IteratorExpiredError, KinesisError, ThrottledError, Unavailable
+from kinesis_trident.spout.kinesis import (
+    IteratorExpiredError,
+    KinesisError,
+    Page,
+    ThrottledError,
+    Unavailable,
+)
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.options.source import SourceOptions
@@ -81,6 +87,34 @@ def test_what_a_look_brought_does_not_end_the_turn_before_its_own_first_call() -
     assert payloads(turn.batches) == numbers(9)
     assert fetcher.calls.reads == 1
     assert turn.seen is not None
+
+
+@pytest.mark.parametrize(("spent", "reads"), [(0.2, 1), (0.5, 0), (9.0, 0)])
+def test_what_was_read_ahead_has_taken_time_of_the_turn(spent: float, reads: int) -> None:
+    rig = Rig()
+    rig.put(*numbers(9))
+    first = rig.kinesis.get_records(rig.kinesis.iterator("orders", SHARD, "TRIM_HORIZON"), 2)
+    rig.time.sleep(1)
+    read = rig.kinesis.get_records
+
+    def slow(iterator: str, limit: int) -> Page:
+        rig.time.sleep(1)
+        return read(iterator, limit)
+
+    rig.kinesis.get_records = slow  # type: ignore[method-assign]
+    options = SourceOptions(stream_name="orders", max_records_per_fetch=3)
+    fetcher = ShardFetcher(
+        rig.kinesis, "orders", SHARD, options, limiter=rig.limiter, page=first, spent=spent
+    )
+    # The shard was busy for a while, so that the turn has waited before its first call.
+    rig.limiter.shared(0, 0.1)
+    turn = fetcher.fetch_new(TRIM_HORIZON, replace(PLENTY, seconds=0.4))
+    assert payloads(turn.batches) == numbers(2 + 3 * reads)
+    assert fetcher.calls.reads == reads
+    assert turn.seen is None
+    assert turn.behind_ms > 0
+    rest = rig.fetcher.fetch_new(turn.end, PLENTY)
+    assert payloads(rest.batches) == numbers(9)[2 + 3 * reads :]
 
 
 def test_a_turn_at_the_tip_says_all_about_itself() -> None:

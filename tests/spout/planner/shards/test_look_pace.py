@@ -152,3 +152,29 @@ def test_looks_and_reads_together_never_exceed_the_calls_of_a_shard(
     most = 10 if period == 0.1 else 5
     for first, later in zip(calls, calls[most:], strict=False):
         assert later - first >= 999
+
+
+def test_what_is_read_ahead_leaves_a_call_to_the_turn() -> None:
+    pace = LookPace(period=LIMITED)
+    pace.spent("a", NOW, 1)
+    for _ in range(3):
+        assert pace.may_read("a", NOW + 10) == NOW + 10
+        pace.called("a", NOW + 10)
+    assert pace.may_read("a", NOW + 20) == NOW + 1000
+    assert pace.used("a", NOW + 20) == 4
+
+
+def test_what_is_read_ahead_waits_for_the_bytes_before_it() -> None:
+    pace = LookPace(period=LIMITED, rate=2**20)
+    # A turn of 3 MiB that began a second ago, and 1 MiB more.
+    pace.answered("a", NOW - 1000, 3 * 2**20)
+    assert pace.may_read("a", NOW) == NOW + 2000
+    pace.answered("a", NOW, 2**20)
+    assert pace.busy("a", NOW) == 3.0
+    assert pace.busy("a", NOW + 5000) == pace.busy("b", NOW) == 0.0
+
+
+def test_a_longer_period_of_reads_holds_for_what_is_read_ahead() -> None:
+    pace = LookPace(period=3.0)
+    pace.called("a", NOW)
+    assert pace.may_read("a", NOW + 5) == NOW + 3000

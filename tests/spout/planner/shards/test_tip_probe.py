@@ -6,7 +6,7 @@ import pytest
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.kinesis import AccessDeniedError, KinesisError, Page, ThrottledError, Unavailable
-from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
+from kinesis_trident.spout.planner.shards.tip_probe import Look, TipProbe
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, aggregate
 from kinesis_trident.tracker.records import RecordPosition
@@ -193,3 +193,44 @@ def test_an_answer_without_a_next_iterator_is_left_to_the_reader(kinesis: Memory
     probe = carrying(kinesis, 9)
     assert probe.look({A: TRIM_HORIZON}) == {A: True}
     assert probe.hand_on(A) is None
+
+
+def ahead(probe: TipProbe, position: Position, held: Look | None, limit: int) -> Look:
+    """What is there after so many records more."""
+    return probe.begin_ahead(A, position, held, 10**6, limit, lambda: 0).result()[0]
+
+
+def test_answers_that_follow_each_other_are_one(kinesis: MemoryKinesis) -> None:
+    for number in range(5):
+        kinesis.put(A, str(number).encode())
+    probe = carrying(kinesis, 1)
+    look = ahead(probe, TRIM_HORIZON, None, 2)
+    for known in (2, 4, 5):
+        assert look.page is not None
+        assert look.page.records.column("data").to_pylist() == [b"%d" % n for n in range(known)]
+        # Whether more follows is not known of a full answer.
+        assert look.page.behind_ms == (0 if known == 5 else None if look.page.behind_ms is None else 1)
+        assert look.page.size == known
+        look = ahead(probe, TRIM_HORIZON, look, 2)
+    # An empty one shows the tip anew.
+    assert look.page is not None
+    assert (look.page.records.num_rows, look.page.behind_ms) == (5, 0)
+    probe.looks[A] = look
+    before = kinesis.calls["iterator", A]
+    assert look.following is not None
+    assert probe.look({A: After(RecordPosition(look.following[0]))}) == {A: False}
+    assert kinesis.calls["iterator", A] == before
+
+
+def test_the_end_of_a_shard_is_left_to_the_reader_and_what_is_before_it_is_no_tip(
+    kinesis: MemoryKinesis,
+) -> None:
+    kinesis.put(A, b"0")
+    probe = carrying(kinesis, 1)
+    look = ahead(probe, TRIM_HORIZON, None, 9)
+    kinesis.put(A, b"1")
+    kinesis.close(A)
+    look = ahead(probe, TRIM_HORIZON, look, 9)
+    assert look.page is not None
+    assert (look.page.records.num_rows, look.page.behind_ms) == (1, None)
+    assert ahead(probe, TRIM_HORIZON, look, 9) is look

@@ -1,0 +1,144 @@
+"""A query without Spark and without threads: what is read beside a batch is done where the test says so."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import count
+from threading import Event
+from typing import Any
+
+from by_hand import Query, Row, SparkCheckpoint
+from model.inline import InlineExecutor
+from model.session import Session
+from model.zookeeper import MemoryZooKeeper
+
+from kinesis_trident.checkpoint.store.source_store import SourceStore
+from kinesis_trident.spout.kinesis import Kinesis, Page
+from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
+from kinesis_trident.spout.options.source import SourceOptions
+from kinesis_trident.spout.partition import TurnsPartition
+from kinesis_trident.spout.planner.run import SourceRun
+from kinesis_trident.spout.testing import FakeTime
+
+__all__ = ["SlowKinesis", "SteppedQuery"]
+
+_GIVEN = {
+    "streamName": "orders",
+    "region": "us-east-1",
+    "applicationName": "app",
+    "zookeeper.hosts": "memory:1",
+    "startingPosition": "TRIM_HORIZON",
+    "retryBackoff": "1ms..1ms x1",
+    "retryLimit": "1",
+    "onExhausted": "skip",
+    "describeShardInterval": "1ms",
+}
+
+_lives = count(1)
+
+
+class SlowKinesis:
+    """Calls whose answers take a time of `FakeTime`."""
+
+    def __init__(self, kinesis: Kinesis, time: FakeTime, seconds: float) -> None:
+        self._time = time
+        self._seconds = seconds
+        self.describe = kinesis.describe
+        self.list_shards = kinesis.list_shards
+        self.iterator = kinesis.iterator
+        self.put_records = kinesis.put_records
+        self._get_records = kinesis.get_records
+
+    def get_records(self, iterator: str, limit: int) -> Page:
+        """See `Kinesis.get_records`."""
+        self._time.sleep(self._seconds)
+        return self._get_records(iterator, limit)
+
+
+class SteppedQuery(Query):
+    """A life whose clock is `time`; ZooKeeper is in memory.
+
+    Args:
+        kinesis: serves the records.
+        time: of all that is waited for.
+        zookeeper: that several lives may share.
+        options: of the format, beside those that each needs.
+
+    Attributes:
+        parts: the tasks of the last batch.
+        during: is called before and after each task of a batch.
+    """
+
+    def __init__(
+        self,
+        kinesis: Kinesis,
+        time: FakeTime,
+        zookeeper: MemoryZooKeeper | None = None,
+        checkpoint: SparkCheckpoint | None = None,
+        **options: str,
+    ) -> None:
+        self.checkpoint = checkpoint or SparkCheckpoint()
+        self.kinesis = kinesis
+        self.time = time
+        self.parts: list[TurnsPartition] = []
+        self.during: Callable[[], object] = lambda: None
+        self._subscriber = None
+        self._step: Callable[[], float | None] | None = None
+        # A process has one limiter for a shard of an endpoint: the clock of this one is its own.
+        endpoint = {"endpointUrl": f"http://stepped{next(_lives)}:1"}
+        client = Session(zookeeper or MemoryZooKeeper(time.milliseconds))
+        self.run = SourceRun(
+            SourceOptions.parse(_GIVEN | endpoint | options),
+            kinesis,
+            client,
+            clock=time,
+            steady=time,
+            rng=random.Random(1),
+            wait=self._wait,
+            executor=InlineExecutor(),
+            status_period=None,
+            beside=lambda step, _: self._begin(step),
+        )
+        self.store = SourceStore(client, self.run.layout)  # type: ignore[arg-type]
+
+    def rows(self) -> list[Row]:
+        """See `QueryByHand.rows`."""
+        self.parts = self.run.partitions(self.committed, self._require(in_hand=True))
+        found: list[Row] = []
+        for part in self.parts:
+            self.during()
+            found += self.task(part)
+            self.during()
+        return sorted(found)
+
+    def task(self, part: TurnsPartition) -> list[Any]:
+        """See `QueryByHand.task`; what it waits for is of `FakeTime`."""
+        for turn in part.turns:
+            key = part.layout.key_of(turn.shard)
+            limiter = shard_limiter(part.options, key.stream, key.shard)
+            limiter.clock, limiter.sleep = self.time, self.time.sleep
+        return super().task(part)
+
+    def beside(self, seconds: float = 10.0) -> None:
+        """Let time pass beside a batch, and the planning process do what it does meanwhile."""
+        until = self.time.now + seconds
+        while self._step is not None and self.time.now < until:
+            rest = self._step()
+            if rest is None:
+                self._step = None
+            else:
+                self.time.sleep(min(rest, max(0.001, until - self.time.now)))
+
+    @property
+    def carried(self) -> int:
+        """Return how many records the tasks of the last batch were given."""
+        pages = (turn.looked_at.page for part in self.parts for turn in part.turns)
+        return sum(page.records.num_rows for page in pages if page is not None)
+
+    def _begin(self, step: Callable[[], float | None]) -> None:
+        self._step = step
+
+    def _wait(self, woken: Event, seconds: float) -> bool:
+        self.time.sleep(seconds)
+        return woken.is_set()
