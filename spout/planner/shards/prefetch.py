@@ -241,6 +241,9 @@ class Prefetcher:
         now = self._steady()
         waited = []
         for shard, ahead in batch.shards.items():
+            if ahead.call is not None and ahead.call.cancel():
+                # It has not begun.
+                ahead.call = None
             self._take_answer(batch, shard, ahead)
             if self._is_worth_waiting(ahead, now):
                 if ahead.call is None and ahead.held[0] and self._may_ask(batch, shard, ahead, now):
