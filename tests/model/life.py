@@ -144,9 +144,10 @@ class Life:
         """Let the planning process do some of what it does beside the tasks of a batch."""
         while self._step is not None and self._rng.random() < _BESIDE:
             self._world.now += self._rng.choice([0, 50, 1000])
-            self._world.stats["beside"] += 1
+            before = self._world.reads
             if self._step() is None:
                 self._step = None
+            self._world.stats["reads beside a batch"] += self._world.reads - before
 
     def _go_on(self, run: SourceRun, driver: Driver) -> None:
         log, point = self._log, self._actor.point

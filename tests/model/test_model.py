@@ -30,6 +30,10 @@ def test_no_schedule_breaks_a_promise(family: str) -> None:
     assert not failed, f"{len(failed)} of {SCHEDULES} schedules fail:\n" + "\n".join(failed[:5])
 
 
+def test_schedules_with_prefetch_read_beside_their_batches() -> None:
+    assert sum(play("prefetch", seed).world.stats["reads beside a batch"] for seed in range(1, 6)) > 20
+
+
 def test_a_seed_plays_the_same_schedule_again() -> None:
     played = (
         "from model.story import play\n"

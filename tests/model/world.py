@@ -165,6 +165,11 @@ class World:
                 self.violation(f"txid {txid}, plan {plan}, {shard}: first {known}, then {mine}")
 
     @property
+    def reads(self) -> int:
+        """Return how often Kinesis was asked for records."""
+        return sum(count for (call, _), count in self.kinesis.calls.items() if call == "get_records")
+
+    @property
     def settled(self) -> int:
         """The newest settled txid, as the leader knows it."""
         node = self.zookeeper.nodes.get(self._settled_path)

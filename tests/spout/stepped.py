@@ -85,9 +85,10 @@ class SteppedQuery(Query):
         self.during: Callable[[], object] = lambda: None
         self._subscriber = None
         self._step: Callable[[], float | None] | None = None
+        self._woken = Event()
         # A process has one limiter for a shard of an endpoint: the clock of this one is its own.
         endpoint = {"endpointUrl": f"http://stepped{next(_lives)}:1"}
-        client = Session(zookeeper or MemoryZooKeeper(time.milliseconds))
+        self._client = client = Session(zookeeper or MemoryZooKeeper(time.milliseconds))
         self.run = SourceRun(
             SourceOptions.parse(_GIVEN | endpoint | options),
             kinesis,
@@ -98,7 +99,7 @@ class SteppedQuery(Query):
             wait=self._wait,
             executor=InlineExecutor(),
             status_period=None,
-            beside=lambda step, _: self._begin(step),
+            beside=self._begin,
         )
         self.store = SourceStore(client, self.run.layout)  # type: ignore[arg-type]
 
@@ -124,9 +125,13 @@ class SteppedQuery(Query):
         """Let time pass beside a batch, and the planning process do what it does meanwhile."""
         until = self.time.now + seconds
         while self._step is not None and self.time.now < until:
+            # What kazoo calls in its own threads.
+            self._client.deliver()
             rest = self._step()
             if rest is None:
                 self._step = None
+            elif self._woken.is_set():
+                self._woken.clear()
             else:
                 self.time.sleep(min(rest, max(0.001, until - self.time.now)))
 
@@ -136,8 +141,8 @@ class SteppedQuery(Query):
         pages = (turn.looked_at.page for part in self.parts for turn in part.turns)
         return sum(page.records.num_rows for page in pages if page is not None)
 
-    def _begin(self, step: Callable[[], float | None]) -> None:
-        self._step = step
+    def _begin(self, step: Callable[[], float | None], woken: Event) -> None:
+        self._step, self._woken = step, woken
 
     def _wait(self, woken: Event, seconds: float) -> bool:
         self.time.sleep(seconds)

@@ -150,10 +150,14 @@ def test_memory_stays_within_the_bound(sizes: list[int], shards: int) -> None:
     assert sum(held) <= MOST_BYTES
 
 
-def running(kinesis: MemoryKinesis, time: FakeTime, **options: str) -> SteppedQuery:
-    """A query with prefetch whose second batch was read; 3 and 4 came since, and were read beside it."""
+def running(kinesis: MemoryKinesis, time: FakeTime, *, seconds: float = 0.0, **options: str) -> SteppedQuery:
+    """A query with prefetch whose second batch was read; 3 and 4 came since, and were read beside it.
+
+    A read takes so many `seconds`.
+    """
     put(kinesis, 0, 1)
-    query = SteppedQuery(kinesis, time, **{"prefetch": "true", "minFetchPeriod": "0ms", **options})
+    given = {"prefetch": "true", "minFetchPeriod": "0ms", **options}
+    query = SteppedQuery(SlowKinesis(kinesis, time, seconds), time, **given)
     query.batch()
     put(kinesis, 2)
     query.planned()
@@ -171,7 +175,7 @@ def go_on(query: SteppedQuery) -> list[Row]:
 
 
 def test_the_next_batch_is_given_what_was_read_ahead(kinesis: MemoryKinesis, time: FakeTime) -> None:
-    query = running(kinesis, time)
+    query = running(kinesis, time, seconds=1.0)
     calls = kinesis.calls["get_records", A]
     assert numbers(go_on(query)) == [3, 4]
     assert query.carried == 2
