@@ -81,7 +81,7 @@ class LookPace:
     def answered(self, shard: str, at: int, size: int) -> None:
         """Count the bytes of an answer, or of several that were asked for from `at` on."""
         pace = self._of(shard)
-        pace.free = max(pace.free, at) + math.ceil(size * 1000 / self._rate)
+        pace.free = max(pace.free, at) + int(size * 1000 / self._rate)
 
     def may_read(self, shard: str, now: int) -> int:
         """Return the time from which the planning process may read ahead; the first read of a turn fits after it."""
