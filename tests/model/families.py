@@ -115,11 +115,12 @@ def _changing(world: World) -> dict[str, str]:
     }
 
 
-_PREFETCH = {"prefetch": "true"}
-
-
-def _limits(world: World) -> dict[str, str]:
-    return {"maxRecordsPerTrigger": str(world.rng.choice([2, 5, 1000]))}
+def _prefetching(world: World) -> dict[str, str]:
+    return {
+        "prefetch": world.rng.choice(["true", "true", "true", "false"]),
+        "maxRecordsPerTrigger": world.rng.choice(["2", "5", "1000"]),
+        "maxRecordsPerFetch": world.rng.choice(["1", "10000"]),
+    }
 
 
 _EXPLICIT = {"ackMode": "explicit", "messageTimeout": "2s"}
@@ -199,21 +200,7 @@ FAMILIES: dict[str, Family] = {
         rows_may_differ=True,
     ),
     "prefetch": Family(
-        "the next records are read beside each batch", lambda world: _PREFETCH | _limits(world), expire=0.005
-    ),
-    "prefetch-plain": Family(
-        "as prefetch, a plain query that leaves tasks out",
-        lambda world: _PREFETCH | _limits(world) | {"shardsPerTask": "1"},
-        sink=FileSink,
-        ledger=all_once,
-        driver="unread",
-    ),
-    "prefetch-changing": Family(
-        "as prefetch, switched on and off while retention takes records",
-        lambda world: {"failOnDataLoss": "false", "prefetch": world.rng.choice(["true", "true", "false"])},
-        ledger=at_most_once_if_trimmed,
-        trims=True,
-        rows_may_differ=True,
+        "the next records are read beside the batches, now and then", _prefetching, expire=0.005
     ),
     "lagging-tasks": Family("the tasks' servers lag", lags=frozenset({"tasks"})),
     "lagging-driver": Family("the driver's server lags", lags=frozenset({"driver", "tasks"})),

@@ -144,6 +144,8 @@ class Life:
         """Let the planning process do some of what it does beside the tasks of a batch."""
         while self._step is not None and self._rng.random() < _BESIDE:
             self._world.now += self._rng.choice([0, 50, 1000])
+            if not self._world.calm and self._rng.random() < 0.3:
+                self._world.put(1)
             before = self._world.reads
             if self._step() is None:
                 self._step = None
