@@ -1,16 +1,28 @@
-"""Measure the processor time of a benchmark's processes: Spark's JVM, its Python processes, the servers, the driver."""
+"""Measure a benchmark's processes by their role: Spark's JVM, its Python processes, the servers, the driver."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
 
-__all__ = ["DRIVER", "JVM", "PYTHON", "REDIS", "Rate", "SPARK", "ZOOKEEPER", "spent", "spent_below"]
+__all__ = [
+    "DRIVER",
+    "JVM",
+    "PYTHON",
+    "REDIS",
+    "Rate",
+    "SPARK",
+    "ZOOKEEPER",
+    "running",
+    "spent",
+    "spent_below",
+]
 
 DRIVER, JVM, PYTHON = "the driver's Python", "Spark's JVM", "Spark's Python processes"
 REDIS, ZOOKEEPER = "Redis", "ZooKeeper"
@@ -53,22 +65,27 @@ def spent() -> Counter[str]:
     """
     adopt_orphans()
     seconds: Counter[str] = Counter()
+    for role, process in running():
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            seconds[role] += times.user + times.system
+            # What the JVM has waited for were Python processes.
+            ended = PYTHON if role == JVM else role
+            seconds[ended] += 0 if role == DRIVER else times.children_user + times.children_system
+    return seconds
+
+
+def running() -> Iterator[tuple[str, psutil.Process]]:
+    """Yield this process and those below it, each with its role; those of other roles are left out."""
     own = psutil.Process()
-    times = own.cpu_times()
-    seconds[DRIVER] = times.user + times.system
+    yield DRIVER, own
     for child in own.children():
         with suppress(psutil.NoSuchProcess):
             role = _role_of(child)
-            if role is None:
-                continue
-            times = child.cpu_times()
-            seconds[role] += times.user + times.system
-            below = PYTHON if role == JVM else role
-            seconds[below] += times.children_user + times.children_system
-            for each in child.children(recursive=True):
-                with suppress(psutil.NoSuchProcess):
-                    seconds[below] += sum(each.cpu_times()[:4])
-    return seconds
+            if role is not None:
+                yield role, child
+                for each in child.children(recursive=True):
+                    yield (PYTHON if role == JVM else role), each
 
 
 def spent_below() -> float:
