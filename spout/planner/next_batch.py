@@ -18,8 +18,9 @@ from kinesis_trident.spout.planner.exhausted import refuse_exhausted
 from kinesis_trident.spout.planner.plan import make_plan, with_all_due
 from kinesis_trident.spout.planner.shards.discovery import Listings
 from kinesis_trident.spout.planner.shards.look_pace import LookPace
+from kinesis_trident.spout.planner.shards.looks import Look
 from kinesis_trident.spout.planner.shards.prefetch import FRESH_MS, Beside, PinsOf, Prefetcher
-from kinesis_trident.spout.planner.shards.tip_probe import Look, TipProbe
+from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
 from kinesis_trident.spout.planner.shards.tips import TipWatch
 from kinesis_trident.spout.planner.state import SourceState
 

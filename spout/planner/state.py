@@ -42,7 +42,7 @@ from kinesis_trident.spout.planner.shards.lineage import (
 )
 from kinesis_trident.spout.planner.shards.lineage_keeper import LineageKeeper
 from kinesis_trident.spout.planner.shards.loading import load_shards
-from kinesis_trident.spout.planner.shards.tip_probe import Look
+from kinesis_trident.spout.planner.shards.looks import Look
 from kinesis_trident.spout.planner.shards.tips import TipNotes
 from kinesis_trident.spout.planner.shards.turn_sizes import TurnSizes
 from kinesis_trident.spout.planner.streams import Streams

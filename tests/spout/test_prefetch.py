@@ -24,8 +24,8 @@ from kinesis_trident.spout.kinesis import (
 )
 from kinesis_trident.spout.kinesis.client import BotoKinesis
 from kinesis_trident.spout.options.source import SourceOptions
-from kinesis_trident.spout.planner.shards.prefetch import MOST_BYTES, MOST_BYTES_OF_A_SHARD
-from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, ScriptedKinesis
+from kinesis_trident.spout.planner.shards.read_ahead import MOST_BYTES, MOST_BYTES_OF_A_SHARD
+from kinesis_trident.spout.testing import FakeTime, MemoryKinesis, ScriptedKinesis, aggregate
 
 A = "shardId-000000000000"
 BOTH = pytest.mark.parametrize("prefetch", ["true", "false"])
@@ -250,6 +250,21 @@ def test_only_what_a_turn_may_hold_is_asked_for(kinesis: MemoryKinesis, time: Fa
     query.beside(3.0)
     assert numbers(go_on(query)) == [3, 4]
     assert query.carried <= 2
+
+
+def test_aggregates_are_read_ahead_too(kinesis: MemoryKinesis, time: FakeTime) -> None:
+    query = running(kinesis, time, maxFetchRecordsPerShard="3", maxRecordsPerFetch="1")
+    rows: list[Row] = []
+    for first in range(10, 40, 10):
+        query.publish()
+        query.commit()
+        query.planned()
+        rows += query.rows()
+        kinesis.put(A, aggregate([(b"%d" % n, "key") for n in range(first, first + 4)]))
+        put(kinesis, first + 4)
+        query.beside(1.0)
+    rows += go_on(query) + query.drain()
+    assert numbers(rows) == [3, 4, *(first + n for first in (10, 20, 30) for n in range(5))]
 
 
 def test_an_old_answer_is_not_used(kinesis: MemoryKinesis, time: FakeTime) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, ShardLineage
-from kinesis_trident.spout.planner.shards.tip_probe import Look
+from kinesis_trident.spout.planner.shards.looks import Look
 
 __all__ = ["LifeLog"]
 

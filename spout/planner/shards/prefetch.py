@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from kinesis_trident.checkpoint.errors import CheckpointError
@@ -19,18 +19,14 @@ from kinesis_trident.checkpoint.model.nodes import Pin, Plan
 from kinesis_trident.spout.kinesis import KinesisError
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.shards.look_pace import LookPace
-from kinesis_trident.spout.planner.shards.tip_probe import Look, TipProbe
+from kinesis_trident.spout.planner.shards.looks import Look
+from kinesis_trident.spout.planner.shards.read_ahead import OTHER_COLUMNS, Room, ShardAhead
+from kinesis_trident.spout.planner.shards.tip_probe import TipProbe
 from kinesis_trident.spout.positions import Position, ShardEnd, parse_position
 
-__all__ = ["FRESH_MS", "MOST_BYTES", "MOST_SHARDS", "Beside", "PinsOf", "Prefetcher"]
+__all__ = ["FRESH_MS", "MOST_SHARDS", "Beside", "PinsOf", "Prefetcher", "in_thread"]
 
 log = logging.getLogger(__name__)
-
-MOST_BYTES = 4 * 2**20
-"""Bytes of all columns that are kept of all shards together, in this process and in what Spark sends to its tasks."""
-
-MOST_BYTES_OF_A_SHARD = 960 * 2**10
-"""Bytes that are kept of one shard: Spark warns of every task of more than 1000 KiB."""
 
 MOST_SHARDS = 512
 """The shards up to which anything is read ahead: `MOST_BYTES` hold too little of each of more."""
@@ -41,9 +37,6 @@ longer either: Spark leaves the planning process of a stopped query alive."""
 
 _FIRST_POLL_MS, _LAST_POLL_MS = 50, 1_000
 """Milliseconds between two looks for new pins. The time doubles: a pin is seen after twice the time that it took."""
-
-_COLUMNS = 200
-"""The bytes of a record beside its payload that are assumed before the first one was read ahead."""
 
 PinsOf = Callable[[int, list[str]], Mapping[str, Pin]]
 """Returns the pins of those shards of a batch that have one."""
@@ -67,66 +60,30 @@ def in_thread(step: Callable[[], float | None], wake: threading.Event) -> None:
 
 
 @dataclass(slots=True)
-class _Ahead:
-    """The reading of one shard.
-
-    Attributes:
-        position: where its next turn starts.
-        record_bytes: the size of a record in memory, estimated.
-        look: what was found there; None before the first answer.
-        at_tip: the last answer has reached the tip.
-        call: under way; None if there is none.
-        asked, answered: when the last call was begun, and when the last answer came; in milliseconds.
-        took: how long the last answer took, in milliseconds.
-        reading: how long all answers with records took.
-        ended: nothing more is asked for in this batch.
-    """
-
-    position: Position
-    record_bytes: float
-    look: Look | None = None
-    at_tip: bool = False
-    call: Future[tuple[Look, int]] | None = None
-    asked: int = 0
-    answered: int = 0
-    took: int = 0
-    reading: int = 0
-    ended: bool = False
-
-    @property
-    def held(self) -> tuple[int, int]:
-        """Return the records and the bytes that are kept."""
-        page = self.look.page if self.look is not None else None
-        return (page.records.num_rows, page.records.nbytes) if page is not None else (0, 0)
-
-
-@dataclass(slots=True)
 class _Batch:
-    """The running batch.
+    """The running batch. Times are milliseconds of a clock that never steps back.
 
     Attributes:
         plan: of the batch.
-        until: when reading ahead ends, in milliseconds.
-        unpinned: the shards whose turn was not seen to have ended.
-        carried: the bytes that the turns were given, by shard.
         begun: when its tasks were handed out.
-        share: the bytes that are kept of a shard.
-        records: the records of a shard's turn, at most.
+        carried: the bytes that the turns were given, by shard.
+        room: of each shard.
+        unpinned: the shards whose turn was not seen to have ended.
         poll: when the pins are looked for again, and the time after which they are then.
         shards: what is read.
+        calls: under way.
         counted: the shards whose turn has ended, with what it has used up.
         wake: set when a call has ended, and at the end.
     """
 
     plan: Plan
-    until: int
-    unpinned: list[str]
-    carried: Mapping[str, int]
     begun: int
-    share: int
-    records: int
+    carried: Mapping[str, int]
+    room: Room
+    unpinned: list[str]
     poll: tuple[int, int]
-    shards: dict[str, _Ahead] = field(default_factory=dict)
+    shards: dict[str, ShardAhead] = field(default_factory=dict)
+    calls: dict[str, Future[tuple[Look, int]]] = field(default_factory=dict)
     counted: set[str] = field(default_factory=set)
     wake: threading.Event = field(default_factory=threading.Event)
 
@@ -181,55 +138,18 @@ class Prefetcher:
         if self._closed or not 0 < count <= MOST_SHARDS:
             return
         now, options = self._steady(), self._options
-        share = min(MOST_BYTES_OF_A_SHARD, MOST_BYTES // count, options.max_fetch_bytes_per_shard)
-        batch = _Batch(
-            plan,
-            until=now + FRESH_MS,
-            unpinned=list(plan.read),
-            carried=carried,
-            begun=now,
-            share=share if plan.limitBytes is None else min(share, plan.limitBytes),
-            records=min(
-                options.max_fetch_records_per_shard, plan.limit or options.max_fetch_records_per_shard
-            ),
-            poll=(now + _FIRST_POLL_MS, 2 * _FIRST_POLL_MS),
-        )
+        # The next plan most probably has the limits of this one.
+        payload = min(options.max_fetch_bytes_per_shard, plan.limitBytes or options.max_fetch_bytes_per_shard)
+        records = min(options.max_fetch_records_per_shard, plan.limit or options.max_fetch_records_per_shard)
+        room = Room.of(count, payload, records)
+        batch = _Batch(plan, now, carried, room, list(plan.read), (now + _FIRST_POLL_MS, 2 * _FIRST_POLL_MS))
         for shard, position in idle.items():
             last = self._probe.looks.get(shard)
             if last is None or last.position != position or not last.more:
-                batch.shards[shard] = _Ahead(position, self._size_of(shard, share), at_tip=True)
+                batch.shards[shard] = ShardAhead(position, self._size_of(shard, room), at_tip=True)
         self._counted = batch.counted
         self._batch = batch
         self._beside(partial(self._step, batch), batch.wake)
-
-    def _step(self, batch: _Batch) -> float | None:
-        """Do what is due; return the seconds until something may be again, None when the batch has ended."""
-        now = self._steady()
-        if self._batch is not batch or self._closed or now >= batch.until:
-            return None
-        pins: Mapping[str, Pin] = {}
-        if batch.unpinned and now >= batch.poll[0]:
-            try:
-                pins = self._pins_of(batch.plan.txid, list(batch.unpinned))
-            except CheckpointError as error:
-                log.debug("nothing more is read ahead of txid %d: %s", batch.plan.txid, error)
-                return None
-        with self._lock:
-            if self._batch is not batch or self._closed:
-                return None
-            now = self._steady()
-            if now >= batch.poll[0]:
-                batch.poll = now + batch.poll[1], min(_LAST_POLL_MS, 2 * batch.poll[1])
-            self._note_pins(batch, pins, now)
-            due = batch.poll[0] if batch.unpinned else batch.until
-            for shard, ahead in batch.shards.items():
-                self._take_answer(batch, shard, ahead)
-                at = self._due(batch, shard, ahead, now)
-                if at <= now:
-                    self._ask(batch, shard, ahead, now)
-                else:
-                    due = int(min(due, at))
-            return max(1, min(due, batch.until) - now) / 1000
 
     def end(self) -> None:
         """Stop reading ahead; wait for a call under way only where that is shorter than what it spares."""
@@ -241,23 +161,20 @@ class Prefetcher:
         now = self._steady()
         waited = []
         for shard, ahead in batch.shards.items():
-            if ahead.call is not None and ahead.call.cancel():
+            if shard in batch.calls and batch.calls[shard].cancel():
                 # It has not begun.
-                ahead.call = None
+                del batch.calls[shard]
             self._take_answer(batch, shard, ahead)
-            if self._is_worth_waiting(ahead, now):
-                if ahead.call is None and ahead.held[0] and self._may_ask(batch, shard, ahead, now):
+            if ahead.is_worth_waiting(now, called=shard in batch.calls):
+                full = ahead.is_full(batch.room) or not ahead.held[0]
+                if shard not in batch.calls and not full and self._pace.may_read(shard, now) <= now:
                     self._ask(batch, shard, ahead, now)
-                if ahead.call is not None:
-                    waited.append((shard, ahead))
-        wait([ahead.call for _, ahead in waited if ahead.call is not None])
-        for shard, ahead in waited:
-            self._take_answer(batch, shard, ahead)
-        self._found = {
-            shard: replace(ahead.look, seconds=ahead.reading / 1000)
-            for shard, ahead in batch.shards.items()
-            if ahead.look is not None
-        }
+                waited.append(shard)
+        wait([batch.calls[shard] for shard in waited if shard in batch.calls])
+        for shard in waited:
+            self._take_answer(batch, shard, batch.shards[shard])
+        found = {shard: ahead.result() for shard, ahead in batch.shards.items()}
+        self._found = {shard: look for shard, look in found.items() if look is not None}
 
     def take(self, positions: Mapping[str, Position]) -> dict[str, Look]:
         """Return, once, what was found at the positions where the shards stand now."""
@@ -281,6 +198,36 @@ class Prefetcher:
         if batch is not None:
             batch.wake.set()
 
+    def _step(self, batch: _Batch) -> float | None:
+        """Do what is due; return the seconds until something may be again, None when the batch has ended."""
+        now = self._steady()
+        until = batch.begun + FRESH_MS
+        if self._batch is not batch or self._closed or now >= until:
+            return None
+        pins: Mapping[str, Pin] = {}
+        if batch.unpinned and now >= batch.poll[0]:
+            try:
+                pins = self._pins_of(batch.plan.txid, list(batch.unpinned))
+            except CheckpointError as error:
+                log.debug("nothing more is read ahead of txid %d: %s", batch.plan.txid, error)
+                return None
+        with self._lock:
+            if self._batch is not batch or self._closed:
+                return None
+            now = self._steady()
+            if now >= batch.poll[0]:
+                batch.poll = now + batch.poll[1], min(_LAST_POLL_MS, 2 * batch.poll[1])
+            self._note_pins(batch, pins, now)
+            due = min(until, batch.poll[0]) if batch.unpinned else until
+            for shard, ahead in batch.shards.items():
+                self._take_answer(batch, shard, ahead)
+                at = self._due(batch, shard, ahead, now)
+                if at <= now:
+                    self._ask(batch, shard, ahead, now)
+                else:
+                    due = int(min(due, at))
+            return max(1, due - now) / 1000
+
     def _note_pins(self, batch: _Batch, pins: Mapping[str, Pin], now: int) -> None:
         """Begin with the shards whose turn has ended, and count what their tasks have used up."""
         for shard, pin in pins.items():
@@ -293,89 +240,43 @@ class Prefetcher:
             batch.unpinned.remove(shard)
             position = parse_position(pin.end)
             if not (pin.closed or isinstance(position, ShardEnd)):
-                one = size / pin.fresh + _COLUMNS if pin.fresh else self._size_of(shard, batch.share)
-                batch.shards[shard] = _Ahead(position, one, at_tip=pin.seen is not None)
+                one = size / pin.fresh + OTHER_COLUMNS if pin.fresh else self._size_of(shard, batch.room)
+                batch.shards[shard] = ShardAhead(position, one, at_tip=pin.seen is not None)
 
-    def _size_of(self, shard: str, size: int) -> float:
-        return size / self._fitting(shard, size) + _COLUMNS
+    def _size_of(self, shard: str, room: Room) -> float:
+        return room.bytes / self._fitting(shard, room.bytes) + OTHER_COLUMNS
 
-    def _due(self, batch: _Batch, shard: str, ahead: _Ahead, now: int) -> float:
+    def _due(self, batch: _Batch, shard: str, ahead: ShardAhead, now: int) -> float:
         """Return when a shard may be asked again: infinite while a call is under way, or if enough is kept."""
-        if ahead.call is not None or ahead.ended:
-            return math.inf
-        records, size = ahead.held
-        if 2 * size >= batch.share or records >= batch.records:
+        if shard in batch.calls or ahead.is_full(batch.room):
             return math.inf
         at = self._pace.may_read(shard, now)
         return max(at, self._pace.due(shard, now)) if ahead.at_tip else at
 
-    def _may_ask(self, batch: _Batch, shard: str, ahead: _Ahead, now: int) -> bool:
-        at_once = replace(ahead, at_tip=False)
-        return self._due(batch, shard, at_once, now) <= now
-
-    def _ask(self, batch: _Batch, shard: str, ahead: _Ahead, now: int) -> None:
-        records, size = ahead.held
-        room = batch.share - size
-        limit = min(
-            self._options.max_records_per_fetch,
-            batch.records - records,
-            # Records differ, and what does not fit is lost.
-            int(3 * room / 4 / ahead.record_bytes),
-        )
+    def _ask(self, batch: _Batch, shard: str, ahead: ShardAhead, now: int) -> None:
+        limit = min(self._options.max_records_per_fetch, ahead.limit(batch.room))
         ahead.asked = now
         try:
-            ahead.call = self._probe.begin_ahead(
-                shard, ahead.position, ahead.look, batch.share, max(1, limit), self._steady
+            call = self._probe.begin_ahead(
+                shard, ahead.position, ahead.look, batch.room.bytes, limit, self._steady
             )
         except RuntimeError:
             # The threads were ended a moment ago.
             ahead.ended = True
         else:
-            ahead.call.add_done_callback(lambda _: batch.wake.set())
+            batch.calls[shard] = call
+            call.add_done_callback(lambda _: batch.wake.set())
 
-    def _take_answer(self, batch: _Batch, shard: str, ahead: _Ahead) -> None:
+    def _take_answer(self, batch: _Batch, shard: str, ahead: ShardAhead) -> None:
         """Take the result of a call that has ended; nothing more is asked for after one that failed."""
-        if ahead.call is None or not ahead.call.done():
+        if shard not in batch.calls or not batch.calls[shard].done():
             return
-        call, ahead.call = ahead.call, None
-        before, size = ahead.held
         try:
-            look, at = call.result()
+            look, at = batch.calls.pop(shard).result()
         except (KinesisError, CancelledError) as error:
             log.debug("shard %s is not read ahead now: %s", shard, error)
             ahead.ended = True
             return
-        ahead.answered, ahead.took = at, at - ahead.asked
-        if look.refused is not None or look is ahead.look:
-            ahead.ended = True
-            return
-        page = look.page
-        if page is not None and page.records.nbytes > batch.share:
-            ahead.ended = True
-            if size:
-                return
-            page, look = None, replace(look, page=None)
-        ahead.look = look
-        ahead.ended = ahead.ended or (look.more is True and page is None)
-        records, size = ahead.held
-        behind = look.behind_ms if page is None else page.behind_ms
-        # Without a lag, an empty answer is as much as is ever said.
-        ahead.at_tip = not behind and (behind is not None or records == before)
-        if records > before:
-            ahead.reading += ahead.took
-            ahead.record_bytes = size / records
-        self._pace.looked(shard, at, found=records > before or bool(look.more and page is None))
-
-    @staticmethod
-    def _is_worth_waiting(ahead: _Ahead, now: int) -> bool:
-        """Tell whether the next answer is to be waited for.
-
-        What arrives behind records that were read to the tip would wait for another batch: longer, the longer ago that
-        was. Where nothing is known the planner would ask too.
-        """
-        if ahead.look is None:
-            return ahead.call is not None
-        if not ahead.at_tip or ahead.ended:
-            return False
-        passed = now - ahead.asked if ahead.call is not None else 0
-        return ahead.took - passed < now - ahead.answered
+        found = ahead.take(look, at, batch.room)
+        if look.refused is None:
+            self._pace.looked(shard, at, found=found)

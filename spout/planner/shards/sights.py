@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from kinesis_trident.checkpoint.model.run_status import Lag, Sight, StatusNode, lag_of
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.spout.planner.plan import ShardState
-from kinesis_trident.spout.planner.shards.tip_probe import Look
+from kinesis_trident.spout.planner.shards.looks import Look
 from kinesis_trident.spout.planner.state import SourceState
 
 __all__ = ["StatusNotes", "lags_of", "retention_ms", "sight_of", "status_of"]

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -15,9 +15,10 @@ from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
 from kinesis_trident.spout.kinesis import IteratorExpiredError, Kinesis, Page, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.aggregation import deaggregated
 from kinesis_trident.spout.kinesis.record_batches import arrival_at, beyond, position_at, with_sub_sequence
+from kinesis_trident.spout.planner.shards.looks import Look, joined, kept
 from kinesis_trident.spout.positions import After, At, Position, ShardEnd
 
-__all__ = ["Look", "TipProbe"]
+__all__ = ["TipProbe"]
 
 log = logging.getLogger(__name__)
 
@@ -36,50 +37,6 @@ _CARRIED = 4 * 2**20
 
 _CARRIED_OF_A_SHARD = 64 * 2**10
 """Bytes of the answer that a look keeps of a shard; beyond, a task reads from the service what it holds in memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The result of one look at a shard.
-
-    Attributes:
-        position: the position of the look.
-        iterator: the iterator of the next look, None for a new one.
-        more: there is something to read, a record or the shard's end; None if not known yet.
-        behind_ms: the lag; 0 at the tip.
-        at: the time in epoch milliseconds, by the server's clock if the server reports it.
-        arrival: of the oldest unread record in epoch milliseconds, if one was seen.
-        noted: the time in epoch milliseconds by this process's clock, of the last look that was answered.
-        refused: since when every look at the shard was refused, by the same clock; None if the last one was answered.
-        why: it was refused: `throttled` or `unavailable`.
-        page: the answer that found something, for the reader of this position; None where it is too large to be kept.
-        following: the sequence number of the last record of that answer, and the iterator behind it.
-        seconds: the time it took to read the answer, if it was read ahead for the turn; 0 for a look.
-    """
-
-    position: Position
-    iterator: str | None = None
-    more: bool | None = None
-    behind_ms: int = 0
-    at: int = 0
-    arrival: int | None = None
-    noted: int = 0
-    refused: int | None = None
-    why: str = ""
-    page: Page | None = None
-    following: tuple[int, str] | None = None
-    seconds: float = 0.0
-
-    def moved_to(self, position: Position) -> Look:
-        """Return this look if it was at a position, else one to come, with an iterator if this one has left it."""
-        if self.position == position:
-            return self
-        if self.following is not None and isinstance(position, After):
-            sequence, iterator = self.following
-            # Behind a user record of an aggregate others of it may be left, which the iterator would leave out.
-            if position.record.sequence == sequence and position.record.sub < 0:
-                return Look(position, iterator)
-        return Look(position)
 
 
 class TipProbe:
@@ -211,11 +168,12 @@ class TipProbe:
         if further.next_iterator is None:
             # The reader finds out whether the shard ends here; it does not take the answer before for the tip.
             return replace(held, page=replace(page, behind_ms=None), following=None)
-        last = position_at(further.records, -1).sequence if further.records.num_rows else held.following[0]
+        records = with_sub_sequence(further.records)
+        last = position_at(records, -1).sequence if records.num_rows else held.following[0]
         return replace(
             self._seen(held, held.iterator, True, further),
             arrival=held.arrival,
-            page=_joined(page, _kept(further, limit)),
+            page=joined(page, kept(further, limit)),
             following=(last, further.next_iterator),
         )
 
@@ -268,11 +226,11 @@ class TipProbe:
                 if page.next_iterator is None:
                     # The reader finds out whether the shard ends here, as often as it takes, at the pace of its calls.
                     return found
-                following, kept = (position_at(new, -1).sequence, page.next_iterator), None
+                following, answer = (position_at(new, -1).sequence, page.next_iterator), None
                 if page.size <= 2 * most:
-                    kept = _kept(page, limit)
+                    answer = kept(page, limit)
                     self._answered(shard, page.size)
-                return replace(found, following=following, page=kept)
+                return replace(found, following=following, page=answer)
             if page.next_iterator is None:
                 # Closed since it was listed, or an answer that is wrong: the next listing tells.
                 self.ended_open += 1
@@ -305,23 +263,3 @@ class TipProbe:
     def _seen(self, look: Look, iterator: str | None, more: bool | None, page: Page) -> Look:
         now = self._wall()
         return Look(look.position, iterator, more, page.behind_ms or 0, page.server_time or now, noted=now)
-
-
-def _kept(page: Page, limit: int) -> Page:
-    """Return an answer as a reader takes it that does not know how many records were asked for.
-
-    A full one, "0 behind", may be followed by records of the same millisecond.
-    """
-    if page.records.num_rows < limit or page.behind_ms != 0:
-        return page
-    return replace(page, behind_ms=None)
-
-
-def _joined(page: Page, further: Page) -> Page:
-    """Return two answers that follow each other as one; an empty one says anew where the first has ended."""
-    records = page.records
-    if further.records.num_rows:
-        records = pa.concat_batches([records, further.records])
-    return replace(
-        further, records=records, size=page.size + further.size, closed=page.closed or further.closed
-    )

@@ -14,7 +14,7 @@ from kinesis_trident.spout.data_loss import last_known
 from kinesis_trident.spout.planner.plan import ShardState
 from kinesis_trident.spout.planner.shards.lineage import Lineage
 from kinesis_trident.spout.planner.shards.look_pace import IDLE_MS, LookPace
-from kinesis_trident.spout.planner.shards.tip_probe import Look
+from kinesis_trident.spout.planner.shards.looks import Look
 from kinesis_trident.spout.positions import Position
 
 __all__ = ["Looker", "TipNotes", "TipWatch"]
