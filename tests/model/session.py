@@ -62,24 +62,26 @@ class Dice:
         lag: the server that answers may lag.
     """
 
+    __slots__ = ("_expire", "_lose", "_rng", "lag")
+
     def __init__(
         self, rng: random.Random, *, lose: float = 0.0, expire: float = 0.0, lag: bool = False
     ) -> None:
         self._rng = rng
         self._lose = lose
         self._expire = expire
-        self._lag = lag
+        self.lag = lag
 
     def fate(self) -> str:
         """`lost before`, `lost after`, `expired` or nothing."""
         roll = self._rng.random()
-        if roll < self._lose:
-            return self._rng.choice(["lost before", "lost after"])
-        return "expired" if roll < self._lose + self._expire else ""
+        if roll >= self._lose + self._expire:
+            return ""
+        return self._rng.choice(["lost before", "lost after"]) if roll < self._lose else "expired"
 
     def shown(self, seen: int, newest: int) -> int:
         """Return which write a server shows that has shown `seen` already."""
-        if not self._lag or self._rng.random() < 0.5:
+        if not self.lag or self._rng.random() < 0.5:
             return newest
         return self._rng.randint(max(seen, newest - _LAG), newest)
 
@@ -98,6 +100,7 @@ class Session:
         self._zookeeper = zookeeper
         self._process = process
         self._dice = dice
+        self._lags = dice is not None and dice.lag
         self._seen = zookeeper.zxid
         self._queue: deque[_Answer] = deque()
         self._events: deque[Callable[[], object]] = deque()
@@ -192,8 +195,10 @@ class Session:
         """Call what waits to be called: watches, listeners, what was spawned. None of them interrupts another."""
         if self._delivering or self.closed:
             return
-        if self._dice is None or not self._dice._lag:
+        if not self._lags:
             self._see(self._zookeeper.zxid)
+        if not self._events:
+            return
         self._delivering = True
         try:
             while self._events and not self.closed:
@@ -287,8 +292,11 @@ class Session:
 
     def _view(self) -> Nodes:
         newest = self._zookeeper.zxid
-        self._see(newest if self._dice is None else self._dice.shown(self._seen, newest))
-        return self._zookeeper.state(self._seen).nodes
+        if self._lags and self._dice is not None:
+            self._see(self._dice.shown(self._seen, newest))
+            return self._zookeeper.state(self._seen).nodes
+        self._see(newest)
+        return self._zookeeper.nodes
 
     def _see(self, zxid: int) -> None:
         """Come to the state after a write, past all that is watched."""
@@ -334,13 +342,16 @@ def _or_true(result: object) -> object:
 class _Answer:
     """An answer to come: waiting for it has all that was asked before answered first."""
 
+    __slots__ = ("_error", "_ready", "_session", "_value", "make", "what")
+
+    what: object
+    make: Callable[[], Any]
+
     def __init__(self, session: Session) -> None:
         self._session = session
         self._ready = False
         self._value: Any = None
         self._error: BaseException | None = None
-        self.what: object = None
-        self.make: Callable[[], Any] = lambda: None
 
     def bind(self, what: object, make: Callable[[], Any]) -> None:
         self.what, self.make = what, make
