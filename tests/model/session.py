@@ -159,7 +159,7 @@ class Session:
 
     def _call(self, request: MultiRead | MultiWrite, answer: _Answer) -> None:
         if isinstance(request, MultiWrite):
-            self._bind_write(answer, request.ops, lambda results: [_or_true(result) for result in results])
+            self._bind_write(answer, request.ops, _or_true)
             return
 
         def read() -> list[Found | KazooException]:
@@ -261,8 +261,7 @@ class Session:
         self._queue.append(answer)
 
     def _ask(self, what: object, make: Callable[[], Any]) -> _Answer:
-        answer = _Answer(self)
-        answer.bind(what, make)
+        answer = _Answer(self, what, make)
         self._queue.append(answer)
         return answer
 
@@ -300,11 +299,13 @@ class Session:
 
     def _see(self, zxid: int) -> None:
         """Come to the state after a write, past all that is watched."""
+        if zxid <= self._seen:
+            return
         while self._watches and self._seen < zxid:
             self._seen += 1
             for path in sorted(self._zookeeper.state(self._seen).changed & self._watches.keys()):
                 self._fire(path, EventType.CHANGED)
-        self._seen = max(self._seen, zxid)
+        self._seen = zxid
 
     def _fire(self, path: str, kind: str) -> None:
         for watch in self._watches.pop(path, []):
@@ -334,9 +335,9 @@ class Session:
             self._queue.popleft().done(None, kind())
 
 
-def _or_true(result: object) -> object:
-    """Return the result of an operation as `MultiWrite` has it."""
-    return result if isinstance(result, KazooException) else True
+def _or_true(results: Sequence[object]) -> list[object]:
+    """Return the results of operations as `MultiWrite` has them."""
+    return [result if isinstance(result, KazooException) else True for result in results]
 
 
 class _Answer:
@@ -344,10 +345,8 @@ class _Answer:
 
     __slots__ = ("_error", "_ready", "_session", "_value", "make", "what")
 
-    what: object
-    make: Callable[[], Any]
-
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, what: object = None, make: Callable[[], Any] = lambda: None) -> None:
+        self.what, self.make = what, make
         self._session = session
         self._ready = False
         self._value: Any = None
