@@ -30,7 +30,7 @@ SEED ?= 1
 COUNT ?= 200
 export TRACE
 
-.PHONY: help demo test announce long chaos faults model lint docs bench bench-peers release java servers spark clean
+.PHONY: help demo test announce long chaos faults model lint docs bench bench-load bench-peers release java servers spark clean
 .DELETE_ON_ERROR:
 
 help:
@@ -44,6 +44,7 @@ help:
 	@echo "make lint     runs ruff and mypy"
 	@echo "make docs     builds the documentation as a site into build/site; its search needs no network"
 	@echo "make bench    runs every benchmark; each writes its section of docs/benchmarks.md"
+	@echo "make bench-load    watches memory, files, ZooKeeper and Spark's checkpoint under load: an hour, and ten minutes of 1,000 shards"
 	@echo "make bench-peers   measures other readers of Kinesis beside this one, each in its own environment in build/peers"
 	@echo "make release  builds sdist and wheel into dist and checks them in clean environments; publishes nothing (CONTRIBUTING.md)"
 	@echo "make clean    removes .venv and the caches of the tools"
@@ -101,6 +102,10 @@ docs: $(VENV)/.ready-docs
 
 bench: $(VENV)/.ready-bench $(VENV)/.ready-demo java
 	@set -e; for benchmark in $(BENCHMARKS); do $(BIN)/python -m "$$benchmark" $(ARGS); done
+
+# Its own target: it takes more than an hour.
+bench-load: $(VENV)/.ready-bench $(VENV)/.ready-demo java
+	@$(BIN)/python -m benchmarks.load $(ARGS)
 
 # Its own target: it installs packages that nothing else here needs.
 bench-peers: $(VENV)/.ready-bench $(VENV)/.ready-demo java

@@ -41,7 +41,7 @@ class Panel:
 class Plot:
     """Panels side by side. `name`: of the file; `title`: for who cannot see it; `what`: of the x axis, with its unit.
 
-    `log`: the x axis is logarithmic.
+    `log`: the x axis is logarithmic. `dense`: the x values are too many for a mark each.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Plot:
     x: Sequence[float]
     panels: Sequence[Panel]
     log: bool = False
+    dense: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +90,15 @@ def draw(plot: Plot | Bars, folder: Path) -> Path:
 def _draw_panel(axes: Any, plot: Plot, panel: Panel) -> None:
     for name, values in panel.curves.items():
         known = [(x, y) for x, y in zip(plot.x, values, strict=True) if y is not None]
-        axes.plot(*zip(*known, strict=True), marker="o", markersize=4, label=name)
+        marker = None if plot.dense else "o"
+        axes.plot(*zip(*known, strict=True), marker=marker, markersize=4, label=name)
     if panel.bound is not None:
         what = "at least" if panel.is_floor else "at most"
         axes.axhline(panel.bound, linestyle="--", color="black", label=f"bound: {what} {panel.bound:,g}")
     if plot.log:
         axes.set_xscale("log")
-    axes.set_xticks(plot.x, [f"{x:,g}" for x in plot.x])
+    if not plot.dense:
+        axes.set_xticks(plot.x, [f"{x:,g}" for x in plot.x])
     axes.minorticks_off()
     if panel.log:
         axes.set_yscale("log")

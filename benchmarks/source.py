@@ -105,11 +105,16 @@ def large_batches(url: str, hosts: str) -> dict[str, str]:
 
 def packets(hosts: str) -> int:
     """Requests that the ZooKeeper server has received, pings included."""
+    return int(monitored(hosts)["zk_packets_received"])
+
+
+def monitored(hosts: str) -> dict[str, str]:
+    """What the ZooKeeper server tells of itself: the answer to `mntr`."""
     host, port = hosts.split(":")
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(b"mntr")
         text = b"".join(iter(lambda: connection.recv(4096), b"")).decode()
-    return int(next(line.split()[1] for line in text.splitlines() if line.startswith("zk_packets_received")))
+    return dict(line.split("\t", 1) for line in text.splitlines() if "\t" in line)
 
 
 def boto3_rate(url: str) -> Rate:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import is_remote
 
+from kinesis_trident.bolt.cancelling import cancelling
 from kinesis_trident.bolt.errors import BatchFailedError, StaleBatchError, WorkerDiedError
 from kinesis_trident.bolt.tracking.carriers import AccumulatorCarrier, Carrier, NodeCarrier
 from kinesis_trident.bolt.tracking.coverage import intervals
@@ -97,9 +98,10 @@ class BatchHandler:
 
     def __call__(self, rows: DataFrame, _batch_id: int) -> None:
         """Process the batch of these rows of the source."""
-        batch = self._batch_of(rows)
-        if batch is not None:
-            self.process(rows, batch)
+        with cancelling(rows):
+            batch = self._batch_of(rows)
+            if batch is not None:
+                self.process(rows, batch)
 
     def process(self, rows: DataFrame, batch: CurrentBatch) -> None:
         """Attempt a batch until it succeeds as a whole."""

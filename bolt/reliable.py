@@ -171,7 +171,9 @@ class _Mapped:
         outcomes = Outcomes(batch.epoch)
         if not self.steps and batch.verdict is None:
             # No function can fail, so there is nothing to track: the rows need not pass another Python worker.
-            self.writer(rows.select(*self._schema.names), batch.txid, outcomes)
+            # For each column that is named the driver asks the JVM several times.
+            shown = rows.select(*self._schema.names) if self._carry else rows.drop(ANCHORS)
+            self.writer(shown, batch.txid, outcomes)
             return batch.outcome({}, pins_of_read(rows, batch), outcomes.message_ids)
         tracking = Tracking(rows, batch, process.carrier)
         self.writer(self._judged(tracking), batch.txid, outcomes)

@@ -26,7 +26,7 @@ FLOORS = {
         "batch_read graceful_stop query_by_hand sink",
         "source",
     ],
-    "bolt": ["errors", "outcomes steps", "tracking", "foreach_batch", "reliable storm", "testing"],
+    "bolt": ["errors", "cancelling outcomes steps", "tracking", "foreach_batch", "reliable storm", "testing"],
     "trident": [
         "errors",
         "state tuples",

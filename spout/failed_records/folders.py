@@ -1,12 +1,18 @@
-"""Folders that the driver and all executors reach: a shared local path, or any URI that pyarrow supports."""
+"""Folders that the driver and all executors reach: a shared local path, or any URI that pyarrow supports.
+
+pyarrow's file systems are imported when a folder is used: they load the libraries of object stores, and most queries
+have no folder.
+"""
 
 from __future__ import annotations
 
 import os
 import uuid
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyarrow import fs
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 __all__ = ["filesystem", "replace"]
 
@@ -18,7 +24,7 @@ def replace(target: str, name: str, data: bytes) -> None:
         OSError, ValueError, pyarrow.ArrowException: it cannot be written, or the target is not a folder.
     """
     system, root = filesystem(target)
-    if not isinstance(system, fs.LocalFileSystem):
+    if system.type_name != "local":
         # In an object store a file appears when it is complete, and needs no existing folder.
         with system.open_output_stream(f"{root.rstrip('/')}/{name}") as stream:
             stream.write(data)
@@ -44,6 +50,8 @@ def filesystem(target: str) -> tuple[fs.FileSystem, str]:
         ValueError: the target is a relative path, or a URI that pyarrow does not support.
         OSError, pyarrow.ArrowException: the file system cannot be reached.
     """
+    from pyarrow import fs
+
     if "://" in target:
         system, path = fs.FileSystem.from_uri(target)
         return system, path

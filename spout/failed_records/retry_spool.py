@@ -23,7 +23,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
-from pyarrow import fs
 
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey, escape, unescape
 from kinesis_trident.spout.errors import SpoolError
@@ -157,6 +156,8 @@ class RetrySpool:
             return []
 
     def _listed(self, below: str) -> Iterator[tuple[str, _File]]:
+        from pyarrow import fs
+
         system, root = filesystem(self._target)
         folder = "/".join(part for part in (root.rstrip("/"), self._base, below) if part)
         for info in system.get_file_info(fs.FileSelector(folder, recursive=True, allow_not_found=True)):

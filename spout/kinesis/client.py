@@ -42,8 +42,6 @@ from kinesis_trident.spout.kinesis.decoding import EVENTS, PAGE, page_from_respo
 from kinesis_trident.spout.kinesis.event_stream import EventStream
 from kinesis_trident.spout.kinesis.put_bodies import results_of
 from kinesis_trident.spout.kinesis.put_entries import Entries, Entry
-from kinesis_trident.spout.kinesis.put_pools import SMALLER_REQUEST_BYTES
-from kinesis_trident.spout.kinesis.put_records import put_all
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
 from kinesis_trident.spout.options.connection import ConnectionOptions
 from kinesis_trident.spout.positions import (
@@ -252,6 +250,8 @@ class BotoKinesis:
             ThrottledError, Unavailable: Kinesis accepted nothing for two minutes.
             KinesisError: a record is larger than Kinesis allows.
         """
+        from kinesis_trident.spout.kinesis.put_records import put_all
+
         put_all(
             lambda entries: self.put_entries(stream, entries),
             records,
@@ -277,6 +277,8 @@ class BotoKinesis:
                 f"stream {stream!r}", self._calls.put_records, Records=entries, **self._stream(stream)
             )
         except KinesisError as error:
+            from kinesis_trident.spout.kinesis.put_pools import SMALLER_REQUEST_BYTES
+
             # The error texts of servers differ: a smaller request shows whether it was the size.
             too_large = _is_invalid(error) and entries.size > SMALLER_REQUEST_BYTES
             if too_large or _status(error) == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:

@@ -76,7 +76,10 @@ class KillAcker(Fault):
 class Takeover(Fault):
     """All processes of the job are stopped, another run takes over; then they wake, and must end by themselves."""
 
-    explains = "Fenced|StaleBatch|SettledBatch|Concurrent update|ConcurrentModification|already exists"
+    # The last one: PySpark gave up on a socket to its JVM, of which it was asleep for too long.
+    explains = (
+        "Fenced|StaleBatch|SettledBatch|Concurrent ?(update|Modification)|already exists|CANNOT_OPEN_SOCKET"
+    )
 
     def start(self, scene: Scene) -> None:
         self._sleeping: Lives | None = scene.job.current

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
 from harness import PATIENCE
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.streaming.query import StreamingQuery
 from stage import AVAILABLE_NOW, Stage, Taken, ended
 
 from kinesis_trident import stop
+from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.spout.errors import StopTimeoutError
 
 
@@ -25,6 +28,18 @@ def planner_of(stage: Stage) -> psutil.Process:
 
 def is_gone(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def is_stop(spark: SparkSession, query: StreamingQuery, text: str) -> bool:
+    """Ask Spark whether it takes the text of a batch function's error for that of a query that was stopped."""
+    context, java = spark.sparkContext, spark._jvm
+    assert java is not None
+    execution = java.org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+    context.setLocalProperty("spark.jobGroup.id", query.runId)
+    try:
+        return bool(execution.isInterruptionException(java.py4j.Py4JException(text), spark._jsc.sc()))
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
 
 
 def goes_on_and_takes(stage: Stage, taken: Taken, everything: list[str]) -> None:
@@ -83,9 +98,23 @@ def test_stop_between_two_triggers_settles_the_last_batch(stage: Stage) -> None:
     goes_on_and_takes(stage, taken, ["one", "two"])
 
 
-def test_a_query_stopped_by_spark_replays_the_batch_in_hand(stage: Stage) -> None:
+def test_a_query_stopped_by_spark_replays_the_batch_in_hand(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     running, free = stage.folder / "running", stage.folder / "free"
     taken = Taken()
+    told: list[str] = []
+    handle = BatchHandler.__call__
+
+    def handle_and_tell(handler: BatchHandler, rows: DataFrame, number: int) -> None:
+        try:
+            handle(handler, rows, number)
+        except Exception:
+            # What Spark gets of it.
+            told.append(traceback.format_exc())
+            raise
+
+    monkeypatch.setattr(BatchHandler, "__call__", handle_and_tell)
 
     def parse(record):  # type: ignore[no-untyped-def]
         import time
@@ -101,6 +130,9 @@ def test_a_query_stopped_by_spark_replays_the_batch_in_hand(stage: Stage) -> Non
     query.stop()
     assert not taken.batches
     assert stage.settled == 0
+    [text] = told
+    assert "BoltError: the batch is not finished: its Spark jobs were cancelled" in text
+    assert is_stop(stage.spark, query, text)
     free.touch()
     stage.put(["three"])
     ended(stage.start(stage.parsed(parse), taken, trigger=AVAILABLE_NOW))

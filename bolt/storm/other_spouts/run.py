@@ -9,6 +9,7 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
+from kinesis_trident.bolt.cancelling import cancelling
 from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.storm.components import SpoutPart
 from kinesis_trident.bolt.storm.frames import united
@@ -91,6 +92,10 @@ class FrameHandler:
 
     def __call__(self, rows: DataFrame, txid: int) -> None:
         """Process a batch; Spark's number of it is the txid."""
+        with cancelling(rows):
+            self._process(rows, txid)
+
+    def _process(self, rows: DataFrame, txid: int) -> None:
         if self.message_id is None or self.settle is None:
             self.run.run_untracked(rows, txid)
             return

@@ -12,10 +12,16 @@ from dataclasses import dataclass
 
 from kinesis_trident.spout.kinesis.rate_limit import SHORTEST_PERIOD, calls_a_second
 
-__all__ = ["BUSY_MS", "IDLE_MS", "LookPace"]
+__all__ = ["BUSY_MS", "IDLE_MS", "WARM_GAP_MS", "WARM_MS", "LookPace"]
 
 BUSY_MS = 200
 """Milliseconds from a look that found something to the next look."""
+
+WARM_MS = 2_500
+"""Milliseconds after a finding in which a shard is not idle: one with a record a second is hardly ever."""
+
+WARM_GAP_MS = 250
+"""Milliseconds at most between two looks at a shard that is not idle: they leave one of its five calls a second."""
 
 IDLE_MS = 1_000
 """Milliseconds between two looks at an idle shard: each costs one of its five calls a second."""
@@ -29,6 +35,7 @@ class _Shard:
         gap: from the last look to the next.
         calls: the times of the last calls, of looks and turns.
         looked: the time of the last look; None before the first.
+        found: the time of the last look that found something; None before the first.
         streak: the number of looks in a row that found something.
         reads: the calls of the last turn.
         called: the planning process has called since the last turn.
@@ -37,6 +44,7 @@ class _Shard:
     gap: int
     calls: deque[int]
     looked: int | None = None
+    found: int | None = None
     streak: int = 0
     reads: int = 1
     called: bool = False
@@ -46,8 +54,8 @@ class LookPace:
     """The pace of the looks at all shards. Times are milliseconds of one clock that never steps back.
 
     After a look that found something the next follows after `BUSY_MS`. While looks find something again and again, they
-    are spread so that looks and reads together leave one call a second free. After a look that found nothing the time
-    to the next doubles, up to `idle`.
+    are spread so that looks and reads together leave one call a second free. After `WARM_MS` without a finding the time
+    to the next look doubles with each, up to `idle`.
 
     Args:
         idle: seconds between two looks at an idle shard.
@@ -78,8 +86,10 @@ class LookPace:
         pace.looked = now
         pace.streak = pace.streak + 1 if found else 0
         if not found:
-            pace.gap = min(self._idle, max(self._busy, 2 * pace.gap))
+            warm = pace.found is not None and now - pace.found < WARM_MS
+            pace.gap = min(self._idle, max(self._busy, WARM_GAP_MS if warm else 2 * pace.gap))
         else:
+            pace.found = now
             spread = self._spread(pace.reads) if pace.streak > 1 else 0
             pace.gap = min(self._idle, max(self._busy, spread))
 

@@ -9,7 +9,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget
-from kinesis_trident.spout.planner.shards.look_pace import BUSY_MS, IDLE_MS, LookPace
+from kinesis_trident.spout.planner.shards.look_pace import (
+    BUSY_MS,
+    IDLE_MS,
+    WARM_GAP_MS,
+    WARM_MS,
+    LookPace,
+)
 
 NOW = 1_700_000_000_000
 LIMITED = 0.2
@@ -41,17 +47,37 @@ def test_an_idle_shard_is_looked_at_once_a_second() -> None:
         now += IDLE_MS
 
 
-def test_the_next_look_after_a_finding_comes_soon_and_then_ever_later() -> None:
+def test_the_next_look_after_a_finding_comes_soon_and_ever_later_when_nothing_follows() -> None:
     pace = LookPace(period=LIMITED)
     now = look(pace, NOW, found=True)
     assert now == NOW + BUSY_MS
-    turn(pace, NOW + 100)
-    gaps = []
-    for _ in range(4):
+    turn(pace, NOW + 100, 0)
+    warm, late = [], []
+    for _ in range(14):
         due = look(pace, now, found=False)
-        gaps.append(due - now)
+        (warm if now < NOW + WARM_MS else late).append(due - now)
         now = due
-    assert gaps == [400, 800, IDLE_MS, IDLE_MS]
+    # In the first second the earlier call for the finding counts too.
+    assert set(warm[3:]) == {WARM_GAP_MS}
+    assert (late[0], set(late[1:])) == (500, {IDLE_MS})
+
+
+@given(gaps=st.lists(st.integers(1, WARM_MS - IDLE_MS), min_size=2, max_size=40))
+def test_a_record_of_a_trickle_is_found_soon(gaps: list[int]) -> None:
+    """However irregular the trickle is; a look waits for the fourth one before it to be a second old."""
+    pace, now, put = LookPace(period=LIMITED), NOW, NOW
+    look(pace, now, found=True)
+    turn(pace, now, 0)
+    looks = [now]
+    for gap in gaps:
+        put += gap
+        while now < put:
+            now = pace.due("a", now)
+            looks.append(now)
+            look(pace, now, found=now >= put)
+        turn(pace, now, 0)
+        assert now - put <= 1000 - 3 * BUSY_MS
+    assert all(looks[n + 4] - looks[n] >= 1000 for n in range(len(looks) - 4))
 
 
 @pytest.mark.parametrize(("calls", "gap"), [(0, 250), (1, 500), (2, 1000)])

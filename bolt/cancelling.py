@@ -1,0 +1,50 @@
+"""Tells in one sentence that Spark cancelled the jobs of a batch, as it does when a query is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import DataFrame
+from pyspark.sql.utils import is_remote
+
+from kinesis_trident.bolt.errors import BoltError
+
+__all__ = ["cancelling"]
+
+_GROUP = "spark.jobGroup.id"
+_INTERRUPTED = (
+    "java.lang.InterruptedException",
+    "java.io.InterruptedIOException",
+    "java.nio.channels.ClosedByInterruptException",
+)
+
+
+@contextmanager
+def cancelling(rows: DataFrame) -> Iterator[None]:
+    """Shorten the error of a batch whose jobs were cancelled, so that Spark can tell a stop from a failure.
+
+    To find an interruption, Spark (`StreamExecution.isInterruptionException`) searches the text of a batch function's
+    error with a regular expression that needs a frame of the JVM's stack for each character after "Py4JJavaError". The
+    stack traces in that text are so long that a query that is stopped in the middle of a batch ended with a
+    StackOverflowError and a thousand lines. A text without these words is only asked whether it names the cancelled
+    job group.
+
+    Raises:
+        BoltError: the jobs were cancelled, or interrupted.
+    """
+    try:
+        yield
+    except Exception as error:
+        group = None if is_remote() else rows.sparkSession.sparkContext.getLocalProperty(_GROUP)
+        if group is None or not _is_cancelled(str(error), group):
+            raise
+        msg = (
+            "the batch is not finished: its Spark jobs were cancelled, because the query was stopped. Start it again, "
+            f"and it reads the batch again (org.apache.spark.SparkException: job group {group} was cancelled)"
+        )
+        raise BoltError(msg) from None
+
+
+def _is_cancelled(text: str, group: str) -> bool:
+    return ("cancelled" in text and group in text) or any(name in text for name in _INTERRUPTED)
