@@ -1,7 +1,7 @@
 # demo, test, lint, bench, docs, release: each installs what it needs into .venv, and again only after pyproject.toml has changed.
 # ARGS is passed to the program: make test ARGS="tests/tracker -x".
-# WORKERS is the number of processes that share the tests, one file at a time; with a path in ARGS it is one process,
-# without pytest-xdist.
+# WORKERS is the number of processes that share the tests, one file at a time (of tests/model/test_model.py one test);
+# with a path in ARGS it is one process, without pytest-xdist.
 
 SHELL := /bin/sh
 VENV := .venv

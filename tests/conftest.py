@@ -20,7 +20,8 @@ import fast_spark
 import pytest
 from ensemble import Ensemble
 from hypothesis import HealthCheck, settings
-from job_environment import REGION, ROOT, job_environment
+from job_environment import REGION, job_environment
+from pieces import Pieces, piece_of
 from thorough import CHAOS
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
@@ -29,6 +30,7 @@ from kinesis_trident.checkpoint.embedded.java import ensure_java
 if TYPE_CHECKING:
     from mypy_boto3_kinesis import KinesisClient
     from pyspark.sql import SparkSession
+    from xdist.remote import Producer
 
 pytest_plugins = ["server_fixtures"]
 
@@ -44,16 +46,16 @@ settings.register_profile(
 settings.load_profile("tests")
 
 DURATIONS = Path(__file__).with_name("durations.json")
-"""Seconds that each file of tests took the last time it was told to keep them."""
+"""Seconds that each piece of the tests took the last time it was told to keep them."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--store-durations`: write how long each file took; a whole run in one process gives the fairest figures."""
+    """`--store-durations`: write how long each piece took; a whole run in one process gives the fairest figures."""
     parser.addoption("--store-durations", action="store_true", help=f"write {DURATIONS.name}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked `long`, and put the longest files first.
+    """Leave out what is marked `long`, and put the longest pieces first.
 
     Where pytest-xdist shares them, one begun last would be waited for.
     """
@@ -64,8 +66,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
     if hasattr(config, "workerinput") and DURATIONS.exists():
         known = json.loads(DURATIONS.read_text())
-        # A file that is not known yet may be a long one.
-        items.sort(key=lambda item: -known.get(str(item.path.relative_to(ROOT)), 1000.0))
+        # A piece that is not known yet may be a long one.
+        items.sort(key=lambda item: -known.get(piece_of(item.nodeid), 1000.0))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Pieces | None:
+    """Share the pieces of long files too where pytest-xdist shares files."""
+    return Pieces(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -89,16 +97,16 @@ _took: dict[str, float] = {}
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add up what each file takes, fixtures included."""
-    file = report.nodeid.partition("::")[0]
-    _took[file] = _took.get(file, 0.0) + report.duration
+    """Add up what each piece takes, fixtures included."""
+    piece = piece_of(report.nodeid)
+    _took[piece] = _took.get(piece, 0.0) + report.duration
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep the durations where that was asked for."""
     if session.config.getoption("--store-durations") and not hasattr(session.config, "workerinput"):
         DURATIONS.write_text(
-            json.dumps({file: round(_took[file], 1) for file in sorted(_took)}, indent=1) + "\n"
+            json.dumps({piece: round(_took[piece], 1) for piece in sorted(_took)}, indent=1) + "\n"
         )
 
 

@@ -247,6 +247,7 @@ def test_discovery_from_an_editable_install(source: Path, job: Path, tmp_path: P
 def test_without_the_discovery_module_nothing_is_found(wheel: Path, job: Path, tmp_path: Path) -> None:
     """The tests above can fail."""
     python = clean_environment(tmp_path / "venv")
-    install(python, wheel)
+    # Hardly any of it is imported.
+    install(python, "--no-compile", wheel)
     (site_of(python) / DISCOVERY).unlink()
     assert in_folder(python, LOOK_UP, job) == ["nothing"]

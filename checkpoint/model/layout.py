@@ -125,7 +125,7 @@ class Layout:
         Raises:
             ValueError: it is not the name of a shard here.
         """
-        if not self.several:
+        if self.stream:
             return ShardKey(self.stream, self.created, name)
         stream, _, rest = name.partition("@")
         created, _, shard = rest.partition("/")

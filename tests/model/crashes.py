@@ -20,7 +20,7 @@ from model.life import Life, SparkCheckpoint
 from model.schedule import Actor, Killed
 from model.session import Dice, Session
 from model.sinks import LooseSink, OpaqueState
-from model.world import World
+from model.world import IN_MEMORY, World
 
 __all__ = ["KINDS", "Crash", "crashes", "play", "steps"]
 
@@ -86,7 +86,7 @@ def crashes(last: int, stride: int = 1) -> Iterator[Crash]:
 
 def play(kind: str, *ends: Crash) -> tuple[list[int], list[str]]:
     """Play the story: lives that end as given, and a last one. The steps of each, and what is not as promised."""
-    with tempfile.TemporaryDirectory(prefix="model") as folder:
+    with tempfile.TemporaryDirectory(prefix="model", dir=IN_MEMORY) as folder:
         explicit = kind == "explicit"
         world = World(random.Random(7), LooseSink() if explicit else OpaqueState(), Path(folder), shards=2)
         world.retry_limit = 1

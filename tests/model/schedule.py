@@ -50,7 +50,7 @@ class Actor:
     def point(self, what: object = None) -> None:
         """See `model.session.Process`."""
         self._schedule.pause(self, what)
-        for session in list(self.sessions):
+        for session in self.sessions[:]:
             session.deliver()
 
     def wrote(self) -> None:
@@ -154,8 +154,10 @@ class Schedule:
             actor.die_perhaps("killed")
 
     def _choose(self, now: Actor | None) -> Actor:
-        at = len(self.trace)
-        awake = [actor for actor in self._actors if actor.awake_at <= at] or self._actors
+        awake = self._actors
+        if len(awake) > 1:
+            at = len(self.trace)
+            awake = [actor for actor in awake if actor.awake_at <= at] or awake
         if now is not None and now in awake and self._rng.random() >= self._switch:
             return now
         return self._rng.choice(awake)

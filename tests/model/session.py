@@ -62,24 +62,26 @@ class Dice:
         lag: the server that answers may lag.
     """
 
+    __slots__ = ("_expire", "_lose", "_rng", "lag")
+
     def __init__(
         self, rng: random.Random, *, lose: float = 0.0, expire: float = 0.0, lag: bool = False
     ) -> None:
         self._rng = rng
         self._lose = lose
         self._expire = expire
-        self._lag = lag
+        self.lag = lag
 
     def fate(self) -> str:
         """`lost before`, `lost after`, `expired` or nothing."""
         roll = self._rng.random()
-        if roll < self._lose:
-            return self._rng.choice(["lost before", "lost after"])
-        return "expired" if roll < self._lose + self._expire else ""
+        if roll >= self._lose + self._expire:
+            return ""
+        return self._rng.choice(["lost before", "lost after"]) if roll < self._lose else "expired"
 
     def shown(self, seen: int, newest: int) -> int:
         """Return which write a server shows that has shown `seen` already."""
-        if not self._lag or self._rng.random() < 0.5:
+        if not self.lag or self._rng.random() < 0.5:
             return newest
         return self._rng.randint(max(seen, newest - _LAG), newest)
 
@@ -98,6 +100,7 @@ class Session:
         self._zookeeper = zookeeper
         self._process = process
         self._dice = dice
+        self._lags = dice is not None and dice.lag
         self._seen = zookeeper.zxid
         self._queue: deque[_Answer] = deque()
         self._events: deque[Callable[[], object]] = deque()
@@ -156,7 +159,7 @@ class Session:
 
     def _call(self, request: MultiRead | MultiWrite, answer: _Answer) -> None:
         if isinstance(request, MultiWrite):
-            self._bind_write(answer, request.ops, lambda results: [_or_true(result) for result in results])
+            self._bind_write(answer, request.ops, _or_true)
             return
 
         def read() -> list[Found | KazooException]:
@@ -192,8 +195,10 @@ class Session:
         """Call what waits to be called: watches, listeners, what was spawned. None of them interrupts another."""
         if self._delivering or self.closed:
             return
-        if self._dice is None or not self._dice._lag:
+        if not self._lags:
             self._see(self._zookeeper.zxid)
+        if not self._events:
+            return
         self._delivering = True
         try:
             while self._events and not self.closed:
@@ -256,8 +261,7 @@ class Session:
         self._queue.append(answer)
 
     def _ask(self, what: object, make: Callable[[], Any]) -> _Answer:
-        answer = _Answer(self)
-        answer.bind(what, make)
+        answer = _Answer(self, what, make)
         self._queue.append(answer)
         return answer
 
@@ -287,16 +291,21 @@ class Session:
 
     def _view(self) -> Nodes:
         newest = self._zookeeper.zxid
-        self._see(newest if self._dice is None else self._dice.shown(self._seen, newest))
-        return self._zookeeper.state(self._seen).nodes
+        if self._lags and self._dice is not None:
+            self._see(self._dice.shown(self._seen, newest))
+            return self._zookeeper.state(self._seen).nodes
+        self._see(newest)
+        return self._zookeeper.nodes
 
     def _see(self, zxid: int) -> None:
         """Come to the state after a write, past all that is watched."""
+        if zxid <= self._seen:
+            return
         while self._watches and self._seen < zxid:
             self._seen += 1
             for path in sorted(self._zookeeper.state(self._seen).changed & self._watches.keys()):
                 self._fire(path, EventType.CHANGED)
-        self._seen = max(self._seen, zxid)
+        self._seen = zxid
 
     def _fire(self, path: str, kind: str) -> None:
         for watch in self._watches.pop(path, []):
@@ -326,21 +335,22 @@ class Session:
             self._queue.popleft().done(None, kind())
 
 
-def _or_true(result: object) -> object:
-    """Return the result of an operation as `MultiWrite` has it."""
-    return result if isinstance(result, KazooException) else True
+def _or_true(results: Sequence[object]) -> list[object]:
+    """Return the results of operations as `MultiWrite` has them."""
+    return [result if isinstance(result, KazooException) else True for result in results]
 
 
 class _Answer:
     """An answer to come: waiting for it has all that was asked before answered first."""
 
-    def __init__(self, session: Session) -> None:
+    __slots__ = ("_error", "_ready", "_session", "_value", "make", "what")
+
+    def __init__(self, session: Session, what: object = None, make: Callable[[], Any] = lambda: None) -> None:
+        self.what, self.make = what, make
         self._session = session
         self._ready = False
         self._value: Any = None
         self._error: BaseException | None = None
-        self.what: object = None
-        self.make: Callable[[], Any] = lambda: None
 
     def bind(self, what: object, make: Callable[[], Any]) -> None:
         self.what, self.make = what, make

@@ -17,7 +17,7 @@ from model.families import FAMILIES, Family
 from model.life import Life, SparkCheckpoint
 from model.schedule import Actor, Schedule, Stuck
 from model.session import Dice
-from model.world import World
+from model.world import IN_MEMORY, World
 from model.zookeeper import Nodes
 
 __all__ = ["Told", "play"]
@@ -46,7 +46,7 @@ class Told:
 
 def play(family: str, seed: int) -> Told:
     """Play the schedule of a seed."""
-    with tempfile.TemporaryDirectory(prefix="model") as folder, collections_paused():
+    with tempfile.TemporaryDirectory(prefix="model", dir=IN_MEMORY) as folder, collections_paused():
         story = _Story(FAMILIES[family], random.Random(f"{family} {seed}"), Path(folder))
         try:
             story.play()

@@ -37,8 +37,21 @@ def start(
     lives.end()
 
 
-@pytest.fixture
-def own_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
-    """A ZooKeeper that a test may stop, wipe and restore."""
-    with EmbeddedZooKeeper(tmp_path / "zookeeper") as server:
+@pytest.fixture(scope="module")
+def zookeeper_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("own-zookeeper")
+
+
+@pytest.fixture(scope="module")
+def zookeeper_of_the_file(zookeeper_folder: Path) -> Iterator[EmbeddedZooKeeper]:
+    with EmbeddedZooKeeper(zookeeper_folder) as server:
         yield server
+
+
+@pytest.fixture
+def own_zookeeper(
+    zookeeper_of_the_file: EmbeddedZooKeeper, zookeeper_folder: Path, tmp_path: Path
+) -> EmbeddedZooKeeper:
+    """A ZooKeeper that a test may stop, wipe and restore, in its folder `zookeeper`; one after the other has it."""
+    (tmp_path / "zookeeper").symlink_to(zookeeper_folder)
+    return zookeeper_of_the_file.start()
