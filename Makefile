@@ -14,7 +14,7 @@ PYTHON ?= python3 python python3.14 python3.13 python3.12 python3.11
 # Run as modules: as a file, benchmarks/tracker.py would hide the package that it measures.
 BENCHMARKS ?= benchmarks.tracker benchmarks.fetch benchmarks.sink benchmarks.source benchmarks.stages benchmarks.small_batches benchmarks.latency benchmarks.task_memory benchmarks.planning benchmarks.failures benchmarks.states benchmarks.word_count benchmarks.branches benchmarks.acker benchmarks.bolts benchmarks.emits
 ARGS ?=
-WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,2)
+WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,3)
 # How often a whole run repeats a test that fails for one of two known reasons inside Spark; the summary counts the
 # repeats. Any other failure counts as one. "connect back": Spark gave up on a Python worker after 10 s; Spark has no
 # setting for this limit, and a loaded machine can exceed it. "Illegal size": two queries share a JVM, and one changes

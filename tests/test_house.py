@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -134,3 +135,11 @@ def test_our_packages_are_imported_by_our_name_alone() -> None:
         bare = re.findall(rf"^ *(?:from|import) (?:{'|'.join(PACKAGES)})\b.*", path.read_text(), re.MULTILINE)
         found += [f"{path}: {line}" for line in bare]
     assert found == []
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    # pytest imports them by their names alone, where a folder is no package.
+    files = [
+        path for path in (ROOT / "tests").rglob("test_*.py") if not (path.parent / "__init__.py").exists()
+    ]
+    assert [name for name, count in Counter(path.name for path in files).items() if count > 1] == []

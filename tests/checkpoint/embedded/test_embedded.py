@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[3]
 
 OWNER = """
-import sys, time
+import signal, sys, time
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
+# A shell has its commands in the background ignore it, and those that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with {server}() as server:
     print(server.port, server._folder, flush=True)
     time.sleep(600)
@@ -126,7 +128,10 @@ def test_it_ends_with_its_owner(server: str, end: signal.Signals) -> None:
         port, folder = owner.stdout.readline().split()
         assert listening(int(port))
         owner.send_signal(end)
-        owner.wait(120)
+        try:
+            owner.wait(120)
+        finally:
+            owner.kill()
     wait_until_gone(int(port), Path(folder))
 
 
