@@ -18,7 +18,7 @@ from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.task import TurnReader
 from kinesis_trident.spout.source import KinesisTridentReader, KinesisTridentSource
 
-__all__ = ["FileSource"]
+__all__ = ["FileRun", "FileSource", "FileStore", "NoClient"]
 
 
 class _Part:
@@ -59,28 +59,37 @@ class _Batches(_Part):
         return pins, None, None
 
 
-class _FileStore:
+class FileStore:
     """A store as a run and its tasks need it, without fencing and without waiting for a disk."""
 
-    written = 0
+    written = requests = 0
 
     def __init__(self, folder: Path, layout: Layout) -> None:
         self.layout = layout
         folder /= layout.application
         folder.mkdir(parents=True, exist_ok=True)
         self.epochs, self.batches = _Epochs(), _Batches(folder)
-        self.shards = self.external = self.stop = self.judging = self.leftovers = _Part()
+
+    def __getattr__(self, _part: str) -> _Part:
+        return _Part()
+
+    def looking(self, _told: object) -> FileStore:
+        return self
 
 
-class _FileRun(SourceRun):
+class FileRun(SourceRun):
+    """A run of the source with its state in files."""
+
     def _open_store(self, created: Mapping[str, int]) -> Any:
         options = self._options
         [(stream, at)] = created.items()
         layout = Layout(options.zookeeper_root, options.application_name, stream, at)
-        return _FileStore(_folder(options), layout)
+        return FileStore(_folder(options), layout)
 
 
-class _NoClient:
+class NoClient:
+    """Stands where a run has its client of ZooKeeper."""
+
     def stop(self) -> None:
         """Nothing was started."""
 
@@ -91,12 +100,12 @@ class _FileReader(KinesisTridentReader):
     @property
     def _run(self) -> SourceRun:
         if self._started is None:
-            self._started = _FileRun(self._options, kinesis_client(self._options), _NoClient())
+            self._started = FileRun(self._options, kinesis_client(self._options), NoClient())
         return self._started
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         part: Any = partition
-        store: Any = _FileStore(_folder(self._options), part.layout)
+        store: Any = FileStore(_folder(self._options), part.layout)
         return TurnReader(part, kinesis_client(self._options), store, look_first=False).rows()
 
 

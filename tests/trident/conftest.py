@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import boto3
 import pytest
+from moto.dynamodb.models import DynamoDBBackend
 from moto.server import ThreadedMotoServer
 
 from kinesis_trident.trident.stores import MapStateFactory, MemoryMapState
@@ -24,12 +27,28 @@ STORES = ["memory", "files", "redis", "memcached", "sqlite", "postgres", "mariad
 
 @pytest.fixture(scope="session")
 def dynamodb() -> Iterator[str]:
-    """A DynamoDB of moto's: its URL."""
+    """A DynamoDB of moto's: its URL.
+
+    It checks a condition and writes in one step, as DynamoDB does; moto's threads come between the two.
+    """
+    in_turn = threading.Lock()
+
+    def alone(write: Callable[..., object]) -> Callable[..., object]:
+        @functools.wraps(write)
+        def locked(*given: object, **named: object) -> object:
+            with in_turn:
+                return write(*given, **named)
+
+        return locked
+
     server = ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("put_item", "delete_item"):
+            patch.setattr(DynamoDBBackend, name, alone(getattr(DynamoDBBackend, name)))
+        server.start()
+        host, port = server.get_host_and_port()
+        yield f"http://{host}:{port}"
+        server.stop()
 
 
 @pytest.fixture
