@@ -374,8 +374,8 @@ def publish_shares(rounds: int) -> None:
                 ["failed records that wait, at most", *(f"{one.waiting:,}" for one in speeds), ""],
             ],
             note="Each record fails with that likelihood each time it comes, at random (of half, every second one), up "
-            "to `retryLimit=3`; with `retryBackoff=1s` what has failed is due with the next batch. The process plans, "
-            "reads, publishes and settles; ZooKeeper is a real server, Kinesis is held in memory. Means of all "
+            "to `retryLimit=3`; with `retryBackoff=1s..1s x1` what has failed is due with the next batch. The process "
+            "plans, reads, publishes and settles; ZooKeeper is a real server, Kinesis is held in memory. Means of all "
             f"batches, of the fastest of {rounds} run{'s' if rounds != 1 else ''}.",
             plots=[
                 Plot(
