@@ -28,6 +28,7 @@ from samples_console import (
 )
 from thorough import cases
 
+from kinesis_trident import __version__
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.embedded.ports import free_port
 from kinesis_trident.checkpoint.model.layout import Layout, ShardKey
@@ -414,3 +415,9 @@ def test_the_demo_gets_its_arguments(capfd: pytest.CaptureFixture[str]) -> None:
         main(["demo", "--help"])
     assert ended.value.code == 0
     assert "--orders" in capfd.readouterr().out
+
+
+def test_the_package_is_a_program_too() -> None:
+    command = [sys.executable, "-m", "kinesis_trident", "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert said.stdout == f"kinesis-trident {__version__}\n"
