@@ -38,6 +38,16 @@ SCHEMA = "order_id string, amount double"
 Handler = Callable[[DataFrame, int], None]
 
 
+def scattered(rows: pa.RecordBatch) -> pa.Array:
+    """A number of each record that scatters: the end of its sequence number."""
+    return pc.cast(pc.utf8_slice_codeunits(rows.column("sequenceNumber"), -9), pa.int64())
+
+
+def is_hundredth(number: pa.Array) -> pa.Array:
+    """Tell which numbers are multiples of 100."""
+    return pc.equal(pc.subtract(number, pc.multiply(pc.divide(number, 100), 100)), 0)
+
+
 class Length(ArrowBolt):
     """The length of each record, and a number that scatters."""
 
@@ -45,7 +55,7 @@ class Length(ArrowBolt):
 
     def execute(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """One row for each."""
-        number = pc.cast(pc.utf8_slice_codeunits(batch.column("sequenceNumber"), -9), pa.int64())
+        number = scattered(batch)
         return pa.RecordBatch.from_pydict(
             {"length": pc.binary_length(batch.column("data")), "number": number}
         )
@@ -63,9 +73,7 @@ class Half(ArrowBolt):
         """One row for each."""
         columns = {"half": pc.divide(batch.column("length"), 2)}
         if self.failing:
-            number = batch.column("number")
-            hundredth = pc.equal(pc.subtract(number, pc.multiply(pc.divide(number, 100), 100)), 0)
-            columns["__failed"] = pc.if_else(hundredth, "hundredth", None)
+            columns["__failed"] = pc.if_else(is_hundredth(batch.column("number")), "hundredth", None)
         return pa.RecordBatch.from_pydict(columns)
 
 

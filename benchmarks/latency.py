@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.endpoint import pretend_credentials, served
-from benchmarks.report import Section, publish
+from benchmarks.report import Section, publish, verdict
 from benchmarks.source import session
 from kinesis_trident import reliable
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
@@ -279,8 +279,7 @@ class Bench:
                 arrivals.wait_for(stamps)
             found.append((way.what, statistics.median(np.diff(begun[2 : BATCHES + 3]))))
         ratio = found[1][1] / found[0][1]
-        missed = ", missed" if ratio > SHORTER else ""
-        ratios = ["1", f"{ratio:.2f} (bound {SHORTER}{missed})"]
+        ratios = ["1", f"{ratio:.2f} (bound {verdict(str(SHORTER), ratio <= SHORTER)})"]
         rows = [[what, f"{seconds:.2f} s", text] for (what, seconds), text in zip(found, ratios, strict=True)]
         for one in rows:
             print(": ".join(one), flush=True)
@@ -354,7 +353,7 @@ NOTE = (
 )
 
 
-def serve(count: int, seconds: float) -> None:
+def serve(count: int, seconds: float = 0.0) -> None:
     """Serve a stream until the standard input is closed; each read takes so many seconds."""
     with ScriptedKinesis() as kinesis:
         kinesis.create_stream(STREAM, count)
@@ -367,7 +366,8 @@ def serve(count: int, seconds: float) -> None:
 def main() -> None:
     """Measure and publish."""
     if "--serve" in sys.argv:
-        serve(int(sys.argv[-2]), float(sys.argv[-1]))
+        count, *seconds = sys.argv[sys.argv.index("--serve") + 1 :]
+        serve(int(count), *map(float, seconds))
         return
     pretend_credentials()
     named = [word for word in sys.argv[1:] if not word.startswith("-")]

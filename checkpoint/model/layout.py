@@ -125,7 +125,7 @@ class Layout:
         Raises:
             ValueError: it is not the name of a shard here.
         """
-        if self.stream:
+        if not self.several:
             return ShardKey(self.stream, self.created, name)
         stream, _, rest = name.partition("@")
         created, _, shard = rest.partition("/")

@@ -73,7 +73,6 @@ class Delete(msgspec.Struct, frozen=True):
 
 
 Op = Check | Create | Write | Delete
-_WITH_DATA = (Create, Write)
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -95,8 +94,8 @@ class Refused(KinesisTridentError):
 
 def size_of(op: Op) -> int:
     """Return the approximate number of bytes that an operation adds to a request."""
-    size = len(op.path) + _OP_OVERHEAD
-    return size + len(op.data) if isinstance(op, _WITH_DATA) else size
+    data = op.data if isinstance(op, Create | Write) else b""
+    return len(op.path) + len(data) + _OP_OVERHEAD
 
 
 def packed(groups: Iterable[Sequence[Op]], size: int) -> Iterable[list[Op]]:

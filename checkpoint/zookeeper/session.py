@@ -90,9 +90,6 @@ class Session:
         `sync`, sent with the first of them. Otherwise ZooKeeper guarantees only what this session has written or
         seen: a node that another session has made may still be missing.
         """
-        count = max(1, BYTES_UNDER_WAY // largest)
-        if len(paths) <= count:
-            return self._read_together(paths, many=len(paths) >= _MANY, fresh=fresh)
         found: list[Found | None] = []
         while len(found) < len(paths):
             count = max(1, BYTES_UNDER_WAY // largest)

@@ -134,11 +134,9 @@ class TurnBuffer:
             0 if self.batches else 1,
         )
         if taken:
-            held = records
-            if taken < records.num_rows:
-                held = records.slice(0, taken)
-                if memory_of(records) - memory_of(held) > _WASTE:
-                    held = compact(records, 0, taken)
+            held = records.slice(0, taken)
+            if memory_of(records) - memory_of(held) > _WASTE:
+                held = compact(records, 0, taken)
             self.batches.append(held)
             self.count += taken
             # Some may be before the position, and there are fewer aggregates than user records.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.load import Samples, section
+import boto3
+
+from benchmarks.load import SHARDS, STREAM, Samples, many, section
 
 
 def samples(*values: float) -> Samples:
@@ -28,3 +30,9 @@ def test_what_grows_after_the_first_quarter_is_said_to_miss_its_bound() -> None:
     assert cells["memory: ours"] == "1.30 (at most 1.1, missed)"
     assert cells["new records a second: read"] == "1.00 (at least 0.91)"
     assert "missed" not in {row[0]: row[3] for row in section("rate", flat).rows}["memory: ours"]
+
+
+def test_the_endpoint_of_many_shards_serves_them() -> None:
+    with many("nobody:2181") as given:
+        client = boto3.client("kinesis", endpoint_url=given["endpointUrl"])
+        assert len(client.list_shards(StreamName=STREAM, MaxResults=10_000)["Shards"]) == SHARDS
