@@ -155,8 +155,7 @@ class ShardPager(ABC):
                 # More of it follows; a read that is interrupted continues at the position.
                 part, lag = page.records.slice(0, taken), max(1, page.behind_ms or 0)
                 page, ended = replace(page, records=part, next_iterator=None, behind_ms=lag), False
-            size = payload_size(page.records)
-            page = page if size == page.size else replace(page, size=size)
+            page = replace(page, size=payload_size(page.records))
         self.page, self.drained = page, ended
         records = beyond(records, self.position)
         if records.num_rows:

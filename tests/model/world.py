@@ -24,8 +24,6 @@ __all__ = ["IN_MEMORY", "Record", "Row", "World"]
 
 _BEGINNING = 1_700_000_000_000
 
-_WITH_DATA = (Create, Write)
-
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """The folder of temporary folders, where the machine has one in memory: dead letters are not waited for."""
 
@@ -205,7 +203,7 @@ class World:
 
     def _on_write(self, session: int, ops: Sequence[Op]) -> None:
         for op in ops:
-            if isinstance(op, _WITH_DATA):
+            if isinstance(op, Create | Write):
                 if op.path.endswith("/epoch"):
                     self.epochs[session] = self.epoch
                 elif op.path.endswith("/settled"):

@@ -31,8 +31,6 @@ _REQUEST_LIMIT = 1024 * 1024
 
 _OP_OVERHEAD = 60
 
-_WITH_DATA = (Create, Write)
-
 
 class Node(msgspec.Struct, frozen=True):
     """A node as it stands; `owner` is the session that an ephemeral one ends with."""
@@ -211,4 +209,4 @@ class _Attempt:
 
 
 def _size(op: Op) -> int:
-    return len(op.path) + len(op.data if isinstance(op, _WITH_DATA) else b"") + _OP_OVERHEAD
+    return len(op.path) + len(op.data if isinstance(op, Create | Write) else b"") + _OP_OVERHEAD
