@@ -16,7 +16,12 @@ ROOMS_MOST = 20
 # From the ground up. A package imports those above it in this table. In a package, a room (a sub-package, or a module
 # beside them) imports rooms of the floors before its own, never one of its own floor; `__init__` is its roof.
 FLOORS = {
-    "tracker": ["errors garbage", "records", "ids packing position_keys reasons retry", "acker inflight"],
+    "tracker": [
+        "errors garbage spread",
+        "records",
+        "ids packing position_keys reasons retry",
+        "acker inflight",
+    ],
     "checkpoint": ["errors", "embedded model zookeeper", "store"],
     "spout": [
         "errors log_lines positions unsupported",
@@ -29,7 +34,7 @@ FLOORS = {
     ],
     "bolt": ["errors", "cancelling outcomes steps", "tracking", "foreach_batch", "reliable storm", "testing"],
     "trident": [
-        "errors",
+        "errors sketch_bytes",
         "state tuples",
         "aggregators guarantees maps operations queries",
         "steps stores windowing",

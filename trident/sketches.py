@@ -1,12 +1,14 @@
 """Approximate aggregators on the sketches of Apache DataSketches: distinct values, and quantiles.
 
-A state keeps a sketch as text, which other implementations of DataSketches can read: base64 of its bytes.
+A state keeps a sketch as text, which other implementations of DataSketches can read: base64 of its bytes. The library
+believes what it reads and ends the process if that is damaged, so `sketch_bytes` looks at it first.
 """
 
 from __future__ import annotations
 
 import math
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql.types import (
@@ -27,6 +29,7 @@ from kinesis_trident.tracker.reasons import make_reason, shorten
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.errors import ForeignValueError
 from kinesis_trident.trident.operations import Function
+from kinesis_trident.trident.sketch_bytes import checked_hll, checked_kll_doubles
 from kinesis_trident.trident.stores.key_text import encode_keys
 from kinesis_trident.trident.stores.options import require
 from kinesis_trident.trident.tuples import TridentCollector, TridentTuple
@@ -84,11 +87,11 @@ class ApproxDistinct(_Sketch):
 
     def combine(self, left: str, right: str) -> str:
         """Return a sketch of both sets."""
-        from datasketches import HLL_8, hll_sketch, hll_union
+        from datasketches import HLL_8, hll_union
 
         union = hll_union(self._lg_k)
-        union.update(_sketch(hll_sketch, left))
-        union.update(_sketch(hll_sketch, right))
+        union.update(_hll(left))
+        union.update(_hll(right))
         return _text(union.get_result(HLL_8).serialize_compact())
 
     def zero(self) -> str:
@@ -127,10 +130,8 @@ class ApproxQuantiles(_Sketch):
 
     def combine(self, left: str, right: str) -> str:
         """Return a sketch of both."""
-        from datasketches import kll_doubles_sketch
-
-        sketch = _sketch(kll_doubles_sketch, left)
-        sketch.merge(_sketch(kll_doubles_sketch, right))
+        sketch = _kll(left)
+        sketch.merge(_kll(right))
         return _text(sketch.serialize())
 
     def zero(self) -> str:
@@ -157,10 +158,8 @@ class DistinctEstimate(Function):
 
     def execute(self, tup: TridentTuple, collector: TridentCollector) -> None:
         """Emit the estimate."""
-        from datasketches import hll_sketch
-
         text = tup[0]
-        collector.emit([None if text is None else _sketch(hll_sketch, text).get_estimate()])
+        collector.emit([None if text is None else _hll(text).get_estimate()])
 
 
 class QuantileEstimates(Function):
@@ -182,28 +181,39 @@ class QuantileEstimates(Function):
 
     def execute(self, tup: TridentTuple, collector: TridentCollector) -> None:
         """Emit the quantiles."""
-        from datasketches import kll_doubles_sketch
-
-        sketch = None if tup[0] is None else _sketch(kll_doubles_sketch, tup[0])
+        sketch = None if tup[0] is None else _kll(tup[0])
         if sketch is None or sketch.is_empty():
             collector.emit([None] * len(self._ranks))
         else:
             collector.emit([sketch.get_quantile(rank, True) for rank in self._ranks])
 
 
-def _sketch(kind: Any, text: Any) -> Any:
+def _hll(text: Any) -> Any:
+    from datasketches import hll_sketch
+
+    return _sketch(hll_sketch, checked_hll, text)
+
+
+def _kll(text: Any) -> Any:
+    from datasketches import kll_doubles_sketch
+
+    return _sketch(kll_doubles_sketch, checked_kll_doubles, text)
+
+
+def _sketch(kind: Any, check: Callable[[bytes], bytes], text: Any) -> Any:
     """Return the sketch of a text.
 
     Raises:
         ForeignValueError: it is none of this kind.
     """
     try:
-        return kind.deserialize(b64decode(text, validate=True))
+        return kind.deserialize(check(b64decode(text, validate=True)))
     except Exception as error:
         why = make_reason(str(error))
         msg = (
             f"{shorten(repr(text), 80)} is not a {kind.__name__} of Apache DataSketches in base64 ({why}). Another "
-            "operation or program has written it. Use another keyPrefix, or another field"
+            "operation or program has written it, or it is damaged. Use another keyPrefix, or another field, or remove "
+            "the key"
         )
         raise ForeignValueError(msg) from None
 
