@@ -143,7 +143,11 @@ _LOCAL: tuple[tuple[tuple[type[Exception], ...], type[KinesisError], str], ...] 
         "check the option endpointUrl, the network and the proxy settings",
     ),
     ((HTTPError, OSError), Unavailable, "the connection broke or timed out: check the network"),
-    ((ParserError, ResponseParserError), Unavailable, "check that the endpoint is a Kinesis endpoint"),
+    (
+        (ParserError, ResponseParserError, TypeError),
+        Unavailable,
+        "check that the endpoint is a Kinesis endpoint",
+    ),
 )
 
 

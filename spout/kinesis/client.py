@@ -294,7 +294,8 @@ class BotoKinesis:
     def _call(self, what: str, method: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
         try:
             answer: dict[str, Any] = method(**arguments)
-        except (BotoCoreError, ClientError, ResponseParserError) as error:
+        # A TypeError: botocore takes the `__type` of any refusal for a text.
+        except (BotoCoreError, ClientError, ResponseParserError, TypeError) as error:
             if isinstance(error, NoCredentialsError):
                 # A client created without credentials never gets any: the next call uses a new one.
                 self._calls, self._reads = self._created()

@@ -169,7 +169,8 @@ def _written(shard: str, said: object) -> str:
         return said
     if not isinstance(said, dict) or not isinstance(said.get("iteratorType"), str):
         msg = (
-            'a position for each shard, or {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": "4959..."}; '
+            'a position for each shard, such as TRIM_HORIZON, or {"iteratorType": "AFTER_SEQUENCE_NUMBER", '
+            '"iteratorPosition": "4959..."}; '
             f"the entry of {shorten(shard, 200)} is {_quoted(said)}"
         )
         raise ValueError(msg)

@@ -28,7 +28,7 @@ __all__ = [
     "read_bounded",
 ]
 
-EXAMPLES = int(os.environ.get("HOSTILE_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("HOSTILE_EXAMPLES", "20"))
 """The number of examples that each test plays: `HOSTILE_EXAMPLES=20000` searches for hours, `make test` for seconds."""
 
 hostile = settings(

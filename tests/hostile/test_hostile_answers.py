@@ -152,6 +152,12 @@ def test_refusals(name: str, ask: Callable[[str, bytes], None]) -> None:
         explore(lambda body, status=status: ask(name, answer(body, status)), REFUSALS, times=0.1)  # type: ignore[misc]
 
 
+@pytest.mark.parametrize("name", CALLS)
+def test_a_refusal_whose_type_is_no_text(name: str, ask: Callable[[str, bytes], None]) -> None:
+    """botocore looks for it in a table."""
+    ask(name, answer(b'{"__type":{"a":["InternalFailure"]},"message":"no"}', b"400 Bad Request"))
+
+
 @explores
 @pytest.mark.parametrize("name", ["describe", "get", "put", "subscribe"])
 def test_whole_answers(name: str, ask: Callable[[str, bytes], None]) -> None:

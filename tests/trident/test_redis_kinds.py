@@ -176,6 +176,9 @@ def test_what_a_url_says(url: str, hosts: object, settings: object, where: str) 
         "redis+cluster://secret@",
         "redis+other://secret@host",
         "redis+cluster:secret@host",
+        "redis://user:word@host:6379/secret",
+        "rediss://user:word@host/0/user:secret@host",
+        "redis://user:word@[host/secret",
     ],
 )
 def test_a_url_that_cannot_be_used(url: str) -> None:

@@ -74,6 +74,13 @@ def parse_target(url: str) -> Target:
         )
         raise StateOptionsError(msg)
     if scheme in _SINGLE:
+        if scheme != "unix" and not _names_a_database(url):
+            # redis-py would take database 0. What stands there can be a password.
+            msg = (
+                f"a URL that begins with {scheme}:// has something other than the number of a database after its "
+                f"host. Write it as {scheme}://host:port/0, with user:password@ if needed"
+            )
+            raise StateOptionsError(msg)
         return Target(url, "single", without_secrets(url), (), "", {})
     kind = scheme.partition("+")[2]
     try:
@@ -83,6 +90,15 @@ def parse_target(url: str) -> Target:
         form = f"{scheme}://host:port,host:port" + ("/name-of-the-primary" if kind == "sentinel" else "")
         msg = f"a URL that begins with {scheme}:// cannot be read. Write it as {form}, with user:password@ if needed"
         raise StateOptionsError(msg) from None
+
+
+def _names_a_database(url: str) -> bool:
+    """Tell whether nothing but a number stands between the host of a URL and its settings."""
+    try:
+        name = urlsplit(url).path.strip("/")
+    except ValueError:
+        return False
+    return not name or name.isdecimal()
 
 
 def _of_several(url: str, scheme: str, kind: str) -> Target:
