@@ -24,10 +24,13 @@ __all__ = [
     "KeyPositions",
     "Keys",
     "above",
+    "concatenated",
+    "counts",
     "find",
     "joined",
     "key_of",
     "keys_of",
+    "keys_of_texts",
     "pack",
     "pack_in_parts",
     "position_of",
@@ -53,8 +56,19 @@ def keys_of(sequences: Sequence[str] | npt.NDArray[Any], subs: npt.ArrayLike = -
     digits = np.asarray(sequences).astype(np.bytes_)
     if not len(digits):
         return np.empty(0, f"S{_SUB + 1}")
-    inside = (np.broadcast_to(np.asarray(subs, np.int64), digits.shape) + 1).astype(f"S{_SUB}")
-    return np.char.add(np.char.zfill(digits, digits.dtype.itemsize), np.char.zfill(inside, _SUB))
+    width = digits.dtype.itemsize
+    if (np.char.str_len(digits) < width).any():
+        digits = np.char.zfill(digits, width)
+    inside = np.broadcast_to(np.asarray(subs, np.int64), digits.shape) + 1
+    if not inside.any():
+        return np.char.add(digits, b"0" * _SUB)
+    return np.char.add(digits, np.char.zfill(inside.astype(f"S{_SUB}"), _SUB))
+
+
+def keys_of_texts(positions: Sequence[str]) -> Keys:
+    """Return the keys of positions in the text form of `RecordPosition`."""
+    parts = [text.partition(":") for text in positions]
+    return keys_of([digits for digits, _, _ in parts], [int(sub) if sub else -1 for _, _, sub in parts])
 
 
 def key_of(position: RecordPosition) -> Keys:
@@ -81,14 +95,26 @@ def above(keys: Keys, position: RecordPosition | None) -> int:
     """Return the number of sorted keys after a position."""
     if position is None:
         return len(keys)
-    keys, bound = _alike(keys, key_of(position))
-    return len(keys) - int(np.searchsorted(keys, bound[0], side="right"))
+    return len(keys) - int(counts(keys, key_of(position), through=True)[0])
+
+
+def counts(keys: Keys, bounds: Keys, *, through: bool) -> npt.NDArray[np.int64]:
+    """Return how many sorted keys are before each bound, or `through` it: at or before it."""
+    if not len(keys) or not len(bounds):
+        return np.zeros(len(bounds), np.int64)
+    keys, bounds = _alike(keys, bounds)
+    return np.searchsorted(keys, bounds, side="right" if through else "left")
+
+
+def concatenated(parts: Sequence[Keys]) -> Keys:
+    """Return all keys of several arrays, in order."""
+    width = max((part.dtype.itemsize for part in parts), default=_SUB + 1)
+    return np.concatenate([np.empty(0, f"S{width}"), *(_widened(part, width) for part in parts)])
 
 
 def joined(parts: Sequence[Keys]) -> Keys:
     """Return all keys of several arrays, sorted, each once."""
-    width = max((part.dtype.itemsize for part in parts), default=_SUB + 1)
-    return np.unique(np.concatenate([np.empty(0, f"S{width}"), *(_widened(part, width) for part in parts)]))
+    return np.unique(concatenated(parts))
 
 
 def pack(keys: Keys) -> str:
@@ -123,9 +149,7 @@ def unpack(*texts: str) -> Keys:
     Raises:
         OrderError: a text is not an output of `pack`.
     """
-    found = [_unpacked(text) for text in texts]
-    width = max((part.dtype.itemsize for part in found), default=_SUB + 1)
-    return np.concatenate([np.empty(0, f"S{width}"), *(_widened(part, width) for part in found)])
+    return concatenated([_unpacked(text) for text in texts])
 
 
 class KeyPositions(Sequence[RecordPosition]):

@@ -16,6 +16,7 @@ import xxhash
 
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA
 from kinesis_trident.tracker.ids import mix64, of_turn, turn_of
+from kinesis_trident.tracker.spread import spread
 
 __all__ = ["Anchors", "anchors_of", "child_edges", "groups_of", "ranks_of", "salt_of"]
 
@@ -46,9 +47,8 @@ class Anchors:
         if self.offsets is None:
             return Anchors(self.roots[rows], self.edges[rows])
         lengths = np.diff(self.offsets)[rows]
-        bounds = np.concatenate([[0], np.cumsum(lengths)])
-        at = np.repeat(self.offsets[:-1][rows] - bounds[:-1], lengths) + np.arange(bounds[-1])
-        return Anchors(self.roots[at], self.edges[at], bounds)
+        at = spread(self.offsets[:-1][rows], lengths)
+        return Anchors(self.roots[at], self.edges[at], np.concatenate([[0], np.cumsum(lengths)]))
 
     def children(self, rows: np.ndarray, salt: int, numbers: np.ndarray | None = None) -> Anchors:
         """Return the anchors of tuples that an operator made, each from the tuple `rows[i]`.

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_trident.spout.errors import SpoutError
-from kinesis_trident.spout.kinesis.record_batches import compact, count_from, count_through, position_at
+from kinesis_trident.spout.kinesis.record_batches import compact, count_from, keys_in, position_at
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, Position
+from kinesis_trident.tracker.position_keys import Keys, counts, keys_of_texts
 from kinesis_trident.tracker.records import RecordPosition, Run
+from kinesis_trident.tracker.spread import spread
 
 __all__ = ["DeaggregateChangedError", "Picker", "check_runs", "check_whole", "gather", "start_of"]
 
@@ -61,24 +65,30 @@ class Picker:
     served: list[int] = field(default_factory=list)
     through: RecordPosition | None = None
     _next: int = 0
+    _bounds: _Bounds = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._bounds = _Bounds.of(self.runs)
 
     def offer(self, batch: pa.RecordBatch) -> None:
         """Take the records of the runs out of the next records of the shard."""
         if batch.num_rows == 0:
             return
-        last = position_at(batch, -1)
-        while self._next < len(self.runs):
-            run = self.runs[self._next]
-            start, stop = self._start(run, batch), count_through(batch, run.last_position)
-            if start < stop:
-                self._reach(self._next)
-                self.segments[self._next].append(compact(batch, start, stop))
-                self.served[self._next] += stop - start
-            if run.last_position > last:
-                break
-            self._reach(self._next)
-            self._next += 1
-        self.through = last
+        keys = keys_in(batch)
+        starts, stops, ended = self._bounds.within(keys, self._next)
+        sizes = np.maximum(stops - starts, 0)
+        # One copy of the records of all runs, of which each run has a part: a copy takes as long for one record.
+        taken = compact(batch, spread(starts, sizes))
+        at = 0
+        for index, size in enumerate(sizes.tolist(), self._next):
+            if size or index < self._next + ended:
+                self._reach(index)
+            if size:
+                self.segments[index].append(taken.slice(at, size))
+                self.served[index] += size
+                at += size
+        self._next += ended
+        self.through = position_at(batch, -1)
 
     def passed(self, position: RecordPosition) -> None:
         """Note that everything up to `position` was offered: runs up to it that were not found have left the stream."""
@@ -97,12 +107,36 @@ class Picker:
             self.segments.append([])
             self.served.append(0)
 
-    def _start(self, run: Run, batch: pa.RecordBatch) -> int:
-        if run.first:
-            return count_from(batch, RecordPosition.parse(run.first))
-        if run.prev:
-            return count_through(batch, RecordPosition.parse(run.prev))
-        return count_through(batch, self.runs[self._next - 1].last_position) if self._next else 0
+
+class _Bounds(NamedTuple):
+    """The bounds of runs (sorted, disjoint) as keys: a run has the records from its first, or after another one.
+
+    `froms`: its first record, where that is `known`; else the record before it, "" for a run at the head of the shard.
+    """
+
+    froms: Keys
+    known: np.ndarray
+    lasts: Keys
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> _Bounds:
+        lasts = [run.last for run in runs]
+        froms = [run.first or run.prev or before for run, before in zip(runs, ["", *lasts], strict=False)]
+        known = np.fromiter((bool(run.first) for run in runs), np.bool_, len(runs))
+        return cls(keys_of_texts(froms), known, keys_of_texts(lasts))
+
+    def within(self, keys: Keys, index: int) -> tuple[np.ndarray, np.ndarray, int]:
+        """Return where the records of runs begin and end among sorted keys, and how many of these runs end there.
+
+        `index` is the first run; those that begin after the last key are left out.
+        """
+        froms, known, lasts = (bounds[index:] for bounds in self)
+        begun = int(counts(froms, keys[-1:], through=True)[0])
+        froms, known, lasts = froms[:begun], known[:begun], lasts[:begun]
+        starts = counts(keys, froms, through=True)
+        starts[known] = counts(keys, froms[known], through=False)
+        stops = counts(keys, lasts, through=True)
+        return starts, stops, int(counts(lasts, keys[-1:], through=True)[0])
 
 
 class DeaggregateChangedError(SpoutError):
@@ -121,12 +155,12 @@ def check_runs(runs: Iterable[Run], where: str) -> None:
                 _refuse(where, text, was="true", now="false")
 
 
-def check_whole(records: pa.RecordBatch, delivered: Iterable[RecordPosition], where: str) -> None:
+def check_whole(records: pa.RecordBatch, delivered: Iterable[str], where: str) -> None:
     """Check that no record that was delivered unsplit is now split.
 
     Args:
         records: the records read again, in the columns of `spout.kinesis.record_batches.RECORD_SCHEMA`.
-        delivered: positions of records delivered before; those with a sub-sequence were split then too.
+        delivered: positions of records delivered before, as text; those with a sub-sequence were split then too.
         where: stream and shard, for the error.
 
     Raises:
@@ -134,7 +168,7 @@ def check_whole(records: pa.RecordBatch, delivered: Iterable[RecordPosition], wh
     """
     if not pc.any(pc.greater_equal(records.column("subSequenceNumber"), 0)).as_py():
         return
-    for position in delivered:
+    for position in map(RecordPosition.parse, delivered):
         user = RecordPosition(position.sequence, 0)
         at = count_from(records, user)
         if position.sub < 0 and at < records.num_rows and position_at(records, at) == user:

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_trident.spout.kinesis.record_batches import SHARED_KEYS_SCHEMA
+from kinesis_trident.tracker.spread import spread
 
 __all__ = ["MAGIC", "deaggregated", "first_deaggregated"]
 
@@ -107,7 +108,7 @@ def _with_users(records: pa.RecordBatch, opened: Mapping[int, _Opened]) -> pa.Re
     rows = np.maximum(users, 1)
     record = np.repeat(np.arange(records.num_rows), rows)
     is_user = np.repeat(users > 0, rows)
-    index = np.arange(len(record)) - np.repeat(np.cumsum(rows) - rows, rows)
+    index = spread(0, rows)
     # Keys and payloads are taken from those of the plain records, followed by those of all user records.
     plain = pa.array(users == 0)
     plain_data, plain_keys = data.filter(plain), key.filter(plain)

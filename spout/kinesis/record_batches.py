@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from kinesis_trident.spout.positions import After, At, AtTimestamp, Position
+from kinesis_trident.tracker.position_keys import Keys, keys_of
 from kinesis_trident.tracker.records import RecordPosition
 
 __all__ = [
@@ -26,7 +27,9 @@ __all__ = [
     "count_through",
     "digest_of",
     "fitting",
+    "keys_in",
     "memory_of",
+    "most_memory",
     "payload_size",
     "portions",
     "position_at",
@@ -59,6 +62,9 @@ _PORTION = 8 * 2**20
 _TEXT = 256
 """The bytes of a row's text in addition to its key: a sequence number, and the messageId that repeats it."""
 
+_KEY = 256
+"""The bytes of a record's own key, at most: 256 characters that are mostly ASCII."""
+
 _SEQUENCE, _SUB, _ARRIVAL = 2, 3, 4
 
 _ALL = 2**63 - 1
@@ -81,6 +87,18 @@ def position_at(batch: pa.RecordBatch, index: int) -> RecordPosition:
 def arrival_at(batch: pa.RecordBatch, index: int) -> int:
     """Return the arrival of one record in epoch milliseconds."""
     return int(batch.column(_ARRIVAL)[index].value) // 1000
+
+
+def keys_in(batch: pa.RecordBatch) -> Keys:
+    """Return the keys of all records, in order."""
+    sequence, sub = batch.column(_SEQUENCE), batch.column(_SUB).to_numpy()
+    at = _offsets(sequence)
+    n, width = len(sequence), int(at[1] - at[0]) if len(sequence) else 0
+    if n and (np.diff(at) == width).all():
+        # The service's numbers have the same digits nearly always: their bytes are the array.
+        digits = np.frombuffer(sequence.buffers()[2], f"S{width}", count=n, offset=int(at[0]))
+        return keys_of(digits, sub)
+    return keys_of(sequence.to_numpy(zero_copy_only=False), sub)
 
 
 def count_through(batch: pa.RecordBatch, last: RecordPosition) -> int:
@@ -140,6 +158,13 @@ def memory_of(batch: pa.RecordBatch) -> int:
     return int(batch.nbytes - keys + min(keys, keys * len(key) // len(key.dictionary)))
 
 
+def most_memory(batch: pa.RecordBatch) -> int:
+    """Return the bytes that all columns take at most, each record with its own copy of its key; in little time."""
+    key = batch.column(0)
+    size = _longest(key.dictionary) if pa.types.is_dictionary(key.type) else _KEY
+    return int(payload_size(batch) + batch.num_rows * (size + _TEXT))
+
+
 def with_own_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch in `RECORD_SCHEMA`, each record with its own copy of its key."""
     key = batch.column(0)
@@ -154,8 +179,7 @@ def portions(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     if not pa.types.is_dictionary(key.type) or not batch.num_rows:
         yield batch
         return
-    size = pc.max(pc.binary_length(key.dictionary)).as_py() + _TEXT
-    step = max(1, _PORTION // size)
+    step = max(1, _PORTION // (_longest(key.dictionary) + _TEXT))
     for start in range(0, batch.num_rows, step):
         yield with_own_keys(batch.slice(start, step))
 
@@ -189,11 +213,11 @@ def fitting(batch: pa.RecordBatch, records: int, size: int, memory: int = _ALL, 
     return whole if whole >= least else count_from(batch, RecordPosition(cut + 1))
 
 
-def compact(batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
-    """Return the records from `start` to before `stop`, without keeping the memory of the others."""
-    if stop - start == batch.num_rows:
+def compact(batch: pa.RecordBatch, indexes: np.ndarray) -> pa.RecordBatch:
+    """Return the records of some indexes, each once and in order, without keeping the memory of the others."""
+    if len(indexes) == batch.num_rows:
         return batch
-    taken = batch.take(pa.array(np.arange(start, stop)))
+    taken = batch.take(pa.array(indexes))
     key = taken.column(0)
     if not pa.types.is_dictionary(key.type):
         return taken
@@ -204,11 +228,22 @@ def compact(batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([own, *taken.columns[1:]], schema=SHARED_KEYS_SCHEMA)
 
 
+def _longest(texts: pa.Array) -> int:
+    """Return the bytes of the longest text; 0 if there are none."""
+    return int(pc.max(pc.binary_length(texts)).as_py() or 0)
+
+
 def _ends(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     """Return the offsets at which the payloads begin, and the last one ends, in their buffer."""
-    data = batch.column(1)
-    offsets = np.frombuffer(data.buffers()[1], dtype=np.int32)
-    return offsets[data.offset : data.offset + len(data) + 1]
+    return _offsets(batch.column(1))
+
+
+def _offsets(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """Return where in their buffer the values of texts or bytes begin, and the last one ends."""
+    offsets = column.buffers()[1]
+    if offsets is None:
+        return np.zeros(len(column) + 1, np.int32)
+    return np.frombuffer(offsets, np.int32, count=len(column) + 1, offset=column.offset * 4)
 
 
 def digest_of(batches: Iterable[pa.RecordBatch]) -> str:
@@ -218,9 +253,8 @@ def digest_of(batches: Iterable[pa.RecordBatch]) -> str:
         if batch.num_rows == 0:
             continue
         sequence = batch.column("sequenceNumber")
-        _, offsets, data = sequence.buffers()
-        at = np.frombuffer(offsets, dtype=np.int32)[sequence.offset : sequence.offset + len(sequence) + 1]
-        texts.update(memoryview(data)[at[0] : at[-1]])
+        at = _offsets(sequence)
+        texts.update(memoryview(sequence.buffers()[2])[at[0] : at[-1]])
         pair = np.empty((len(sequence), 2), dtype=np.int64)
         pair[:, 0] = np.diff(at)
         pair[:, 1] = batch.column("subSequenceNumber").to_numpy(zero_copy_only=False)

@@ -7,6 +7,7 @@ the plan, the turn's pin and the outcome, and returns the shard's two nodes.
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -230,16 +231,17 @@ def _settle_due(
     through = RecordPosition.parse(pin.through) if pin.through else None
     if not due:
         return list(not_done), []
-    rest = sorted(not_done, key=lambda piece: RecordPosition.parse(piece.last))
+    ends, pieces = _in_order(not_done)
+    missing = set(pin.missing)
+    seen = 0
     for index, (run, dead) in enumerate(due):
         served = pin.served[index] if index < len(pin.served) else -1
-        mine = []
-        while rest and RecordPosition.parse(rest[0].last) <= run.last_position:
-            mine.append(rest.pop(0))
+        reached = run.last_position
+        start, seen = seen, bisect_right(ends, reached, seen)
         if served < 0:
             continue
-        gone = index in pin.missing
-        reached = run.last_position
+        mine = pieces[start:seen]
+        gone = index in missing
         if through is not None and not gone and served < run.count:
             reached = min(through, reached)
         if dead:
@@ -264,7 +266,14 @@ def _settle_due(
             given.row += served
         elif found is not None:
             tracker.turns.redelivered(found, served, reached, mine, now, rng)
-    return rest, buried
+    return pieces[seen:], buried
+
+
+def _in_order(not_done: Sequence[NotDone]) -> tuple[list[RecordPosition], list[NotDone]]:
+    """Return the last positions of the pieces of an outcome, in order, and the pieces."""
+    ends = RecordPosition.parse_all([piece.last for piece in not_done])
+    order = sorted(range(len(ends)), key=ends.__getitem__)
+    return [ends[index] for index in order], [not_done[index] for index in order]
 
 
 def _position_after(plan: Plan, shard: str, pin: Pin | None) -> str:

@@ -205,7 +205,7 @@ class ShardFetcher:
         given_up = self._clock() + _PATIENCE
         while not self._is_finished(pager, last, given_up):
             batches.append(self._next(pager, self._limit))
-            check_whole(batches[-1], [last], self._where)
+            check_whole(batches[-1], [str(last)], self._where)
         held = TurnBuffer(batches=through(batches, last))
         return held.turn(After(last))
 
@@ -250,7 +250,7 @@ class ShardFetcher:
                 if max_bytes is None:
                     raise
                 return False
-            check_whole(records, [run.last_position for run in group], self._where)
+            check_whole(records, [run.last for run in group], self._where)
             # Later records belong to another range, which reads them itself.
             picker.offer(records.slice(0, count_through(records, last)))
             count += records.num_rows

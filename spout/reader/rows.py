@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +20,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, digest_of, portions
+from kinesis_trident.spout.kinesis.record_batches import (
+    RECORD_SCHEMA,
+    digest_of,
+    keys_in,
+    most_memory,
+    portions,
+    with_own_keys,
+)
 from kinesis_trident.tracker.ids import roots, tuple_ids, xor_of
-from kinesis_trident.tracker.position_keys import Keys, keys_of
+from kinesis_trident.tracker.position_keys import Keys, concatenated
+from kinesis_trident.tracker.spread import spread
 
 __all__ = [
     "ANCHORS",
@@ -99,132 +108,124 @@ class Segment:
     batches: list[pa.RecordBatch]
     attempt: int
 
-    @property
-    def count(self) -> int:
-        """Return the number of records in the segment."""
-        return sum(batch.num_rows for batch in self.batches)
 
-
-@dataclass(frozen=True, slots=True)
 class TurnRows:
     """The rows of one shard's turn: its segments in shard order, numbered.
 
     Ordinals count up within a segment and skip one between two, so that they are consecutive exactly where records
     are neighbours in the shard.
+
+    Args:
+        stream: the stream.
+        shard: the shard.
+        shard_index: its index in the plan.
+        txid: of the batch.
+        tag: of the plan, for the roots of tuple trees.
+        segments: the records.
     """
 
-    stream: str
-    shard: str
-    shard_index: int
-    txid: int
-    tag: int
-    segments: list[Segment]
+    def __init__(
+        self, stream: str, shard: str, shard_index: int, txid: int, tag: int, segments: Iterable[Segment]
+    ) -> None:
+        self.stream = stream
+        self.shard = shard
+        self._shard_index = shard_index
+        self._txid = txid
+        self._tag = tag
+        self._numbered = list(_numbered(segments))
 
     @property
     def count(self) -> int:
         """All rows."""
-        return sum(segment.count for segment in self.segments)
-
-    def _numbered(self) -> Iterator[tuple[pa.RecordBatch, int, np.ndarray]]:
-        ordinal = 0
-        for segment in self.segments:
-            for batch in segment.batches:
-                yield batch, segment.attempt, np.arange(ordinal, ordinal + batch.num_rows, dtype=np.int64)
-                ordinal += batch.num_rows
-            ordinal += 1
+        return sum(numbered.batch.num_rows for numbered in self._numbered)
 
     def xor(self) -> int:
         """Return the XOR of all tuple ids, which the acks of the whole turn must equal."""
         value = 0
-        for _, _, ordinals in self._numbered():
-            value ^= xor_of(tuple_ids(self.stream, self.txid, self.shard, ordinals))
+        for _, _, ordinals in self._numbered:
+            value ^= xor_of(tuple_ids(self.stream, self._txid, self.shard, ordinals))
         return value
 
     def keys(self) -> Keys:
         """Return the positions of all rows, in order."""
-        batches = [batch for batch, _, _ in self._numbered() if batch.num_rows]
-        return keys_of(
-            np.concatenate([np.empty(0, object), *(_numpy(batch, "sequenceNumber") for batch in batches)]),
-            np.concatenate(
-                [np.empty(0, np.int64), *(_numpy(batch, "subSequenceNumber") for batch in batches)]
-            ),
-        )
+        return concatenated([keys_in(numbered.batch) for numbered in self._numbered])
 
     def digest(self) -> str:
         """Return a digest of the positions of all rows, in order."""
-        return digest_of(batch for batch, _, _ in self._numbered())
+        return digest_of(numbered.batch for numbered in self._numbered)
 
     def record_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows for Spark, in the columns of `ARROW_SCHEMA`."""
-        for batch, attempt, ordinals in _joined(self._portions()):
-            yield self._rows(batch, attempt, ordinals)
-
-    def _portions(self) -> Iterator[tuple[pa.RecordBatch, int, np.ndarray]]:
-        for batch, attempt, ordinals in self._numbered():
+        for batch, attempts, ordinals in self._numbered:
             given = 0
-            for portion in portions(batch) if batch.num_rows else ():
-                yield portion, attempt, ordinals[given : given + portion.num_rows]
-                given += portion.num_rows
+            for portion in portions(batch):
+                these = slice(given, given + portion.num_rows)
+                yield self._rows(portion, attempts[these], ordinals[these])
+                given = these.stop
 
-    def _rows(self, batch: pa.RecordBatch, attempt: int, ordinals: np.ndarray) -> pa.RecordBatch:
+    def _rows(self, batch: pa.RecordBatch, attempts: np.ndarray, ordinals: np.ndarray) -> pa.RecordBatch:
         anchors = pa.StructArray.from_arrays(
             [
-                pa.array(roots(self.tag, self.shard_index, ordinals)),
-                pa.array(tuple_ids(self.stream, self.txid, self.shard, ordinals)),
+                pa.array(roots(self._tag, self._shard_index, ordinals)),
+                pa.array(tuple_ids(self.stream, self._txid, self.shard, ordinals)),
             ],
             fields=list(_ANCHOR),
         )
         each = pa.array(np.arange(batch.num_rows + 1, dtype=np.int32))
-        return _rows(
-            batch,
-            self.stream,
-            self.shard,
-            attempt,
-            self.txid,
-            pa.ListArray.from_arrays(each, anchors, type=_ANCHORS),
-        )
+        lists = pa.ListArray.from_arrays(each, anchors, type=_ANCHORS)
+        return _rows(batch, self.stream, self.shard, pa.array(attempts), self._txid, lists)
 
 
-def _joined(
-    portions: Iterable[tuple[pa.RecordBatch, int, np.ndarray]],
-) -> Iterator[tuple[pa.RecordBatch, int, np.ndarray]]:
-    """Join neighbouring small batches of the same attempt.
+class _Numbered(NamedTuple):
+    """Records with the attempt and the ordinal of each."""
+
+    batch: pa.RecordBatch
+    attempts: np.ndarray
+    ordinals: np.ndarray
+
+
+def _numbered(segments: Iterable[Segment]) -> Iterator[_Numbered]:
+    """Number the records of segments, and join neighbouring small batches.
 
     Records that come back are a batch each, unless they are neighbours in the shard, and a batch takes as long as
     hundreds of rows, here and in Spark.
     """
-    held: list[tuple[pa.RecordBatch, np.ndarray]] = []
-    of, size = 0, 0
-    for batch, attempt, ordinals in portions:
-        weight = batch.nbytes
-        if held and (attempt != of or size + weight > _JOINED):
-            yield _as_one(held, of)
-            held, size = [], 0
-        held.append((batch, ordinals))
-        of, size = attempt, size + weight
+    held: list[tuple[pa.RecordBatch, int, int]] = []
+    ordinal = size = 0
+    for segment in segments:
+        for batch in filter(len, segment.batches):
+            weight = most_memory(batch)
+            if held and size + weight > _JOINED:
+                yield _as_one(held)
+                held, size = [], 0
+            held.append((batch, segment.attempt, ordinal))
+            ordinal += batch.num_rows
+            size += weight
+        ordinal += 1
     if held:
-        yield _as_one(held, of)
+        yield _as_one(held)
 
 
-def _as_one(
-    held: list[tuple[pa.RecordBatch, np.ndarray]], attempt: int
-) -> tuple[pa.RecordBatch, int, np.ndarray]:
-    if len(held) == 1:
+def _as_one(held: Sequence[tuple[pa.RecordBatch, int, int]]) -> _Numbered:
+    batches, attempts, ordinals = zip(*held, strict=True)
+    counts = np.fromiter(map(len, batches), np.int64, len(batches))
+    return _Numbered(
         # A page is not copied.
-        return held[0][0], attempt, held[0][1]
-    batches, ordinals = zip(*held, strict=True)
-    return pa.concat_batches(batches), attempt, np.concatenate(ordinals)
+        batches[0] if len(batches) == 1 else pa.concat_batches(list(map(with_own_keys, batches))),
+        np.repeat(np.array(attempts, np.int32), counts),
+        spread(ordinals, counts),
+    )
 
 
 def untracked_rows(batch: pa.RecordBatch, stream: str, shard: str) -> pa.RecordBatch:
     """Return records, each with its own key, as untracked rows: attempt 1, txid 0, no anchors."""
     none = pa.array(np.zeros(batch.num_rows + 1, dtype=np.int32))
     anchors = pa.ListArray.from_arrays(none, pa.array([], _ANCHOR), type=_ANCHORS)
-    return _rows(batch, stream, shard, 1, 0, anchors)
+    return _rows(batch, stream, shard, pa.repeat(pa.scalar(1, pa.int32()), batch.num_rows), 0, anchors)
 
 
 def _rows(
-    batch: pa.RecordBatch, stream: str, shard: str, attempt: int, txid: int, anchors: pa.ListArray
+    batch: pa.RecordBatch, stream: str, shard: str, attempts: pa.Array, txid: int, anchors: pa.ListArray
 ) -> pa.RecordBatch:
     n = batch.num_rows
     sequence, sub = batch.column("sequenceNumber"), batch.column("subSequenceNumber")
@@ -241,13 +242,8 @@ def _rows(
         sub,
         batch.column("approximateArrivalTimestamp"),
         pc.binary_join_element_wise(f"{stream}/{shard}", position, ":"),
-        pa.repeat(pa.scalar(attempt, pa.int32()), n),
+        attempts,
         pa.repeat(pa.scalar(txid, pa.int64()), n),
         anchors,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
-
-
-def _numpy(batch: pa.RecordBatch, column: str) -> np.ndarray:
-    found: np.ndarray = batch.column(column).to_numpy(zero_copy_only=False)
-    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from kinesis_trident.spout.kinesis.record_batches import (
@@ -136,7 +137,7 @@ class TurnBuffer:
         if taken:
             held = records.slice(0, taken)
             if memory_of(records) - memory_of(held) > _WASTE:
-                held = compact(records, 0, taken)
+                held = compact(records, np.arange(taken))
             self.batches.append(held)
             self.count += taken
             # Some may be before the position, and there are fewer aggregates than user records.

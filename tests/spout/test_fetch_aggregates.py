@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import examples
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.spout.failed_records.retry_ranges import DeaggregateChangedError
@@ -91,7 +92,7 @@ def rows_of(batches: Sequence[pa.RecordBatch]) -> list[Row]:
 SIZES = st.lists(st.integers(0, 7), min_size=1, max_size=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(SIZES, st.integers(1, 9), st.integers(1, 12), st.integers(1, 30), st.booleans())
 def test_turns_of_any_bounds_give_every_row_once_and_again(
     sizes: list[int], page: int, most: int, most_bytes: int, close: bool
@@ -128,7 +129,7 @@ def test_turns_of_any_bounds_give_every_row_once_and_again(
     assert turn.end == (ShardEnd(found[-1][0]) if close else After(found[-1][0]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(SIZES, st.integers(1, 9), st.data())
 def test_reading_starts_and_ends_anywhere(sizes: list[int], page: int, data: st.DataObject) -> None:
     shard = shard_of(sizes)
@@ -145,7 +146,7 @@ def test_reading_starts_and_ends_anywhere(sizes: list[int], page: int, data: st.
     assert rows_of(everything.batches) == shard.rows
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     SIZES,
     st.lists(st.booleans(), min_size=84, max_size=84),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from thorough import cases
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
@@ -184,7 +185,7 @@ def third(values: Sequence[float], number: int) -> float:
     return max(values[number * step : (number + 1) * step])
 
 
-@pytest.mark.parametrize(("size", "spooled"), [(200, False), (1_000, True)])
+@pytest.mark.parametrize(("size", "spooled"), cases((1_000, True), long=((200, False),)))
 def test_retries_keep_up_with_a_full_shard(size: int, spooled: bool, tmp_path: Path) -> None:
     spool = RetrySpool(str(tmp_path), LAYOUT) if spooled else None
     life = Life(size, spool)

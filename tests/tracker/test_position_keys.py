@@ -17,10 +17,12 @@ from kinesis_trident.tracker.position_keys import (
     KeyPositions,
     Keys,
     above,
+    counts,
     find,
     joined,
     key_of,
     keys_of,
+    keys_of_texts,
     pack,
     pack_in_parts,
     unpack,
@@ -43,6 +45,7 @@ def test_keys_stand_for_positions_and_compare_as_they_do(positions: list[RecordP
     keys = made(positions)
     assert list(KeyPositions(keys)) == positions
     assert sorted(keys.tolist()) == keys.tolist()
+    assert list(KeyPositions(keys_of_texts(list(map(str, positions))))) == positions
 
 
 @given(SEVERAL, SEVERAL)
@@ -54,6 +57,10 @@ def test_find_names_those_that_are_there_whatever_the_widths(
     assert found.tolist() == [position in here for position in wanted]
     both = joined([made(here), made(wanted)])
     assert list(KeyPositions(both)) == sorted({*here, *wanted})
+    for through in (False, True):
+        assert counts(made(here), made(wanted), through=through).tolist() == [
+            sum(each < position or (through and each == position) for each in here) for position in wanted
+        ]
     for position in wanted[:1]:
         assert above(made(here), position) == sum(each > position for each in here)
 

@@ -54,9 +54,10 @@ def cut(
     if total > count:
         msg = f"{total} records are reported as failed among {count} delivered up to {last}"
         raise OrderError(msg)
-    known = [piece.prev for piece in failed if piece.prev is not None]
+    if not failed:
+        return [Piece(None, last, 0, None, None)] if prev is None or prev < last else []
     starts = RecordPosition.parse_all([piece.first for piece in failed])
-    befores = dict(zip(known, RecordPosition.parse_all(known), strict=True))
+    befores = _befores(failed) if total < count else {}
     order: Sequence[int] = range(len(starts))
     if any(map(gt, starts, islice(starts, 1, None))):
         order = sorted(order, key=starts.__getitem__)
@@ -77,7 +78,7 @@ def cut(
                 f"outside of the {count} delivered after {prev} from {first} to {last}"
             )
             raise OrderError(msg)
-        before = befores[piece.prev] if piece.prev is not None else None
+        before = befores.get(piece.prev)
         if total == count or start == first:
             # Nothing is done in between, or it is the run's own first record.
             before = end
@@ -91,6 +92,12 @@ def cut(
     if end is None or end < last:
         pieces.append(Piece(None, last, 0, None, None))
     return pieces
+
+
+def _befores(failed: Sequence[NotDone]) -> dict[str | None, RecordPosition]:
+    """Return the positions of the records before pieces, by their text."""
+    known = [piece.prev for piece in failed if piece.prev is not None]
+    return dict(zip(known, RecordPosition.parse_all(known), strict=True))
 
 
 def _inside(

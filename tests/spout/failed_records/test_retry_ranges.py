@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_trident.spout.failed_records.retry_ranges import gather, start_of
+from kinesis_trident.spout.failed_records.retry_ranges import Picker, gather, start_of
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At
 from kinesis_trident.tracker.records import RecordPosition, Run
 
@@ -43,3 +45,62 @@ def test_a_run_begins_at_its_first_record_or_after_the_one_before() -> None:
     assert start_of(Run(first="7", last="9", prev="5")) == At(RecordPosition(7))
     assert start_of(Run(first="", last="9", prev="5:2")) == After(RecordPosition(5, 2))
     assert start_of(Run(first="", last="9")) == TRIM_HORIZON
+
+
+POSITIONS = st.builds(RecordPosition, st.integers(0, 10**4), st.integers(-1, 3))
+
+
+def records(positions: list[RecordPosition]) -> pa.RecordBatch:
+    columns = [
+        ["k"] * len(positions),
+        [str(position).encode() for position in positions],
+        [str(position.sequence) for position in positions],
+        [position.sub for position in positions],
+        [0] * len(positions),
+    ]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, RECORD_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
+
+
+@given(st.sets(POSITIONS, min_size=1, max_size=40).map(sorted), st.data())
+def test_each_run_gets_the_records_that_the_pages_hold_of_it(
+    shard: list[RecordPosition], data: st.DataObject
+) -> None:
+    """Some have left the stream since the runs were made, and pages may begin and end within a run."""
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(shard)), max_size=12)) | {0, len(shard)})
+    parts = [range(start, stop) for start, stop in pairwise(cuts)]
+    mine = [part for part in parts if data.draw(st.booleans())]
+    runs = []
+    for part in mine:
+        before = str(shard[part.start - 1]) if part.start else None
+        first = str(shard[part.start]) if data.draw(st.booleans()) else ""
+        known = before if not first or data.draw(st.booleans()) else None
+        runs.append(Run(first, str(shard[part.stop - 1]), len(part), known))
+    left = shard[data.draw(st.integers(0, len(shard))) :]
+    picker = Picker(runs)
+    page = data.draw(st.integers(1, 9))
+    for start in range(0, len(left), page):
+        picker.offer(records(left[start : start + page]))
+    expected = [[str(shard[index]) for index in part if shard[index] in left] for part in mine]
+    reached = [part for part in mine if left and shard[part.start] <= left[-1]]
+    found = [
+        [text.decode() for batch in segment for text in batch.column("data").to_pylist()]
+        for segment in picker.segments
+    ]
+    assert found == expected[: len(reached)]
+    assert picker.served == list(map(len, found))
+    assert picker.missing == tuple(
+        index for index, texts in enumerate(found) if len(texts) < len(mine[index])
+    )
+    assert picker.through == (left[-1] if left else None)
+
+
+def test_a_page_is_copied_once_however_many_runs_take_of_it() -> None:
+    """A copy takes as long for a record as for a thousand: of half of a shard's records it was most of the time."""
+    shard = [RecordPosition(number) for number in range(100, 600)]
+    picker = Picker([single(position.sequence) for position in shard[::2]])
+    picker.offer(records(shard))
+    assert picker.served == [1] * 250
+    assert len({segment[0].column("data").buffers()[2].address for segment in picker.segments}) == 1
+    # The records that are of no run are not held with them.
+    assert picker.segments[0][0].column("data").buffers()[2].size < 250 * 4

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_life import SHARD, STREAM, ShardLife
+from thorough import examples
 
 from kinesis_trident.checkpoint.model.nodes import CheckpointNode, InflightNode, NotDone, Pin, Plan
 from kinesis_trident.spout.planner.finished_batch import empty_turn
@@ -24,7 +25,7 @@ NOW = 1_700_000_000_000
 AT_ONCE = Backoff(0, 0, 1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     limit=st.integers(0, 3),
@@ -289,7 +290,7 @@ def test_a_run_asked_for_again_below_the_checkpoint_does_not_move_it() -> None:
     assert [(run.first, run.attempt) for run in settled.inflight.dead] == [("12", 1)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(seed=st.integers(0, 2**32))
 def test_a_turn_that_leaves_nothing_in_flight_is_settled_as_the_tracker_would(seed: int) -> None:
     """Most turns do, so they are settled without one."""

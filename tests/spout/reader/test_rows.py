@@ -89,9 +89,9 @@ def test_ordinals_are_consecutive_only_where_records_are_neighbours() -> None:
         Segment([batch([(7, -1)])], 3),
         Segment([batch([(20, -1)]), batch([]), batch([(21, -1), (22, -1)])], 1),
     )
-    batches = list(rows.record_batches())
-    assert [b.column("attempt").to_pylist() for b in batches] == [[2, 2], [3], [1, 1, 1]]
-    assert [ordinal_of(anchors(b)[0]).tolist() for b in batches] == [[0, 1], [3], [5, 6, 7]]
+    (together,) = rows.record_batches()
+    assert together.column("attempt").to_pylist() == [2, 2, 3, 1, 1, 1]
+    assert ordinal_of(anchors(together)[0]).tolist() == [0, 1, 3, 5, 6, 7]
     assert rows.count == 6
 
 
