@@ -1,8 +1,7 @@
 """Measure whether anything grows under load: `python -m benchmarks.load [rate | shards] [minutes]`.
 
-A query judges each record, and one of a hundred fails at its first delivery. `rate`: two shards without a limit, as
-fast as the cores go, for an hour. `shards`: a thousand shards with the limits of a shard and a steady producer, for ten
-minutes.
+A query judges each record, and one of a hundred fails at its first delivery. `rate`: two shards without a limit, for an
+hour. `shards`: a thousand shards with the limits of a shard and a steady producer, for ten minutes.
 """
 
 from __future__ import annotations
@@ -135,9 +134,11 @@ def _sizes(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def fast(hosts: str) -> Iterator[dict[str, str]]:
-    """The source of the first load."""
+    """The source of the first load: a batch has fewer failing records than one may take up of a shard."""
     with PreparedEndpoint(Records(2, UNLIMITED, size=200)) as endpoint:
-        yield options(endpoint.url, hosts, "/bench")
+        yield options(
+            endpoint.url, hosts, "/bench", maxFetchRecordsPerShard="50000", maxRetryingRecords="10000"
+        )
 
 
 @contextmanager
@@ -195,7 +196,13 @@ class Load:
 
 
 LOADS = {
-    "rate": Load("Under load: as fast as the cores go", 60, fast, "Two shards without a limit."),
+    "rate": Load(
+        "Under load: an hour without a shard's limits",
+        60,
+        fast,
+        "Two shards without a limit, `maxFetchRecordsPerShard=50000`, `maxRetryingRecords=10000`. The rate is that at "
+        "which failed records, one in a hundred of all, are read again with `retryBytesPerShard=4MiB`.",
+    ),
     "shards": Load(
         "Under load: a thousand shards",
         10,
