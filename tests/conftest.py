@@ -22,7 +22,7 @@ from ensemble import Ensemble
 from hypothesis import HealthCheck, settings
 from job_environment import REGION, job_environment
 from pieces import Pieces, piece_of
-from thorough import CHAOS
+from thorough import CHAOS, examples
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.embedded.java import ensure_java
@@ -39,6 +39,7 @@ pytest_plugins = ["server_fixtures"]
 settings.register_profile(
     "tests",
     settings.default,
+    max_examples=examples(100),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=not CHAOS,

@@ -1,4 +1,4 @@
-"""docker-compose.yml holds together, and its commands work as processes of this machine.
+"""docker-compose.yml holds together, and its commands work as processes of this machine: `make long` runs those.
 
 No Docker is needed, and none is used: what only it can do, such as pulling an image, is not tested.
 """
@@ -199,6 +199,7 @@ def answer(composition: Composition, service: str, port: int, path: str) -> Any:
         return json.load(page)
 
 
+@pytest.mark.long
 def test_the_ensemble_has_a_leader_and_two_followers(composition: Composition) -> None:
     roles = []
     for name in ("zoo1", "zoo2", "zoo3"):
@@ -209,6 +210,7 @@ def test_the_ensemble_has_a_leader_and_two_followers(composition: Composition) -
     assert sorted(roles) == ["follower", "follower", "leader"]
 
 
+@pytest.mark.long
 def test_spark_has_two_workers_with_cores_for_both_jobs(composition: Composition) -> None:
     cluster = answer(composition, "spark-master", 8080, "/json/")
     assert [worker["state"] for worker in cluster["workers"]] == ["ALIVE", "ALIVE"]
@@ -216,6 +218,7 @@ def test_spark_has_two_workers_with_cores_for_both_jobs(composition: Composition
     assert cluster["cores"] == 2 * int(options.partition("defaultCores=")[2])
 
 
+@pytest.mark.long
 def test_prometheus_scrapes_the_page_and_has_the_alerts(composition: Composition) -> None:
     def targets() -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = answer(composition, "prometheus", 9090, "/api/v1/targets")["data"][

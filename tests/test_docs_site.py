@@ -1,4 +1,7 @@
-"""The site that `make docs` builds: its links lead somewhere, and it needs nothing from elsewhere."""
+"""The site that `make docs` builds: its links lead somewhere, and it needs nothing from elsewhere.
+
+In each run test_readme.py follows the links of the pages, and test_public_pages.py finds every public name.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from playwright.sync_api import expect, sync_playwright
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLIC = (

@@ -14,6 +14,7 @@ import venv
 import zipfile
 from pathlib import Path
 
+import fast_spark
 import pytest
 from release.archives import DISCOVERY, NAME, PACKAGES, faults, files_of, metadata_of, modules
 from release.installed import PROGRAMS
@@ -24,9 +25,11 @@ FOREIGN = {"console": "0.9912", "trident": "1.4.2"}
 
 # No spark.dataSource.register: what Spark finds, it found by discovery.
 LOAD = """
+import os
 from pyspark.sql import SparkSession
 from kinesis_trident import ensure_java, reliable
 
+os.environ.update({fast})
 ensure_java()
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 stream = spark.readStream.format("kinesis-trident")
@@ -211,7 +214,7 @@ def test_the_wheel_beside_packages_and_modules_of_the_same_names(
     assert {name for name in ours if not name.endswith((".dist-info", "__pycache__"))} == {NAME, DISCOVERY}
     install(python, *foreign)
     assert all((site_of(python) / name).is_dir() for name in FOREIGN)
-    error, columns = in_folder(python, LOAD, job)
+    error, columns = in_folder(python, LOAD.replace("{fast}", repr(fast_spark.environment())), job)
     assert error.startswith("error ")
     assert "streamName" in error
     assert "DATA_SOURCE_NOT_FOUND" not in error
@@ -226,9 +229,11 @@ def test_the_wheel_beside_packages_and_modules_of_the_same_names(
     assert "checkpoints" in usage
 
 
+@pytest.mark.long
 def test_the_sdist_beside_packages_and_modules_of_the_same_names(
     built: Path, foreign: list[Path], job: Path, tmp_path: Path
 ) -> None:
+    """The wheel that is made of it is the one that the test above installs."""
     python = clean_environment(tmp_path / "venv")
     install(python, *foreign, only(built, "*.tar.gz"))
     assert in_folder(python, LOOK_UP, job) == ["kinesis-trident"]
@@ -236,7 +241,9 @@ def test_the_sdist_beside_packages_and_modules_of_the_same_names(
     assert Path(where).is_relative_to(site_of(python))
 
 
+@pytest.mark.long
 def test_discovery_from_an_editable_install(source: Path, job: Path, tmp_path: Path) -> None:
+    """The environment of these tests is such an install."""
     python = clean_environment(tmp_path / "venv")
     install(python, "--editable", source)
     assert in_folder(python, LOOK_UP, job) == ["kinesis-trident"]

@@ -66,6 +66,12 @@ def test_the_workflow_has_a_job_with_the_lowest_versions() -> None:
             assert set(re.findall(r"\bmake ([a-z]+)", step.get("run", ""))) <= targets
 
 
+def test_each_push_runs_what_make_test_leaves_out_too() -> None:
+    at_each_push = [job for job in WORKFLOW["jobs"].values() if "if" not in job]
+    commands = [step.get("run", "") for job in at_each_push for step in job["steps"]]
+    assert {"lint", "test", "long"} <= set(re.findall(r"\bmake ([a-z]+)", "\n".join(commands)))
+
+
 def test_the_workflow_installs_each_server_that_its_tests_need() -> None:
     """With `CI=true` a missing server is a failure; the runner has Chrome."""
     packages = {how.split()[-1] for _, how in server_programs._PLACES.values() if how.startswith("apt-get")}

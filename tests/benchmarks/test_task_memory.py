@@ -13,7 +13,7 @@ from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 @pytest.mark.parametrize(
     ("bound", "size", "page"),
     # Of the smaller bound, one answer could be more than all that a shard's turn may hold.
-    cases((32 * MIB, 1024 * 1024, 10), (64 * MIB, 1024, 10_000), long=((32 * MIB, 1024, 10_000),)),
+    cases((32 * MIB, 1024 * 1024, 10), long=((64 * MIB, 1024, 10_000), (32 * MIB, 1024, 10_000))),
 )
 def test_a_task_takes_its_bound_and_no_more_than_150_mb_more(
     zookeeper: EmbeddedZooKeeper, bound: int, size: int, page: int

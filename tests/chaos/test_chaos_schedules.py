@@ -1,4 +1,4 @@
-"""The schedules that seeds draw, the faults behind their names, and one that is played; `make chaos` plays fifty."""
+"""The schedules that seeds draw, and the faults behind their names; `make long` plays one, `make chaos` fifty."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def world(tmp_path: Path, redis_server: RedisServer) -> Iterator[World]:
         yield one
 
 
+@pytest.mark.long
 def test_a_job_keeps_its_promises_through_faults(world: World, tmp_path: Path) -> None:
+    """Each of these faults alone has its test, and tests/e2e/test_demo.py kills a whole job."""
     outcome = play(draw(1, faults=ONE_LIFE), world, tmp_path / "1")
     assert outcome.broken == []
     assert outcome.figures["lives"] == 1

@@ -325,9 +325,8 @@ def test_watch_looks_again_until_ctrl_c(zookeeper: EmbeddedZooKeeper, store: Sou
 @pytest.mark.parametrize(
     ("server", "end"),
     cases(
-        ("zookeeper", signal.SIGTERM),
         ("kinesis", signal.SIGINT),
-        long=(("zookeeper", signal.SIGINT), ("kinesis", signal.SIGTERM)),
+        long=(("zookeeper", signal.SIGTERM), ("zookeeper", signal.SIGINT), ("kinesis", signal.SIGTERM)),
     ),
 )
 def test_a_server_runs_until_it_is_told_to_end(server: str, end: signal.Signals) -> None:

@@ -221,7 +221,9 @@ def test_a_life_is_shown_while_it_is_lived(
     successor.pause()
 
 
+@pytest.mark.long
 def test_pictures(browser: Browser, tmp_path: Path) -> None:
+    """What the page shows is checked by the test above; these are for docs/images, also of a phone."""
     look, previews = busy_look()
     stopped = replace(
         SNAPSHOT, layout=Layout("/kinesis-trident", "clicks", "clicks", 1), streams=("clicks",), owner=None

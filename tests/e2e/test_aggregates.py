@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from pyspark.sql import DataFrame
 from stage import AVAILABLE_NOW, Stage, ended
+from thorough import cases
 
 from kinesis_trident.spout.testing import aggregate
 from kinesis_trident.tracker.records import RecordPosition, Run
@@ -28,7 +29,7 @@ def users(*texts: str) -> bytes:
     return aggregate((text.encode(), f"user {text[-1]}") for text in texts)
 
 
-@pytest.mark.parametrize("kind", ["opaque", "nontransactional"])
+@pytest.mark.parametrize("kind", cases("opaque", long=("nontransactional",)))
 def test_one_user_record_fails_and_comes_back_alone(stage: Stage, kind: str) -> None:
     put(stage, b"plain 0")
     where = put(stage, users("good 1", "good 2", "poison 3", "good 4", "good 5"))

@@ -109,7 +109,7 @@ WRONG_PLACES: dict[str, tuple[Callable[[Stage], dict[str, str]], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG_PLACES)
+@pytest.mark.parametrize("what", cases("stream", "zookeeper", long=("region", "endpoint", "profile")))
 def test_nothing_there(stage: Stage, what: str) -> None:
     wrong, said = WRONG_PLACES[what]
     options = stage.options() | wrong(stage)
@@ -232,10 +232,12 @@ def test_a_position_past_the_retention_is_data_loss(stage: Stage) -> None:
     assert taken.texts == ["one", "two"]
 
 
-@pytest.mark.parametrize("spout", cases("transactional", long=("opaque",)))
+@pytest.mark.long
+@pytest.mark.parametrize("spout", ["transactional", "opaque"])
 def test_a_batch_whose_records_are_gone(
     own_stage: Callable[..., Stage], moto: MotoInHand, spout: str
 ) -> None:
+    """Without Spark this is in tests/spout/test_scripted_source.py."""
     stage = own_stage()
     ids = stage.put(range(6))
 

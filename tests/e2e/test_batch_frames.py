@@ -66,7 +66,9 @@ def test_the_options_of_an_application_do_for_a_batch_too(stage: Stage) -> None:
         assert texts(stage.spark.read.format("kinesis-trident").options(**options).load()) == ["a"]
 
 
+@pytest.mark.long
 def test_what_arrives_after_a_frame_was_loaded_is_not_in_it(stage: Stage) -> None:
+    """Without Spark this is in tests/spout/test_batch_read.py."""
     stage.put(["a"])
     options = {"streamName": stage.stream, "endpointUrl": stage.endpoint, "minFetchPeriod": "10ms"}
     frame = stage.spark.read.format("kinesis-trident").options(**options).load()

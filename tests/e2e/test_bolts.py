@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from harness import PATIENCE
 from pyspark.sql import functions as F
 from stage import AVAILABLE_NOW, Stage
@@ -85,9 +86,11 @@ def drained(stage: Stage, builder: TopologyBuilder, checkpoint: str = "spark") -
 SENTENCES = [f"cow {n} over moon {n % 3}" for n in range(40)]
 
 
+@pytest.mark.long
 def test_word_count_with_failing_words_comes_to_the_counts_of_a_naive_run(
     make_stage: Callable[..., Stage],
 ) -> None:
+    """test_storm_docs.py counts words with failures, test_storm_features.py has all groupings."""
     stage = make_stage(2)
     stage.put(SENTENCES)
     counted = stage.folder / "counted"
@@ -155,7 +158,9 @@ class FailsAt(BasicBolt):
         collector.emit([tup["number"]])
 
 
+@pytest.mark.long
 def test_branches_groupings_and_a_function_between_bolts(make_stage: Callable[..., Stage]) -> None:
+    """test_storm_features.py has all groupings, test_storm_docs.py a function between bolts."""
     stage = make_stage(2)
     put = dict(enumerate(stage.put(range(20))))
     folders = {name: stage.folder / name for name in ("all", "one", "both", "late")}

@@ -32,7 +32,7 @@ def without_numbers(line: str) -> str:
 
 # Of 8,000 so many fail that ZooKeeper holds them packed, and moto takes long to find them.
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("orders", cases(2400, long=(8000,)))
+@pytest.mark.parametrize("orders", cases(800, long=(8000,)))
 def test_the_demo_ends_well_by_itself(monkeypatch: pytest.MonkeyPatch, orders: int) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")

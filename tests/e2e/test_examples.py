@@ -125,7 +125,9 @@ def test_trident_word_count(printed: Callable[..., list[str]], redis_server: Red
     assert state.multi_get([(word,) for word in truth]) == list(truth.values())
 
 
+@pytest.mark.long
 def test_orders(place: Callable[..., Place]) -> None:
+    """The demo runs it too."""
     here = place("orders")
     here.put((str(number), text) for number, text in enumerate(orders.ORDERS))
     orders.start(
@@ -136,7 +138,9 @@ def test_orders(place: Callable[..., Place]) -> None:
     assert (data, attempts, reason.partition(":")[0]) == (orders.ORDERS[4], 3, "JSONDecodeError")
 
 
+@pytest.mark.long
 def test_clickstream(place: Callable[..., Place]) -> None:
+    """test_trident_word_count runs a topology of states too, test_kinesis_local.py reads through reshards."""
     here = place("clicks")
     clickstream.count_through_a_reshard(here)
     assert here.kinesis is not None
@@ -151,7 +155,9 @@ def test_clickstream(place: Callable[..., Place]) -> None:
     assert [[clicks for _, _, clicks in one] for one in sessions] == [[4], [2, 1]]
 
 
+@pytest.mark.long
 def test_backfill(place: Callable[..., Place]) -> None:
+    """tests/guides/test_guides.py does a backfill too."""
     here = place("orders")
     times = backfill.write_three_hours(here)
     wrong = backfill.totals(here)
@@ -160,7 +166,9 @@ def test_backfill(place: Callable[..., Place]) -> None:
     assert backfill.totals(here) == dict(zip(wrong, [10.0, 10.0, 10.0], strict=True))
 
 
+@pytest.mark.long
 def test_join(place: Callable[..., Place]) -> None:
+    """test_joins.py runs the joins of the documentation."""
     here = place("orders,payments", shards=1)
     join.join_in_turns(here)
     assert join.pairs(here) == [["1", "a pen", "5 euros"], ["2", "two pads", "9 euros"]]

@@ -74,9 +74,11 @@ def test_a_failing_record_holds_nothing_back(stage: Stage) -> None:
     assert not stage.inflight_of().dead
 
 
+@pytest.mark.long
 def test_without_retries_a_record_is_given_up_at_once(
     stage: Stage, make_stream: Callable[..., str], kinesis: KinesisClient
 ) -> None:
+    """Without Spark a dead letter goes to a stream in tests/spout/failed_records/test_dead_letters.py."""
     target = make_stream()
     poison, last = stage.put(["poison", "good"])
     taken = stage.drained(stage.parsed(fails, retryLimit=0, deadLetter=f"kinesis://{target}"))
@@ -91,7 +93,9 @@ def test_without_retries_a_record_is_given_up_at_once(
     assert stage.checkpoint_of().checkpoint == str(position_of(last).sequence)
 
 
+@pytest.mark.long
 def test_skipped_records_are_counted(stage: Stage) -> None:
+    """Without Spark this is in tests/spout/planner/shards/test_counting.py."""
     poison, last = stage.put(["poison", "good"])
     assert stage.drained(stage.parsed(fails, retryLimit=1, onExhausted="skip")).texts == ["good"]
     node = stage.store.shards.dead_letters()[stage.shard()]
@@ -149,7 +153,9 @@ def test_a_dead_letter_is_replayed_with_a_fresh_count(stage: Stage, running: boo
     assert len(stage.letters()) == 1
 
 
+@pytest.mark.long
 def test_failing_records_starve_nothing_before_their_bound(stage: Stage) -> None:
+    """Without Spark this is in tests/spout/planner/test_settlement.py."""
     mended = stage.folder / "mended"
     deliveries = stage.folder / "deliveries"
     deliveries.mkdir()

@@ -202,8 +202,10 @@ def test_closed_shards_are_read_before_their_children_from_the_horizon(reshard_s
     )
 
 
+@pytest.mark.long
 @on("kinesis_local")
 def test_a_reshard_while_a_query_from_latest_is_down(reshard_stage: Stage) -> None:
+    """tests/spout/test_scripted_source.py does the same, without Spark."""
     source, seen = Resharded(reshard_stage.client, reshard_stage.stream), Seen()
     source.put(2)
     put = int(time.time())

@@ -1,6 +1,7 @@
 """Whole queries on three ZooKeeper servers of which one lags: the query's processes there, its driver at another one.
 
-tests/spout/test_lagging_servers.py has the same for plain queries and for acks of other processes, without Spark.
+tests/spout/test_lagging_servers.py has the same for plain queries and for acks of other processes, without Spark, in
+each run.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.trident import Count, Function, TridentTopology
 from kinesis_trident.trident.stores import MemoryMapState
 
-pytestmark = [pytest.mark.timeout(1200), pytest.mark.chaos]
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.long]
 
 RECORDS = [f"{'flaky' if number % 3 else 'good'} {number}" for number in range(31)]
 OPTIONS = {"retryBackoff": "1ms..2ms x2", "maxRecordsPerTrigger": "16"}
@@ -39,7 +40,7 @@ class Flaky(Function):
         collector.emit([text])
 
 
-@pytest.fixture(params=cases(0, long=(250,), chaos=(50, 1000)))
+@pytest.fixture(params=cases(0, 250, chaos=(50, 1000)))
 def far(
     request: pytest.FixtureRequest, stage: Stage, ensemble: Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stage]:

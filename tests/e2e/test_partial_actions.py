@@ -86,7 +86,9 @@ def test_reliable_judges_every_record_whatever_the_function_takes(make_stage: Ca
     assert all(failed_in.values()), failed_in
 
 
+@pytest.mark.long
 def test_reliable_without_a_function_reads_every_record(make_stage: Callable[..., Stage]) -> None:
+    """The test above says the same of all records of a batch."""
     stage = make_stage(2)
     count = len(PARTIAL) + 1
     put = [stage.put((f"{shard}.{n}" for n in range(2 * count)), shard) for shard in range(2)]

@@ -50,7 +50,9 @@ def test_a_batch_is_acked_when_spark_has_committed_it(make_stage: Callable[..., 
     assert stage.output() == sorted([*map(str, range(12)), "later"])
 
 
+@pytest.mark.long
 def test_latest_takes_what_comes_after_the_first_start(stage: Stage) -> None:
+    """Without Spark this is in tests/spout/test_scripted_source.py."""
     stage.put(["before"])
     later_than(stage, time.time())
     query = stage.start_plain(text_of(stage.load(startingPosition="LATEST")))
@@ -67,7 +69,9 @@ def test_latest_takes_what_comes_after_the_first_start(stage: Stage) -> None:
     assert stage.output() == ["while stopped"]
 
 
+@pytest.mark.long
 def test_a_time_to_start_at(stage: Stage) -> None:
+    """Spark does not see where reading starts; tests/spout/planner/shards/test_lineage_keeper.py says where."""
     stage.put(["before"])
     later_than(stage, time.time())
     moment = datetime.now(UTC)
@@ -93,7 +97,9 @@ def test_one_task_reads_several_shards(make_stage: Callable[..., Stage]) -> None
     assert len({id_.partition(":")[0] for id_ in put}) == 3
 
 
+@pytest.mark.long
 def test_available_now_drains_retries_and_stops(stage: Stage) -> None:
+    """test_failing_records.py drains a record that fails more often."""
     taken = Taken()
 
     def parse(record):  # type: ignore[no-untyped-def]
@@ -107,9 +113,11 @@ def test_available_now_drains_retries_and_stops(stage: Stage) -> None:
     assert not stage.inflight_of().waiting
 
 
+@pytest.mark.long
 def test_an_idle_query_runs_no_batches_and_looks_once_a_second(
     own_stage: Callable[..., Stage], moto: MotoInHand
 ) -> None:
+    """Without Spark this is in tests/spout/test_scripted_source.py."""
     stage = own_stage(2)
     put = stage.put(range(10))
     assert len({id_.partition(":")[0] for id_ in put}) == 2

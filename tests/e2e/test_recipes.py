@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from servers import RedisServer
 from stage import Stage
 
@@ -21,7 +22,9 @@ FIRST = [("ann", "pen", 0), ("ann", "ink", 10), ("bob", "pen", 5), ("ann", "pen"
 SECOND = [("ann", "ink", 60), ("cid", "pen", 0), ("bob", "cup", 200), ("ann", "pad", 200), ("cid", "ink", 1)]
 
 
+@pytest.mark.long
 def test_the_recipes_run(stage: Stage, redis_server: RedisServer) -> None:
+    """The other pages about Trident are run by test_trident_document.py, in each run."""
     assert len(BLOCKS) == TEXT.count("```python")
     database = f"{redis_server.url}/8"
     given = {

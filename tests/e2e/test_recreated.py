@@ -15,7 +15,7 @@ from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 
 @pytest.mark.parametrize(
     "sink",
-    cases("noop", "reliable", "trident", long=("parquet", "batches", "bolts")),
+    cases("reliable", long=("noop", "trident", "parquet", "batches", "bolts")),
 )
 def test_a_query_goes_on_with_the_new_stream_where_a_loss_is_put_up_with(
     spark: SparkSession, zookeeper: EmbeddedZooKeeper, tmp_path: Path, app: str, sink: str

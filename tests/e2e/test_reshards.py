@@ -90,10 +90,14 @@ def test_a_batch_between_two_places_is_exact_across_reshards(
     assert read("orders", startingPosition=after, endingPosition=before) == [23, 24]
 
 
+@pytest.mark.long
 def test_available_now_drains_closed_shards_and_retries_and_ends(
     spark: SparkSession, server: ScriptedKinesis, zookeeper: EmbeddedZooKeeper, app: str, tmp_path: Path
 ) -> None:
-    """Two generations of closed shards at the start, a reshard in between, and some records fail twice."""
+    """Two generations of closed shards at the start, a reshard in between, and some records fail twice.
+
+    tests/spout/test_scripted_source.py has each of this without Spark.
+    """
     put(server, "orders", *range(20))
     server.split("orders", FIRST)
     put(server, "orders", *range(20, 40))

@@ -158,7 +158,9 @@ def test_a_query_that_cannot_start_leaves_no_other_behind(
     assert "mine-first" not in [query.name for query in stage.spark.streams.active]
 
 
+@pytest.mark.long
 def test_the_words_of_a_spout_are_counted(stage: Stage, started: Callable[..., RunningTopology]) -> None:
+    """test_examples.py counts words too, and tests/trident/testing/test_local_trident.py without Spark."""
     stage.put(["the man", "the bad dog"])
     counts = MemoryMapState.opaque()
     topology = TridentTopology(stage.spark)

@@ -133,7 +133,7 @@ def test_a_driver_that_slept_changes_nothing(
 
 
 @pytest.mark.parametrize("batches_before", cases(1, long=(0,)))
-@pytest.mark.parametrize("kind", ["reliable", "foreach_batch"])
+@pytest.mark.parametrize("kind", cases("reliable", long=("foreach_batch",)))
 def test_a_driver_that_slept_before_its_batch_writes_nothing(
     stage: Stage, pause: Pause, monkeypatch: pytest.MonkeyPatch, kind: str, batches_before: int
 ) -> None:
@@ -194,8 +194,12 @@ def test_a_driver_that_slept_before_its_batch_writes_nothing(
     assert newer.texts == ["second", "third"]
 
 
+@pytest.mark.long
 def test_a_driver_that_slept_through_a_whole_run_publishes_nothing(stage: Stage, pause: Pause) -> None:
-    """The batch it has in hand was settled meanwhile, and another one stands in its place."""
+    """The batch it has in hand was settled meanwhile, and another one stands in its place.
+
+    tests/bolt/test_stale_batch.py refuses such a batch without Spark.
+    """
     taken = Taken()
 
     def write(rows: DataFrame, txid: int) -> None:

@@ -186,8 +186,12 @@ def test_a_number_that_the_state_cannot_store_fails_its_record(stage: Stage) -> 
     assert stage.inflight_of().waiting == ()
 
 
+@pytest.mark.long
 def test_a_replay_applies_the_verdict_and_does_not_judge_again(stage: Stage) -> None:
-    """The first run publishes that `a` failed and dies halfway through its states; then `a` is good and `b` bad."""
+    """The first run publishes that `a` failed and dies halfway through its states; then `a` is good and `b` bad.
+
+    test_running_topology.py keeps the verdict of a batch in hand too.
+    """
     stage.put(["a", "b", "c"])
 
     def topology(fails: str, write: Write) -> TridentTopology:
@@ -212,7 +216,9 @@ def test_a_replay_applies_the_verdict_and_does_not_judge_again(stage: Stage) -> 
     assert contents(counts, "a", "b", "c") == [1, 1, 1]
 
 
+@pytest.mark.long
 def test_a_failed_update_is_replayed_in_place_under_its_txid(stage: Stage) -> None:
+    """test_replays.py replays a batch in place too, and tests/trident/testing/test_local_trident.py without Spark."""
     stage.put(["a", "a"])
     topology = TridentTopology(stage.spark)
     stream = lines(stage, topology).each(["data", "attempt"], Text(), ["text"])
@@ -232,7 +238,9 @@ def test_a_failed_update_is_replayed_in_place_under_its_txid(stage: Stage) -> No
     assert [txid for txid, _, _ in log.seen] == [1, 1, 1, 2, 2]
 
 
+@pytest.mark.long
 def test_a_transactional_spout_fails_the_batch_with_the_record(stage: Stage) -> None:
+    """Without Spark this is in tests/trident/testing/test_local_replays.py."""
     stage.put(["a", "bad"])
     topology = TridentTopology(stage.spark)
     log = LogFactory()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from harness import PATIENCE
 from stage import AVAILABLE_NOW, Stage
 
@@ -58,9 +59,11 @@ def counts(factory: MemoryMapState, *keys: tuple[Any, ...]) -> list[Any]:
     return list(factory.make_state({}, 0, 1).multi_get(keys))
 
 
+@pytest.mark.long
 def test_several_streams_are_one_spout_with_one_txid_a_batch(
     make_stage: Callable[..., Stage], make_stream: Callable[..., str]
 ) -> None:
+    """test_streams_together.py reads two streams as one source."""
     stage = make_stage()
     other = replace(stage, stream=make_stream(2))
     stage.put(["a", "a", "b"])

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from harness import PATIENCE
 from stage import AVAILABLE_NOW, Stage
+from thorough import cases
 
 from kinesis_trident import (
     BasicBolt,
@@ -191,7 +192,9 @@ def test_storms_integration_cases(stage: Stage) -> None:
     assert not any(node.waiting for node in stage.store.shards.inflight().values())
 
 
-@pytest.mark.parametrize("off", [{"ackers": 0}, {"tracking": False}], ids=["no ackers", "spout untracked"])
+@pytest.mark.parametrize(
+    "off", cases({"ackers": 0}, long=({"tracking": False},)), ids=["no ackers", "spout untracked"]
+)
 def test_without_tracking_a_record_is_done_when_it_was_emitted(
     make_stage: Callable[..., Stage], off: dict[str, Any]
 ) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from harness import PATIENCE, eventually
 from pyspark.sql import SparkSession
 from sinks import AVAILABLE_NOW, SINKS, Application, making_applications
-from thorough import CHAOS
+from thorough import CHAOS, cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.testing import Refuse
@@ -48,23 +48,16 @@ def made(
     return one
 
 
-SITUATIONS = [
+SITUATIONS = (
     latest_of_an_idle_stream,
     oldest_of_an_empty_stream,
     new_checkpoint_at_the_end,
     throttled_at_the_first_look,
-]
+)
 
 
-def sinks_of(situation: Callable[[Application], None], waiting: bool = False) -> Iterable[str]:
-    """Return those that meet a situation.
-
-    Every sink waits in one situation; each situation has a sink of Spark's, which waits, and one of ours, which ends.
-    In `make chaos` all meet all.
-    """
-    if CHAOS or (waiting and situation is latest_of_an_idle_stream):
-        return SINKS
-    return ("noop",) if waiting else ("reliable",)
+ENDING = SINKS if CHAOS else ("reliable",)
+"""The sinks that meet each situation with `availableNow`."""
 
 
 @pytest.fixture
@@ -75,13 +68,13 @@ def make(
         yield one
 
 
+@pytest.mark.parametrize("situation", cases(SITUATIONS[0], long=SITUATIONS[1:]))
 def test_a_query_with_nothing_to_read_waits_for_what_comes(
     make: Callable[..., Application],
     caplog: pytest.LogCaptureFixture,
+    situation: Callable[[Application], None],
 ) -> None:
-    waiting = [
-        made(make, sink, situation) for situation in SITUATIONS for sink in sinks_of(situation, waiting=True)
-    ]
+    waiting = [made(make, sink, situation) for sink in SINKS]
     with caplog.at_level(logging.WARNING):
         for one in waiting:
             # One after the other: Spark gives up on a Python worker that does not connect within 10 s.
@@ -109,7 +102,7 @@ def test_available_now_with_nothing_to_read_ends_and_reads_what_came_later(
     make: Callable[..., Application],
     situation: Callable[[Application], None],
 ) -> None:
-    for sink in sinks_of(situation):
+    for sink in ENDING:
         one = made(make, sink, situation)
         assert one.start(AVAILABLE_NOW).awaitTermination(PATIENCE), one.name
         news = one.put("news")

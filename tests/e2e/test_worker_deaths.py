@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from harness import PATIENCE
 from stage import AVAILABLE_NOW, Stage, Taken, ended, error_of
 
@@ -84,7 +85,9 @@ def test_a_bolt_behind_a_shuffle(stage: Stage) -> None:
     assert reasons(stage) == [("four poison", died), ("poison", died)]
 
 
+@pytest.mark.long
 def test_a_function_of_trident(stage: Stage) -> None:
+    """Trident judges its records as the bolts above do."""
     stage.put(TEXTS)
     topology, counts = TridentTopology(stage.spark), MemoryMapState.opaque(f"deaths-{stage.app}")
     stream = topology.new_stream("texts", spout(stage)).each(["text"], Words(), ["word"])
@@ -99,8 +102,12 @@ def test_a_function_of_trident(stage: Stage) -> None:
     ] * 2
 
 
+@pytest.mark.long
 def test_workers_that_no_record_ends_alone(stage: Stage) -> None:
-    """Such as too much of them for the memory: the query stops, and says what to try."""
+    """Such as too much of them for the memory: the query stops, and says what to try.
+
+    tests/bolt/tracking/test_isolation.py has the search that gives up.
+    """
     stage.put(TEXTS)
     state = {"seen": 0}
 

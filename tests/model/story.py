@@ -25,6 +25,12 @@ __all__ = ["Told", "play"]
 _LATER_MS = 400_000
 """More than five minutes: starts that were refused for too many takeovers are allowed again."""
 
+_WITH_A_NEW_CHECKPOINT = (
+    "Start the query with a new checkpointLocation",
+    "start with a new one to go on from ZooKeeper's position",
+)
+"""The texts of errors that ask for a new checkpoint also with `onCheckpointMismatch=continue`."""
+
 _STARTS = 3
 _LOSE = 0.01
 
@@ -118,7 +124,7 @@ class _Story:
             error = lives[0][-1].error
             if error is None:
                 return
-            if str(error).startswith("Start the query with a new checkpointLocation"):
+            if any(way in str(error) for way in _WITH_A_NEW_CHECKPOINT):
                 # A person does what the error says.
                 self._last = SparkCheckpoint()
             self.world.now += _LATER_MS

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from thorough import cases
 
 from model.crashes import KINDS, crashes, play, steps
 
-STRIDE = 97
-"""Of the second crashes one in so many is played, others after each first one."""
 
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_crash_at_each_step_and_another_one_after_it(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "stride"), cases(*((kind, 291) for kind in KINDS), long=tuple((kind, 97) for kind in KINDS))
+)
+def test_a_crash_at_each_step_and_another_one_after_it(kind: str, stride: int) -> None:
+    """Of the second crashes one in `stride` is played, others after each first one."""
     failed = []
     for offset, first in enumerate(crashes(steps(kind))):
         lived, violations = play(kind, first)
         failed += [f"{first}: {what}" for what in violations[:1]]
-        for second in list(crashes(lived[1]))[offset % STRIDE :: STRIDE]:
+        for second in list(crashes(lived[1]))[offset % stride :: stride]:
             _, violations = play(kind, first, second)
             failed += [f"{first}, {second}: {what}" for what in violations[:1]]
     assert not failed, "\n".join(failed[:5])

@@ -14,7 +14,7 @@ from model.__main__ import main
 from model.families import FAMILIES
 from model.story import play
 
-SCHEDULES = int(os.environ.get("MODEL_SCHEDULES", "200"))
+SCHEDULES = int(os.environ.get("MODEL_SCHEDULES", "80"))
 """Of each family; `make long` and `make chaos` play others."""
 
 TESTS = Path(__file__).resolve().parent.parent

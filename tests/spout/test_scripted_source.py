@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from by_hand import Lives, Query, Row, numbers
+from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.acks import Acks
@@ -26,6 +27,7 @@ KEYS = 12
 HOUR = 3600
 BEGUN = int(time.time() * 1000)
 BOTH_MODES = pytest.mark.parametrize("mode", ["polling", "efo"])
+EFO_LATER = pytest.mark.parametrize("mode", cases("polling", long=("efo",)))
 
 
 class Stream:
@@ -175,7 +177,7 @@ def test_closed_shards_are_read_first_from_the_trim_horizon(
     check_children_after_parents(rows, server)
 
 
-@BOTH_MODES
+@EFO_LATER
 def test_a_reshard_while_the_query_is_down_loses_nothing_with_latest(start: Start, stream: Stream) -> None:
     stream.put(10)
     life = start(startingPosition="LATEST")
@@ -197,7 +199,7 @@ def test_a_reshard_while_the_query_is_down_loses_nothing_with_latest(start: Star
     check_order([*rows, *later])
 
 
-@BOTH_MODES
+@EFO_LATER
 def test_failed_records_of_a_closed_shard_come_back_after_its_children_were_opened(
     start: Start, stream: Stream
 ) -> None:
@@ -520,7 +522,7 @@ def test_an_idle_source_asks_a_shard_once_a_period_and_plans_nothing(
     assert {call for call, _ in asked} <= {"GetRecords", "GetShardIterator"}
 
 
-@BOTH_MODES
+@EFO_LATER
 def test_explicit_acks_over_a_split_and_a_restart(
     start: Start, server: ScriptedKinesis, stream: Stream, app: str, zookeeper: EmbeddedZooKeeper
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 from overlapping import Overlapping
+from thorough import examples
 
 from kinesis_trident.trident.errors import StoreUnavailableError
 from kinesis_trident.trident.maps.backing import Version
@@ -163,7 +164,7 @@ WRONG = [
 @pytest.mark.parametrize("numbered", [True, False])
 @pytest.mark.parametrize(("spout", "kind"), EXACT)
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_exactly_once(
     spout: str, kind: StateType, numbered: bool, store_type: type[CrashingStore], data: st.DataObject
 ) -> None:

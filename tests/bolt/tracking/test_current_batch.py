@@ -93,7 +93,7 @@ class Turns:
             end=f"AFTER_SEQUENCE_NUMBER {last}",
             last=last,
             count=rows.count,
-            fresh=rows.segments[-1].count,
+            fresh=rows.count - (3 if retried else 0),
             digest=rows.digest(),
             xor=rows.xor(),
             served=(3,) if retried else (),

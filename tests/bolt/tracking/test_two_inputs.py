@@ -113,9 +113,14 @@ WIDEST = "two cases and types"
 @pytest.mark.parametrize(
     ("case", "tracked"),
     cases(
-        *((case, True) for case in CASES),
-        (WIDEST, False),
-        long=tuple((case, False) for case in CASES if case != WIDEST),
+        *((WIDEST, tracked) for tracked in (True, False)),
+        ("the same", True),
+        long=tuple(
+            (case, tracked)
+            for case in CASES
+            for tracked in (True, False)
+            if case != WIDEST and (case, tracked) != ("the same", True)
+        ),
     ),
 )
 def test_values_arrive_as_they_were_emitted(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kazoo.client import KazooClient
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
+from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedServerError, EmbeddedZooKeeper
 
@@ -113,8 +114,16 @@ def test_it_outlives_the_thread_that_started_it() -> None:
         assert read(zookeeper.hosts, "/still") == b"here"
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda end: end.name)
-@pytest.mark.parametrize("server", ["EmbeddedZooKeeper", "EmbeddedKinesis"])
+@pytest.mark.parametrize(
+    ("server", "end"),
+    cases(
+        ("EmbeddedZooKeeper", signal.SIGKILL),
+        ("EmbeddedKinesis", signal.SIGKILL),
+        ("EmbeddedZooKeeper", signal.SIGTERM),
+        ("EmbeddedKinesis", signal.SIGINT),
+        long=(("EmbeddedZooKeeper", signal.SIGINT), ("EmbeddedKinesis", signal.SIGTERM)),
+    ),
+)
 def test_it_ends_with_its_owner(server: str, end: signal.Signals) -> None:
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER.format(server=server)],

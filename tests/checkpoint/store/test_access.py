@@ -11,6 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl
 from secure_servers import SecureZooKeeper
+from thorough import cases
 
 from kinesis_trident.checkpoint.errors import ZooKeeperAccessError
 from kinesis_trident.checkpoint.model.layout import Layout
@@ -39,6 +40,9 @@ LOGINS: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...]]] = {
     ),
 }
 """By name a login, and those of others."""
+
+GIVEN = ["from the start", "later", "by another", "to an open application"]
+"""The ways in which an application comes to its login."""
 
 Connect = Callable[..., KazooClient]
 
@@ -104,8 +108,14 @@ def intrude(client: KazooClient, paths: list[str]) -> list[str]:
     return done
 
 
-@pytest.mark.parametrize("login", LOGINS)
-@pytest.mark.parametrize("given", ["from the start", "later", "by another", "to an open application"])
+@pytest.mark.parametrize(
+    ("login", "given"),
+    cases(
+        *(("both", given) for given in GIVEN),
+        *((login, GIVEN[0]) for login in LOGINS if login != "both"),
+        long=tuple((login, given) for login in LOGINS if login != "both" for given in GIVEN[1:]),
+    ),
+)
 def test_a_home_is_closed_to_others(
     server: SecureZooKeeper, make_client: Connect, layout: Layout, login: str, given: str
 ) -> None:

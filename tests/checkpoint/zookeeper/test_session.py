@@ -12,6 +12,7 @@ import pytest
 import samples
 from kazoo.client import KazooClient
 from lossy_proxy import LossyProxy
+from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import (
@@ -70,7 +71,7 @@ WRITES: dict[str, Callable[[SourceStore, int], Any]] = {
 }
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", cases(1, long=(2,)))
 @pytest.mark.parametrize("lose", ["lose_answers", "lose_requests"])
 @pytest.mark.parametrize("name", WRITES)
 def test_a_write_whose_answer_is_lost_is_made_once(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from by_hand import numbers
 from restarting import Start, Stream, wipe
+from thorough import cases
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.spout.errors import CheckpointMismatchError, SettledBatchError, StreamChangedError
@@ -40,7 +41,7 @@ def test_a_batch_in_hand_after_a_batch_that_another_checkpoint_has_settled(
         start(older.checkpoint, onCheckpointMismatch="continue", **given).rows()
 
 
-@pytest.mark.parametrize("in_hand", [False, True])
+@pytest.mark.parametrize("in_hand", cases(True, long=(False,)))
 def test_an_older_copy_of_spark_s_checkpoint(
     start: Start, stream: Stream, caplog: pytest.LogCaptureFixture, in_hand: bool
 ) -> None:
@@ -120,7 +121,7 @@ def test_a_txid_that_was_settled_by_another_checkpoint(start: Start, stream: Str
         start(older.checkpoint).plan()
 
 
-@pytest.mark.parametrize("in_hand", [False, True])
+@pytest.mark.parametrize("in_hand", cases(True, long=(False,)))
 def test_another_stream_under_the_same_checkpoint(
     start: Start, stream: Stream, make_stream: Callable[..., str], in_hand: bool
 ) -> None:

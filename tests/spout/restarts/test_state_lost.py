@@ -117,9 +117,11 @@ def test_zookeeper_wiped_under_a_batch_in_hand(
     assert set(numbers(going_on.drain())) == left
 
 
+@pytest.mark.long
 def test_zookeeper_wiped_and_no_spark_checkpoint_is_a_new_start(
     start: Start, stream: Stream, own_zookeeper: EmbeddedZooKeeper, tmp_path: Path
 ) -> None:
+    """Nothing that could differ from a new application is left."""
     wanted = stream.put(10)
     given = {"zookeeper_hosts": own_zookeeper.hosts}
     life = start(**given)
@@ -182,7 +184,7 @@ def test_zookeeper_restored_from_an_older_copy(
     assert attempts[12] >= 2
 
 
-@pytest.mark.parametrize("is_older_copy", [False, True])
+@pytest.mark.parametrize("is_older_copy", cases(True, long=(False,)))
 def test_shards_that_an_offset_leaves_out_are_not_read_again(
     start: Start, own_zookeeper: EmbeddedZooKeeper, tmp_path: Path, is_older_copy: bool
 ) -> None:
@@ -226,10 +228,14 @@ def test_shards_that_an_offset_leaves_out_are_not_read_again(
     assert not any(node.waiting for node in inflight.values())
 
 
+@pytest.mark.long
 def test_zookeeper_older_by_one_settling_does_it_again(
     start: Start, stream: Stream, own_zookeeper: EmbeddedZooKeeper, tmp_path: Path
 ) -> None:
-    """Everything that it takes is in the copy: pins, outcome and plan; so nothing is lost, and nothing comes twice."""
+    """Everything that it takes is in the copy: pins, outcome and plan; so nothing is lost, and nothing comes twice.
+
+    tests/model restores such copies at any moment.
+    """
     given = {"zookeeper_hosts": own_zookeeper.hosts}
     everything = stream.put(10)
     life = start(**given)

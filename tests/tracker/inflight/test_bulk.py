@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_shard import due, shard_positions
 from test_turns import invariants
+from thorough import examples
 from traced import traced
 
 from kinesis_trident.tracker.errors import OrderError
@@ -127,7 +128,7 @@ class Bulk:
         assert sum(run.count for run in self.tracker.dead) == self.state.count("dead")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     r=st.randoms(use_true_random=False),
     limit=st.integers(0, 2),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_shard import due, shard_positions
+from thorough import examples
 
 from kinesis_trident.checkpoint.model.codec import decode, encode
 from kinesis_trident.checkpoint.model.nodes import InflightNode
@@ -273,7 +274,7 @@ def keys_positions(keys: Keys) -> list[RecordPosition]:
     return [RecordPosition(int(key[:-10]), int(key[-10:]) - 1) for key in keys]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(seed=st.integers(0, 2**32), limit=st.integers(0, 3))
 def test_nothing_acked_comes_again_and_nothing_unacked_is_lost(*, seed: int, limit: int) -> None:
     life = Life(random.Random(seed), RetryPolicy(limit, AT_ONCE))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_turns import invariants
+from thorough import examples
 from traced import traced
 
 from kinesis_trident.tracker.acker.acker import Acker, TreeOutcome
@@ -387,7 +388,7 @@ def test_a_stored_run_is_addressed_by_its_last_record() -> None:
 STEP = st.tuples(st.sampled_from(["emit", "emit", "ack", "ack", "fail", "again", "late"]), st.integers(0, 30))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(STEP, max_size=120), st.integers(0, 2), st.booleans())
 def test_random_orders_agree_with_a_dict_of_all_records(
     steps: list[tuple[str, int]], limit: int, dead_letter: bool

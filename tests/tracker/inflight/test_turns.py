@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_shard import NaiveShard, Record, due, shard_positions
+from thorough import examples
 
 from kinesis_trident.tracker.errors import OrderError, UnknownRunError
 from kinesis_trident.tracker.inflight.entries import State
@@ -185,7 +186,7 @@ class Life:
         assert self.tracker.retrying == len(self.tracker.waiting) + len(self.tracker.dead)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     policy=POLICIES, r=st.randoms(use_true_random=False), tell_prev=st.booleans(), steps=st.integers(1, 25)
 )

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, LongType, StructType
+from thorough import examples
 
 from kinesis_trident.trident import CombinerAggregator, Count, Max, Min, Sum
 from kinesis_trident.trident.build.fields import arrow
@@ -89,7 +90,7 @@ def test_groups_are_those_of_the_tuples(
     assert step is not None
     function = step.function
 
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(ROWS, st.integers(1, 20))
     def same(rows: list[tuple[Any, ...]], size: int) -> None:
         out = list(step(given_as(rows, schema, size)))
@@ -121,7 +122,7 @@ def test_several_consumers_get_what_each_would_get_alone(monkeypatch: pytest.Mon
     together = SharedPartials(tuple(alone))
     assert together.wanted == {"a", "b", "n"}
 
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(ROWS, st.integers(1, 20))
     def same(rows: list[tuple[Any, ...]], size: int) -> None:
         out = list(together(given_as(rows, schema, size)))

@@ -15,6 +15,7 @@ from batch_in_hand import EACH, SHARDS, batch_in_hand
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from samples_topology import a_stream
+from thorough import cases
 
 from kinesis_trident.bolt.foreach_batch import BatchHandler
 from kinesis_trident.bolt.tracking.current_batch import CurrentBatch
@@ -192,7 +193,7 @@ def values(state: MemoryMapState, keys: list[Any]) -> dict[Any, Any]:
 NUMBERS, RESTS = list(range(1, EACH + 1)), ["0", "1", "2", "3"]
 
 
-@pytest.mark.parametrize("tracking", [True, False], ids=["tracked", "untracked"])
+@pytest.mark.parametrize("tracking", cases(True, long=(False,)), ids=["tracked", "untracked"])
 @pytest.mark.parametrize("shape", [four_states, branches, moved, after_transform])
 def test_a_batch_is_read_once_and_a_function_called_once_a_tuple(
     spark: SparkSession,
