@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lives import HERE, PATIENCE, Lives, alive, digest, eventually
+import psutil
+from lives import HERE, PATIENCE, Lives, digest, eventually
+from processes import alive
 
 from kinesis_trident.checkpoint.embedded import EmbeddedKinesis, EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.layout import Layout
@@ -136,9 +138,10 @@ class Job(Lives):
         """Wait until the point is reached, then kill everything."""
         self.until(self._marker.exists, "the point")
         reached = Reached(**json.loads(self._marker.read_text()))
-        assert alive(reached.pid)
+        process = psutil.Process(reached.pid)
+        assert alive(process)
         self.kill()
-        assert not alive(reached.pid)
+        assert not alive(process)
         return reached
 
     def offsets(self, checkpoint: Path | None = None) -> dict[int, dict[str, Any]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
+from processes import alive
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 __all__ = [
@@ -21,7 +22,6 @@ __all__ = [
     "HERE",
     "Lives",
     "PATIENCE",
-    "alive",
     "command_of",
     "digest",
     "eventually",
@@ -52,13 +52,6 @@ def eventually(look: Callable[[], T], what: str, patience: float = PATIENCE) -> 
     except RetryError:
         msg = f"not within {patience:g} s: {what}"
         raise AssertionError(msg) from None
-
-
-def alive(pid: int) -> bool:
-    """Tell whether there is such a process, and it is not only waiting to be asked for its end."""
-    with suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 def command_of(process: psutil.Process) -> list[str]:
@@ -95,12 +88,12 @@ def kill_tree(root: psutil.Process) -> None:
     for process in tree:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    eventually(lambda: not any(alive(process.pid) for process in tree), "the end of all killed processes")
+    eventually(lambda: not any(map(alive, tree)), "the end of all killed processes")
 
 
 def digest(printed: str) -> str:
     """The errors that a job's output names, each once, and its end: the first cause may stand far above that."""
-    errors = dict.fromkeys(re.findall(r"^.*(?:Error|Exception): .*$", printed, re.MULTILINE))
+    errors = dict.fromkeys(re.findall(r"^.*(?:[Ee]rror|Exception): .*$", printed, re.MULTILINE))
     return "\n".join([*(line[:500] for line in errors), "...", printed[-4000:]])
 
 

@@ -30,7 +30,10 @@ def _hand_over() -> None:
 
 
 def _start_server() -> None:
-    """Start the server below this process, so that its forks are below Spark's JVM like the processes they replace."""
+    """Start the server below this process, so that its forks are below Spark's JVM like the processes they replace.
+
+    It lives as long as the JVM: Spark ends a daemon that answers too late, and the forks are not only its own.
+    """
     import subprocess
 
     try:
@@ -39,12 +42,13 @@ def _start_server() -> None:
         return
     program = os.path.join(os.path.dirname(__file__), "warm_python.py")
     # Spark reads from the standard output of this process.
-    subprocess.Popen([sys.executable, program, _SERVER], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    command = [sys.executable, program, _SERVER, str(os.getppid())]
+    subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 if _SERVER and sys.orig_argv[1] == "-m" and sys.orig_argv[2].startswith("pyspark."):
     _hand_over()
-    # Spark keeps a daemon until it ends.
+    # Others are too short-lived for the wait.
     if sys.orig_argv[2] == "pyspark.daemon":
         _start_server()
 elif sys.orig_argv[1:] == ["-m", "pyspark.daemon", "pyspark.worker"]:

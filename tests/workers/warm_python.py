@@ -1,13 +1,14 @@
-"""A server that forks Spark's Python processes: `python warm_python.py SOCKET`, until its parent has ended.
+"""A server that forks Spark's Python processes: `python warm_python.py SOCKET JVM`, until that process has ended.
 
 Spark starts a process for the source of each query and a daemon for each kind of its workers. Each spends a second of
 processor on imports, and Spark gives up on a source that has not connected within 10 s. `sitecustomize.py` hands such
 a process over to a fork of this one, which has the modules imported. The fork takes the environment, the folder and
-the standard streams of the process, ends with it, and gives it its status.
+the standard streams of the process, ends with it, and gives it its status. One that a signal ends says so.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import os
@@ -16,16 +17,18 @@ import select
 import signal
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 
+import psutil
+from processes import alive
 from warm_modules import import_all
 
 
-def serve(server: socket.socket) -> Process | None:
+def serve(server: socket.socket, jvm: psutil.Process) -> Process | None:
     """Fork for each process that is handed over; return it in the fork, nothing at the end."""
     forks: dict[int, socket.socket] = {}
-    parent = os.getppid()
-    while os.getppid() == parent:
+    while alive(jvm):
         ready, _, _ = select.select([server, *forks.values()], [], [], 0.1)
         if server in ready:
             asked, _ = server.accept()
@@ -44,7 +47,12 @@ def serve(server: socket.socket) -> Process | None:
             ended, status = os.waitpid(fork, 0 if died else os.WNOHANG)
             if ended:
                 if not died:
-                    asked.sendall(b"%d" % (os.waitstatus_to_exitcode(status) & 0xFF))
+                    code = os.waitstatus_to_exitcode(status)
+                    if code < 0:
+                        name = signal.Signals(-code).name
+                        print(f"Fatal Python error: {name} ended process {fork}", file=sys.stderr, flush=True)
+                    with suppress(BrokenPipeError):
+                        asked.sendall(b"%d" % (code & 0xFF))
                 asked.close()
                 del forks[fork]
     for fork in forks:
@@ -80,6 +88,7 @@ class Process:
         os.environ.clear()
         os.environ.update(self.environment)
         os.chdir(self.folder)
+        faulthandler.enable()
         module, *sys.argv[1:] = self.arguments
         # What was imported is not what runs: runpy would warn.
         sys.modules.pop(module, None)
@@ -88,12 +97,13 @@ class Process:
 
 def main() -> None:
     """Serve, or be one of the forks."""
+    jvm = psutil.Process(int(sys.argv[2]))
     import_all()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(sys.argv[1])
         gc.freeze()
         server.listen(64)
-        process = serve(server)
+        process = serve(server, jvm)
     if process:
         process.become()
 
