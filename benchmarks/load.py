@@ -1,7 +1,8 @@
 """Measure whether anything grows under load: `python -m benchmarks.load [rate | shards] [minutes]`.
 
-A query judges each record, and one of a hundred fails at its first delivery. `rate`: two shards without a limit, for an
-hour. `shards`: a thousand shards with the limits of a shard and a steady producer, for ten minutes.
+A query judges each record, and one of a hundred fails at its first delivery. `rate`: two shards without a limit, as
+fast as the cores go, for an hour. `shards`: a thousand shards with the limits of a shard and a steady producer, for
+fifteen minutes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -36,14 +38,20 @@ from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 EVERY = 10.0
 """Seconds from sample to sample."""
 
+COLLECTIONS = 12
+"""How often the JVM is asked for a full collection, to see what its heap has to keep."""
+
 BOUND = 1.1
 """Times that a curve has at its end what it had before its middle, at most."""
 
 UNLIMITED = 10**8
 """Pages of a shard: nobody comes to its end."""
 
-SHARDS, RATE = 1_000, 2_000
+SHARDS, RATE = 1_000, 1_000
 """Of the second load; the records a second."""
+
+KEPT = 20
+"""Batches of which Spark keeps offsets and progress in the second load; its hundred take longer to come together."""
 
 
 def judge(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -83,17 +91,26 @@ class Watch:
     """Samples a query, its processes and what it keeps.
 
     Args:
+        spark: whose JVM is looked at.
         query: runs.
         hosts: of ZooKeeper.
-        checkpoint: Spark's folder of the query.
+        folder: with Spark's `checkpoint` of the query, and `spool`, the `retrySpool` if there is one.
+        collect_every: seconds from one full collection of the JVM to the next.
     """
 
-    def __init__(self, query: StreamingQuery, hosts: str, checkpoint: Path) -> None:
+    def __init__(
+        self, spark: SparkSession, query: StreamingQuery, hosts: str, folder: Path, collect_every: float
+    ) -> None:
+        self._jvm: Any = spark.sparkContext._jvm
         self._query = query
         self._hosts = hosts
-        self._checkpoint = checkpoint
+        self._folder = folder
+        self._collect_every = collect_every
         self._batch = -1
         self._at = time.monotonic()
+        self._collected = self._at - collect_every
+        self._heap = 0.0
+        psutil.cpu_percent()
 
     def look(self) -> dict[str, dict[str, float]]:
         """Return what is seen now, by panel and curve."""
@@ -103,17 +120,28 @@ class Watch:
                 memory[role] += process.memory_info().rss / 2**20
                 files[role] += process.num_fds()
         kept = monitored(self._hosts)
-        sizes = list(_sizes(self._checkpoint))
         return {
             "new and repeated records a second": {"read": self._rate()},
+            "processors": {"busy, %": psutil.cpu_percent()},
             "resident memory, MiB": memory,
+            "memory after a collection, MiB": {"heap of Spark's JVM": self._live()},
             "open files": files,
             "ZooKeeper": {
                 "nodes": float(kept["zk_znode_count"]),
                 "KiB": float(kept["zk_approximate_data_size"]) / 1024,
             },
-            "Spark's checkpoint": {"files": len(sizes), "KiB": sum(sizes) / 1024},
+            "Spark's checkpoint": _sizes(self._folder / "checkpoint"),
+            "retrySpool": _sizes(self._folder / "spool"),
         }
+
+    def _live(self) -> float:
+        """Return the MiB of the JVM's heap that the newest full collection has left."""
+        if time.monotonic() - self._collected >= self._collect_every:
+            self._jvm.java.lang.System.gc()
+            memory = self._jvm.java.lang.management.ManagementFactory.getMemoryMXBean()
+            self._heap = memory.getHeapMemoryUsage().getUsed() / 2**20
+            self._collected = time.monotonic()
+        return self._heap
 
     def _rate(self) -> float:
         """Return the records a second of the batches that have ended since the last look."""
@@ -125,39 +153,51 @@ class Watch:
         return sum(one["numInputRows"] for one in new) / (self._at - began)
 
 
-def _sizes(folder: Path) -> Iterator[int]:
+def _sizes(folder: Path) -> dict[str, float]:
+    """Return how many files are below a folder, and their size."""
+    sizes = []
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):
             if path.is_file():
-                yield path.stat().st_size
+                sizes.append(path.stat().st_size)
+    return {"files": len(sizes), "KiB": sum(sizes) / 1024}
 
 
 @contextmanager
-def fast(hosts: str) -> Iterator[dict[str, str]]:
-    """The source of the first load: a batch has fewer failing records than one may take up of a shard."""
+def fast(hosts: str, folder: Path) -> Iterator[dict[str, str]]:
+    """The source of the first load: failed records are read from a folder, and a batch has room for all of them."""
     with PreparedEndpoint(Records(2, UNLIMITED, size=200)) as endpoint:
         yield options(
-            endpoint.url, hosts, "/bench", maxFetchRecordsPerShard="50000", maxRetryingRecords="10000"
+            endpoint.url,
+            hosts,
+            "/bench",
+            maxFetchRecordsPerShard="50000",
+            maxRetryingRecords="10000",
+            retrySpool=str(folder / "spool"),
         )
 
 
 @contextmanager
-def many(hosts: str) -> Iterator[dict[str, str]]:
+def many(hosts: str, _folder: Path) -> Iterator[dict[str, str]]:
     """The source of the second load, while its producer writes."""
-    with served("benchmarks.latency", "--serve", str(SHARDS)) as url:
-        done, producer = threading.Event(), Producer(url)
+    with (
+        served("benchmarks.latency", "--serve", str(SHARDS)) as url,
+        served("benchmarks.load", "--produce", url),
+    ):
+        yield options(url, hosts, "/bench", streamName=STREAM, minFetchPeriod="200ms", maxFetchRate="2")
 
-        def produce() -> None:
-            while not done.is_set():
-                producer.run(RATE, 1.0)
 
-        thread = threading.Thread(target=produce, daemon=True)
-        thread.start()
-        try:
-            yield options(url, hosts, "/bench", streamName=STREAM, minFetchPeriod="200ms", maxFetchRate="2")
-        finally:
-            done.set()
-            thread.join()
+def produce(url: str) -> None:
+    """Put records at an even rate until the standard input is closed."""
+    producer = Producer(url)
+
+    def put() -> None:
+        while True:
+            producer.run(RATE, 1.0)
+
+    threading.Thread(target=put, daemon=True).start()
+    print(url, flush=True)
+    sys.stdin.read()
 
 
 def sampled(
@@ -166,9 +206,10 @@ def sampled(
     """Run the query for so long, and return what was seen."""
     stream = spark.readStream.format("kinesis-trident").options(**given).load()
     sink = reliable(stream).map(judge, "length int").for_each_batch(to_nowhere)
-    query = sink.start(checkpointLocation=str(folder))
+    query = sink.start(checkpointLocation=str(folder / "checkpoint"))
     try:
-        samples, watch, began = Samples(), Watch(query, hosts, folder), time.monotonic()
+        watch = Watch(spark, query, hosts, folder, 60 * minutes / COLLECTIONS)
+        samples, began = Samples(), time.monotonic()
         while (passed := time.monotonic() - began) < 60 * minutes:
             time.sleep(EVERY - passed % EVERY)
             samples.add((time.monotonic() - began) / 60, watch.look())
@@ -187,27 +228,33 @@ def _line(samples: Samples) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A load: its title, how long it lasts by default in minutes, its source, and what to know of it."""
+    """A load: its title, how long it lasts by default in minutes, its source, Spark's settings, what to know of it."""
 
     title: str
     minutes: float
-    source: Callable[[str], AbstractContextManager[dict[str, str]]]
+    source: Callable[[str, Path], AbstractContextManager[dict[str, str]]]
+    settings: Mapping[str, str]
     note: str
 
 
 LOADS = {
     "rate": Load(
-        "Under load: an hour without a shard's limits",
+        "Under load: as fast as the cores go",
         60,
         fast,
-        "Two shards without a limit, `maxFetchRecordsPerShard=50000`, `maxRetryingRecords=10000`. The rate is that at "
-        "which failed records, one in a hundred of all, are read again with `retryBytesPerShard=4MiB`.",
+        {},
+        "Two shards without a limit, `maxFetchRecordsPerShard=50000`, `maxRetryingRecords=10000`, and a `retrySpool`.",
     ),
     "shards": Load(
         "Under load: a thousand shards",
-        10,
+        15,
         many,
-        f"{SHARDS:,} shards with a shard's limits, {RATE:,} records a second in all.",
+        {
+            "spark.sql.streaming.minBatchesToRetain": str(KEPT),
+            "spark.sql.streaming.numRecentProgressUpdates": str(KEPT),
+        },
+        f"{SHARDS:,} shards with a shard's limits, {RATE:,} records a second in all; Spark keeps the offsets and the "
+        f"progress of {KEPT} batches (`minBatchesToRetain`, `numRecentProgressUpdates`).",
     ),
 }
 
@@ -218,7 +265,9 @@ def section(name: str, samples: Samples) -> Section:
     rows: list[Sequence[str]] = []
     for panel, curve, before, after in samples.growths():
         rate = panel.startswith("new")
-        growth = after / before if before else float("inf") if after else 1.0
+        if not before and not after:
+            continue
+        growth = after / before if before else float("inf")
         is_kept = growth >= 1 / BOUND if rate else growth <= BOUND
         bound = f"at least {1 / BOUND:.2f}" if rate else f"at most {BOUND}"
         rows.append(
@@ -231,10 +280,10 @@ def section(name: str, samples: Samples) -> Section:
         )
     plot = Plot(
         f"load-{name}",
-        f"{load.title}: rate, memory, open files, ZooKeeper and Spark's checkpoint over time",
+        f"{load.title}: rate, processors, memory, open files, ZooKeeper and Spark's checkpoint over time",
         "minutes",
         samples.minutes,
-        [Panel(panel, curves) for panel, curves in samples.curves.items()],
+        [Panel(panel, curves) for panel, curves in samples.curves.items() if any(map(any, curves.values()))],
         dense=True,
     )
     return Section(
@@ -244,7 +293,8 @@ def section(name: str, samples: Samples) -> Section:
         columns=["", "second quarter", "last quarter", "growth"],
         rows=rows,
         note=f"{load.note} One of a hundred records fails at its first delivery. Medians of the samples, one in "
-        f"{EVERY:g} s.",
+        f"{EVERY:g} s. What a JVM holds resident may grow up to its largest heap, 1 GiB here: the heap that a full "
+        "collection leaves tells whether anything is kept.",
         plots=[plot],
     )
 
@@ -252,15 +302,20 @@ def section(name: str, samples: Samples) -> Section:
 def main() -> None:
     """Measure and publish the loads that are named, else both; a number is that of the minutes."""
     words = sys.argv[1:]
+    if words[:1] == ["--produce"]:
+        produce(words[1])
+        return
     minutes = next((float(word) for word in words if word.replace(".", "").isdecimal()), None)
     pretend_credentials()
     for name in [one for one in LOADS if one in words] or LOADS:
         load = LOADS[name]
         with tempfile.TemporaryDirectory() as folder, EmbeddedZooKeeper() as zookeeper:
             spark = session(Path(folder))
-            with load.source(zookeeper.hosts) as given:
+            for key, value in load.settings.items():
+                spark.conf.set(key, value)
+            with load.source(zookeeper.hosts, Path(folder)) as given:
                 lasting = minutes or load.minutes
-                samples = sampled(spark, Path(folder, "checkpoint"), zookeeper.hosts, given, lasting)
+                samples = sampled(spark, Path(folder), zookeeper.hosts, given, lasting)
             spark.stop()
         publish(section(name, samples))
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import boto3
+from lives import eventually
 
 from benchmarks.load import SHARDS, STREAM, Samples, many, section
+
+if TYPE_CHECKING:
+    from mypy_boto3_kinesis import KinesisClient
 
 
 def samples(*values: float) -> Samples:
@@ -32,7 +39,14 @@ def test_what_grows_after_the_first_quarter_is_said_to_miss_its_bound() -> None:
     assert "missed" not in {row[0]: row[3] for row in section("rate", flat).rows}["memory: ours"]
 
 
-def test_the_endpoint_of_many_shards_serves_them() -> None:
-    with many("nobody:2181") as given:
+def test_the_endpoint_of_many_shards_serves_them_and_its_producer_writes(tmp_path: Path) -> None:
+    with many("nobody:2181", tmp_path) as given:
         client = boto3.client("kinesis", endpoint_url=given["endpointUrl"])
-        assert len(client.list_shards(StreamName=STREAM, MaxResults=10_000)["Shards"]) == SHARDS
+        shards = client.list_shards(StreamName=STREAM, MaxResults=10_000)["Shards"]
+        assert len(shards) == SHARDS
+        eventually(lambda: any(_records(client, shard["ShardId"]) for shard in shards[:20]), "records")
+
+
+def _records(client: KinesisClient, shard: str) -> list[Any]:
+    began = client.get_shard_iterator(StreamName=STREAM, ShardId=shard, ShardIteratorType="TRIM_HORIZON")
+    return list(client.get_records(ShardIterator=began["ShardIterator"])["Records"])
