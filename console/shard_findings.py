@@ -51,8 +51,8 @@ def about_shards(snapshot: Snapshot, lags: Mapping[str, Lag], now: int) -> Itera
             "blocked",
             f"{_names(snapshot, blocked)} {'reads' if len(blocked) == 1 else 'read'} nothing new: "
             f"{next(iter(blocked.values())).partition(':')[0]}",
-            f"fix what makes the records fail (kinesis-trident retries {app}), or raise maxRetryingRecords; with "
-            "ackMode=explicit, ack them",
+            f"fix what makes the records fail (kinesis-trident retries {app}), raise maxRetryingRecords, or set "
+            "retrySpool, from which more of them come back in a batch; with ackMode=explicit, ack them",
             _labels(snapshot, blocked),
         )
     ends: dict[str, int] = {}

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
+from command_line import Command
+from lives import eventually
 from night import Night, entry
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from kinesis_trident import reliable, stop
 from kinesis_trident.bolt.errors import NotBareStreamError
@@ -21,17 +26,18 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def stream(
-    spark: SparkSession,
-    kinesis_server: EmbeddedKinesis,
-    zookeeper: EmbeddedZooKeeper,
-    kinesis: KinesisClient,
-    make_stream: Callable[..., str],
-    app: str,
-) -> DataFrame:
-    """The DataFrame of an application of this test's own, on a stream with one record."""
+def name(make_stream: Callable[..., str], kinesis: KinesisClient) -> str:
+    """A stream with one record."""
     name = make_stream()
     kinesis.put_record(StreamName=name, Data=b"1", PartitionKey="ada")
+    return name
+
+
+@pytest.fixture
+def stream(
+    spark: SparkSession, kinesis_server: EmbeddedKinesis, zookeeper: EmbeddedZooKeeper, name: str, app: str
+) -> DataFrame:
+    """The DataFrame of an application of this test's own, on that stream."""
     options = {
         "streamName": name,
         "startingPosition": "TRIM_HORIZON",
@@ -78,3 +84,46 @@ def test_a_batch_that_takes_longer_than_the_patience(
     finally:
         go_on.set()
         query.stop()
+
+
+@entry("EOFException")
+def test_a_planning_process_that_is_killed(
+    night: Night,
+    stream: DataFrame,
+    kinesis: KinesisClient,
+    name: str,
+    command: Command,
+    tmp_path: Path,
+    app: str,
+) -> None:
+    seen: list[bytes] = []
+
+    def start() -> StreamingQuery:
+        def write(rows: DataFrame, _txid: int) -> None:
+            seen.extend(bytes(row.data) for row in rows.collect())
+
+        return reliable(stream).for_each_batch(write).start(checkpointLocation=str(tmp_path))
+
+    query = start()
+    try:
+        eventually(lambda: seen, "the first record")
+        process = psutil.Process(json.loads(command("owner", app, "--json")[1])["pid"])
+        # It answers no more, so that Spark is waiting for it when it ends.
+        process.suspend()
+        eventually(lambda: query.status["message"].startswith("Getting offsets"), "Spark asks for an offset")
+        process.kill()
+        eventually(lambda: not query.isActive, "the end of the query")
+        cause = query._jsq.exception().get().getCause()  # type: ignore[attr-defined]
+        asked = next(frame for frame in cause.getStackTrace() if "Runner" in frame.getClassName())
+    finally:
+        query.stop()
+    # As in the driver's log; `query.exception()` has no more to say than that there was a cause.
+    night.shows(f"Caused by: {cause}\n... at {asked.getClassName()}.{asked.getMethodName()}")
+    night.tries("start the query again with the same checkpointLocation")
+    query = start()
+    try:
+        kinesis.put_record(StreamName=name, Data=b"2", PartitionKey="ada")
+        eventually(lambda: len(seen) > 1, "the second record")
+    finally:
+        query.stop()
+    assert seen == [b"1", b"2"]
