@@ -84,6 +84,10 @@ class TurnOutcomes:
         entry = self._ledger.find_run(run, State.WAITING)
         if is_unreached(run, served, through, failed):
             return
+        if served == run.count and not failed:
+            # The end of nearly every retry.
+            self._ledger.done(entry)
+            return
         last = entry.last if served == run.count or through is None else through
         attempt = entry.attempt + 1
         pieces = cut(failed, first=entry.first, prev=entry.prev, last=last, count=served)
