@@ -1,4 +1,4 @@
-"""A wall clock that never steps back, and the repair of times set by a clock that was ahead."""
+"""A wall clock that never steps back, the wait of an idle source, and the repair of times set by a clock ahead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import InflightNode
 
-__all__ = ["SteadyClock", "due_in_time"]
+__all__ = ["IdleWait", "SteadyClock", "due_in_time"]
+
+_BRIEF = 0.05
+"""Seconds of a short wait."""
+
+_AWAY = 0.1
+"""Seconds from an answer to Spark's next call, of which more say that Spark waits for its trigger."""
+
+_SOON, _LATER = 3, 60
+"""Long waits before a short one: at first and after Spark has been waiting, and otherwise."""
 
 
 class SteadyClock:
@@ -37,6 +46,44 @@ class SteadyClock:
             self._latest = max(self._wall(), self._latest + read_at - self._read_at)
             self._read_at = read_at
             return int(self._latest * 1000)
+
+
+class IdleWait:
+    """How long a call for the next offset waits while there is nothing to do.
+
+    Spark calls an idle source again after 10 ms, so the source waits in the call. With a trigger interval Spark waits
+    itself, and warns of each call that takes longer than the interval (`ProcessingTimeExecutor`: "falling behind").
+    Nothing tells a source its trigger. So now and then a wait is short, and the time until the next call shows whether
+    Spark waits; as long as it does, all waits are short.
+
+    Args:
+        seconds: of a long wait.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._long = seconds
+        self._until_try = _SOON
+        self._spark_waits = False
+        self._left: float | None = None
+
+    def begin(self, now: float) -> float:
+        """Return the seconds that the call which begins now may wait."""
+        if self._left is not None:
+            before, self._spark_waits = self._spark_waits, now - self._left > _AWAY
+            self._until_try = _SOON if before or self._spark_waits else _LATER
+            self._left = None
+        return min(_BRIEF, self._long) if self._is_brief else self._long
+
+    def end(self, now: float) -> None:
+        """Note that the call ends now, with nothing to do."""
+        if self._is_brief:
+            self._left = now
+        else:
+            self._until_try -= 1
+
+    @property
+    def _is_brief(self) -> bool:
+        return self._spark_waits or self._until_try <= 0
 
 
 def due_in_time(inflight: InflightNode, now: int, longest_delay: int, timeout: int) -> InflightNode:

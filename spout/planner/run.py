@@ -34,7 +34,7 @@ from kinesis_trident.spout.log_lines import configure_logging
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.partition import TurnsPartition, tasks_of
 from kinesis_trident.spout.planner.cleanup import Purger
-from kinesis_trident.spout.planner.clocks import SteadyClock
+from kinesis_trident.spout.planner.clocks import IdleWait, SteadyClock
 from kinesis_trident.spout.planner.named_runs import with_failures
 from kinesis_trident.spout.planner.next_batch import BatchPlanner
 from kinesis_trident.spout.planner.plan import starting_plan
@@ -62,7 +62,8 @@ class SourceRun:
         clock: epoch seconds; it may step back.
         steady: seconds that never step back, for all that is waited for.
         rng: for jitter and the marks of plans.
-        hold: seconds that `latest` waits for something to do before Spark gets a chance to stop the query.
+        hold: seconds that `latest` waits for something to do before Spark gets a chance to stop the query; less with a
+            trigger interval.
         look_period: seconds between two looks at the tip of an idle shard; `idlePollInterval` if None.
         wait: waits until an event is set, at most so many seconds of `clock`; says whether it was.
         executor: looks at the tips of shards, and removes what settled batches leave; None for threads of its own.
@@ -93,7 +94,7 @@ class SourceRun:
         beside: Beside | None = None,
     ) -> None:
         self._options = options
-        self._hold = hold
+        self._idle_wait = IdleWait(hold)
         self._wait = wait
         self._consumers = consumers
         self._client = client
@@ -225,7 +226,7 @@ class SourceRun:
     def latest(self, start: Plan, max_records: int | None) -> Plan | None:
         """Settle the batch that ended at `start`, which Spark has committed, and plan the next one.
 
-        Returns None when there is nothing to do: at once if the run drains or stops, else after `hold` seconds.
+        Returns None when there is nothing to do: at once if the run drains or stops, else after `hold` seconds at most.
 
         Raises:
             FencedError: a newer run has taken over.
@@ -238,21 +239,29 @@ class SourceRun:
             begun = self._reconciler.go_on_from(start)
             if begun is not None:
                 return self._reconciler.hand_over(begun)
-            deadline = self._steady() + self._hold
-            while True:
-                self._tenure.raise_if_replaced()
-                if self._tenure.stop_asked:
-                    self._store.stop.answer(self._state.settled, self._epoch)
-                    self._rest_until(deadline)
-                    return None
-                plan = self._planner.plan(max_records)
-                self._notes.note(self._planner.looks)
-                if plan is not None:
-                    return self._reconciler.hand_over(plan)
-                planner = self._planner
-                if planner.is_drained or (not planner.is_draining and self._steady() >= deadline):
-                    return None
+            began = self._steady()
+            plan = self._next_plan(max_records, began + self._idle_wait.begin(began))
+            if plan is None:
+                self._idle_wait.end(self._steady())
+                return None
+            return self._reconciler.hand_over(plan)
+
+    def _next_plan(self, max_records: int | None, deadline: float) -> Plan | None:
+        """Plan as soon as there is something to do; None if there is nothing by then, or the run drains or stops."""
+        while True:
+            self._tenure.raise_if_replaced()
+            if self._tenure.stop_asked:
+                self._store.stop.answer(self._state.settled, self._epoch)
                 self._rest_until(deadline)
+                return None
+            plan = self._planner.plan(max_records)
+            self._notes.note(self._planner.looks)
+            planner = self._planner
+            if plan is not None or planner.is_drained:
+                return plan
+            if not planner.is_draining and self._steady() >= deadline:
+                return None
+            self._rest_until(deadline)
 
     def partitions(self, start: Plan, end: Plan) -> list[TurnsPartition]:
         """Store the plan that Spark has logged and cut it into tasks.

@@ -154,3 +154,24 @@ def test_an_idle_query_runs_no_batches_and_looks_once_a_second(
     stage.until(lambda: stage.settled > settled, "the batch of a new record")
     query.stop()
     assert stage.output() == sorted([*map(str, range(10)), "news"])
+
+
+def test_an_idle_query_does_not_fall_behind_its_trigger_interval(stage: Stage) -> None:
+    """Spark warns of each trigger that takes longer: an idle one once waited for a second, also where Spark waits."""
+    every_trigger = "spark.sql.streaming.noDataProgressEventInterval"
+    stage.put(["first"])
+    stage.spark.conf.set(every_trigger, "0")
+    try:
+        query = stage.start_plain(text_of(stage.load()), processingTime="1 second")
+    finally:
+        stage.spark.conf.unset(every_trigger)
+
+    def took() -> list[int]:
+        idle = [one for one in query.recentProgress if not one["numInputRows"]]
+        return [one["durationMs"]["triggerExecution"] for one in idle]
+
+    stage.until(lambda: len(took()) >= 5 and max(took()[-3:]) < 1000, "triggers within their interval")
+    stage.put(["second"])
+    stage.until(lambda: stage.settled == 2, "the batch of a new record")
+    query.stop()
+    assert stage.output() == ["first", "second"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from by_hand import Lives, SparkCheckpoint, numbers
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.model.nodes import InflightNode
-from kinesis_trident.spout.planner.clocks import SteadyClock, due_in_time
+from kinesis_trident.spout.planner.clocks import IdleWait, SteadyClock, due_in_time
 from kinesis_trident.spout.testing import MemoryKinesis
 from kinesis_trident.tracker.records import PendingRun, Run
 from kinesis_trident.tracker.retry import DUE_GRAIN_MS, Backoff, RetryPolicy
@@ -32,6 +32,47 @@ def test_time_goes_on_at_least_as_fast_as_the_steady_clock(steps: list[tuple[flo
         now = clock()
         assert now >= before + int(passed * 1000) - 1
         assert now >= int((steady + offset) * 1000)
+
+
+def triggers(interval: int, count: int, *, slow: Callable[[int], int] = lambda _: 0) -> list[float]:
+    """Return how long each call of an idle query takes that waits as it is told; `slow` adds to the time in between.
+
+    Spark's `ProcessingTimeExecutor` sleeps 10 ms after a trigger with nothing to do, then until the interval is over.
+    Times are in milliseconds, as its clock is.
+    """
+    wait, now, took = IdleWait(1.0), 0, []
+    for number in range(count):
+        took.append(wait.begin(now / 1000))
+        ended = now + round(took[-1] * 1000)
+        wait.end(ended / 1000)
+        ready = ended + 11 + slow(number)
+        now = max(ready, (now // interval + 1) * interval) if interval else ready
+    return took
+
+
+@pytest.mark.parametrize("interval", [200, 500, 1000, 1001, 60_000])
+def test_no_call_takes_longer_than_a_trigger_interval_once_it_is_known(interval: int) -> None:
+    took = triggers(interval, 300)
+    assert max(took[3:]) < 0.1
+    # A trigger that is late by itself does not change that for long.
+    late = triggers(interval, 300, slow=lambda number: interval - 50 if number == 100 else 0)
+    assert late[3:].count(1.0) <= 3
+    assert max(late[110:]) < 0.1
+
+
+def test_without_an_interval_a_call_waits_nearly_always() -> None:
+    took = triggers(0, 300)
+    assert took.count(1.0) > 290
+    # Where Spark is slow for a while it is called more often, and no longer than that.
+    busy = triggers(0, 300, slow=lambda number: 200 if 100 <= number < 200 else 0)
+    assert busy[202:].count(1.0) > 90
+
+
+def test_a_wait_is_never_longer_than_it_may_be() -> None:
+    wait = IdleWait(0.01)
+    for number in range(10):
+        assert wait.begin(float(number)) == 0.01
+        wait.end(number + 0.01)
 
 
 @given(
