@@ -111,7 +111,7 @@ def _stop_gently(query: StreamingQuery, sources: Sequence[SourceOptions], timeou
             for options, request in zip(sources, requests, strict=True):
                 # The request still exists: the planning process ends when it sees the epoch that this raises.
                 if request.concerns_newest():
-                    _settle(options, _last_plan(query, options))
+                    _settle(options, _last_plan(query, options), request.asked)
 
 
 def _request(query: StreamingQuery, options: SourceOptions, stack: ExitStack) -> _Request:
@@ -125,21 +125,25 @@ def _request(query: StreamingQuery, options: SourceOptions, stack: ExitStack) ->
 
 
 class _Request:
-    """The request to stop this query's run; a query that has just started may have no run yet."""
+    """The request to stop this query's run; a query that has just started may have no run yet.
+
+    Attributes:
+        asked: the epoch of the run that was asked last; None if none was.
+    """
 
     def __init__(self, store: SourceStore) -> None:
         self._store = store
         self._answers = 0
         self._heard = threading.Condition()
-        self._asked: int | None = None
+        self.asked: int | None = None
         store.stop.watch(self._look)
 
     def ask(self) -> None:
         """Ask the newest run, if it was not asked yet."""
         epoch = _own_epoch(self._store)
-        if epoch is not None and epoch != self._asked:
+        if epoch is not None and epoch != self.asked:
             self._store.stop.ask(epoch)
-            self._asked = epoch
+            self.asked = epoch
 
     def answered(self, seconds: float, times: int) -> bool:
         """Wait briefly until the run has answered so many times; tell whether it has."""
@@ -149,7 +153,7 @@ class _Request:
     def concerns_newest(self) -> bool:
         """Tell whether the run that was asked is still the newest one."""
         newest = self._store.epochs.newest_run()
-        return newest is not None and newest[0] == self._asked
+        return newest is not None and newest[0] == self.asked
 
     def _look(self, request: StopNode | None) -> None:
         if request is not None and request.settled is not None:
@@ -200,9 +204,12 @@ def _is_below_jvm(pid: int) -> bool:
     return False
 
 
-def _settle(options: SourceOptions, last: Plan | None) -> None:
-    """Settle the batch that Spark has finished; the new epoch ends the planning process that Spark left behind."""
-    run = SourceRun.open(options)
+def _settle(options: SourceOptions, last: Plan | None, asked: int | None) -> None:
+    """Settle the batch that Spark has finished; the new epoch ends the planning process that Spark left behind.
+
+    `asked`: the epoch of that process.
+    """
+    run = SourceRun.open(options, relieved=asked)
     try:
         if last is not None and run.settled < last.txid:
             run.settle_finished(last)

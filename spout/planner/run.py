@@ -72,6 +72,7 @@ class SourceRun:
         consumers: the ARNs of the consumers that executors subscribe, by stream; none to poll.
         status_period: seconds between two notes in ZooKeeper of what this run sees; None for none.
         beside: reads ahead, with `prefetch`; a thread if None.
+        relieved: the epoch of a run that was asked to end, from which this one takes over without a warning.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class SourceRun:
         consumers: Mapping[str, str] | None = None,
         status_period: float | None = 5.0,
         beside: Beside | None = None,
+        relieved: int | None = None,
     ) -> None:
         self._options = options
         self._idle_wait = IdleWait(hold)
@@ -166,13 +168,21 @@ class SourceRun:
             self._epoch,
             layout.base,
         )
-        if before is not None:
+        if before is not None and before.epoch != relieved:
             where = (before.epoch, before.host, before.pid)
             log.warning("it takes over from epoch %d on %s, pid %d, which is still connected", *where)
 
     @classmethod
-    def open(cls, options: SourceOptions, *, on_replaced: Callable[[], None] = lambda: None) -> SourceRun:
+    def open(
+        cls,
+        options: SourceOptions,
+        *,
+        on_replaced: Callable[[], None] = lambda: None,
+        relieved: int | None = None,
+    ) -> SourceRun:
         """Start a run against the servers that the options name; it takes over from any older one.
+
+        `on_replaced`, `relieved`: as for the class.
 
         Raises:
             KinesisError, CheckpointError, SpoutError: naming what is missing or disagrees.
@@ -182,7 +192,9 @@ class SourceRun:
         consumers = ready_consumers(kinesis, options) if options.consumer_mode == "efo" else None
         client = connect(options.zookeeper)
         try:
-            return cls(options, kinesis, client, on_replaced=on_replaced, consumers=consumers)
+            return cls(
+                options, kinesis, client, on_replaced=on_replaced, consumers=consumers, relieved=relieved
+            )
         except BaseException:
             client.stop()
             client.close()

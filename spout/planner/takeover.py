@@ -117,8 +117,12 @@ class TakeoverWatch:
 
     def _on_epoch_moved(self) -> None:
         if not self.replaced:
-            log.warning(
-                "a newer run has taken over %s: this one, of epoch %d, ends", self._place, self._epoch
+            log.log(
+                logging.INFO if self._ends_when_replaced else logging.WARNING,
+                "a newer run has taken over %s: this one, of epoch %d, ends%s",
+                self._place,
+                self._epoch,
+                ", as it was asked to" if self._ends_when_replaced else "",
             )
         self.replaced = True
         self._wake.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 from harness import PATIENCE
+from processes import alive
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
@@ -24,10 +26,6 @@ def planner_of(stage: Stage) -> psutil.Process:
     """The planning process that holds the application's ephemeral node."""
     owner = stage.until(stage.store.epochs.owner, "the planning process")
     return psutil.Process(owner.pid)
-
-
-def is_gone(process: psutil.Process) -> bool:
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 def is_stop(spark: SparkSession, query: StreamingQuery, text: str) -> bool:
@@ -48,7 +46,7 @@ def goes_on_and_takes(stage: Stage, taken: Taken, everything: list[str]) -> None
     assert taken.texts == sorted(everything)
 
 
-def test_stop_ends_after_the_batch_in_hand(stage: Stage) -> None:
+def test_stop_ends_after_the_batch_in_hand(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     taken = Taken()
     in_hand, go_on = threading.Event(), threading.Event()
 
@@ -77,8 +75,10 @@ def test_stop_ends_after_the_batch_in_hand(stage: Stage) -> None:
     assert query.exception() is None
     assert stage.settled == len(taken.batches)
     assert stage.store.epochs.owner() is None
-    stage.until(lambda: is_gone(planner), "the end of the planning process")
+    stage.until(lambda: not alive(planner), "the end of the planning process")
     assert set(taken.texts) >= {str(n) for n in range(10)}
+    # What was asked for is no reason to warn.
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
     goes_on_and_takes(stage, taken, [*map(str, range(10)), "later"])
 
 
@@ -93,7 +93,7 @@ def test_stop_between_two_triggers_settles_the_last_batch(stage: Stage) -> None:
     stop(query, timeout=PATIENCE)
     assert stage.settled == 1
     assert stage.store.epochs.owner() is None
-    stage.until(lambda: is_gone(planner), "the end of the planning process")
+    stage.until(lambda: not alive(planner), "the end of the planning process")
     stage.put(["two"])
     goes_on_and_takes(stage, taken, ["one", "two"])
 

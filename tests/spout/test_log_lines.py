@@ -72,6 +72,21 @@ def test_the_life_of_a_query(lives: Lives, app: str, caplog: pytest.LogCaptureFi
     assert f"INFO epoch 2 of {base} ends, settled up to txid 1" in said(caplog)
 
 
+def test_a_run_that_was_asked_to_end_ends_without_a_warning(
+    lives: Lives, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = lives.begin(MemoryKinesis())
+    base = query.run.layout.base
+    query.store.stop.ask(query.run.epoch)
+    while not query.run._tenure.stop_asked:
+        query.plan()
+    lives.begin(MemoryKinesis(), query.checkpoint)
+    lines = ""
+    while "as it was asked to" not in lines:
+        lines += said(caplog)
+    assert f"INFO a newer run has taken over {base}: this one, of epoch 1, ends, as it was asked to" in lines
+
+
 def test_a_lost_zookeeper_is_said_and_its_return(caplog: pytest.LogCaptureFixture) -> None:
     with EmbeddedZooKeeper() as server:
         client = connect(ZooKeeperConfig(server.hosts))
