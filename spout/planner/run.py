@@ -45,7 +45,7 @@ from kinesis_trident.spout.planner.shards.prefetch import Beside
 from kinesis_trident.spout.planner.shards.sights import StatusNotes
 from kinesis_trident.spout.planner.state import SourceState
 from kinesis_trident.spout.planner.streams import Streams, describe_streams
-from kinesis_trident.spout.planner.takeover import TakeoverWatch, fenced_first
+from kinesis_trident.spout.planner.takeover import TakeoverWatch, fenced_first, has_ended
 
 __all__ = ["SourceRun"]
 
@@ -159,8 +159,9 @@ class SourceRun:
         self._store.external.watch(self._on_request)
         count = len(self._state.active)
         log.info(
-            "application %r starts on %s: %d shard%s, settled up to txid %d, epoch %d of %s",
+            "application %r %s %s: %d shard%s, settled up to txid %d, epoch %d of %s",
             options.application_name,
+            "starts on" if relieved is None else "stops, and settles what it has finished of",
             ", ".join(created),
             count,
             "s" if count != 1 else "",
@@ -169,8 +170,15 @@ class SourceRun:
             layout.base,
         )
         if before is not None and before.epoch != relieved:
-            where = (before.epoch, before.host, before.pid)
-            log.warning("it takes over from epoch %d on %s, pid %d, which is still connected", *where)
+            ended = has_ended(before)
+            log.log(
+                logging.INFO if ended else logging.WARNING,
+                "it takes over from epoch %d on %s, pid %d, which %s",
+                before.epoch,
+                before.host,
+                before.pid,
+                "has ended" if ended else "is still connected",
+            )
 
     @classmethod
     def open(

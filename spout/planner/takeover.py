@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from kinesis_trident.checkpoint.errors import CheckpointError, FencedError, ZooKeeperUnavailableError
-from kinesis_trident.checkpoint.model.nodes import StopNode
+from kinesis_trident.checkpoint.model.nodes import OwnerNode, StopNode
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 
-__all__ = ["TakeoverWatch", "fenced_first"]
+__all__ = ["TakeoverWatch", "fenced_first", "has_ended"]
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,20 @@ def fenced_first(store: SourceStore, epoch: int) -> Iterator[None]:
         except CheckpointError as trouble:
             log.warning("cannot check whether a newer run has taken over: %s", trouble)
         raise
+
+
+def has_ended(owner: OwnerNode) -> bool:
+    """Tell whether a run's process is known to have ended, although ZooKeeper has not noticed yet."""
+    # On Windows this call would end a process.
+    if owner.host != socket.gethostname() or os.name != "posix":
+        return False
+    try:
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
 
 
 class TakeoverWatch:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import socket
+import subprocess
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -70,6 +74,21 @@ def test_the_life_of_a_query(lives: Lives, app: str, caplog: pytest.LogCaptureFi
     assert f"WARNING a newer run has taken over {base}: this one, of epoch 1, ends" in lines + said(caplog)
     newer.end()
     assert f"INFO epoch 2 of {base} ends, settled up to txid 1" in said(caplog)
+
+
+def test_a_restart_does_not_warn_of_the_process_before_it_which_has_ended(
+    lives: Lives, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark ends the planning process with its query, and ZooKeeper notices when the session has expired."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: ended.pid)
+        query = lives.begin(MemoryKinesis())
+    said(caplog)
+    lives.begin(MemoryKinesis(), query.checkpoint)
+    before = f"epoch 1 on {socket.gethostname()}, pid {ended.pid}"
+    assert f"INFO it takes over from {before}, which has ended" in said(caplog)
 
 
 def test_a_run_that_was_asked_to_end_ends_without_a_warning(
