@@ -11,14 +11,11 @@ from kinesis_trident.checkpoint.model.nodes import InflightNode
 
 __all__ = ["IdleWait", "SteadyClock", "due_in_time"]
 
-_BRIEF = 0.05
-"""Seconds of a short wait."""
-
 _AWAY = 0.1
 """Seconds from an answer to Spark's next call, of which more say that Spark waits for its trigger."""
 
 _SOON, _LATER = 3, 60
-"""Long waits before a short one: at first and after Spark has been waiting, and otherwise."""
+"""Calls that wait before one that does not: at first and after Spark has been waiting, and otherwise."""
 
 
 class SteadyClock:
@@ -53,36 +50,36 @@ class IdleWait:
 
     Spark calls an idle source again after 10 ms, so the source waits in the call. With a trigger interval Spark waits
     itself, and warns of each call that takes longer than the interval (`ProcessingTimeExecutor`: "falling behind").
-    Nothing tells a source its trigger. So now and then a wait is short, and the time until the next call shows whether
-    Spark waits; as long as it does, all waits are short.
+    Nothing tells a source its trigger. So now and then a call does not wait, and the time until the next one shows
+    whether Spark does; as long as it does, no call waits.
 
     Args:
-        seconds: of a long wait.
+        seconds: of a wait.
     """
 
     def __init__(self, seconds: float) -> None:
-        self._long = seconds
+        self._seconds = seconds
         self._until_try = _SOON
         self._spark_waits = False
         self._left: float | None = None
 
     def begin(self, now: float) -> float:
-        """Return the seconds that the call which begins now may wait."""
+        """Return the seconds that the call which begins now waits at most."""
         if self._left is not None:
             before, self._spark_waits = self._spark_waits, now - self._left > _AWAY
             self._until_try = _SOON if before or self._spark_waits else _LATER
             self._left = None
-        return min(_BRIEF, self._long) if self._is_brief else self._long
+        return 0.0 if self._leaves else self._seconds
 
     def end(self, now: float) -> None:
         """Note that the call ends now, with nothing to do."""
-        if self._is_brief:
+        if self._leaves:
             self._left = now
         else:
             self._until_try -= 1
 
     @property
-    def _is_brief(self) -> bool:
+    def _leaves(self) -> bool:
         return self._spark_waits or self._until_try <= 0
 
 
