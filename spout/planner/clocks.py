@@ -14,8 +14,8 @@ __all__ = ["IdleWait", "SteadyClock", "due_in_time"]
 _AWAY = 0.1
 """Seconds from an answer to Spark's next call, of which more say that Spark waits for its trigger."""
 
-_SOON, _LATER = 3, 60
-"""Calls that wait before one that does not: at first and after Spark has been waiting, and otherwise."""
+_SOON, _LATER = 1, 60
+"""Calls that wait before the next one that does not: after Spark has been waiting, and otherwise."""
 
 
 class SteadyClock:
@@ -50,8 +50,8 @@ class IdleWait:
 
     Spark calls an idle source again after 10 ms, so the source waits in the call. With a trigger interval Spark waits
     itself, and warns of each call that takes longer than the interval (`ProcessingTimeExecutor`: "falling behind").
-    Nothing tells a source its trigger. So now and then a call does not wait, and the time until the next one shows
-    whether Spark does; as long as it does, no call waits.
+    Nothing tells a source its trigger. So the first idle call does not wait, nor does one now and then, and the time
+    until the next one shows whether Spark does; as long as it does, no call waits.
 
     Args:
         seconds: of a wait.
@@ -59,7 +59,7 @@ class IdleWait:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._until_try = _SOON
+        self._until_try = 0
         self._spark_waits = False
         self._left: float | None = None
 
