@@ -44,7 +44,7 @@ help:
 	@echo "make lint     runs ruff and mypy"
 	@echo "make docs     builds the documentation as a site into build/site; its search needs no network"
 	@echo "make bench    runs every benchmark; each writes its section of docs/benchmarks.md"
-	@echo "make bench-load    watches memory, files, ZooKeeper and Spark's checkpoint under load: an hour, and fifteen minutes of 1,000 shards"
+	@echo "make bench-load    watches memory, files, ZooKeeper and Spark's checkpoint under load: an hour, and ten minutes of 1,000 shards"
 	@echo "make bench-peers   measures other readers of Kinesis beside this one, each in its own environment in build/peers"
 	@echo "make release  builds sdist and wheel into dist and checks them in clean environments; publishes nothing (CONTRIBUTING.md)"
 	@echo "make clean    removes .venv and the caches of the tools"

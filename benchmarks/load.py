@@ -2,7 +2,7 @@
 
 A query judges each record, and one of a hundred fails at its first delivery. `rate`: two shards without a limit, as
 fast as the cores go, for an hour. `shards`: a thousand shards with the limits of a shard and a steady producer, for
-fifteen minutes.
+ten minutes.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ LOADS = {
     ),
     "shards": Load(
         "Under load: a thousand shards",
-        15,
+        10,
         many,
         {
             "spark.sql.streaming.minBatchesToRetain": str(KEPT),
