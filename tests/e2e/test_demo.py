@@ -64,20 +64,35 @@ def test_the_demo_ends_well_by_itself(monkeypatch: pytest.MonkeyPatch, orders: i
 @pytest.mark.parametrize(
     ("written", "letters", "good"),
     [
-        (["a", "b"], ["x"], True),
-        (["a"], ["x"], False),
-        (["a", "b", "b"], ["x"], False),
-        (["a", "b"], [], False),
-        (["a", "b"], ["x", "x"], False),
+        ({(1, 1): "a", (2, 1): "b"}, ["x"], True),
+        # The job was killed when it had written txid 2, before its outcome was stored.
+        ({(1, 1): "a", (2, 1): "b", (2, 2): "b"}, ["x"], True),
+        ({(1, 1): "a"}, ["x"], False),
+        ({(1, 1): "a", (2, 1): "b", (2, 2): "a"}, ["x"], False),
+        ({(1, 1): "ab", (2, 2): "b"}, ["x"], False),
+        ({(1, 1): "abb"}, ["x"], False),
+        ({(1, 1): "ab"}, [], False),
+        ({(1, 1): "ab"}, ["x", "x"], False),
     ],
-    ids=["right", "one missing", "one twice", "no dead letter", "a dead letter twice"],
+    ids=[
+        "right",
+        "written before and after a kill",
+        "one missing",
+        "one missing in the newest epoch",
+        "one twice in two batches",
+        "one twice in a batch",
+        "no dead letter",
+        "a dead letter twice",
+    ],
 )
 def test_a_wrong_result_is_called_wrong(
-    written: list[str], letters: list[str], good: bool, tmp_path: Path
+    written: dict[tuple[int, int], str], letters: list[str], good: bool, tmp_path: Path
 ) -> None:
-    (tmp_path / "orders").mkdir()
-    table = pa.table({"order_id": written, "amount": [1.5] * len(written)})
-    pq.write_table(table, tmp_path / "orders" / "part.parquet")
+    for (txid, epoch), orders in written.items():
+        folder = tmp_path / "orders" / f"txid={txid}" / f"epoch={epoch}"
+        folder.mkdir(parents=True)
+        table = pa.table({"order_id": list(orders), "amount": [1.5] * len(orders)})
+        pq.write_table(table, folder / "part.parquet")
     console = Console(file=io.StringIO(), width=80)
     truth = Truth({"a": 1.5, "b": 1.5}, bad=1)
     assert show_result(console, tmp_path, truth, [{"messageId": letter} for letter in letters]) is good
