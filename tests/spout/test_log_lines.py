@@ -156,11 +156,37 @@ def test_failures_and_dead_letters_are_added_up(caplog: pytest.LogCaptureFixture
     lines = settle(5, seconds=7.25)
     assert "WARNING up to txid 5: 8 records failed: 8 x KeyError: 'x'" in lines
     assert f"(written to /dead), the first is orders/{A}:2" in lines
-    assert f"INFO orders/{A}: reads new records again, after 20 s" in lines
+    assert f"INFO orders/{A}: new records are read again, after 20 s" in lines
     assert "WARNING txid 5: settling took 7.2 s" in lines
     settle(6)
     life.flush()
     assert "up to txid 6: 2 records failed" in said(caplog)
+
+
+def test_many_blocked_shards_are_one_line_and_not_at_each_batch(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Steady()
+    life = LifeLog(Layout("/r", "a", "orders", 1), "skipped", clock)
+    shards = [f"s{number}" for number in range(7)]
+
+    def settle(**blocked: str) -> str:
+        life.settled(1, [], [], dict.fromkeys(shards, "") | blocked, [], 0.0)
+        clock.now += 1
+        return said(caplog)
+
+    assert settle(**dict.fromkeys(shards, "1003 runs wait")) == (
+        "WARNING orders/s0: 1003 runs wait; 6 other shards are blocked too"
+    )
+    assert settle(s0="900 runs wait") == (
+        "INFO orders/s1, orders/s2, orders/s3, orders/s4, orders/s5 and 1 more: new records are read again, after 1 s"
+    )
+    # Shards that are blocked for a batch now and then: the line above tells of them.
+    assert settle(s0="900 runs wait", s1="1000 runs wait") == ""
+    assert settle() == "INFO orders/s0: new records are read again, after 3 s"
+    assert settle(s2="1001 runs wait") == ""
+    clock.now += 10
+    assert settle(s2="1002 runs wait", s3="1000 runs wait") == (
+        "WARNING orders/s2: 1002 runs wait; 1 other shard is blocked too"
+    )
 
 
 def test_a_refusal_is_said_when_it_lasts_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import DeadLetterRecord, ShardLineage
@@ -16,7 +17,7 @@ __all__ = ["LifeLog"]
 log = logging.getLogger(__name__)
 
 _EVERY = 10.0
-"""Seconds between two lines about failed records, and about dead letters; what comes between is added up."""
+"""Seconds between two lines about failed records, dead letters, or blocked shards; what comes between is added up."""
 
 _REFUSED_MS = 10_000
 """Milliseconds for which a shard refuses every look before it is worth a line: it may be one large read."""
@@ -25,6 +26,15 @@ _SAID_AGAIN_MS = 5 * 60_000
 _SLOW_SETTLE = 5.0
 _NAMED = 5
 _REASONS = 3
+
+
+@dataclass(slots=True)
+class _Blocked:
+    """A shard that reads nothing new: since when, why, and whether the log says so."""
+
+    since: float
+    why: str = ""
+    is_told: bool = False
 
 
 class LifeLog:
@@ -45,7 +55,8 @@ class LifeLog:
         self._dead: Counter[str] = Counter()
         self._first_dead = ""
         self._failed_due = self._dead_due = steady()
-        self._blocked: dict[str, float] = {}
+        self._blocked: dict[str, _Blocked] = {}
+        self._blocked_due = steady()
         self._refused_since: dict[str, int] = {}
         self._say_again_at: dict[str, int] = {}
 
@@ -69,8 +80,7 @@ class LifeLog:
             self._first_dead = self._first_dead or letter.message_id
             self._dead[letter.reason] += letter.count
         self._tell_failures()
-        for shard, why in blocked.items():
-            self._tell_blocked(shard, why)
+        self._tell_blocked(blocked)
         if ended:
             log.info("%s: read to the end", self._names(ended))
         if seconds > _SLOW_SETTLE:
@@ -132,13 +142,26 @@ class LifeLog:
             self._dead.clear()
             self._first_dead = ""
 
-    def _tell_blocked(self, shard: str, why: str) -> None:
-        if why and shard not in self._blocked:
-            self._blocked[shard] = self._steady()
-            log.warning("%s: %s", self._name(shard), why)
-        elif not why and shard in self._blocked:
-            seconds = self._steady() - self._blocked.pop(shard)
-            log.info("%s: reads new records again, after %.0f s", self._name(shard), seconds)
+    def _tell_blocked(self, blocked: Mapping[str, str]) -> None:
+        now = self._steady()
+        free = []
+        for shard, why in blocked.items():
+            if why:
+                self._blocked.setdefault(shard, _Blocked(now)).why = why
+            elif shard in self._blocked:
+                free.append((shard, self._blocked.pop(shard)))
+        told = [(shard, now - one.since) for shard, one in free if one.is_told]
+        if told:
+            names = self._names([shard for shard, _ in told])
+            log.info("%s: new records are read again, after %.0f s", names, max(since for _, since in told))
+        new = {shard: one for shard, one in sorted(self._blocked.items()) if not one.is_told}
+        if new and now >= self._blocked_due:
+            self._blocked_due = now + _EVERY
+            (shard, first), others = next(iter(new.items())), len(new) - 1
+            more = f"; {others} other shard{'s are' if others != 1 else ' is'} blocked too" if others else ""
+            log.warning("%s: %s%s", self._name(shard), first.why, more)
+            for one in new.values():
+                one.is_told = True
 
     def _name(self, shard: str) -> str:
         try:
