@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.plots import Bars, Plot, draw
+from benchmarks.quotes import refresh_pages
 
 __all__ = ["BENCHMARKS", "Section", "best", "bounded", "publish", "show", "updated", "verdict"]
 
@@ -70,12 +71,13 @@ def show(section: Section) -> None:
 
 
 def publish(section: Section, path: Path = BENCHMARKS) -> None:
-    """Print a section; write and draw it too, unless the command was given `--dry-run`."""
+    """Print a section; unless given `--dry-run`, write and draw it, and renew what other pages quote of it."""
     show(section)
     if "--dry-run" not in sys.argv:
         path.write_text(updated(path.read_text() if path.exists() else _PREAMBLE, section))
         for plot in section.plots:
             draw(plot, path.parent / _PLOTS)
+        refresh_pages(path)
 
 
 def updated(text: str, section: Section) -> str:

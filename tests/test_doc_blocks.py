@@ -85,7 +85,6 @@ WAYS: dict[str, list[tuple[int, Way]]] = {
     "runbook.md": [(1, check_commands), (REST, "runbook/test_runbook_page.py")],
     "security.md": [(3, GUIDES)],
     "several-streams.md": [(2, GUIDES)],
-    "sizing.md": [(1, "guides/test_sources.py")],
     "states.md": [(3, "trident/test_states_doc.py")],
     "storm.md": [(11, "e2e/test_storm_docs.py")],
     "testing.md": [

@@ -6,6 +6,8 @@ import re
 
 from doc_page import ROOT
 
+from benchmarks.quotes import refreshed
+
 DOCS = ROOT / "docs"
 
 
@@ -29,9 +31,19 @@ def test_each_cell_about_another_system_links_the_lines_that_say_it() -> None:
                 assert "github.com" not in link or re.search(r"/blob/[0-9a-f]{40}/", link), link
 
 
-def test_the_figures_of_sizing_are_those_of_the_benchmarks() -> None:
-    measured = set(re.findall(r"\d[\d,.]*\d|\d", text_of("benchmarks")))
-    figures = re.findall(r"([\d,.]*\d) (k/s|MiB/s|[KM]iB|ms|k updates|requests)\b", text_of("sizing"))
-    assert len(figures) > 20
-    # The default of an option, and the sum that the page makes of it.
-    assert {figure for figure, _ in figures if figure not in measured} <= {"128", "1416"}
+def test_quoted_figures_are_those_of_the_benchmarks() -> None:
+    for page in sorted(DOCS.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        assert refreshed(text, text_of("benchmarks")) == text, (
+            f"{page.name}: run benchmarks.quotes.refresh_pages"
+        )
+
+
+def test_sizing_quotes_each_figure_it_measures() -> None:
+    text = text_of("sizing")
+    assert text.count("](benchmarks.md#") > 20
+    prose = re.sub(r"\[[^\]]*\]\([^)]*\)", "", re.sub(r'"[^"]*"\)', ")", text))
+    # Sums of the page itself, options' defaults and limits of Kinesis.
+    allowed = {"2 MB", "128 MiB", "256 MB", "4 MiB", "200 B", "1024 B", "10 seconds"}
+    figures = set(re.findall(r"[\d,.]*\d (?:k|[KMG]i?B|B|ms|seconds|requests)\b", prose))
+    assert figures <= allowed, figures - allowed
