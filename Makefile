@@ -21,6 +21,9 @@ WORKERS ?= $(if $(findstring tests/,$(ARGS)),0,3)
 # what Spark serialises for the other ("Task not serializable: Illegal size 5 of collection, expected 6").
 RERUNS ?= $(if $(findstring tests/,$(ARGS)),0,1)
 
+# Each query starts several Python processes; without stored bytecode, each compiles this package again.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Spark starts its workers with this Python, also the one that discovers formats.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 

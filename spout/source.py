@@ -245,9 +245,12 @@ def read_task(partition: InputPartition) -> Iterator[pa.RecordBatch]:
 
 def _read(partition: TurnsPartition, first_attempt: bool) -> Iterator[pa.RecordBatch]:
     from kinesis_trident.spout.reader.task import read_turns
+    from kinesis_trident.worker_garbage import exempt_from_collections
 
     try:
         yield from read_turns(partition, first_attempt=first_attempt)
+        # The options are the key of the client of Kinesis, which is most of what was loaded.
+        exempt_from_collections(partition.options)
     except KinesisTridentError as error:
         log.debug("%s", error, exc_info=True)
         raise error.with_traceback(None) from None

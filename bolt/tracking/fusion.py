@@ -15,6 +15,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from kinesis_trident.prompt_sockets import acknowledge_at_once
+from kinesis_trident.worker_garbage import exempt_from_collections
 
 __all__ = ["Fused", "InHand", "Operator", "Promptly", "Select", "Task", "current_task"]
 
@@ -86,6 +87,7 @@ class Promptly:
         """Yield the output of the operator."""
         acknowledge_at_once()
         yield from self.operator(batches)
+        exempt_from_collections(Promptly)
 
 
 def _in_slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -27,6 +25,7 @@ from kinesis_trident.spout.planner.reconciliation import (
 )
 from kinesis_trident.spout.planner.recreated_streams import RecreatedStreams
 from kinesis_trident.spout.planner.state import SourceState
+from kinesis_trident.tracker.garbage import collections_paused
 
 __all__ = ["Reconciler"]
 
@@ -157,7 +156,7 @@ class Reconciler:
         return batch.plan if batch is not None else None
 
     def _settle(self, plan: Plan) -> None:
-        with _uncollected():
+        with collections_paused():
             self._state.settle(plan, self._now())
         self._planner.learn(plan)
 
@@ -165,15 +164,3 @@ class Reconciler:
 def _warn(warning: str) -> None:
     if warning:
         log.error("%s", warning)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Collect no garbage meanwhile: very many failed records are made, and all of them are kept."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()

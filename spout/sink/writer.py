@@ -28,6 +28,7 @@ from kinesis_trident.spout.sink.lanes import Lanes, Sent
 from kinesis_trident.spout.sink.pacing import Pacing
 from kinesis_trident.spout.sink.shard_map import ShardMap
 from kinesis_trident.spout.sink.targets import Aggregation, Target
+from kinesis_trident.worker_garbage import exempt_from_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,7 +134,9 @@ def _write(batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: Wr
         for batch in batches:
             for stream, rows in streams_of(batch, columns, options.stream_name):
                 lanes.add(target(stream), entries_of(rows, columns, limit=partial(limit, stream), rng=rng))
-        return Written(lanes.finish())
+        sent = lanes.finish()
+    exempt_from_collections(options)
+    return Written(sent)
 
 
 def _say_written(messages: Sequence[WriterCommitMessage | None], options: WriteOptions) -> None:
