@@ -27,6 +27,7 @@ from kinesis_trident.spout.positions import AtTimestamp, Position, ShardEnd, Tri
 from kinesis_trident.spout.reader.missing import is_gone
 from kinesis_trident.spout.reader.polling import Pager
 from kinesis_trident.spout.reader.rows import untracked_rows
+from kinesis_trident.worker_garbage import exempt_from_collections
 
 __all__ = ["KinesisBatchReader", "RangesPartition", "ShardRange", "in_lineage_order", "now_of", "read_range"]
 
@@ -96,6 +97,7 @@ class KinesisBatchReader(DataSourceReader):
         kinesis, losses = kinesis_client(self._options), DataLossLog(self._options.fail_on_data_loss)
         for one in partition.ranges:
             yield from read_range(kinesis, self._options, one, losses)
+        exempt_from_collections(self._options)
 
 
 def now_of(options: SourceOptions) -> int:

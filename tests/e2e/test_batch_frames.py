@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-
-import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -59,28 +55,6 @@ def check_batches(spark: SparkSession, options: dict[str, str]) -> None:
     assert rest.filter(rest.messageId == sequence).count() == 0
     with pytest.raises(AnalysisException, match="Give an earlier one"):
         spark.read.format("kinesis-trident").options(**options, startingPosition="LATEST").load()
-
-
-def objects_left_out(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The number of objects that the process has exempted from its collections."""
-    for _ in rows:
-        pass
-    yield pa.RecordBatch.from_pylist([{"objects": gc.get_freeze_count()}])
-
-
-def test_a_worker_that_has_read_does_not_collect_what_it_has_loaded(spark: SparkSession) -> None:
-    with ScriptedKinesis(quotas=Quotas.none()) as kinesis:
-        kinesis.create_stream("s")
-        kinesis.put("s", kinesis.shards("s")[0], b"a")
-        options = {"streamName": "s", "region": "us-east-1", "endpointUrl": kinesis.endpoint_url}
-        frame = spark.read.format("kinesis-trident").options(**options).load().coalesce(1)
-        # The workers that read and that run the function change places from one action to the next.
-        found = [
-            row.objects
-            for _ in range(4)
-            for row in frame.mapInArrow(objects_left_out, "objects long").collect()
-        ]
-        assert max(found) > 50_000
 
 
 def test_the_options_of_an_application_do_for_a_batch_too(stage: Stage) -> None:

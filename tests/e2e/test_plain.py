@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from moto_in_hand import MotoInHand
 from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.functions import col
+from pyspark.sql.types import StructType
 from stage import Stage, Taken, ended
 from thorough import cases
 
+from kinesis_trident.spout.batch_read import KinesisBatchReader
+from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.shards.look_pace import WARM_GAP_MS, WARM_MS
+from kinesis_trident.spout.source import KinesisTridentReader, KinesisTridentSource
 
 
 def text_of(rows: DataFrame) -> DataFrame:
@@ -48,6 +55,53 @@ def test_a_batch_is_acked_when_spark_has_committed_it(make_stage: Callable[..., 
     stage.put(["later"])
     ended(stage.start_plain(text_of(stage.load(spout=spout)), availableNow=True))
     assert stage.output() == sorted([*map(str, range(12)), "later"])
+
+
+def test_a_worker_that_has_read_does_not_collect_what_it_has_loaded(stage: Stage) -> None:
+    told = Path(stage.at("told"))
+
+    def telling(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write down how many objects the worker has exempted from its collections, before the task and after."""
+        before = gc.get_freeze_count()
+        yield from rows
+        with told.open("a") as file:
+            print(before, gc.get_freeze_count(), file=file)
+
+    class Batch(KinesisBatchReader):
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            return telling(super().read(partition))
+
+    class Stream(KinesisTridentReader):
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            return telling(super().read(partition))
+
+    class Telling(KinesisTridentSource):
+        @classmethod
+        def name(cls) -> str:
+            return "telling"
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return Batch(SourceOptions.parse_batch(dict(self.options)), int(time.time() * 1000))
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+            return Stream(SourceOptions.parse(dict(self.options)))
+
+    stage.spark.dataSource.register(Telling)
+    stage.put(range(6))
+    options = stage.options(maxRecordsPerTrigger=2)
+    ended(
+        stage.start_plain(
+            text_of(stage.spark.readStream.format("telling").options(**options).load()), availableNow=True
+        )
+    )
+    batch = stage.spark.read.format("telling").options(**stage.options()).load()
+    assert [len(batch.collect()) for _ in range(2)] == [6, 6]
+    tasks = [tuple(map(int, line.split())) for line in told.read_text().splitlines()]
+    grows = [after - before > 3_000 for before, after in tasks]
+    # Each of the two options makes a client of Kinesis, of some thousand objects; later tasks find it.
+    assert grows[0]
+    assert grows.count(True) == 2, tasks
+    assert not grows[-1]
 
 
 @pytest.mark.long
