@@ -134,7 +134,7 @@ def main() -> None:
     rows += [
         ["a task, together", *(f"{total:,.2f} µs" for total in totals)],
         [
-            "Spark: workers, transfer, JVM, planning",
+            "Spark: start, workers, transfer, JVM, planning",
             *(f"{whole[size][0] - total:,.2f} µs" for size, total in zip(SIZES, totals, strict=True)),
         ],
         ["all of Spark's processes", *(f"{whole[size][0]:,.2f} µs" for size in SIZES)],
