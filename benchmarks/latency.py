@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.endpoint import pretend_credentials, served
-from benchmarks.report import Section, publish, verdict
+from benchmarks.report import Section, bounded, publish
 from benchmarks.source import session
 from kinesis_trident import reliable
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
@@ -279,7 +279,7 @@ class Bench:
                 arrivals.wait_for(stamps)
             found.append((way.what, statistics.median(np.diff(begun[2 : BATCHES + 3]))))
         ratio = found[1][1] / found[0][1]
-        ratios = ["1", f"{ratio:.2f} (bound {verdict(str(SHORTER), ratio <= SHORTER)})"]
+        ratios = ["1", bounded(f"{ratio:.2f}", str(SHORTER), ratio <= SHORTER)]
         rows = [[what, f"{seconds:.2f} s", text] for (what, seconds), text in zip(found, ratios, strict=True)]
         for one in rows:
             print(": ".join(one), flush=True)
@@ -289,17 +289,15 @@ class Bench:
 def row(what: str, seconds: Sequence[float], p50: float | None, p99: float | None) -> list[str]:
     """The figures of one way, each with its bound."""
     half, most = np.percentile(seconds, [50, 99])
-    figures = [bounded(half, p50), bounded(most, p99), bounded(max(seconds), None)]
+    figures = [milliseconds(half, p50), milliseconds(most, p99), milliseconds(max(seconds), None)]
     print(f"{what}: {', '.join(figures)}", flush=True)
     return [what, f"{len(seconds):,}", *figures]
 
 
-def bounded(seconds: float, bound: float | None) -> str:
-    """A figure with its bound, and whether it was missed."""
+def milliseconds(seconds: float, bound: float | None) -> str:
+    """A figure with its bound, if it has one, and whether it was missed."""
     text = f"{seconds * 1000:,.0f} ms"
-    if bound is None:
-        return text
-    return f"{text} (bound {bound * 1000:,.0f}{', missed' if seconds > bound else ''})"
+    return text if bound is None else bounded(text, f"{bound * 1000:,.0f}", seconds <= bound)
 
 
 def tell_batches(query: StreamingQuery) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 __all__ = ["refresh_pages", "refreshed"]
 
-_QUOTE = re.compile(r'\[(?P<figure>[^\[\]]+)\]\(benchmarks\.md#(?P<anchor>[a-z0-9-]+) "(?P<cell>[^"]+)"\)')
+_QUOTE = re.compile(r'\[[^\[\]]+\]\(benchmarks\.md#(?P<anchor>[a-z0-9-]+) "(?P<cell>[^"]+)"\)')
 
 
 def refresh_pages(benchmarks: Path) -> None:

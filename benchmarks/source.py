@@ -224,22 +224,18 @@ def batch_cost(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]
             f"{statistics.median(with_zookeeper):.0f} ms",
             f"{statistics.median(added):+.0f} ms",
         ],
-        [
+        _requests(
             f"requests to ZooKeeper a batch of {SHARDS} shards, pings and start included",
-            f"{statistics.mean(per_batch):.1f}",
-            _requests_bound(statistics.mean(per_batch)),
-        ],
-        [
-            "the same, with reliable() in between",
-            f"{asked / batches:.1f}",
-            _requests_bound(asked / batches),
-        ],
+            statistics.mean(per_batch),
+        ),
+        _requests("the same, with reliable() in between", asked / batches),
     ]
 
 
-def _requests_bound(requests: float) -> str:
+def _requests(what: str, each: float) -> list[str]:
+    """Return a row: the requests of a batch, and their bound."""
     most = 3 * SHARDS + 10
-    return f"bound {verdict(str(most), requests <= most)}"
+    return [what, f"{each:.1f}", f"bound {verdict(str(most), each <= most)}"]
 
 
 def reliable_requests(
