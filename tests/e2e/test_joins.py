@@ -85,15 +85,20 @@ def test_partners_in_different_batches_meet_while_the_first_is_held(make_stage: 
     def waiting() -> list[Run]:
         return [run for node in store.shards.inflight().values() for run in node.waiting]
 
+    def all_waiting() -> list[Run]:
+        runs = waiting()
+        return runs if sum(run.count for run in runs) == EACH else []
+
     query = page["builder"].start(checkpointLocation=orders.at("spark"))
     orders.queries.append(query)
-    orders.until(lambda: sum(run.count for run in waiting()) == EACH, "the orders are held")
-    assert {(run.attempt, run.failures[-1].reason) for run in waiting()} == {(0, "HELD (bolt join)")}
+    held = orders.until(all_waiting, "the orders are held")
+    assert {(run.attempt, run.failures[-1].reason) for run in held} == {(0, "HELD (bolt join)")}
     put(payments, ids, "payment")
-    orders.until(lambda: len(joined(orders)) == EACH, "all pairs")
-    assert joined(orders) == {one: [[one, f"order {one}", f"payment {one}"]] for one in ids}
+    # A file is there before its line is.
+    orders.until(lambda: sum(map(len, joined(orders).values())) >= EACH, "all pairs are written")
     orders.until(lambda: not waiting(), "nothing is held any more")
     query.stop()
+    assert joined(orders) == {one: [[one, f"order {one}", f"payment {one}"]] for one in ids}
 
 
 def test_partners_that_come_late_are_found_in_the_state(make_stage: Callable[..., Stage]) -> None:
