@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kinesis_trident.spout.kinesis import Kinesis, StreamInfo
     from kinesis_trident.spout.options.source import SourceOptions
 
-__all__ = ["Examination"]
+__all__ = ["Examination", "clock_result"]
 
 _SLOW_MS = 500
 _SKEW_MS = 5_000
@@ -90,11 +90,13 @@ class Examination:
             results.append(Result(name, "ok", says(found)))
             return found
 
+        before = _now()
         info = tried(
             "DescribeStreamSummary",
             lambda: kinesis.describe(stream),
             lambda one: f"{one.name} is {one.status}, retention {one.retention_hours} h",
         )
+        after = _now()
         shards = tried(
             "ListShards", lambda: kinesis.list_shards(stream), lambda some: counted(len(some), "shard")
         )
@@ -103,7 +105,7 @@ class Examination:
         else:
             results.append(Result("GetRecords", "skipped", "there is no shard to read", ""))
         if info is not None:
-            results += self._compare(info)
+            results += self._compare(info, before, after)
         return results
 
     def _try_reads(self, kinesis: Kinesis, stream: str, shard: str, tried: Callable[..., Any]) -> None:
@@ -119,10 +121,9 @@ class Examination:
                 lambda page: f"{counted(page.records.num_rows, 'record')} of {shard}",
             )
 
-    def _compare(self, info: StreamInfo) -> Iterator[Result]:
-        skew = int(time.time() * 1000) - info.server_time
+    def _compare(self, info: StreamInfo, before: int, after: int) -> Iterator[Result]:
         # The server says its time in whole seconds.
-        yield _clock("clock against Kinesis", skew - 500)
+        yield clock_result("clock against Kinesis", before - 1000, info.server_time, after)
         if self._lag_ms is not None:
             left = info.retention_hours * 3_600_000 - self._lag_ms
             state = "failed" if left <= 0 else "warning" if left < self._lag_ms else "ok"
@@ -166,10 +167,10 @@ class Examination:
         """Create, change and delete a node below another: the query must, and ZooKeeper dates it by its own clock."""
         path = f"{parent.rstrip('/')}/doctor-{uuid.uuid4().hex}"
         did = "create"
-        before = time.monotonic()
+        begun, before = time.monotonic(), _now()
         try:
             client.create(path, b"", ephemeral=True)
-            took = round((time.monotonic() - before) * 1000)
+            took, after = round((time.monotonic() - begun) * 1000), _now()
             did = "change"
             stat = client.set(path, b"doctor")
             did = "delete"
@@ -183,7 +184,7 @@ class Examination:
                 f"cannot {did} a node below {parent}: {type(error).__name__}",
                 "give the login of the query (--digest, --sasl), or have an administrator set the ACL of the node",
             )
-        skew = _clock("clock against ZooKeeper", int(time.time() * 1000) - stat.ctime)
+        skew = clock_result("clock against ZooKeeper", before, stat.ctime, after)
         if skew.state != "ok":
             return skew
         return Result(
@@ -223,7 +224,7 @@ class Examination:
                 "start the query once with its login: it closes the nodes that are open",
             )
             snapshot = take_snapshot(store)
-            numbers = totals(snapshot, int(time.time() * 1000))
+            numbers = totals(snapshot, _now())
             self._lag_ms = numbers.lag_ms
             yield Result(
                 "nodes",
@@ -233,7 +234,20 @@ class Examination:
             )
 
 
-def _clock(name: str, skew: int) -> Result:
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def clock_result(name: str, before: int, theirs: int, after: int) -> Result:
+    """Compare this machine's clock with a server's: as far as a request can tell, however long it took.
+
+    Args:
+        name: of the result.
+        before: this machine's time when the request began, in epoch milliseconds.
+        theirs: the server's time at some moment of the request.
+        after: this machine's time when it had ended.
+    """
+    skew = max(0, before - theirs) - max(0, theirs - after)
     far = abs(skew) > _SKEW_MS
     way = "ahead" if skew > 0 else "behind"
     return Result(

@@ -44,9 +44,6 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
     Args:
         tls: read again for each connection, so that a certificate may be renewed while a query runs.
 
-    Attributes:
-        refusal: the reason why the newest connection failed; empty if it succeeded.
-
     Raises:
         ZooKeeperConfigError: a file is missing, or has the wrong content.
     """
@@ -54,8 +51,13 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
     def __init__(self, tls: Tls) -> None:
         super().__init__()
         self._tls = tls
-        self.refusal = ""
+        self._refusals: dict[str, str] = {}
         _context(tls)
+
+    @property
+    def refusal(self) -> str:
+        """Why connections failed since the last that succeeded, a reason for each address; empty if none failed."""
+        return "; ".join(dict.fromkeys(self._refusals.values()))
 
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any
@@ -65,24 +67,26 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
         Raises:
             OSError: the server does not answer, or its certificate is not accepted.
         """
+        host, port = address[0], address[1]
+        where = f"{host}:{port}" if hostname in (None, host) else f"{hostname}:{port} at {host}"
         try:
             context = _context(self._tls)
             plain = socket.create_connection(address, timeout)
             try:
                 plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 # The deadline also applies to the handshake.
-                connection = context.wrap_socket(plain, server_hostname=hostname or address[0])
+                connection = context.wrap_socket(plain, server_hostname=hostname or host)
             except BaseException:
                 plain.close()
                 raise
         except ZooKeeperConfigError as error:
-            self.refusal = str(error)
+            self._refusals[where] = str(error)
             # kazoo retries after an OSError; any other error ends its thread.
-            raise OSError(self.refusal) from error
+            raise OSError(str(error)) from error
         except OSError as error:
-            self.refusal = f"{hostname or address[0]}:{address[1]}: {error}"
+            self._refusals[where] = f"{where}: {error}"
             raise
-        self.refusal = ""
+        self._refusals.clear()
         return connection
 
 

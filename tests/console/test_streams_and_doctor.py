@@ -15,6 +15,7 @@ from kinesis_trident.checkpoint.embedded.ports import free_port
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 from kinesis_trident.checkpoint.zookeeper.client import ZooKeeperConfig, connect
+from kinesis_trident.console import examination
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -61,11 +62,35 @@ def test_what_cannot_be_is_one_sentence(
     assert len(err.splitlines()) == 1
 
 
+@pytest.fixture
+def _slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a request that takes some seconds on a busy machine be no sign of a slow server."""
+    monkeypatch.setattr(examination, "_SLOW_MS", 120_000)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "says"),
+    [
+        (1_000_000, "the clocks agree"),
+        (1_030_000, "the clocks agree"),
+        (995_001, "the clocks agree"),
+        (994_000, "this machine is 6.0 s ahead"),
+        (1_034_999, "the clocks agree"),
+        (1_036_000, "this machine is 6.0 s behind"),
+    ],
+)
+def test_a_slow_answer_is_no_wrong_clock(theirs: int, says: str) -> None:
+    found = examination.clock_result("clock against Kinesis", 1_000_000, theirs, 1_030_000)
+    assert found.says == says
+    assert (found.state == "ok") == (says == "the clocks agree")
+
+
 def results(out: str) -> dict[str, tuple[str, str]]:
     found = map(json.loads, out.splitlines())
     return {name: (state, says) for name, state, says, _ in found}
 
 
+@pytest.mark.usefixtures("_slow_machine")
 def test_the_doctor_tries_everything(
     command: Command,
     make_stream: Callable[..., str],
@@ -102,6 +127,7 @@ def test_the_doctor_tries_everything(
     assert found["ListShards"][1] == "1 shard"
 
 
+@pytest.mark.usefixtures("_slow_machine")
 def test_the_doctor_tries_to_write_with_the_login_it_is_given(
     command: Command, zookeeper: EmbeddedZooKeeper, app: str, at: list[str]
 ) -> None:
