@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.report import Section, publish
+from benchmarks.report import Section, publish, verdict
 from benchmarks.word_count import Size, Start, measured, prepared, redis_program
 from kinesis_trident.trident import ArrowFunction, Count, TridentTopology
 from kinesis_trident.trident.stores.redis import RedisState
@@ -69,7 +69,7 @@ def run(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]:
             f"{states} state{'s' * (states > 1)}",
             f"{one * 1000:,.0f} ms",
             f"{one / batch[1]:.2f} x",
-            f"{BOUND} x{'' if one <= BOUND * batch[1] else ' (missed)'}" if states == max(batch) else "",
+            verdict(f"{BOUND} x", one <= BOUND * batch[1]) if states == max(batch) else "",
         ]
         for states, one in batch.items()
     ]

@@ -27,7 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from benchmarks.bolts import Half, Length, to_nowhere
 from benchmarks.endpoint import ROOT, PreparedEndpoint, Records
 from benchmarks.ready import write_batches
-from benchmarks.report import Section, publish
+from benchmarks.report import Section, publish, verdict
 from benchmarks.source import options
 from benchmarks.word_count import Split, prepared, redis_program, words_of
 from kinesis_trident import KinesisSpout, TopologyBuilder, reliable
@@ -215,7 +215,7 @@ class Bench:
 def row(way: Way, ours: Sequence[Measured], bare: Sequence[Measured]) -> list[str]:
     """A row of the table; queries at the same place are neighbours."""
     ratio = statistics.median(one.batch / other.batch for one, other in zip(ours, bare, strict=True))
-    bound = "" if way.bound is None else f"{way.bound}{'' if ratio <= way.bound else ' (missed)'}"
+    bound = "" if way.bound is None else verdict(f"{way.bound}", ratio <= way.bound)
     return [
         f"{way.name}, {way.shards} shard{'s' * (way.shards > 1)}, {way.size:,} records",
         *(f"{statistics.median(one.batch for one in side):,.0f} ms" for side in (ours, bare)),
@@ -241,7 +241,7 @@ def import_rows() -> list[list[str]]:
         ]
         seconds, modules = min(tuple(map(float, one.stdout.split())) for one in runs)
         most = MOST_MODULES[process]
-        bound = f"{most}{'' if modules <= most else ' (missed)'}"
+        bound = verdict(f"{most}", modules <= most)
         rows.append([process, f"{seconds * 1000:,.0f} ms", f"{modules:.0f}", bound])
     return rows
 
