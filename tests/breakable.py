@@ -16,6 +16,8 @@ class Breakable:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._cuts = 0
         self._broken = False
         self._most: int | None = None
         self._flows = threading.Event()
@@ -32,8 +34,9 @@ class Breakable:
 
     def break_(self) -> None:
         """Cut every connection, and let no new one through."""
-        self._broken = True
-        self._cut()
+        with self._lock:
+            self._broken = True
+            self._cut()
 
     def mend(self) -> None:
         """Let connections through again, as they are."""
@@ -49,15 +52,18 @@ class Breakable:
 
     def shorten(self, most: int) -> None:
         """Cut every connection, and each new one after so many bytes of the client."""
-        self._most = most
-        self._cut()
+        with self._lock:
+            self._most = most
+            self._cut()
 
     def aim(self, port: int) -> None:
         """Cut every connection, and lead new ones to another server of this host."""
-        self._server = (self._server[0], port)
-        self._cut()
+        with self._lock:
+            self._server = (self._server[0], port)
+            self._cut()
 
     def _cut(self) -> None:
+        self._cuts += 1
         for end in list(self._open):
             _close(end)
 
@@ -65,7 +71,9 @@ class Breakable:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                if self._broken:
+                with self._lock:
+                    broken, most, cuts = self._broken, self._most, self._cuts
+                if broken:
                     _close(client)
                     continue
                 try:
@@ -73,9 +81,17 @@ class Breakable:
                 except OSError:
                     _close(client)
                     continue
-                self._open |= {client, server}
-                for source, sink, most in ((client, server, self._most), (server, client, None)):
-                    threading.Thread(target=self._pump, args=(source, sink, most), daemon=True).start()
+                with self._lock:
+                    # One that was being made while all were cut is cut too.
+                    if cut := cuts != self._cuts:
+                        _close(client)
+                        _close(server)
+                    else:
+                        self._open |= {client, server}
+                if cut:
+                    continue
+                for source, sink, limit in ((client, server, most), (server, client, None)):
+                    threading.Thread(target=self._pump, args=(source, sink, limit), daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket, most: int | None) -> None:
         passed = 0

@@ -7,14 +7,16 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar, cast
 
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.embedded.ports import LOOPBACK, free_port
+
+T = TypeVar("T")
 
 _SERVERS = 3
 _QUORUM_CFG = """\
@@ -147,8 +149,7 @@ class Ensemble:
     @property
     def leading(self) -> EmbeddedZooKeeper:
         """The server that is ahead; waits until there is one."""
-        _until(lambda: any(member.role() == "leader" for member in self._members))
-        return next(member for member in self._members if member.role() == "leader")
+        return _until(lambda: next((one for one in self._members if one.role() == "leader"), None))
 
     @property
     def leader(self) -> str:
@@ -175,7 +176,9 @@ class Ensemble:
             late.seconds = milliseconds / 1000
 
 
-def _until(true: object) -> None:
-    Retrying(stop=stop_after_delay(90), wait=wait_fixed(0.05), retry=retry_if_result(lambda seen: not seen))(
-        true
-    )  # type: ignore[arg-type]
+def _until(look: Callable[[], T | None]) -> T:
+    """Return the first truthy answer; a second look may find a server that answers late."""
+    retrying = Retrying(
+        stop=stop_after_delay(90), wait=wait_fixed(0.05), retry=retry_if_result(lambda seen: not seen)
+    )
+    return cast(T, retrying(look))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -37,13 +38,26 @@ def settings(end: socket.socket) -> tuple[int, int]:
 
 def test_all_connections_answer_at_once(pair: Pair) -> None:
     assert [settings(end) for end in pair] == [(0, 0), (0, 0)]
-    before = os.listdir("/proc/self/fd")
     acknowledge_at_once()
     assert [settings(end) for end in pair] == [(1, 1), (1, 1)]
-    assert os.listdir("/proc/self/fd") == before
     assert [os.get_blocking(end.fileno()) for end in pair] == [True, True]
     pair[0].sendall(b"text")
     assert pair[1].recv(4) == b"text"
+
+
+def test_no_file_is_left_open() -> None:
+    # In a process of its own: other threads of this one open and close files meanwhile.
+    program = (
+        "import os, socket\n"
+        "from kinesis_trident.prompt_sockets import acknowledge_at_once\n"
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "ends = socket.create_connection(server.getsockname()), server.accept()[0], *socket.socketpair()\n"
+        "before = os.listdir('/proc/self/fd')\n"
+        "acknowledge_at_once()\n"
+        "assert os.listdir('/proc/self/fd') == before\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_connections_of_other_kinds_are_left_alone() -> None:

@@ -56,9 +56,12 @@ def read_records(kinesis: Any, stream: str) -> list[Record]:
 
 
 def notes_of(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines that processes of the job have noted; a process that was killed leaves whole ones."""
+    """Yield the lines that processes of the job have noted.
+
+    What stands behind the last newline is being written, or was when the process was killed.
+    """
     for path in sorted(folder.glob("*.jsonl")):
-        yield from map(json.loads, path.read_text().splitlines())
+        yield from map(json.loads, path.read_text().split("\n")[:-1])
 
 
 @dataclass

@@ -4,11 +4,14 @@ import logging
 import os
 import pickle
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import samples
+from harness import eventually
 from kazoo.client import KazooClient
 from secure_servers import SecureZooKeeper
 
@@ -28,16 +31,23 @@ from kinesis_trident.checkpoint.zookeeper.client import (
     session_timeout,
     shared_client,
 )
+from kinesis_trident.checkpoint.zookeeper.tls import TlsHandler
 
 NOW = 1_700_000_000_000
 
 
 @pytest.fixture
 def silence(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Nothing is logged that a user would take for a fault."""
+    """Nothing is logged that a user would take for a fault.
+
+    Clients that other tests have left in this process say what they meet in threads that are there before.
+    """
+    others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
     caplog.set_level(logging.WARNING)
     yield
-    assert [record.getMessage() for record in caplog.records] == []
+    # Here `caplog.records` has only what is logged from now on.
+    said = [record for record in caplog.get_records("call") if record.thread not in others]
+    assert [record.getMessage() for record in said] == []
 
 
 def test_a_config_travels_and_keeps_its_secrets() -> None:
@@ -178,6 +188,42 @@ def test_a_chroot_is_made_when_it_is_missing(
     assert client.exists(f"/{app}{layout.batch_of(1)}")
 
 
+def test_each_address_says_why_it_refused() -> None:
+    handler = TlsHandler(Tls())
+    with socket.socket() as nobody, socket.create_server(("127.0.0.1", 0)) as server:
+        nobody.bind(("127.0.0.1", 0))
+
+        def hang_up() -> None:
+            server.accept()[0].close()
+
+        hanging_up = threading.Thread(target=hang_up)
+        hanging_up.start()
+        # As when the name of a host has several addresses, of which one is the newest.
+        for end, says in ((server, "EOF|reset"), (nobody, "refused")):
+            with pytest.raises(OSError, match=says):
+                handler.create_connection(end.getsockname(), "localhost", 60)
+        hanging_up.join()
+        ports = [end.getsockname()[1] for end in (server, nobody)]
+    refusals = handler.refusal.split("; ")
+    assert [one.partition(": ")[0] for one in refusals] == [
+        f"localhost:{port} at 127.0.0.1" for port in ports
+    ]
+    assert "refused" in refusals[1]
+
+
+class UntilRefused:
+    """The start of a client; who waits for it does so until the server's certificate is refused."""
+
+    def __init__(self, client: KazooClient, start_async: Callable[[KazooClient], Any]) -> None:
+        self._started = start_async(client)
+        self._handler = client.handler
+
+    def wait(self, seconds: float) -> None:
+        eventually(
+            lambda: "CERTIFICATE" in self._handler.refusal or self._started.is_set(), "an answer", seconds
+        )
+
+
 def test_tls_with_client_certificates(
     tmp_path: Path, make_client: Callable[..., KazooClient], layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,9 +237,16 @@ def test_tls_with_client_certificates(
         assert store.epochs.raise_epoch("h", 1, NOW) == 1
         assert make_client(hosts, tls=Tls(ca, both)).exists("/zookeeper")
 
+        start_async = KazooClient.start_async
+
         def refused(hosts: str, tls: Tls) -> str:
-            with pytest.raises(ZooKeeperUnavailableError, match=r"with TLS \(zookeeper\.tls\.\*\)") as caught:
-                connect(ZooKeeperConfig(hosts, session_timeout=1, tls=tls))
+            config = ZooKeeperConfig(hosts, session_timeout=60, tls=tls)
+            with monkeypatch.context() as patch:
+                patch.setattr(KazooClient, "start_async", lambda client: UntilRefused(client, start_async))
+                with pytest.raises(
+                    ZooKeeperUnavailableError, match=r"with TLS \(zookeeper\.tls\.\*\)"
+                ) as caught:
+                    connect(config)
             return str(caught.value)
 
         # The certificate names 127.0.0.1 alone.

@@ -47,14 +47,16 @@ def filled(count: int = 3, clock: Clock | None = None) -> MemoryKinesis:
 
 
 def looked(query: Query) -> None:
-    """Have a query that has read everything look once more, and wait until its status is in ZooKeeper."""
-    node = query.store.status.get()
-    before = node.time if node else 0
-    # The status is written every few seconds by a clock that only moves on, and nothing waits for it.
-    query.run._notes._due = 0
+    """Have a query that has read everything look once more, and wait until the status of that is in ZooKeeper."""
+    # An older status may still be on its way to ZooKeeper, and nothing else is sent until it is there.
+    begun = query.run._now()
+    # A look that was made just now was made before what the test has changed since.
+    query.run._planner._pace._shards.clear()
     for _ in range(3000):
+        # The status is written every few seconds by a clock that only moves on, and nothing waits for it.
+        query.run._notes._due = 0
         query.plan()
         node = query.store.status.get()
-        if node is not None and node.time > before:
+        if node is not None and node.time > begun:
             return
     raise AssertionError

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from by_hand import Lives
 from kazoo.client import KazooClient
+from lives import eventually
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.store.source_store import SourceStore
@@ -75,8 +76,13 @@ def test_a_query_that_would_stop_for_it_dead_letters_nothing(
     assert query.plan() is None
     (waiting,) = waiting_ids(query.store)
     assert dead_letter_now(query.store, {waiting}) == 1
-    assert query.plan() is None
-    assert "would stop a query with onExhausted=fail" in caplog.text
+
+    def refused() -> bool:
+        assert query.plan() is None
+        return "would stop a query with onExhausted=fail" in caplog.text
+
+    # The news of a request comes by a watch.
+    eventually(refused, "the request is refused")
     assert waiting_ids(query.store) == [waiting]
     assert query.store.external.read().asked == {}
     lives.end()

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 APPLICATION = "orders-job"
 HOSTILE = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>"
 
-expect.set_options(timeout=15_000)
+expect.set_options(timeout=60_000)
 
 
 def why(row: Any) -> str:

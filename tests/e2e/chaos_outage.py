@@ -39,8 +39,8 @@ def test_zookeeper_away_then_wiped(
     stream = make_stream(2)
     with EmbeddedZooKeeper(tmp_path / "zookeeper") as zookeeper:
         given = options(stream, zookeeper, kinesis_server) | {"onExhausted": "skip"}
-        # The life that loses it for good is not to wait long.
-        job = Job(tmp_path, given | {"zookeeper.sessionTimeout": "3s"})
+        # The life that loses it for good is not to wait long; a machine that stands still for seconds is no loss.
+        job = Job(tmp_path, given | {"zookeeper.sessionTimeout": "10s"})
         try:
             ids = put(kinesis, stream, range(A_LIFE))
             job.start(trigger={"processingTime": "0 seconds"})
@@ -49,7 +49,7 @@ def test_zookeeper_away_then_wiped(
             assert job.finish() != 0
             assert "ZooKeeperUnavailableError" in job.said()
             # A worker may have had no connection yet.
-            assert re.search(f"ZooKeeper at {zookeeper.hosts} (did not answer )?within 3 s", job.said())
+            assert re.search(f"ZooKeeper at {zookeeper.hosts} (did not answer )?within 10 s", job.said())
 
             zookeeper.start()
             job.options = given

@@ -44,7 +44,8 @@ def run_page(orders: Stage, payments: Stage) -> tuple[dict[str, Any], str]:
         '"orders,payments"': repr(f"{orders.stream},{payments.stream}"),
         'streamName="orders"': f"streamName={orders.stream!r}",
         '"streamName", "payments"': f'"streamName", {payments.stream!r}',
-        '("retryLimit", 10)': f'("retryLimit", 10).option("endpointUrl", {orders.endpoint!r})'
+        # The payments fail once a second until their orders are there, which takes as long as a query takes to start.
+        '("retryLimit", 10)': f'("retryLimit", 1000).option("endpointUrl", {orders.endpoint!r})'
         '.option("startingPosition", "TRIM_HORIZON").option("retryBackoff", "1s..1s x1")',
         'applicationName="': f'applicationName="{orders.app}-',
         '"applicationName", "': f'"applicationName", "{orders.app}-',

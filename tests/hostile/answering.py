@@ -8,7 +8,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-__all__ = ["Server", "serving"]
+__all__ = ["PATIENCE", "Server", "serving"]
+
+PATIENCE = 60
+"""Seconds that a client waits for an answer, which ends by itself: no test is about this."""
 
 
 class Server(socketserver.ThreadingTCPServer):

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from answering import Server
+from answering import PATIENCE, Server
 from exploring import explore, explores
 from hostility import read_bounded
 from test_hostile_events import GOOD
@@ -39,7 +39,7 @@ Call = Callable[[BotoKinesis], object]
 def subscribed(kinesis: BotoKinesis) -> None:
     stream = kinesis.subscribe(f"{ARN}/consumer/c:1", "shardId-0", "TRIM_HORIZON")
     try:
-        while (page := stream.next(5)) is not None:
+        while (page := stream.next(PATIENCE)) is not None:
             use(page)
     finally:
         stream.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import redis
-from answering import Server
+from answering import PATIENCE, Server
 from hostility import hostile, mutated, mutated_json, read_bounded
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,12 +41,17 @@ MSGPACKS = [
 
 
 def memcached(port: int) -> MemcachedByteStore:
-    return MemcachedByteStore({"m:1": MemcachedConnection("127.0.0.1", port, request_timeout=5)})
+    return MemcachedByteStore({"m:1": MemcachedConnection("127.0.0.1", port, request_timeout=PATIENCE)})
 
 
 def redis_store(port: int) -> RedisByteStore:
     client = redis.Redis(
-        port=port, lib_name=None, lib_version=None, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=5
+        port=port,
+        lib_name=None,
+        lib_version=None,
+        protocol=2,
+        retry=Retry(NoBackoff(), 0),
+        socket_timeout=PATIENCE,
     )
     return RedisByteStore(client, "redis r:1")
 

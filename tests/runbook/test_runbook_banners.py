@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from by_hand import Lives, Query, numbers
 from command_line import Command
+from lives import eventually
 from night import Night, entry
 from situations import A, Clock, filled, looked, moved_clock
 
@@ -262,10 +263,12 @@ def test_a_request_that_nobody_can_read(night: Night, begin: Begin, command: Com
     layout, client = query.run.layout, query.store.client
     client.create(f"{layout.external_of(A)}/request-7", b"ack 1, 2 and 3", makepath=True)
     client.set(layout.external, b"")
-    looked(query)
+    rejected = f"{layout.rejected}/{A}:request-7"
+    # The news of a request comes by a watch.
+    eventually(lambda: query.plan() or client.exists(rejected), "the request is refused")
     night.finds(command, app, "rejected-requests")
     night.tries("delete the node")
-    client.delete(f"{layout.rejected}/{A}:request-7")
+    client.delete(rejected)
     assert night.is_over(command, app)
 
 

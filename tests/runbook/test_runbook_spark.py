@@ -86,6 +86,18 @@ def test_a_batch_that_takes_longer_than_the_patience(
         query.stop()
 
 
+def has_unread(process: psutil.Process) -> bool:
+    """Tell whether an end of a connection of a process has something from the other that it has not read."""
+    ports = {one.laddr.port for one in process.net_connections("tcp") if one.laddr}
+    for table in ("tcp", "tcp6"):
+        for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, remote, _, queues, *_ = row.split()
+            ends = {int(end.rpartition(":")[2], 16) for end in (local, remote)}
+            if ends & ports and int(queues.rpartition(":")[2], 16):
+                return True
+    return False
+
+
 @entry("EOFException")
 def test_a_planning_process_that_is_killed(
     night: Night,
@@ -108,9 +120,17 @@ def test_a_planning_process_that_is_killed(
     try:
         eventually(lambda: seen, "the first record")
         process = psutil.Process(json.loads(command("owner", app, "--json")[1])["pid"])
-        # It answers no more, so that Spark is waiting for it when it ends.
-        process.suspend()
-        eventually(lambda: query.status["message"].startswith("Getting offsets"), "Spark asks for an offset")
+
+        def answers_no_more() -> bool:
+            process.suspend()
+            eventually(lambda: process.status() == psutil.STATUS_STOPPED, "the process stands still")
+            if query.status["message"].startswith("Getting offsets") and not has_unread(process):
+                return True
+            process.resume()
+            return False
+
+        # Spark is waiting for it when it ends. A question that it has not read would be an error of the connection.
+        eventually(answers_no_more, "Spark waits for an offset")
         process.kill()
         eventually(lambda: not query.isActive, "the end of the query")
         cause = query._jsq.exception().get().getCause()  # type: ignore[attr-defined]

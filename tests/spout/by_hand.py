@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.query_by_hand import QueryByHand, SparkCheckpoint
@@ -36,6 +38,12 @@ class Query(QueryByHand):
         """One batch from beginning to end, a replay if one is in hand; records that say one of `failing` fail."""
         bad = set(failing)
         return super().batch(lambda row: row[0] in bad)
+
+    def until_replaced(self) -> None:
+        """Wait until this life has noticed, in a thread of its own, and has logged that a newer one has taken over."""
+        Retrying(
+            stop=stop_after_delay(120), wait=wait_fixed(0.01), retry=retry_if_result(lambda seen: not seen)
+        )(lambda: self.run._tenure.replaced)
 
 
 class Lives:

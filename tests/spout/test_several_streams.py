@@ -133,6 +133,7 @@ def test_a_stream_read_alone_takes_its_state_along_to_the_others(start: Start) -
     settling.run.settle_finished(settling.committed)
     kinesis.put("payments", 5)
     together = start(kinesis, "orders,payments", settling.checkpoint)
+    settling.until_replaced()
     with pytest.raises(FencedError):
         settling.plan()
     rows = together.drain()

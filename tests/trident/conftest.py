@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,6 +24,14 @@ from kinesis_trident.trident.stores.sql import SqlState
 pytest.register_assert_rewrite("kinesis_trident.trident.testing.conformance")
 
 STORES = ["memory", "files", "redis", "memcached", "sqlite", "postgres", "mariadb", "dynamodb"]
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that nobody listens at, and that no server of another test can take."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,9 @@ from kinesis_trident.checkpoint.embedded.ports import free_port
 SLOTS = 16_384
 NODES = 3
 
+_PAUSE_MS = 60_000
+"""No server that only stands still for a while, as on a busy machine, counts as dead."""
+
 
 class Sentinel(RedisServer):
     """Watches a primary, named `mymaster`."""
@@ -32,9 +35,16 @@ class Sentinel(RedisServer):
         config.write_text(
             f"port {self.port}\nbind {LOOPBACK}\n"
             f"sentinel monitor mymaster {LOOPBACK} {self._primary} 1\n"
-            "sentinel down-after-milliseconds mymaster 1000\n"
+            f"sentinel down-after-milliseconds mymaster {_PAUSE_MS}\n"
+            # A failover that comes to nothing is tried again after twice this.
+            "sentinel failover-timeout mymaster 10000\n"
         )
         return [str(self._program), str(config), "--sentinel"]
+
+    def give_up(self) -> None:
+        """Take a primary for dead that has been silent for a second, from now on."""
+        client: Any = redis.Redis(LOOPBACK, self.port)
+        client.sentinel_set("mymaster", "down-after-milliseconds", 1_000)
 
 
 class Cluster:
@@ -90,7 +100,7 @@ def cluster() -> Iterator[Cluster]:
     with ExitStack() as stack:
         servers = [
             stack.enter_context(
-                RedisServer(program, cluster_enabled="yes", cluster_port=bus, cluster_node_timeout=2_000)
+                RedisServer(program, cluster_enabled="yes", cluster_port=bus, cluster_node_timeout=_PAUSE_MS)
             )
             for bus in buses
         ]

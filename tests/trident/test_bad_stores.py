@@ -21,7 +21,6 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.dialects.mysql.mariadb import MariaDBDialect
 from sqlalchemy.schema import CreateTable
 
-from kinesis_trident.checkpoint.embedded.ports import free_port
 from kinesis_trident.trident.errors import (
     ForeignValueError,
     MissingExtraError,
@@ -72,12 +71,11 @@ def count(factory: MapStateFactory, txid: int, keys: list[str], number: int) -> 
         ),
     ],
 )
-def test_a_store_that_is_down_when_the_query_starts(factory: Any) -> None:
-    port = free_port()
-    made = factory(port)
+def test_a_store_that_is_down_when_the_query_starts(factory: Any, closed_port: int) -> None:
+    made = factory(closed_port)
     with pytest.raises(StoreUnavailableError) as caught:
         count(made, 1, ["a"], 1)
-    assert str(port) in str(caught.value)
+    assert str(closed_port) in str(caught.value)
     assert SECRET not in str(caught.value) + repr(made) + repr(caught.value.__cause__)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 import redis
+from harness import eventually
 from server_fixtures import _program
 from servers import LOOPBACK, MemcachedServer, PostgresServer, RedisServer
 
@@ -130,6 +131,13 @@ def test_a_postgresql_that_became_a_standby(postgres_server: PostgresServer) -> 
             connection.execute("set default_transaction_read_only = off")
             connection.execute(f"alter system set default_transaction_read_only = {readonly}")
             connection.execute("select pg_reload_conf()")
+        # The server reads its configuration later, and tells its sessions before it accepts another one.
+        eventually(lambda: shown() == readonly, f"new sessions to be read-only: {readonly}")
+
+    def shown() -> object:
+        with psycopg.connect(postgres_server.url) as connection:
+            row = connection.execute("show default_transaction_read_only").fetchone()
+            return row and row[0]
 
     try:
         fails_then_counts(factory, lambda: default("on"), lambda: default("off"))

@@ -88,16 +88,16 @@ def test_keys_that_move_to_another_node(redis_cluster: Cluster) -> None:
     assert count(other, 4, 1, attempt=1) == [13] * len(KEYS)
 
 
-def test_a_cluster_that_is_not_there() -> None:
-    factory = RedisState.opaque(f"redis+cluster://user:secret@{LOOPBACK}:{free_port()}", requestRetries=0)
+def test_a_cluster_that_is_not_there(closed_port: int) -> None:
+    factory = RedisState.opaque(f"redis+cluster://user:secret@{LOOPBACK}:{closed_port}", requestRetries=0)
     with pytest.raises(StoreUnavailableError, match="does not answer") as raised:
         count(factory, 1, 1)
     assert "secret" not in str(raised.value)
 
 
-def test_a_primary_that_a_sentinel_replaces() -> None:
+def test_a_primary_that_a_sentinel_replaces(closed_port: int) -> None:
     with watched_primary() as (primary, replica, sentinel):
-        url = f"redis+sentinel://{LOOPBACK}:{free_port()},{LOOPBACK}:{sentinel.port}/mymaster/2"
+        url = f"redis+sentinel://{LOOPBACK}:{closed_port},{LOOPBACK}:{sentinel.port}/mymaster/2"
         factory = RedisState.opaque(url, requestRetries=0)
         assert count(factory, 1, 10) == [10] * len(KEYS)
         assert redis.Redis(LOOPBACK, primary.port, db=2).dbsize() == len(KEYS) + 1
@@ -110,6 +110,8 @@ def test_a_primary_that_a_sentinel_replaces() -> None:
             StoreUnavailableError, match=rf"redis\+sentinel://{LOOPBACK}:.*/mymaster does not answer"
         ):
             begun.multi_combine(KEYS, lambda a, b: a + b, [1] * len(KEYS))
+
+        sentinel.give_up()
 
         def counted() -> bool:
             try:

@@ -33,6 +33,9 @@ def serve(server: socket.socket, jvm: psutil.Process) -> Process | None:
         if server in ready:
             asked, _ = server.accept()
             process = Process.received(asked)
+            if process is None:
+                asked.close()
+                continue
             if not (fork := os.fork()):
                 for connection in (asked, *forks.values()):
                     connection.close()
@@ -70,10 +73,18 @@ class Process:
     streams: list[int]
 
     @classmethod
-    def received(cls, asked: socket.socket) -> Process:
-        """Receive one, with copies of its standard streams."""
-        head, streams, _, _ = socket.recv_fds(asked, 8, 3)
-        return cls(**json.loads(asked.recv(int(head), socket.MSG_WAITALL)), streams=list(streams))
+    def received(cls, asked: socket.socket) -> Process | None:
+        """Receive one, with copies of its standard streams; nothing if it has ended before it had sent all."""
+        try:
+            head, streams, _, _ = socket.recv_fds(asked, 8, 3)
+            text = asked.recv(int(head), socket.MSG_WAITALL) if head else b""
+        except ConnectionResetError:
+            return None
+        if not text or len(text) < int(head):
+            for stream in streams:
+                os.close(stream)
+            return None
+        return cls(**json.loads(text), streams=list(streams))
 
     def close(self) -> None:
         """Close the copies of its streams."""

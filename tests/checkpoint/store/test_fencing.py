@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import samples
+from expired_sessions import expire
+from harness import eventually
 from kazoo.client import KazooClient
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
@@ -18,13 +19,6 @@ from kinesis_trident.checkpoint.store.epochs import TAKEOVER_WINDOW_MS, TAKEOVER
 from kinesis_trident.checkpoint.store.source_store import SourceStore
 
 NOW = 1_700_000_000_000
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_epochs_start_at_one_and_rise(store: SourceStore, older: SourceStore) -> None:
@@ -223,17 +217,8 @@ def test_the_owner_comes_back_with_a_new_session(
     epoch = store.epochs.raise_epoch("alpha", 11, NOW)
     lost = client.client_id
     expire(client)
-    wait_until(lambda: older.epochs.owner() is not None and client.client_id != lost)
-    assert client.client_id != lost
-    owner = older.epochs.owner()
+    # With the session, the node of the owner has ended on the server.
+    owner = eventually(older.epochs.owner, "the owner")
     assert owner is not None
     assert owner.epoch == epoch
-
-
-def expire(client: KazooClient) -> None:
-    """End a session on the server: by closing it from a second connection, as the ZooKeeper FAQ advises."""
-    hosts = ",".join(f"{host}:{port}" for host, port in client.hosts)
-    twin = KazooClient(hosts, client_id=client.client_id)
-    twin.start()
-    twin.stop()
-    twin.close()
+    assert client.client_id != lost

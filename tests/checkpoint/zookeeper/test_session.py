@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import samples
+from expired_sessions import expire
 from kazoo.client import KazooClient
 from lossy_proxy import LossyProxy
 from thorough import cases
@@ -188,15 +189,10 @@ def test_reads_are_repeated(store: SourceStore, behind: SourceStore, proxy: Loss
     assert behind.epochs.newest_run() == store.epochs.newest_run()
 
 
-def test_a_session_that_expired_is_replaced(
-    store: SourceStore, client: KazooClient, zookeeper: EmbeddedZooKeeper
-) -> None:
+def test_a_session_that_expired_is_replaced(store: SourceStore, client: KazooClient) -> None:
     epoch = store.epochs.raise_epoch("alpha", 11, NOW)
     lost = client.client_id
-    twin = KazooClient(zookeeper.hosts, client_id=lost)
-    twin.start()
-    twin.stop()
-    twin.close()
+    expire(client)
     store.batches.put(samples.plan(), epoch)
     assert store.batches.txids() == [1]
     assert client.client_id != lost

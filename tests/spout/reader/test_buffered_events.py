@@ -17,11 +17,15 @@ EVENT = 1000
 
 
 class Pushed:
-    """A subscription whose events a test pushes."""
+    """A subscription whose events a test pushes.
+
+    Attributes:
+        asked: how often it was asked for the next event: one more than there are in the buffer, once they are.
+    """
 
     def __init__(self) -> None:
         self.events: SimpleQueue[Page | KinesisError | None] = SimpleQueue()
-        self.taken = 0
+        self.asked = 0
         self.closed = False
 
     def push(self, *numbers: int) -> None:
@@ -30,10 +34,10 @@ class Pushed:
             self.events.put(Page(data, str(number), 0, EVENT))
 
     def next(self, seconds: float) -> Page | None:
+        self.asked += 1
         found = self.events.get()
         if isinstance(found, KinesisError):
             raise found
-        self.taken += 1
         return found
 
     def close(self) -> None:
@@ -108,15 +112,17 @@ def test_one_that_nobody_uses_ends_and_gives_its_memory_back(source: Pushed) -> 
     memory, time = EventMemory(), FakeTime()
     events = BufferedEvents(source, memory, 10**9, clock=time)
     source.push(1)
-    until(lambda: events.waiting == 1)
+    # Its thread looks at the clock after each event, and asks for the next one then.
+    until(lambda: source.asked == 2)
     events.leave()
     time.sleep(UNUSED - 1)
     source.push(2)
-    until(lambda: events.waiting == 2)
+    until(lambda: source.asked == 3)
     events.use()
     time.sleep(UNUSED)
     source.push(3)
-    until(lambda: events.waiting == 3)
+    until(lambda: source.asked == 4)
+    assert events.waiting == 3
     events.leave()
     time.sleep(UNUSED)
     source.push(4)

@@ -173,8 +173,9 @@ def test_rows_are_taken_as_lanes_have_room_not_all_at_once() -> None:
         def answer(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
             results = super().answer(entries)
             with self._lock:
+                # No other lane's records arrive between the two counts.
                 arrived = sum(len(numbers) for numbers in self.arrived.values())
-            self.ahead = max(self.ahead, taken - arrived)
+                self.ahead = max(self.ahead, taken - arrived)
             return results
 
     kinesis = Slow()
