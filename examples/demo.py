@@ -198,6 +198,10 @@ def watch(
                 page.show(APPLICATION)
                 shown = True
             live.update(Group(*([progress.table] if progress.read else []), Text(state, style="dim")))
+            if progress.read >= total and not progress.retrying:
+                if not killed_at:
+                    steps.say("the job was done before it could be killed: this machine stood still meanwhile")
+                return
             # A kill between two batches proves little; from three quarters on the job is killed all the same.
             if not killed_at and progress.read >= total * (0.5 if progress.in_hand else 0.75):
                 count = job.kill()
@@ -211,8 +215,6 @@ def watch(
                 steps.add(f"{count} processes are killed; {hand}")
                 steps.say("the same command again: the unfinished batch is replayed with the same rows")
                 job.start()
-            if progress.read >= total and not progress.retrying:
-                return
             if job.ended is not None or time.monotonic() > deadline:
                 why = (
                     f"the job exited with code {job.ended}"
