@@ -138,6 +138,8 @@ class Life:
                 "minFetchPeriod": "0ms",
                 "maxFetchRate": "100000",
                 "retryBytesPerShard": "1GiB",
+                # However slow the machine is, the batches are the same.
+                "maxFetchTime": "60s",
                 **options,
             }
         )

@@ -64,15 +64,20 @@ def spent() -> Counter[str]:
     asked for its end, as the JVM does at once, or has ended itself.
     """
     adopt_orphans()
-    seconds: Counter[str] = Counter()
-    for role, process in running():
-        with suppress(psutil.NoSuchProcess):
-            times = process.cpu_times()
-            seconds[role] += times.user + times.system
-            # What the JVM has waited for were Python processes.
-            ended = PYTHON if role == JVM else role
-            seconds[ended] += 0 if role == DRIVER else times.children_user + times.children_system
-    return seconds
+    while True:
+        seconds: Counter[str] = Counter()
+        seen = []
+        for role, process in running():
+            seen.append(process)
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                seconds[role] += times.user + times.system
+                # What the JVM has waited for were Python processes.
+                ended = PYTHON if role == JVM else role
+                seconds[ended] += 0 if role == DRIVER else times.children_user + times.children_system
+        # One that has ended meanwhile counts neither as itself nor with its parent, which was read before.
+        if {process for _, process in running()} == set(seen):
+            return seconds
 
 
 def running() -> Iterator[tuple[str, psutil.Process]]:

@@ -41,7 +41,7 @@ SHARDS = 2
 WARM = 2
 """Batches of each query before those that are measured: in them everything gets warm."""
 
-ROUNDS = 2
+ROUNDS = 5
 """The number of times each way is measured, in turns, because what else the machine does changes from minute to minute.
 
 A round that does not count comes before them: who comes first pays for the JVM's warming up.
@@ -120,15 +120,15 @@ class Costs:
         return sum(self.processors.values())
 
 
-def mean(measured: Sequence[Costs]) -> Costs:
-    """Return the means of several runs."""
+def median(measured: Sequence[Costs]) -> Costs:
+    """Return the median of each cost of several runs."""
 
-    def means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    def medians(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
         return {
-            name: statistics.fmean(part.get(name, 0.0) for part in parts) for part in parts for name in part
+            name: statistics.median(part.get(name, 0.0) for part in parts) for part in parts for name in part
         }
 
-    return Costs(means([one.steps for one in measured]), means([one.processors for one in measured]))
+    return Costs(medians([one.steps for one in measured]), medians([one.processors for one in measured]))
 
 
 class Split(ArrowFunction):
@@ -238,7 +238,7 @@ def run(spark: SparkSession, folder: Path, hosts: str) -> tuple[list[list[str]],
     for size in SIZES:
         ours, theirs = turns(spark, folder, hosts, program, size, ROUNDS)
         what = f"{size.words / 1e6:,.0f} M words"
-        spends += spending(what, ours, theirs)
+        spends += spending(what, median(ours), median(theirs))
         rows += [
             row(f"{what}: persistent_aggregate(RedisState.opaque, Count)", size, ours, ours),
             row(
@@ -255,7 +255,7 @@ def run(spark: SparkSession, folder: Path, hosts: str) -> tuple[list[list[str]],
                 row(
                     f"{what}: Spark's applyInPandasWithState, the same store; one batch only",
                     ONE,
-                    pandas,
+                    [pandas] * ROUNDS,
                     ours,
                 )
             )
@@ -277,7 +277,7 @@ def spending(what: str, *sides: Costs) -> list[list[str]]:
 
 def turns(
     spark: SparkSession, folder: Path, hosts: str, program: Path, size: Size, rounds: int
-) -> tuple[Costs, Costs]:
+) -> tuple[list[Costs], list[Costs]]:
     """Measure a batch of a topology and of Spark's own count, in turns; each query counts from nothing."""
     ours, theirs = [], []
     for _ in range(rounds):
@@ -286,7 +286,7 @@ def turns(
             ours.append(measured(spark, folder, hosts, in_topology(spark, state), size))
             check(state, size.held)
         theirs.append(measured(spark, folder, hosts, in_spark, size))
-    return mean(ours), mean(theirs)
+    return ours, theirs
 
 
 def measured(spark: SparkSession, folder: Path, hosts: str, start: Start, size: Size) -> Costs:
@@ -317,17 +317,21 @@ def check(state: RedisState, held: Records) -> None:
     assert counts == {2 * held.shards * held.pages}, counts
 
 
-def row(what: str, size: Size, taken: Costs, ours: Costs, *, bounded: bool = False) -> list[str]:
-    """Return the row of one way to count."""
-    ratio = taken.batch / ours.batch
+def row(
+    what: str, size: Size, taken: Sequence[Costs], ours: Sequence[Costs], *, bounded: bool = False
+) -> list[str]:
+    """Return the row of one way to count: medians, and ratios those of neighbours."""
+    rounds = list(zip(taken, ours, strict=True))
+    ratio = statistics.median(one.batch / our.batch for one, our in rounds)
+    batch = statistics.median(one.batch for one in taken)
     return [
         what,
-        f"{taken.batch:,.2f} s",
-        f"{size.words / taken.batch / 1000:,.0f} k",
+        f"{batch:,.2f} s",
+        f"{size.words / batch / 1000:,.0f} k",
         f"{ratio:.2f} x",
         verdict(f"{BOUND} x", ratio >= BOUND) if bounded else "",
-        f"{taken.processor:,.2f} s",
-        f"{taken.processor / ours.processor:.2f} x",
+        f"{statistics.median(one.processor for one in taken):,.2f} s",
+        f"{statistics.median(one.processor / our.processor for one, our in rounds):.2f} x",
     ]
 
 
@@ -353,9 +357,9 @@ def main() -> None:
             rows,
             note=(
                 f"The same source for all. Of each query 2 M words are measured, after {WARM} batches in which "
-                f"everything gets warm; {ROUNDS} rounds in turns, after one for the JVM. Redis and the endpoint "
-                "run on the same cores. Processors: seconds a batch of the driver, Spark's JVM, its Python "
-                "processes, ZooKeeper and Redis, without the endpoint."
+                f"everything gets warm; medians of {ROUNDS} rounds in turns, after one for the JVM, and ratios those "
+                "of neighbours. Redis and the endpoint run on the same cores. Processors: seconds a batch of the "
+                "driver, Spark's JVM, its Python processes, ZooKeeper and Redis, without the endpoint."
             ),
         )
     )
@@ -366,7 +370,7 @@ def main() -> None:
             command,
             ["seconds a batch", *SIDES],
             spends,
-            note="Steps are those of Spark's progress, by the clock; processors are processor time.",
+            note="Medians. Steps are those of Spark's progress, by the clock; processors are processor time.",
         )
     )
 

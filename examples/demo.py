@@ -200,7 +200,9 @@ def watch(
             live.update(Group(*([progress.table] if progress.read else []), Text(state, style="dim")))
             if progress.read >= total and not progress.retrying:
                 if not killed_at:
-                    steps.say("the job was done before it could be killed: this machine stood still meanwhile")
+                    steps.say(
+                        "the job was done before it could be killed: this machine stood still meanwhile"
+                    )
                 return
             # A kill between two batches proves little; from three quarters on the job is killed all the same.
             if not killed_at and progress.read >= total * (0.5 if progress.in_hand else 0.75):

@@ -28,8 +28,7 @@ def test_a_tenth_of_ten_shards_failing_stays_within_its_bounds(zookeeper: Embedd
 
 
 def test_a_turn_of_which_half_fails_is_written_once(zookeeper: EmbeddedZooKeeper) -> None:
-    # What is there by then is one turn, however slow the machine.
-    life = Life(zookeeper.hosts, shards=1, maxFetchTime="60s")
+    life = Life(zookeeper.hosts, shards=1)
     life.kinesis.fill(20_000)
     life.batch(0.5)
     before = life.wrote
