@@ -38,6 +38,10 @@ _SERVERS = {
 
 _PR_SET_CHILD_SUBREAPER = 36
 
+_WORKERS: dict[psutil.Process, float] = {}
+"""The processor seconds of each Python worker as last seen: its daemon ignores SIGCHLD (`pyspark/daemon.py`), so the
+kernel forgets them when it ends, which the JVM makes it do a minute after its last task."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rate:
@@ -61,22 +65,28 @@ def spent() -> Counter[str]:
     """Return the processor seconds of this process and those below it, by role, since each began.
 
     Processes of other roles, such as an endpoint, are left out. A process that has ended counts when its parent has
-    asked for its end, as the JVM does at once, or has ended itself.
+    asked for its end, as the JVM does at once, or has ended itself; a Python worker counts as it was seen last.
     """
     adopt_orphans()
     while True:
         seconds: Counter[str] = Counter()
-        seen = []
-        for role, process in running():
-            seen.append(process)
+        found = list(running())
+        seen = {process for _, process in found}
+        daemons = {process.pid for role, process in found if role == PYTHON}
+        workers: dict[psutil.Process, float] = {}
+        for role, process in found:
             with suppress(psutil.NoSuchProcess):
                 times = process.cpu_times()
                 seconds[role] += times.user + times.system
                 # What the JVM has waited for were Python processes.
                 ended = PYTHON if role == JVM else role
                 seconds[ended] += 0 if role == DRIVER else times.children_user + times.children_system
+                if process.ppid() in daemons:
+                    workers[process] = times.user + times.system
         # One that has ended meanwhile counts neither as itself nor with its parent, which was read before.
-        if {process for _, process in running()} == set(seen):
+        if {process for _, process in running()} == seen:
+            _WORKERS.update(workers)
+            seconds[PYTHON] += sum(last for worker, last in _WORKERS.items() if worker not in seen)
             return seconds
 
 

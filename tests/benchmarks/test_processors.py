@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Self
 
 import psutil
 import pytest
@@ -36,7 +37,8 @@ def test_a_worker_counts_whose_parent_ended_before_it() -> None:
 
 _WORKER = "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\ninput()"
 _DAEMON = f"""
-import subprocess, sys
+import signal, subprocess, sys
+{{setting}}
 worker = subprocess.Popen([sys.executable, "-c", {_WORKER!r}], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 worker.stdout.readline()
 print("ready", flush=True)
@@ -47,28 +49,65 @@ input()
 """
 
 
+class Daemon:
+    """A daemon with one worker, which has used 0.3 seconds of a processor."""
+
+    def __init__(self, setting: str) -> None:
+        program = _DAEMON.format(setting=setting)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._says() == "ready"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate("end")
+
+    def end_worker(self) -> None:
+        print("end", file=self._process.stdin, flush=True)
+        assert self._says() == "ended"
+
+    def running(self) -> Iterator[tuple[str, psutil.Process]]:
+        parent = psutil.Process(self._process.pid)
+        workers = parent.children()
+        yield PYTHON, parent
+        yield from ((PYTHON, worker) for worker in workers)
+
+    def _says(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+@pytest.fixture(autouse=True)
+def _own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processors, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(processors, "_WORKERS", {})
+
+
 def test_a_worker_counts_that_ends_while_the_others_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", _DAEMON], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as daemon:
-        assert daemon.stdin is not None
-        assert daemon.stdout is not None
-        assert daemon.stdout.readline() == "ready\n"
+    with Daemon("") as daemon:
         looks = 0
 
         def running() -> Iterator[tuple[str, psutil.Process]]:
             nonlocal looks
             looks += 1
-            parent = psutil.Process(daemon.pid)
-            workers = parent.children()
-            yield PYTHON, parent
+            first, *others = daemon.running()
+            yield first
             if looks == 1:
-                print("end", file=daemon.stdin, flush=True)
-                assert daemon.stdout is not None
-                assert daemon.stdout.readline() == "ended\n"
-            yield from ((PYTHON, worker) for worker in workers)
+                daemon.end_worker()
+            yield from others
 
         monkeypatch.setattr(processors, "running", running)
-        monkeypatch.setattr(processors, "adopt_orphans", lambda: None)
         assert processors.spent()[PYTHON] > 0.25
-        daemon.communicate("end")
+
+
+def test_a_worker_counts_as_it_was_seen_when_its_daemon_ignores_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Daemon("signal.signal(signal.SIGCHLD, signal.SIG_IGN)") as daemon:
+        monkeypatch.setattr(processors, "running", daemon.running)
+        before = processors.spent()[PYTHON]
+        daemon.end_worker()
+        assert processors.spent()[PYTHON] >= before > 0.25
