@@ -152,9 +152,9 @@ def in_turns(
 
 def row(what: str, ours: Sequence[Measured], plain: Sequence[Measured], bound: float) -> list[str]:
     """A row of the table; batches at the same place are neighbours."""
-    pairs = zip(ours, plain, strict=True)
+    pairs = list(zip(ours, plain, strict=True))
     ratio = statistics.median(one.milliseconds / other.milliseconds for one, other in pairs)
-    more = {one.jobs - other.jobs for one, other in zip(ours, plain, strict=True)}
+    more = {one.jobs - other.jobs for one, other in pairs}
     return [
         what,
         *(f"{statistics.median(one.milliseconds for one in side):,.0f} ms" for side in (ours, plain)),

@@ -255,7 +255,7 @@ def run(spark: SparkSession, folder: Path, hosts: str) -> tuple[list[list[str]],
                 row(
                     f"{what}: Spark's applyInPandasWithState, the same store; one batch only",
                     ONE,
-                    [pandas] * ROUNDS,
+                    [pandas] * len(ours),
                     ours,
                 )
             )

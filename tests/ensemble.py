@@ -7,16 +7,14 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self, TypeVar, cast
+from typing import Self
 
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+from lives import eventually
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.embedded.ports import LOOPBACK, free_port
-
-T = TypeVar("T")
 
 _SERVERS = 3
 _QUORUM_CFG = """\
@@ -130,9 +128,9 @@ class Ensemble:
         first, second, third = self._members
         for member in (first, second):
             member.start()
-        _until(lambda: {first.role(), second.role()} == {"leader", "follower"})
+        eventually(lambda: {first.role(), second.role()} == {"leader", "follower"}, "two servers agree")
         third.start()
-        _until(lambda: third.role() == "follower")
+        eventually(lambda: third.role() == "follower", "the third one follows")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -149,7 +147,10 @@ class Ensemble:
     @property
     def leading(self) -> EmbeddedZooKeeper:
         """The server that is ahead; waits until there is one."""
-        return _until(lambda: next((one for one in self._members if one.role() == "leader"), None))
+        # A second look may find a server that answers late.
+        return eventually(
+            lambda: next((one for one in self._members if one.role() == "leader"), None), "there is a leader"
+        )
 
     @property
     def leader(self) -> str:
@@ -174,11 +175,3 @@ class Ensemble:
         """The third server is so far behind from now on."""
         for late in self._late:
             late.seconds = milliseconds / 1000
-
-
-def _until(look: Callable[[], T | None]) -> T:
-    """Return the first truthy answer; a second look may find a server that answers late."""
-    retrying = Retrying(
-        stop=stop_after_delay(90), wait=wait_fixed(0.05), retry=retry_if_result(lambda seen: not seen)
-    )
-    return cast(T, retrying(look))

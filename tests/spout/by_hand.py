@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+from lives import eventually
 
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.options.source import SourceOptions
@@ -41,9 +41,7 @@ class Query(QueryByHand):
 
     def until_replaced(self) -> None:
         """Wait until this life has noticed, in a thread of its own, and has logged that a newer one has taken over."""
-        Retrying(
-            stop=stop_after_delay(120), wait=wait_fixed(0.01), retry=retry_if_result(lambda seen: not seen)
-        )(lambda: self.run._tenure.replaced)
+        eventually(lambda: self.run._tenure.replaced, "the older life has noticed")
 
 
 class Lives:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from by_hand import Lives, Query, SparkCheckpoint, numbers
 from kazoo.client import KazooClient
-from tenacity import Retrying, retry_if_result, stop_after_delay
+from lives import eventually
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import CorruptNodeError
@@ -67,12 +67,12 @@ REQUESTS = {
 def until_taken_in(query: Query, left: list[str]) -> None:
     """Plan until the requests are taken in but for those: kazoo's thread tells of them when it gets to it."""
 
-    def still_there() -> list[str]:
+    def taken_in() -> bool:
         assert query.plan() is None
         found: list[str] = query.store.client.get_children(query.run.layout.external_of(A))
-        return found
+        return found == left
 
-    Retrying(stop=stop_after_delay(120), retry=retry_if_result(lambda found: found != left))(still_there)
+    eventually(taken_in, "the requests are taken in")
 
 
 def test_requests_that_cannot_be_read_are_put_aside_and_named(

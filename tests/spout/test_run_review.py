@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from by_hand import Lives, Query, Row, numbers
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+from lives import eventually
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
 from kinesis_trident.checkpoint.errors import FencedError
@@ -283,9 +283,7 @@ def test_a_takeover_during_a_call_ends_the_session_although_no_other_call_comes(
         query.until_replaced()
         assert client.connected
     # By this thread, or by the one that has noticed, if that is at it.
-    Retrying(stop=stop_after_delay(120), wait=wait_fixed(0.01), retry=retry_if_result(bool))(
-        lambda: client.connected
-    )
+    eventually(lambda: not client.connected, "the session ends")
     assert numbers(newer.rows()) == [1]
 
 
@@ -296,15 +294,14 @@ def test_a_withdrawn_request_to_stop_does_not_end_the_process_at_a_later_takeove
     query = start(kinesis)
     ended: list[bool] = []
     query.run._tenure._on_replaced = lambda: ended.append(True)
-    until = Retrying(stop=stop_after_delay(120), wait=wait_fixed(0.01), retry=retry_if_result(bool))
     asking = connect(query.run._options.zookeeper)
     SourceStore(asking, query.run._layout).stop.ask(query.run.epoch)
-    until(lambda: not query.run._tenure._ends_when_replaced)
+    eventually(lambda: query.run._tenure._ends_when_replaced, "the request arrives")
     asking.stop()
     asking.close()
-    until(lambda: query.run._tenure._ends_when_replaced)
+    eventually(lambda: not query.run._tenure._ends_when_replaced, "the request is withdrawn")
     start(kinesis)
-    until(lambda: query.run._tenure._closed_for is None)
+    eventually(lambda: query.run._tenure._closed_for is not None, "the process has noticed the takeover")
     assert ended == []
 
 

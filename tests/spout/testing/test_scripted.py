@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+from lives import eventually
 
 from kinesis_trident.spout.kinesis import (
     IteratorExpiredError,
@@ -198,9 +198,7 @@ def test_a_slow_answer_does_not_hold_up_the_others(server: ScriptedKinesis) -> N
     with pytest.raises(ReadTimeoutError):
         impatient.list_shards(StreamName="orders")
     # The server may get to the request only after its client has given up.
-    Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.01), retry=retry_if_result(bool))(
-        lambda: server.faults_left
-    )
+    eventually(lambda: not server.faults_left, "the slow answer is under way")
     assert patient.list_shards(StreamName="orders")["Shards"]
 
 
