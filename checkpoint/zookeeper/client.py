@@ -86,7 +86,8 @@ def connect(config: ZooKeeperConfig) -> KazooClient:
         ZooKeeperAccessError: the login was refused.
     """
     client = _client(config)
-    client.add_listener(_Connection(client, config.hosts))
+    connection = _Connection(client, config.hosts)
+    client.add_listener(connection)
     client.start_async().wait(config.session_timeout)
     try:
         if not client.connected:
@@ -95,7 +96,7 @@ def connect(config: ZooKeeperConfig) -> KazooClient:
         # succeeded.
         client.exists_async("/").get(timeout=config.session_timeout)
     except (KazooException, KazooTimeoutError) as error:
-        refused = isinstance(error, AuthFailedError) or client.client_state == KeeperState.AUTH_FAILED
+        refused = isinstance(error, AuthFailedError) or connection.login_refused
         _close(client)
         if refused:
             msg = (
@@ -120,14 +121,22 @@ def connect(config: ZooKeeperConfig) -> KazooClient:
 
 
 class _Connection:
-    """Says in the log when the connection is lost, and when it is back: kazoo's threads call it."""
+    """Says in the log when the connection is lost, and when it is back: kazoo's threads call it.
+
+    Attributes:
+        login_refused: ZooKeeper has refused the login. kazoo's own state tells it only for a moment, then it is
+            CLOSED as after any other end; and a request made then gets `ConnectionClosedError`.
+    """
 
     def __init__(self, client: KazooClient, hosts: str) -> None:
+        self.login_refused = False
         self._client = client
         self._hosts = hosts
         self._lost_at: float | None = None
 
     def __call__(self, state: str) -> None:
+        if self._client.client_state == KeeperState.AUTH_FAILED:
+            self.login_refused = True
         if self._client._stopped.is_set():
             # Somebody has closed it.
             return

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import samples
-from harness import eventually
+from harness import PATIENCE, eventually
 from kazoo.client import KazooClient
+from kazoo.protocol.states import KeeperState
 from secure_servers import SecureZooKeeper
 
 from kinesis_trident.checkpoint.embedded import EmbeddedZooKeeper
@@ -274,3 +275,35 @@ def test_sasl_logins(tmp_path: Path, make_client: Callable[..., KazooClient], la
         assert store.epochs.raise_epoch("h", 1, NOW) == 1
         with pytest.raises(ZooKeeperAccessError, match=r"refused the login: check zookeeper\.sasl\.username"):
             connect(ZooKeeperConfig(server.hosts, sasl=Sasl("spark", "wrong")))
+
+
+@pytest.mark.parametrize("late", ["before it looks at the connection", "before its first request"])
+def test_a_refused_login_is_told_although_kazoo_has_closed_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    closed = threading.Event()
+    start_async, exists_async = KazooClient.start_async, KazooClient.exists_async
+    session_callback = KazooClient._session_callback
+
+    def told(client: KazooClient, state: str) -> None:
+        session_callback(client, state)
+        if state == KeeperState.CLOSED:
+            closed.set()
+
+    def start(client: KazooClient) -> Any:
+        started = start_async(client)
+        if late == "before it looks at the connection":
+            assert closed.wait(PATIENCE)
+        return started
+
+    def exists(client: KazooClient, path: str) -> Any:
+        assert closed.wait(PATIENCE)
+        return exists_async(client, path)
+
+    with SecureZooKeeper(tmp_path, tls=False) as server:
+        monkeypatch.setattr(KazooClient, "_session_callback", told)
+        monkeypatch.setattr(KazooClient, "start_async", start)
+        monkeypatch.setattr(KazooClient, "exists_async", exists)
+        config = ZooKeeperConfig(server.hosts, session_timeout=2, sasl=Sasl("spark", "wrong"))
+        with pytest.raises(ZooKeeperAccessError, match="refused the login"):
+            connect(config)
