@@ -34,11 +34,6 @@ class JudgedBatch(Protocol):
         ...
 
     @property
-    def tasks(self) -> int | None:
-        """The number of tasks that are enough for the records that are expected; None if it is not known."""
-        ...
-
-    @property
     def verdict(self) -> Verdict | None:
         """The published outcome, if there is one."""
         ...

@@ -1,8 +1,9 @@
 """The scan of the source in the micro-batch that a query runs, in the driver: its tasks, and its count of rows.
 
-Spark passes a batch to its function as rows that its own tasks read. A small batch costs less if the tasks of the
-function read the records themselves: then no rows go from one Python worker through the JVM to another. This needs
-names of Spark 4.2 and 4.3 that are not public; where one is missing, the rows are taken as Spark passes them.
+Spark passes a batch to its function as rows that its own tasks read. A batch costs less if the tasks of the function
+read the records themselves: then no rows go from one Python worker through the JVM to another. No function waits
+longer for its rows: a task gives the first row of a turn when it has read all of it. This needs names of Spark 4.2
+and 4.3 that are not public; where one is missing, the rows are taken as Spark passes them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ log = logging.getLogger(__name__)
 
 _QUERY = "sql.streaming.queryId"
 _ROWS = "numOutputRows"
+
+_MOST_TASKS = 32
+"""Each task gets all of them, with its function."""
+
+_MOST_BYTES = 16 << 20
+"""Of what all tasks get together: with `prefetch`, a task holds records."""
 
 
 class RunningScan:
@@ -43,23 +50,23 @@ class RunningScan:
             log.warning("the query's progress lacks the %d rows of this batch: %s", rows, error)
 
 
-def running_scan(rows: DataFrame, most: int) -> RunningScan | None:
+def running_scan(rows: DataFrame) -> RunningScan | None:
     """Return the scan behind the rows that a query's thread passes to its batch function; call it in that thread.
 
     Returns:
-        None if the rows are not all those of one Python source as they were loaded, if there are more than `most`
-        tasks, or if this version of Spark does not show it.
+        None if the rows are not all those of one Python source as they were loaded, if there are very many or very
+        large tasks, or if this version of Spark does not show it.
     """
     if not hasattr(rows, "_jdf"):
         return None
     try:
-        return _found(rows, most)
+        return _found(rows)
     except (Py4JError, TypeError, AttributeError) as error:
         log.debug("Spark does not show the scan of the batch: %s", error)
         return None
 
 
-def _found(rows: DataFrame, most: int) -> RunningScan | None:
+def _found(rows: DataFrame) -> RunningScan | None:
     session = rows.sparkSession
     query = session.sparkContext.getLocalProperty(_QUERY)
     if query is None or not _is(rows._jdf.queryExecution().logical(), "LogicalRDD"):
@@ -76,9 +83,11 @@ def _found(rows: DataFrame, most: int) -> RunningScan | None:
         return None
     scan = execution.executedPlan().collectLeaves().apply(0)
     parts = scan.inputPartitions()
-    if not 0 < parts.size() <= most:
+    if not 0 < parts.size() <= _MOST_TASKS:
         return None
     tasks = tuple(bytes(parts.apply(i).pickedPartition()) for i in range(parts.size()))
+    if len(tasks) * sum(map(len, tasks)) > _MOST_BYTES:
+        return None
     return RunningScan(tasks, scan.metrics().apply(_ROWS))
 
 

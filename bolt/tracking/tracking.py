@@ -57,9 +57,6 @@ log = logging.getLogger(__name__)
 LOST = "LOST"
 """The reason of records whose tuples were lost or duplicated between two operators."""
 
-_SMALL = 4
-"""The tasks of a small batch, at most."""
-
 _FINDER = "__finder"
 _FINDING = {_FINDER: (SOURCE,)}
 _TAP = "__source"
@@ -94,9 +91,8 @@ class Tracking:
         self.verdict = batch.verdict if self.final else verdict
         self._rows = rows
         self._isolating = False
-        # A larger batch is read in tasks of Spark's own, and so is a replay, whose rows nobody counts.
-        small = batch.tasks is not None and not (isolating or self.final)
-        self._scan = running_scan(rows, _SMALL) if small else None
+        # A replay is read in tasks of Spark's own, because nobody counts its rows here.
+        self._scan = None if isolating or self.final else running_scan(rows)
         self.source = Tracked(rows, (SOURCE,), reading_chain(rows, self._scan) if self._scan else None)
         if batch.deadly and not self.final:
             schema = StructType([field for field in rows.schema if field.name != ANCHORS])

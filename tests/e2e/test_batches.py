@@ -60,16 +60,33 @@ def test_actions_on_one_batch_see_the_same_rows(make_stage: Callable[..., Stage]
     assert {row[3] for row in readings[1][0]} == {str(n) for n in range(20)} - {"7", "17"}
 
 
-def test_a_small_batch_is_read_where_its_functions_run(
-    make_stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("shards", "options", "most", "tasks"),
+    [
+        (2, {"maxRecordsPerTrigger": 4}, {}, {1, 2}),
+        # The size of the first batch is unknown, so it has a task for each shard that has records.
+        (9, {}, {}, {5, 6, 7, 8, 9}),
+        (2, {}, {"_MOST_TASKS": 0}, {0}),
+        (2, {}, {"_MOST_BYTES": 1000}, {0}),
+    ],
+    ids=["small", "large", "too many tasks", "too large tasks"],
+)
+def test_a_batch_is_read_where_its_functions_run(
+    make_stage: Callable[..., Stage],
+    monkeypatch: pytest.MonkeyPatch,
+    shards: int,
+    options: dict[str, Any],
+    most: dict[str, int],
+    tasks: set[int],
 ) -> None:
-    stage = make_stage(2)
+    stage = make_stage(shards)
     stage.put(range(12))
-    scans: list[RunningScan | None] = []
+    found: list[int] = []
 
-    def found(rows: DataFrame, most: int) -> RunningScan | None:
-        scans.append(running_scan(rows, most))
-        return scans[-1]
+    def find(rows: DataFrame) -> RunningScan | None:
+        scan = running_scan(rows)
+        found.append(len(scan.tasks) if scan else 0)
+        return scan
 
     def parse(record):  # type: ignore[no-untyped-def]
         if record.data == b"5" and record.attempt == 1:
@@ -81,14 +98,13 @@ def test_a_small_batch_is_read_where_its_functions_run(
     def write(rows: DataFrame, _txid: int) -> None:
         taken.extend(rows.collect())
 
-    monkeypatch.setattr(tracking, "running_scan", found)
-    stream = reliable(stage.load(maxRecordsPerTrigger=4)).map(
-        parse, "text string, attempt int, arrival timestamp"
-    )
+    monkeypatch.setattr(tracking, "running_scan", find)
+    for name, value in most.items():
+        monkeypatch.setattr(f"kinesis_trident.bolt.tracking.running_scan.{name}", value)
+    stream = reliable(stage.load(**options)).map(parse, "text string, attempt int, arrival timestamp")
     query = ended(stage.start(stream, write, trigger=AVAILABLE_NOW))
-    # The size of the first batch is unknown, that of the others is not.
-    assert scans
-    assert None not in scans
+    assert found[0] in tasks
+    assert all(found) == (not most)
     assert sorted((row.text, row.attempt) for row in taken) == sorted(
         (str(n), 2 if n == 5 else 1) for n in range(12)
     )
