@@ -33,7 +33,7 @@ class RunningScan:
 
     Args:
         tasks: the tasks of the batch, pickled, in order.
-        counted: Spark's count of the rows that its own tasks have read, for the query's progress.
+        counted: Spark's count of the rows that its own tasks have read; the query's progress shows it.
     """
 
     def __init__(self, tasks: tuple[bytes, ...], counted: Any) -> None:
@@ -41,10 +41,9 @@ class RunningScan:
         self._counted = counted
 
     def count(self, rows: int) -> None:
-        """Set the number of rows in the query's progress, if Spark's own tasks have read none."""
+        """Set the number of rows in the query's progress, whatever Spark's own tasks have read, once or again."""
         try:
-            if not self._counted.value():
-                self._counted.set(rows)
+            self._counted.set(rows)
         except (Py4JError, TypeError) as error:
             # A number for people to see is no reason to repeat a batch.
             log.warning("the query's progress lacks the %d rows of this batch: %s", rows, error)

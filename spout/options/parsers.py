@@ -30,6 +30,7 @@ __all__ = [
     "duration",
     "endpoint",
     "folder",
+    "folder_or_stream",
     "megabytes",
     "milliseconds",
     "rate",
@@ -274,14 +275,30 @@ def endpoint(given: str) -> str:
 
 
 def folder(given: str) -> str:
-    """Parse a folder's path or URI."""
+    """Parse a folder's absolute path, or its URI."""
+    return _place(given, "an absolute path, because executors run elsewhere, or a URI such as s3://bucket/folder")
+
+
+def folder_or_stream(given: str) -> str:
+    """Parse what `folder` does, or kinesis://name."""
+    return _place(
+        given,
+        "kinesis://name for a stream; for a folder an absolute path, because executors run elsewhere, or a URI such "
+        "as s3://bucket/folder",
+    )
+
+
+def _place(given: str, expected: str) -> str:
     if has_credentials(given):
         msg = (
             "a folder or a URI without credentials, because plans and ZooKeeper show it. Give credentials in the "
             "environment of driver and executors (AWS_ACCESS_KEY_ID, a profile, the machine's role)"
         )
         raise ValueError(msg)
-    return text(given)
+    place = text(given)
+    if "://" not in place and not place.startswith("/"):
+        raise ValueError(expected)
+    return place
 
 
 def backoff(given: str) -> str:

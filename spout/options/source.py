@@ -122,7 +122,7 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
     )
     dead_letter: str | None = option(
         "deadLetter",
-        parsers.folder,
+        parsers.folder_or_stream,
         None,
         "Where records go after their last retry: `kinesis://name`, or a folder (local, S3, HDFS, ...) of JSON lines.",
     )

@@ -62,6 +62,8 @@ def test_a_function_of_reliable(stage: Stage) -> None:
         text = record.data.decode()
         if "poison" in text:
             os._exit(7)
+        if text == "three" and record.attempt == 1:
+            raise ValueError(text)
         return text, record.attempt
 
     stream = stage.parsed(parse, retryLimit=1, deadLetter=stage.at("letters"))
@@ -70,6 +72,9 @@ def test_a_function_of_reliable(stage: Stage) -> None:
     died = "WORKER_DIED: the Python worker ended with exit code 7 in map"
     assert reasons(stage) == [("four poison", died), ("poison", died)]
     assert [len(letter.reasons) for letter in stage.letters()] == [2, 2]
+    # However often they were read while the record was looked for.
+    shown = sum(progress["numInputRows"] for progress in stage.queries[-1].recentProgress)
+    assert shown == len(TEXTS) + 3
 
 
 def test_a_bolt_behind_a_shuffle(stage: Stage) -> None:
