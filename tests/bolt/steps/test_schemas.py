@@ -40,7 +40,7 @@ def test_a_plain_schema_is_read_as_spark_reads_it(spark: SparkSession, text: str
 def test_what_spark_refuses_is_refused(spark: SparkSession, text: str) -> None:
     with pytest.raises(ValueError, match="cannot be read at"):
         _Reader(text).schema()
-    with pytest.raises(Exception, match="SQLSTATE|DECIMAL|Decimal"):
+    with pytest.raises(Exception, match=r"SQLSTATE|DECIMAL|Decimal"):
         parse_schema(text)
 
 
