@@ -276,7 +276,9 @@ def endpoint(given: str) -> str:
 
 def folder(given: str) -> str:
     """Parse a folder's absolute path, or its URI."""
-    return _place(given, "an absolute path, because executors run elsewhere, or a URI such as s3://bucket/folder")
+    return _place(
+        given, "an absolute path, because executors run elsewhere, or a URI such as s3://bucket/folder"
+    )
 
 
 def folder_or_stream(given: str) -> str:

@@ -256,7 +256,10 @@ def test_zookeeper_security() -> None:
             "conflicts with startingPosition LATEST",
         ),
         ({"onExhausted": "deadLetter"}, "deadLetter is not set"),
-        ({"deadLetter": "orders-dead"}, "'orders-dead'. Expected: kinesis://name for a stream; for a folder an abs"),
+        (
+            {"deadLetter": "orders-dead"},
+            "'orders-dead'. Expected: kinesis://name for a stream; for a folder an abs",
+        ),
         ({"deadLetter": "~/dead"}, "for a folder an absolute path"),
         ({"retrySpool": "./spool"}, "Expected: an absolute path, because executors run elsewhere, or a URI"),
         ({"onExhausted": "skip", "deadLetter": "/x"}, "deadLetter has no effect with onExhausted=skip"),
