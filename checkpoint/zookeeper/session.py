@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -56,8 +57,8 @@ BYTES_UNDER_WAY = 4 * 2**20
 _LOST = (*KazooRetry.RETRY_EXCEPTIONS, *KazooRetry.EXPIRED_EXCEPTIONS)
 """The errors after which a request is made again."""
 
-_MANY = 32
-"""The number of nodes from which on several are read in one request."""
+_one_by_one: WeakSet[KazooClient] = WeakSet()
+"""The clients whose server does not know the request for several nodes."""
 
 
 class Session:
@@ -76,7 +77,6 @@ class Session:
         self.client = client
         self.timeout = timeout
         self.requests = self.written = 0
-        self._reads_many = True
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
@@ -94,18 +94,18 @@ class Session:
         while len(found) < len(paths):
             count = max(1, BYTES_UNDER_WAY // largest)
             some = paths[len(found) : len(found) + count]
-            answers = self._read_together(some, many=len(paths) >= _MANY, fresh=fresh and not found)
+            answers = self._read_together(some, fresh=fresh and not found)
             largest = max(largest, *(len(answer.data) for answer in answers if answer is not None), 0)
             found += answers
         return found
 
-    def _read_together(self, paths: Sequence[str], *, many: bool, fresh: bool) -> list[Found | None]:
-        if many and self._reads_many:
+    def _read_together(self, paths: Sequence[str], *, fresh: bool) -> list[Found | None]:
+        if len(paths) > 1 and self.client not in _one_by_one:
             try:
                 return self._retry(partial(self._read_many, paths, fresh), paths)
             except UnimplementedError:
-                # A server before 3.6, which also closes the connection.
-                self._reads_many = False
+                # A server before 3.6, which also closes the connection: it is asked once.
+                _one_by_one.add(self.client)
 
         def one(result: Any) -> Found | None:
             try:

@@ -57,9 +57,21 @@ def test_a_server_that_does_not_know_the_request_is_asked_one_by_one(
     found = session.read(paths)
     assert [path for path, node in zip(paths, found, strict=True) if node] == [f"/{app}/1"]
     monkeypatch.undo()
-    before = session.requests
-    assert session.read(paths) == found
-    assert session.requests - before == 100
+    # Nor does any other session of this client ask it again, because it closes the connection then.
+    another = Session(client, 60)
+    assert another.read(paths) == found
+    assert another.requests == 100
+
+
+def test_two_nodes_are_one_request(client: KazooClient, app: str) -> None:
+    session = Session(client, 60)
+    client.create(f"/{app}/1", b"one", makepath=True)
+    assert [node and node.data for node in session.read([f"/{app}/1", f"/{app}/2"], fresh=True)] == [
+        b"one",
+        None,
+    ]
+    # And the sync before it.
+    assert session.requests == 2
 
 
 @pytest.mark.parametrize(("size", "largest"), [(32 * 1024, None), (500 * 1024, 512 * 1024)])
