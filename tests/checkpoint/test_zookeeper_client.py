@@ -277,9 +277,13 @@ def test_sasl_logins(tmp_path: Path, make_client: Callable[..., KazooClient], la
             connect(ZooKeeperConfig(server.hosts, sasl=Sasl("spark", "wrong")))
 
 
-@pytest.mark.parametrize("late", ["before it looks at the connection", "before its first request"])
+@pytest.mark.parametrize(
+    ("late", "timeout"),
+    # The first waits as long as that for a connection that is gone.
+    [("before it looks at the connection", 2), ("before its first request", 60)],
+)
 def test_a_refused_login_is_told_although_kazoo_has_closed_the_client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str, timeout: int
 ) -> None:
     closed = threading.Event()
     start_async, exists_async = KazooClient.start_async, KazooClient.exists_async
@@ -304,6 +308,6 @@ def test_a_refused_login_is_told_although_kazoo_has_closed_the_client(
         monkeypatch.setattr(KazooClient, "_session_callback", told)
         monkeypatch.setattr(KazooClient, "start_async", start)
         monkeypatch.setattr(KazooClient, "exists_async", exists)
-        config = ZooKeeperConfig(server.hosts, session_timeout=2, sasl=Sasl("spark", "wrong"))
+        config = ZooKeeperConfig(server.hosts, session_timeout=timeout, sasl=Sasl("spark", "wrong"))
         with pytest.raises(ZooKeeperAccessError, match="refused the login"):
             connect(config)
