@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.report import Section, publish, verdict
-from benchmarks.word_count import Size, Start, measured, prepared, redis_program
+from benchmarks.word_count import Costs, Size, Start, measured, prepared, redis_program
 from kinesis_trident.trident import ArrowFunction, Count, TridentTopology
 from kinesis_trident.trident.stores.redis import RedisState
 from tests.servers import RedisServer
@@ -55,15 +55,15 @@ def counting(spark: SparkSession, url: str, states: int) -> Start:
 def run(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]:
     """The table's rows."""
     program = redis_program()
-    took: dict[int, list[float]] = {1: [], 2: [], 4: []}
+    took: dict[int, list[Costs]] = {1: [], 2: [], 4: []}
     for round_ in range(ROUNDS + 1):
-        for states, seconds in took.items():
+        for states, costs in took.items():
             with RedisServer(program) as server:
                 one = measured(spark, folder, hosts, counting(spark, server.url, states), SIZE)
             # Who comes first pays for the JVM's warming up.
             if round_:
-                seconds.append(one)
-    batch = {states: statistics.fmean(seconds) for states, seconds in took.items()}
+                costs.append(one)
+    batch = {states: statistics.fmean(one.batch for one in costs) for states, costs in took.items()}
     return [
         [
             f"{states} state{'s' * (states > 1)}",
