@@ -195,7 +195,7 @@ def large_batches(spark: SparkSession, folder: Path, given: dict[str, str], roun
 
 
 def json_batches(spark: SparkSession, folder: Path, given: dict[str, str], rounds: int) -> list[list[str]]:
-    """`reliable()` with a function that parses JSON, or that function alone."""
+    """`reliable()` with a function that parses JSON, or without one, and that function on the rows."""
     order = ["tracked", "plain"] * (rounds + 1)
     with PreparedEndpoint(Records(SHARDS, len(order) * LARGE // SHARDS // 10_000, size=200)) as endpoint:
         given = given | {"endpointUrl": endpoint.url, "maxFetchRecordsPerShard": str(LARGE // SHARDS)}
