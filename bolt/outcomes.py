@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -12,7 +13,7 @@ from kinesis_trident.bolt.errors import NotOfThisBatchError
 from kinesis_trident.checkpoint.model.nodes import NotDone, Pin, Plan
 from kinesis_trident.spout.positions import After, At, parse_position
 from kinesis_trident.tracker.reasons import MAX_REASONS, FewReasons, make_reason
-from kinesis_trident.tracker.records import RecordPosition, Run
+from kinesis_trident.tracker.records import RecordPosition, Run, in_shard_order
 
 __all__ = ["MAX_REASONS", "Outcomes", "few_reasons", "outcome"]
 
@@ -90,7 +91,8 @@ def outcome(
         shard: [turns[shard].with_prev(run) if shard in turns else run for run in runs]
         for shard, runs in failed.items()
     }
-    known = {shard: _Spans(_span(piece) for piece in runs) for shard, runs in pieces.items()}
+    # Looked up only for what a sink refused: an operator may have failed every record.
+    known = {shard: _Spans(map(_span, runs)) for shard, runs in pieces.items()} if refused else {}
     for message_id, reason in refused.items():
         source, _, position = message_id.partition(":")
         shard = sources.get(source, "")
@@ -104,7 +106,7 @@ def outcome(
             raise NotOfThisBatchError(msg)
         if shard not in known or where not in known[shard]:
             pieces.setdefault(shard, []).append(NotDone(str(where), str(where), 1, reason))
-    return few_reasons({shard: _sorted(runs) for shard, runs in pieces.items() if runs})
+    return few_reasons({shard: in_shard_order(runs)[1] for shard, runs in pieces.items() if runs})
 
 
 def few_reasons(pieces: Mapping[str, Iterable[NotDone]]) -> dict[str, tuple[NotDone, ...]]:
@@ -114,10 +116,6 @@ def few_reasons(pieces: Mapping[str, Iterable[NotDone]]) -> dict[str, tuple[NotD
         shard: tuple(NotDone(p.first, p.last, p.count, kept(p.reason), p.prev) for p in runs)
         for shard, runs in pieces.items()
     }
-
-
-def _sorted(runs: list[NotDone]) -> list[NotDone]:
-    return sorted(runs, key=lambda piece: RecordPosition.parse(piece.last))
 
 
 def _span(piece: NotDone) -> tuple[RecordPosition, RecordPosition]:
@@ -147,19 +145,29 @@ class _Turn:
         self._after = start.record if isinstance(start, After) else None
         self._from = start.record if isinstance(start, At) else None
         self._last = RecordPosition.parse(pin.last) if pin.last is not None else None
-        through = RecordPosition.parse(pin.through) if pin.through else None
-        spans = []
-        self._prevs: dict[RecordPosition, str] = {}
-        for (run, dead), served in zip(plan.due(shard), pin.served, strict=False):
+        self._plan, self._shard, self._pin = plan, shard, pin
+
+    @cached_property
+    def _taken_up(self) -> list[tuple[RecordPosition, RecordPosition, str | None]]:
+        """The first and last positions of the runs that were delivered again, and the record before each."""
+        through = RecordPosition.parse(self._pin.through) if self._pin.through else None
+        found = []
+        for (run, dead), served in zip(self._plan.due(self._shard), self._pin.served, strict=False):
             if dead or served <= 0:
                 continue
             first, last = _run_span(run)
             if through is not None and served < run.count:
                 last = min(last, through)
-            spans.append((first, last))
-            if run.prev is not None:
-                self._prevs[last] = run.prev
-        self._due = _Spans(spans)
+            found.append((first, last, run.prev))
+        return found
+
+    @cached_property
+    def _due(self) -> _Spans:
+        return _Spans((first, last) for first, last, _ in self._taken_up)
+
+    @cached_property
+    def _prevs(self) -> dict[RecordPosition, str]:
+        return {last: prev for _, last, prev in self._taken_up if prev is not None}
 
     def holds(self, where: RecordPosition) -> bool:
         """Return True if a record at this position can have been in the turn."""

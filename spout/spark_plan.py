@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pickle
 import time
+from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import BYTES_TYPE, CALL_COMMAND_NAME, END_COMMAND_PART, SUCCESS, Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
@@ -16,7 +17,15 @@ from kinesis_trident.spout.errors import NotOurSourceError
 from kinesis_trident.spout.options.source import TABLE, SourceOptions
 from kinesis_trident.spout.options.table import by_name, find
 
-__all__ = ["check_names", "first_tasks_of", "is_bare", "options_of", "options_of_query", "reveals_tasks"]
+__all__ = [
+    "check_names",
+    "first_tasks_of",
+    "is_bare",
+    "options_of",
+    "options_of_query",
+    "pickled_task",
+    "reveals_tasks",
+]
 
 _FORMAT = "kinesis-trident"
 _KEEPING_ROWS = {"SubqueryAlias", "StreamingRelationV2"}
@@ -74,11 +83,25 @@ def first_tasks_of(rows: DataFrame) -> list[InputPartition]:
         Nothing for a source that has no task in this batch.
     """
     return [
-        pickle.loads(bytes(partition.pickedPartition()))
+        pickle.loads(pickled_task(partition))
         for leaf in _leaves(rows._jdf.queryExecution().logical())
         if leaf.getClass().getSimpleName() == "LogicalRDD"
         for partition in _input_partitions(leaf.rdd())
     ]
+
+
+def pickled_task(partition: Any) -> bytes:
+    """Return the task of a partition, pickled, as `pickedPartition` of Spark's class has it.
+
+    py4j makes a list of Python integers of the bytes that a call returns: for the tasks of a batch in which thousands
+    of records come again, the longest step in the driver. This sends the same call, and decodes the answer at once.
+    """
+    member = partition.pickedPartition
+    answer = member.gateway_client.send_command(CALL_COMMAND_NAME + member.command_header + END_COMMAND_PART)
+    if answer.startswith(SUCCESS + BYTES_TYPE):
+        return b64decode(answer[2:])
+    # An error, which py4j raises.
+    return bytes(member())
 
 
 def _input_partitions(rdd: Any) -> Iterator[Any]:

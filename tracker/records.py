@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
-from operator import contains
+from itertools import islice, repeat
+from operator import contains, le
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -19,6 +19,7 @@ __all__ = [
     "RecordPosition",
     "Run",
     "Time",
+    "in_shard_order",
 ]
 
 SEQUENCE = "[0-9]{1,129}(:[0-9]{1,10})?"
@@ -136,3 +137,16 @@ class NotDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
     count: Number
     reason: str
     prev: PositionText | None = None
+
+
+def in_shard_order(pieces: Sequence[NotDone]) -> tuple[list[RecordPosition], list[NotDone]]:
+    """Return the last positions of the pieces of an outcome, in order, and the pieces.
+
+    Raises:
+        ValueError: a position is none.
+    """
+    ends = RecordPosition.parse_all([piece.last for piece in pieces])
+    if all(map(le, ends, islice(ends, 1, None))):
+        return ends, list(pieces)
+    order = sorted(range(len(ends)), key=ends.__getitem__)
+    return [ends[index] for index in order], [pieces[index] for index in order]

@@ -250,10 +250,9 @@ class ArrowStep:
         if FAILED in result.schema.names:
             reasons = result.column(FAILED)
             good = np.asarray(reasons.is_null())
-            texts = reasons.filter(pa.array(~good)).to_pylist()
-            failed = {
-                row: make_reason(str(text)) for row, text in zip(source[~good].tolist(), texts, strict=True)
-            }
+            texts = list(map(str, reasons.filter(pa.array(~good)).to_pylist()))
+            known = {text: make_reason(text) for text in set(texts)}
+            failed = dict(zip(source[~good].tolist(), map(known.__getitem__, texts), strict=True))
             # If one row of an input row failed, all rows of that input row are dropped.
             good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
             result, source = result.filter(pa.array(good)), source[good]
@@ -285,6 +284,8 @@ def _rows_named(result: pa.RecordBatch, count: int) -> np.ndarray:
 def _halving(batch: pa.RecordBatch, call: Callable[[pa.RecordBatch], Judged], schema: pa.Schema) -> Judged:
     """Call a vectorised function; after an error on halves, so that only the faulty records fail."""
     parts = list(_halves(batch, 0, call))
+    if len(parts) == 1 and len(parts[0][1].source):
+        return parts[0][1]
     failed = {at + row: reason for at, judged in parts for row, reason in judged.failed.items()}
     good = [(at, judged) for at, judged in parts if len(judged.source)]
     if not good:

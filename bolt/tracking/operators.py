@@ -125,7 +125,8 @@ class StepOperator:
         else:
             ledger.consume(anchors)
         for judged in chain(self.steps, given):
-            failed = {int(taken[row]): reason for row, reason in judged.failed.items()}
+            rows = np.fromiter(judged.failed, np.int64, len(judged.failed))
+            failed = dict(zip(taken[rows].tolist(), judged.failed.values(), strict=True))
             if failed:
                 self._fail(batch, anchors, failed, ledger)
                 if self.spool is not None:

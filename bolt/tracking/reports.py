@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -87,8 +88,13 @@ class ReportParam(AccumulatorParam[Reports]):
 
 def merged(runs: Iterable[FailedRun]) -> Iterator[FailedRun]:
     """Yield the union of runs, sorted; overlapping ones become one, with the first one's reason."""
+    found = list(runs)
+    if all(before.last_ordinal < run.first_ordinal for before, run in pairwise(found)):
+        # As one run over the rows reports them, and they may be very many.
+        yield from found
+        return
     held: FailedRun | None = None
-    for run in sorted(runs, key=lambda run: (*run[:4], run.prev or "", run.reason)):
+    for run in sorted(found, key=lambda run: (*run[:4], run.prev or "", run.reason)):
         if held is None:
             held = run
         elif run.first_ordinal <= held.last_ordinal:
@@ -112,6 +118,15 @@ class _Turn:
         self.failed: list[FailedRun] = []
         self.seen: tuple[int, str] | None = None
 
+    def fail(self, failed: Iterable[tuple[int, str, str | None, str]]) -> None:
+        """Add failed rows, in order: ordinal, position, that of the record just before if it is known, reason."""
+        for ordinal, here, prev, reason in failed:
+            last = self.failed[-1] if self.failed else None
+            if last is not None and last.last_ordinal == ordinal - 1 and last.reason == reason:
+                self.failed[-1] = last._replace(last_ordinal=ordinal, last=here)
+            else:
+                self.failed.append(FailedRun(ordinal, ordinal, here, here, prev, reason))
+
 
 class _Records:
     """Rows of the source with the failures among them."""
@@ -120,6 +135,13 @@ class _Records:
         self.roots = roots
         self.message_ids = message_ids
         self.failed = failed
+
+    def positions(self, rows: np.ndarray) -> list[str]:
+        """Return `sequence[:sub]` of some rows of one shard, whose message ids are `stream/shardId:sequence[:sub]`."""
+        ids: list[str] = self.message_ids.take(pa.array(rows)).to_pylist()
+        # The same for all of them: neither a stream nor a shard has a colon in its name.
+        begin = ids[0].index(":") + 1
+        return [id_[begin:] for id_ in ids]
 
     @cached_property
     def _rows(self) -> dict[int, int]:
@@ -133,13 +155,14 @@ class _Records:
             if row is None:
                 others.append(root)
             else:
-                self.fail_row(row, reason)
+                self.fail_rows({row: reason})
         return others
 
-    def fail_row(self, row: int, reason: str) -> None:
-        """Fail one of the rows; the first reason counts, and that it is held only without one."""
-        if is_worse(reason, self.failed.get(row)):
-            self.failed[row] = reason
+    def fail_rows(self, failed: Mapping[int, str]) -> None:
+        """Fail some of the rows; the first reason of each counts, and that it is held only without one."""
+        self.failed |= {
+            row: reason for row, reason in failed.items() if is_worse(reason, self.failed.get(row))
+        }
 
 
 class OperatorLedger:
@@ -196,11 +219,11 @@ class OperatorLedger:
 
     def fail_records(self, taken: Anchors, failed: Mapping[int, str]) -> None:
         """Fail more of the rows that `consume_records` has counted last."""
-        for row, reason in failed.items():
-            if self._held is None:
+        if self._held is None:
+            for row, reason in failed.items():
                 self.fail([int(taken.roots[row])], reason)
-            else:
-                self._held.fail_row(row, reason)
+        else:
+            self._held.fail_rows(failed)
 
     def fail_in_hand(self, roots: Iterable[int], reason: str) -> list[int]:
         """Fail those of the roots that are among the current rows; return the others."""
@@ -211,15 +234,23 @@ class OperatorLedger:
         held, self._held = self._held, None
         if held is None:
             return
-        rows = np.array(sorted(held.failed), dtype=np.int64)
+        failed = np.array(sorted(held.failed), dtype=np.int64)
         for (tag, shard), places in groups_of(held.roots):
             turn = self._turn(tag, shard, WHOLE)
-            for at in np.flatnonzero(np.isin(places, rows)).tolist() if len(rows) else ():
-                row = int(places[at])
-                before = int(places[at - 1]) if at else None
-                self._fail_record(turn, row, before, held.roots, held.message_ids, held.failed[row])
-            last = int(places[-1])
-            turn.seen = (_ordinal(held.roots, last), _position(held.message_ids[last]))
+            ordinals = ordinal_of(held.roots[places])
+            at = np.flatnonzero(np.isin(places, failed))
+            if len(at):
+                before = np.maximum(at - 1, 0)
+                known = ordinals[before] == ordinals[at] - 1
+                prevs = [
+                    prev if is_known else None
+                    for prev, is_known in zip(held.positions(places[before]), known.tolist(), strict=True)
+                ]
+                if at[0] == 0 and turn.seen is not None and turn.seen[0] == ordinals[0] - 1:
+                    prevs[0] = turn.seen[1]
+                reasons = map(held.failed.__getitem__, places[at].tolist())
+                turn.fail(zip(ordinals[at].tolist(), held.positions(places[at]), prevs, reasons, strict=True))
+            turn.seen = (int(ordinals[-1]), *held.positions(places[-1:]))
 
     def reports(self, stage: int = 0, partition: int = 0) -> Reports:
         """Return the reports at the end of the input; `stage` and `partition` are the task's."""
@@ -270,27 +301,3 @@ class OperatorLedger:
         if turn is None:
             turn = self._turns[tag, shard, span] = _Turn()
         return turn
-
-    @staticmethod
-    def _fail_record(
-        turn: _Turn, row: int, before: int | None, roots: np.ndarray, message_ids: pa.Array, reason: str
-    ) -> None:
-        ordinal, here = _ordinal(roots, row), _position(message_ids[row])
-        last = turn.failed[-1] if turn.failed else None
-        if last is not None and last.last_ordinal == ordinal - 1 and last.reason == reason:
-            turn.failed[-1] = last._replace(last_ordinal=ordinal, last=here)
-            return
-        seen = turn.seen
-        if before is not None:
-            seen = (_ordinal(roots, before), _position(message_ids[before]))
-        prev = seen[1] if seen is not None and seen[0] == ordinal - 1 else None
-        turn.failed.append(FailedRun(ordinal, ordinal, here, here, prev, reason))
-
-
-def _ordinal(roots: np.ndarray, row: int) -> int:
-    return int(ordinal_of(roots[row : row + 1])[0])
-
-
-def _position(message_id: pa.Scalar) -> str:
-    """Return `sequence[:sub]` of a message id, `stream/shardId:sequence[:sub]`."""
-    return str(message_id).rpartition("/")[2].partition(":")[2]

@@ -14,6 +14,8 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 
+from kinesis_trident.spout.spark_plan import pickled_task
+
 __all__ = ["RunningScan", "running_scan"]
 
 log = logging.getLogger(__name__)
@@ -84,7 +86,7 @@ def _found(rows: DataFrame) -> RunningScan | None:
     parts = scan.inputPartitions()
     if not 0 < parts.size() <= _MOST_TASKS:
         return None
-    tasks = tuple(bytes(parts.apply(i).pickedPartition()) for i in range(parts.size()))
+    tasks = tuple(pickled_task(parts.apply(i)) for i in range(parts.size()))
     if len(tasks) * sum(map(len, tasks)) > _MOST_BYTES:
         return None
     return RunningScan(tasks, scan.metrics().apply(_ROWS))

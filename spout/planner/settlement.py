@@ -27,7 +27,7 @@ from kinesis_trident.tracker.garbage import collections_paused
 from kinesis_trident.tracker.inflight.record_tracker import InflightRecordTracker
 from kinesis_trident.tracker.position_keys import Keys, unpack
 from kinesis_trident.tracker.reasons import FewReasons
-from kinesis_trident.tracker.records import Failure, RecordPosition, Run
+from kinesis_trident.tracker.records import Failure, RecordPosition, Run, in_shard_order
 from kinesis_trident.tracker.retry import RetryPolicy
 
 __all__ = ["Explicit", "SettledShard", "blocked_by", "inflight_of", "settle_shard", "tracker_of"]
@@ -231,12 +231,13 @@ def _settle_due(
     through = RecordPosition.parse(pin.through) if pin.through else None
     if not due:
         return list(not_done), []
-    ends, pieces = _in_order(not_done)
+    ends, pieces = in_shard_order(not_done)
     missing = set(pin.missing)
     seen = 0
-    for index, (run, dead) in enumerate(due):
+    lasts = RecordPosition.parse_all([run.last for run, _ in due])
+    for index, ((run, dead), last) in enumerate(zip(due, lasts, strict=True)):
         served = pin.served[index] if index < len(pin.served) else -1
-        reached = run.last_position
+        reached = last
         start, seen = seen, bisect_right(ends, reached, seen)
         if served < 0:
             continue
@@ -267,13 +268,6 @@ def _settle_due(
         elif found is not None:
             tracker.turns.redelivered(found, served, reached, mine, now, rng)
     return pieces[seen:], buried
-
-
-def _in_order(not_done: Sequence[NotDone]) -> tuple[list[RecordPosition], list[NotDone]]:
-    """Return the last positions of the pieces of an outcome, in order, and the pieces."""
-    ends = RecordPosition.parse_all([piece.last for piece in not_done])
-    order = sorted(range(len(ends)), key=ends.__getitem__)
-    return [ends[index] for index in order], [not_done[index] for index in order]
 
 
 def _position_after(plan: Plan, shard: str, pin: Pin | None) -> str:

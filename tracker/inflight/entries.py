@@ -62,15 +62,18 @@ class Entry(msgspec.Struct, eq=False):
         return f"Entry({self.state.name}, {self.run()})"
 
     @classmethod
-    def of(cls, run: Run, state: State) -> Entry:
-        """The entry for a stored run; OrderError when the run has no beginning."""
-        last = run.last_position
-        first = last if run.first == run.last else RecordPosition.parse(run.first) if run.first else None
-        prev = RecordPosition.parse(run.prev) if run.prev is not None else None
-        if (first is None and prev is None) or run.count < 1:
-            msg = f"stored run of {run.count} records up to {run.last}: no first record and none before it"
-            raise OrderError(msg)
-        return cls(last, first, run.count, prev, state, run.attempt, run.due, run.failures)
+    def all_of(cls, runs: Sequence[Run], state: State) -> list[Entry]:
+        """The entries of stored runs; OrderError when one has no beginning."""
+        entries: list[Entry] = []
+        befores = iter(RecordPosition.parse_all([run.prev for run in runs if run.prev is not None]))
+        for run, last in zip(runs, RecordPosition.parse_all([run.last for run in runs]), strict=True):
+            first = last if run.first == run.last else RecordPosition.parse(run.first) if run.first else None
+            prev = next(befores) if run.prev is not None else None
+            if (first is None and prev is None) or run.count < 1:
+                msg = f"stored run of {run.count} records up to {last}: no first record and none before it"
+                raise OrderError(msg)
+            entries.append(cls(last, first, run.count, prev, state, run.attempt, run.due, run.failures))
+        return entries
 
     def run(self) -> Run:
         """The entry as it is stored."""

@@ -69,8 +69,9 @@ class ExplicitAcks:
         """
         for txid, keys in sorted(turns.items()):
             self._know(txid, keys)
-        entries = [self._located(Entry.of(run, State.WAITING)) for run in waiting]
-        entries += [self._located(Entry.of(run, State.DEAD)) for run in dead]
+        entries = [*Entry.all_of(waiting, State.WAITING), *Entry.all_of(dead, State.DEAD)]
+        if turns:
+            entries = list(map(self._located, entries))
         return entries + [entry for run in pending for entry in entries_of(run, self._turns.get(run.txid))]
 
     def give(self, txid: int, keys: Keys, start: int, deadline: int) -> None:

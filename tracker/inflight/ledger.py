@@ -88,14 +88,16 @@ class Ledger:
                 return entries
         return None
 
-    def find_run(self, run: Run, state: State) -> Entry:
-        """Return the entry of a stored run.
+    def find_run(self, run: Run, state: State, last: RecordPosition | None = None) -> Entry:
+        """Return the entry of a stored run; `last` is its last position, if that is known already.
 
         Raises:
             UnknownRunError: there is none in this state.
         """
+        if last is None:
+            last = run.last_position
         for entries in (self.entries, self.beside):
-            entry = entries.find(run.last_position)
+            entry = entries.find(last)
             if entry is not None and (entry.state, entry.attempt, entry.count) == (
                 state,
                 run.attempt,

@@ -31,6 +31,9 @@ class TurnOutcomes:
     def __init__(self, ledger: Ledger, bulk: BulkTracking) -> None:
         self._ledger = ledger
         self._bulk = bulk
+        self._fates: dict[tuple[int, int], _Fates] = {}
+        self._dues: dict[int, int | None] = {}
+        self._now: int | None = None
 
     def delivered(
         self,
@@ -73,23 +76,29 @@ class TurnOutcomes:
         """A waiting run was delivered again: `served` of its records, in shard order, up to `through`.
 
         Failed pieces have failed once more: they wait again, or are dead when the retries are used up; the
-        rest of what was served is done; what was not reached waits on unchanged. `through` matters only when
-        not all records were served. Of a run whose records are partly gone from the stream, tell `expired`
-        first, and give what it returns here.
+        rest of what was served is done; what was not reached waits on unchanged. `through` may be None when all
+        records were served. Of a run whose records are partly gone from the stream, tell `expired` first, and
+        give what it returns here.
 
         Raises:
             UnknownRunError: no such run waits here.
             OrderError: `served` or `through` do not fit the run, or the pieces do not fit what was served.
         """
-        entry = self._ledger.find_run(run, State.WAITING)
+        entry = self._ledger.find_run(run, State.WAITING, through if served == run.count else None)
         if is_unreached(run, served, through, failed):
             return
         if served == run.count and not failed:
             # The end of nearly every retry.
             self._ledger.done(entry)
             return
-        last = entry.last if served == run.count or through is None else through
         attempt = entry.attempt + 1
+        if _is_all_of(failed, run) and entry.positions is None:
+            # The same without cutting, where very many fail again.
+            fates = self._fates_after(attempt, entry.failures, now_ms, rng)
+            entry.state, entry.attempt, entry.due, entry.failures = fates.of(failed[0].reason)
+            self._ledger.settle(entry)
+            return
+        last = entry.last if served == run.count or through is None else through
         pieces = cut(failed, first=entry.first, prev=entry.prev, last=last, count=served)
         fates = self._fates_after(attempt, entry.failures, now_ms, rng)
         parts = [fates.entry_of(piece) for piece in pieces]
@@ -98,13 +107,14 @@ class TurnOutcomes:
     def dead_lettered(self, run: Run, served: int, through: RecordPosition | None) -> None:
         """A dead run was dead-lettered: `served` records of it, in shard order, up to `through`: done.
 
-        Records written without their payload, because the stream no longer holds them, count as served.
+        `through` may be None when all of them were. Records written without their payload, because the stream no
+        longer holds them, count as served.
 
         Raises:
             UnknownRunError: no such run is dead here.
             OrderError: `served` or `through` do not fit the run.
         """
-        entry = self._ledger.find_run(run, State.DEAD)
+        entry = self._ledger.find_run(run, State.DEAD, through if served == run.count else None)
         if is_unreached(run, served, through, ()):
             return
         last = entry.last if served == run.count or through is None else through
@@ -188,10 +198,18 @@ class TurnOutcomes:
     def _fates_after(
         self, attempt: int, before: tuple[Failure, ...], now_ms: int, rng: random.Random
     ) -> _Fates:
-        # One draw for all that fails together: neighbours stay one run, one range of the shard serves many.
+        if now_ms != self._now:
+            self._fates, self._dues, self._now = {}, {}, now_ms
         policy = self._ledger.policy
-        due = None if policy.exhausted(attempt) else policy.due(attempt, now_ms, rng)
-        return _Fates(policy, attempt, due, before, now_ms)
+        if attempt not in self._dues:
+            # One draw for all that fails together for the same time: neighbours stay one run, and one range of the
+            # shard serves all of them.
+            self._dues[attempt] = None if policy.exhausted(attempt) else policy.due(attempt, now_ms, rng)
+        # Records that fail together share their failures, mostly as the same object.
+        key = attempt, id(before)
+        if key not in self._fates:
+            self._fates[key] = _Fates(policy, attempt, self._dues[attempt], before, now_ms)
+        return self._fates[key]
 
     def _dead(self, piece: Piece, attempt: int, failures: tuple[Failure, ...]) -> Entry:
         state = _exhausted(self._ledger.policy)
@@ -224,7 +242,7 @@ class TurnOutcomes:
 
 @dataclass(slots=True)
 class _Fates:
-    """The fates of the records of one delivery, number `attempt`: one for all that have the same reason.
+    """The fates of records after their delivery number `attempt`: one for all that have the same reason.
 
     `due`: when the failed ones come again; None if they are exhausted. `before`: their failures so far.
     """
@@ -240,10 +258,14 @@ class _Fates:
         """Return the entry of a piece; where it is done it stays PENDING, for `Ledger.settle`."""
         if piece.reason is None:
             return Entry(piece.last)
-        fate = self._known.get(piece.reason)
+        return Entry(piece.last, piece.first, piece.count, piece.prev, *self.of(piece.reason))
+
+    def of(self, reason: str) -> tuple[State, int, int, tuple[Failure, ...]]:
+        """Return state, attempt, due time and failures of what failed for a reason; PENDING as above."""
+        fate = self._known.get(reason)
         if fate is None:
-            fate = self._known[piece.reason] = self._of(piece.reason)
-        return Entry(piece.last, piece.first, piece.count, piece.prev, *fate)
+            fate = self._known[reason] = self._of(reason)
+        return fate
 
     def _of(self, reason: str) -> tuple[State, int, int, tuple[Failure, ...]]:
         failures = _failures_after(self.before, self.now_ms, reason, self.policy)
@@ -288,6 +310,14 @@ def is_unreached(run: Run, served: int, through: RecordPosition | None, failed: 
         msg = f"{served} of {run.count} records up to {run.last} were served, but the last one is {through}"
         raise OrderError(msg)
     return served == 0
+
+
+def _is_all_of(failed: Sequence[NotDone], run: Run) -> bool:
+    """Return True if the pieces are one, which is the whole run."""
+    if len(failed) != 1:
+        return False
+    (piece,) = failed
+    return (piece.first, piece.last, piece.count) == (run.first, run.last, run.count)
 
 
 def _rest(entry: Entry, served: int, through: RecordPosition) -> Entry | None:
