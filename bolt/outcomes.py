@@ -148,6 +148,11 @@ class _Turn:
         self._plan, self._shard, self._pin = plan, shard, pin
 
     @cached_property
+    def _befores(self) -> dict[str, str | None]:
+        """The record before each run that was delivered again, by its first one: most of what fails may be these."""
+        return {run.first: run.prev for run in self._plan.retries.get(self._shard, ()) if run.first}
+
+    @cached_property
     def _taken_up(self) -> list[tuple[RecordPosition, RecordPosition, str | None]]:
         """The first and last positions of the runs that were delivered again, and the record before each."""
         through = RecordPosition.parse(self._pin.through) if self._pin.through else None
@@ -187,6 +192,8 @@ class _Turn:
         """
         if run.prev is not None:
             return run
+        if run.first in self._befores:
+            return NotDone(run.first, run.last, run.count, run.reason, self._befores[run.first])
         where = RecordPosition.parse(run.first)
         span = self._due.of(where)
         prev = self._prevs.get(span[1]) if span else self._after and str(self._after)

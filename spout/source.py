@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kinesis_trident.spout.options.sink import WriteOptions
     from kinesis_trident.spout.options.source import SourceOptions
     from kinesis_trident.spout.partition import TurnsPartition
+    from kinesis_trident.spout.planner.offsets import OffsetReader
     from kinesis_trident.spout.planner.run import SourceRun
     from kinesis_trident.spout.sink.writer import KinesisStreamWriter, KinesisWriter
 
@@ -145,6 +146,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._started: SourceRun | None = None
         self._draining = False
+        self._offsets: OffsetReader | None = None
 
     @property
     def _run(self) -> SourceRun:
@@ -162,8 +164,16 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._draining:
             self._run.drain_and_end()
 
+    def _plan(self, offset: dict[str, Any]) -> Plan:
+        """Return the plan of an offset."""
+        if self._offsets is None:
+            from kinesis_trident.spout.planner.offsets import OffsetReader
+
+            self._offsets = OffsetReader()
+        return self._offsets.plan(offset)
+
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_started": None, "_draining": False}
+        return {"_options": self._options, "_started": None, "_draining": False, "_offsets": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -203,12 +213,12 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         try:
-            plan = self._run.latest(_plan(start), most)
+            plan = self._run.latest(self._plan(start), most)
         except StreamRecreatedError:
             if self._options.fail_on_data_loss:
                 raise
             self._begin_anew()
-            plan = self._run.latest(_plan(start), most)
+            plan = self._run.latest(self._plan(start), most)
         # Spark compares offsets as text: return the same object if there is nothing to do.
         return start if plan is None else offset_from_plan(plan)
 
@@ -219,7 +229,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @_in_one_sentence
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Store the plan, now that Spark has logged it, and cut it into tasks."""
-        return self._run.partitions(_plan(start), _plan(end))
+        return self._run.partitions(self._plan(start), self._plan(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task as Arrow batches."""
@@ -254,12 +264,6 @@ def _read(partition: TurnsPartition, first_attempt: bool) -> Iterator[pa.RecordB
     except KinesisTridentError as error:
         log.debug("%s", error, exc_info=True)
         raise error.with_traceback(None) from None
-
-
-def _plan(offset: dict[str, Any]) -> Plan:
-    from kinesis_trident.spout.planner.offsets import plan_from_offset
-
-    return plan_from_offset(offset)
 
 
 def _end_process() -> None:

@@ -14,7 +14,8 @@ import base64
 import binascii
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate, islice, repeat
+from operator import contains
 from operator import sub as minus
 from typing import Annotated, Any, NamedTuple
 
@@ -158,7 +159,7 @@ def _packed(runs: Sequence[Run]) -> PackedRuns:
     # Records that fail together share their failures, mostly as the same object.
     alike: dict[tuple[int, int, int], int] = {}
     fate: list[int] = []
-    numbers: list[int] = []
+    texts: list[str] = []
     for run in runs:
         same = (run.attempt, run.due, id(run.failures))
         known = alike.get(same)
@@ -168,23 +169,25 @@ def _packed(runs: Sequence[Run]) -> PackedRuns:
             )
             known = alike[same] = fates.setdefault((run.attempt, run.due, failures), len(fates))
         fate.append(known)
-        text = run.last
-        last = int(text) << _SUB if ":" not in text else _number(text)
+        prev, first, last = run.prev, run.first, run.last
         flag = 0
-        if run.prev is not None:
-            flag |= _PREV
-            numbers.append(_number(run.prev))
-        if run.first:
-            first = last if run.first == text else _number(run.first)
-            flag |= _FIRST | (_ALONE if first == last else 0)
-            numbers.append(first)
-        if not flag & _ALONE:
-            numbers.append(last)
+        if prev is not None:
+            flag = _PREV
+            texts.append(prev)
+        if first == last:
+            flag |= _FIRST | _ALONE
+        elif first:
+            flag |= _FIRST
+            texts.append(first)
+        texts.append(last)
         flags.append(flag)
+    numbers = _numbers_of(texts)
     begin = numbers[0]
-    gaps = [
-        gap << 1 if gap >= 0 else (-gap << 1) - 1 for gap in map(minus, islice(numbers, 1, None), numbers)
-    ]
+    gaps = list(map(minus, islice(numbers, 1, None), numbers))
+    if gaps and min(gaps) < 0:
+        gaps = [gap << 1 if gap >= 0 else (-gap << 1) - 1 for gap in gaps]
+    else:
+        gaps = [gap << 1 for gap in gaps]
     width = max(1, (max(gaps, default=0).bit_length() + 7) // 8)
     matrix = np.frombuffer(b"".join([gap.to_bytes(width, "big") for gap in gaps]), np.uint8)
     counts = [run.count for run in runs]
@@ -271,11 +274,11 @@ def _texts(columns: _Columns) -> list[str]:
     ]
 
 
-def _number(text: str) -> int:
-    if ":" not in text:
-        return int(text) << _SUB
-    position = RecordPosition.parse(text)
-    return (position.sequence << _SUB) + position.sub + 1
+def _numbers_of(texts: Sequence[str]) -> list[int]:
+    """Return positions as numbers."""
+    if any(map(contains, texts, repeat(":"))):
+        return [(at.sequence << _SUB) + at.sub + 1 for at in map(RecordPosition.parse, texts)]
+    return [number << _SUB for number in map(int, texts)]
 
 
 def _bytewise(numbers: Sequence[int]) -> bytes:

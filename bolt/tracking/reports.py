@@ -250,7 +250,8 @@ class OperatorLedger:
                     prevs[0] = turn.seen[1]
                 reasons = map(held.failed.__getitem__, places[at].tolist())
                 turn.fail(zip(ordinals[at].tolist(), held.positions(places[at]), prevs, reasons, strict=True))
-            turn.seen = (int(ordinals[-1]), *held.positions(places[-1:]))
+            (last,) = held.positions(places[-1:])
+            turn.seen = (int(ordinals[-1]), last)
 
     def reports(self, stage: int = 0, partition: int = 0) -> Reports:
         """Return the reports at the end of the input; `stage` and `partition` are the task's."""

@@ -8,11 +8,21 @@ the version before.
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import repeat
 from typing import Annotated, Literal
 
 import msgspec
 
-from kinesis_trident.tracker.records import SEQUENCE, NotDone, Number, PendingRun, PositionText, Run, Time
+from kinesis_trident.tracker.records import (
+    SEQUENCE,
+    NotDone,
+    Number,
+    PendingRun,
+    PositionText,
+    RecordPosition,
+    Run,
+    Time,
+)
 
 __all__ = [
     "VERSION",
@@ -216,10 +226,11 @@ class Plan(Node, frozen=True, kw_only=True):
         Pins count the served records by the index in this list.
         """
         runs = [
-            *((run, False) for run in self.retries.get(shard, ())),
-            *((run, True) for run in self.dead.get(shard, ())),
+            *zip(self.retries.get(shard, ()), repeat(False)),
+            *zip(self.dead.get(shard, ()), repeat(True)),
         ]
-        return sorted(runs, key=lambda pair: pair[0].last_position)
+        ends = RecordPosition.parse_all([run.last for run, _ in runs])
+        return [runs[index] for index in sorted(range(len(runs)), key=ends.__getitem__)]
 
 
 class Batch(Node, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -14,13 +15,36 @@ from kinesis_trident.spout.errors import OffsetError
 from kinesis_trident.tracker.errors import UNREADABLE, OrderError
 from kinesis_trident.tracker.reasons import shorten
 
-__all__ = ["in_home", "offset_from_plan", "plan_from_offset"]
+__all__ = ["OffsetReader", "in_home", "offset_from_plan", "plan_from_offset"]
 
 
 def offset_from_plan(plan: Plan) -> dict[str, Any]:
     """Return the plan as the JSON object that Spark logs; very many runs are packed."""
     offset: dict[str, Any] = msgspec.to_builtins(packed(plan))
     return offset
+
+
+class OffsetReader:
+    """Reads the offsets of a query's batches, each once: Spark passes that of a batch as its end, and twice as a start.
+
+    One may name thousands of failed records.
+    """
+
+    def __init__(self) -> None:
+        self._read: deque[tuple[object, Plan]] = deque(maxlen=2)
+
+    def plan(self, offset: object) -> Plan:
+        """Return the plan of an offset.
+
+        Raises:
+            OffsetError: as `plan_from_offset`.
+        """
+        for known, plan in self._read:
+            if known == offset:
+                return plan
+        plan = plan_from_offset(offset)
+        self._read.append((offset, plan))
+        return plan
 
 
 def plan_from_offset(offset: object) -> Plan:
