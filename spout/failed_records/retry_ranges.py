@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kinesis_trident.spout.errors import SpoutError
-from kinesis_trident.spout.kinesis.record_batches import compact, count_from, keys_in, position_at
+from kinesis_trident.spout.kinesis.record_batches import Slice, compact, count_from, keys_in, position_at
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, Position
 from kinesis_trident.tracker.position_keys import Keys, counts, keys_of_texts
 from kinesis_trident.tracker.records import RecordPosition, Run
@@ -55,13 +55,13 @@ class Picker:
     """Picks the records of runs (sorted, disjoint) out of pages in shard order.
 
     Attributes:
-        segments: the records of each run that was reached so far, one list of batches a run.
+        segments: the records of each run that was reached so far, one list a run.
         served: the number of records of each of these.
         through: the last record that was offered, or a position known to be past it.
     """
 
     runs: Sequence[Run]
-    segments: list[list[pa.RecordBatch]] = field(default_factory=list)
+    segments: list[list[Slice]] = field(default_factory=list)
     served: list[int] = field(default_factory=list)
     through: RecordPosition | None = None
     _next: int = 0
@@ -84,7 +84,7 @@ class Picker:
             if size or index < self._next + ended:
                 self._reach(index)
             if size:
-                self.segments[index].append(taken.slice(at, size))
+                self.segments[index].append(Slice(taken, at, size))
                 self.served[index] += size
                 at += size
         self._next += ended

@@ -18,7 +18,13 @@ from kinesis_trident.spout.failed_records.retry_ranges import (
 from kinesis_trident.spout.kinesis import Kinesis, Page, ThrottledError, Unavailable
 from kinesis_trident.spout.kinesis.closing import Closing
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter, shard_limiter
-from kinesis_trident.spout.kinesis.record_batches import arrival_at, count_through, position_at, through
+from kinesis_trident.spout.kinesis.record_batches import (
+    Slice,
+    arrival_at,
+    count_through,
+    position_at,
+    through,
+)
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.fan_out import FanOut, SubscriptionPager
@@ -43,13 +49,13 @@ class DueTurn:
     """The records found for due retries.
 
     Attributes:
-        segments: one list of batches for each run that was reached.
+        segments: the records of each run that was reached, one list a run.
         served: the number of records found for each of these; possibly incomplete for the last one.
         missing: the runs that were read to their end and lack records that have left the stream.
         through: the ranges were read up to here; None if nothing was read.
     """
 
-    segments: list[list[pa.RecordBatch]]
+    segments: list[list[Slice]]
     served: tuple[int, ...]
     missing: tuple[int, ...]
     through: RecordPosition | None

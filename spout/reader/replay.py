@@ -49,9 +49,9 @@ class Replay:
         runs = [served_part(turn.due[i][0], pin.served[i], pin.through) for i in retried]
         found = self._source.due(turn, fetcher, runs, everything=True)
         segments = [
-            Segment(batches, attempt=runs[i].attempt + 1)
-            for i, batches in sorted(found.batches.items())
-            if batches
+            Segment(slices, attempt=runs[i].attempt + 1)
+            for i, slices in sorted(found.slices.items())
+            if slices
         ]
         if pin.last is not None:
             last = RecordPosition.parse(pin.last)
@@ -59,7 +59,7 @@ class Replay:
         rows = self._source.rows(turn, segments)
         if rows.digest() == pin.digest:
             return rows
-        return self._pin_remaining(turn, pin, rows, {retried[i]: found.served(i) for i in found.batches})
+        return self._pin_remaining(turn, pin, rows, {retried[i]: found.served(i) for i in found.slices})
 
     def _pin_remaining(
         self, turn: ShardTurn, pin: Pin, rows: TurnRows, retried: Mapping[int, int]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 
 from kinesis_trident.spout.kinesis.record_batches import (
     RECORD_SCHEMA,
+    Slice,
     digest_of,
     keys_in,
     most_memory,
@@ -105,7 +106,7 @@ class Segment:
     `batches` have the columns of `spout.reader.fetch.Turn`; `attempt` is 1 for new records.
     """
 
-    batches: list[pa.RecordBatch]
+    batches: Sequence[pa.RecordBatch | Slice]
     attempt: int
 
 
@@ -187,34 +188,60 @@ class _Numbered(NamedTuple):
 def _numbered(segments: Iterable[Segment]) -> Iterator[_Numbered]:
     """Number the records of segments, and join neighbouring small batches.
 
-    Records that come back are a batch each, unless they are neighbours in the shard, and a batch takes as long as
-    hundreds of rows, here and in Spark.
+    Each record that comes back may be a segment of its own, and a batch takes as long as hundreds of rows, here and in
+    Spark.
     """
-    held: list[tuple[pa.RecordBatch, int, int]] = []
-    ordinal = size = 0
+    held = _Held()
+    ordinal = 0
+    weighed, weight = None, 0.0
     for segment in segments:
-        for batch in filter(len, segment.batches):
-            weight = most_memory(batch)
-            if held and size + weight > _JOINED:
-                yield _as_one(held)
-                held, size = [], 0
-            held.append((batch, segment.attempt, ordinal))
-            ordinal += batch.num_rows
-            size += weight
+        for part in segment.batches:
+            batch, start, count = part if isinstance(part, Slice) else (part, 0, part.num_rows)
+            if not count:
+                continue
+            if batch is not weighed:
+                weighed, weight = batch, most_memory(batch) / batch.num_rows
+            if held.slices and held.size + count * weight > _JOINED:
+                yield held.as_one()
+                held = _Held()
+            held.add(batch, start, count, segment.attempt, ordinal)
+            held.size += count * weight
+            ordinal += count
         ordinal += 1
-    if held:
-        yield _as_one(held)
+    if held.slices:
+        yield held.as_one()
 
 
-def _as_one(held: Sequence[tuple[pa.RecordBatch, int, int]]) -> _Numbered:
-    batches, attempts, ordinals = zip(*held, strict=True)
-    counts = np.fromiter(map(len, batches), np.int64, len(batches))
-    return _Numbered(
-        # A page is not copied.
-        batches[0] if len(batches) == 1 else pa.concat_batches(list(map(with_own_keys, batches))),
-        np.repeat(np.array(attempts, np.int32), counts),
-        spread(ordinals, counts),
-    )
+@dataclass(slots=True)
+class _Held:
+    """Records to be joined, of `size` bytes: slices, and the attempts, first ordinals and counts of their parts."""
+
+    slices: list[Slice] = field(default_factory=list)
+    attempts: list[int] = field(default_factory=list)
+    ordinals: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    size: float = 0.0
+
+    def add(self, batch: pa.RecordBatch, start: int, count: int, attempt: int, ordinal: int) -> None:
+        """Add a part: records of a batch, in the slice that ends where it begins if there is one."""
+        self.attempts.append(attempt)
+        self.ordinals.append(ordinal)
+        self.counts.append(count)
+        last = self.slices[-1] if self.slices else None
+        if last is not None and last.batch is batch and last.start + last.num_rows == start:
+            self.slices[-1] = Slice(batch, last.start, last.num_rows + count)
+        else:
+            self.slices.append(Slice(batch, start, count))
+
+    def as_one(self) -> _Numbered:
+        """Return all of them as one batch; a page is not copied."""
+        batches = [one.records() for one in self.slices]
+        counts = np.array(self.counts, np.int64)
+        return _Numbered(
+            batches[0] if len(batches) == 1 else pa.concat_batches(list(map(with_own_keys, batches))),
+            np.repeat(np.array(self.attempts, np.int32), counts),
+            spread(self.ordinals, counts),
+        )
 
 
 def untracked_rows(batch: pa.RecordBatch, stream: str, shard: str) -> pa.RecordBatch:

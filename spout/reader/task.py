@@ -283,13 +283,13 @@ class TurnReader:
         served = [run.count if dead and skipped else -1 for run, dead in turn.due]
         segments: list[Segment] = []
         letters: list[Letter] = []
-        for position, batches in sorted(found.batches.items()):
+        for position, slices in sorted(found.slices.items()):
             run, dead = turn.due[wanted[position]]
-            served[wanted[position]] = found.served(position)
+            served[wanted[position]] = count = found.served(position)
             if dead:
-                letters.append((run, batches, position in found.missing))
-            elif found.served(position):
-                segments.append(Segment(batches, attempt=run.attempt + 1))
+                letters.append((run, [one.records() for one in slices], position in found.missing))
+            elif count:
+                segments.append(Segment(slices, attempt=run.attempt + 1))
         if letters and options.dead_letter:
             key = self._partition.layout.key_of(turn.shard)
             DeadLetterWriter(options, self._kinesis).write(
@@ -301,7 +301,7 @@ class TurnReader:
             )
         if self._source.spool is not None:
             again = [i for i in found.fetched if not turn.due[wanted[i]][1]]
-            kept = [batch for i in again for batch in found.batches[i]]
+            kept = [one.records() for i in again for one in found.slices[i]]
             self._source.spool.put(turn.shard, self._partition.txid, kept)
         through = str(found.through) if found.through else None
         return tuple(served), through, tuple(wanted[i] for i in found.missing), segments

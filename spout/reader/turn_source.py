@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool, spool_of
 from kinesis_trident.spout.kinesis import Kinesis
 from kinesis_trident.spout.kinesis.rate_limit import shard_limiter
+from kinesis_trident.spout.kinesis.record_batches import Slice
 from kinesis_trident.spout.partition import ShardTurn, TurnsPartition, side_by_side
 from kinesis_trident.spout.positions import Position, parse_position
 from kinesis_trident.spout.reader.fan_out import FanOut, Subscriber, open_subscriptions
@@ -145,20 +144,20 @@ class DueRecords:
     """The records found for due runs.
 
     Attributes:
-        batches: the records of each run that was reached, by its index.
+        slices: the records of each run that was reached, by its index.
         missing: the indexes of runs that lack records that have left the stream.
         through: the stream was read up to here; None if it was not read.
         fetched: the runs whose records came from the stream.
     """
 
-    batches: dict[int, list[pa.RecordBatch]]
+    slices: dict[int, list[Slice]]
     missing: tuple[int, ...]
     through: RecordPosition | None
     fetched: tuple[int, ...]
 
     def served(self, index: int) -> int:
         """Return the number of records found for a run; -1 if it was not reached."""
-        return _count(self.batches[index]) if index in self.batches else -1
+        return _count(self.slices[index]) if index in self.slices else -1
 
 
 def take_up(
@@ -170,20 +169,20 @@ def take_up(
         KinesisError, DeaggregateChangedError: as `ShardFetcher.fetch_due`.
     """
     kept = spool.get(shard, runs) if spool is not None and runs else {}
-    whole = {index for index, batches in kept.items() if _count(batches) == runs[index].count}
+    whole = {index for index, slices in kept.items() if _count(slices) == runs[index].count}
     rest = [index for index in range(len(runs)) if index not in whole]
     turn = fetch([runs[index] for index in rest])
-    batches = {index: kept[index] for index in whole}
+    slices = {index: kept[index] for index in whole}
     fetched = []
     for index, segment in zip(rest, turn.segments, strict=False):
         # The spool may have more records of a run than the stream still has.
-        if _count(kept.get(index, [])) > _count(segment):
-            batches[index] = kept[index]
+        if index in kept and _count(kept[index]) > _count(segment):
+            slices[index] = kept[index]
         else:
-            batches[index] = segment
+            slices[index] = segment
             fetched.append(index)
-    return DueRecords(batches, tuple(rest[index] for index in turn.missing), turn.through, tuple(fetched))
+    return DueRecords(slices, tuple(rest[index] for index in turn.missing), turn.through, tuple(fetched))
 
 
-def _count(batches: Sequence[pa.RecordBatch]) -> int:
-    return sum(batch.num_rows for batch in batches)
+def _count(slices: Sequence[Slice]) -> int:
+    return sum([one.num_rows for one in slices])

@@ -139,12 +139,16 @@ class Life:
             SHARD,
         )
         assert not found.missing
-        again = [batch for _, batches in sorted(found.batches.items()) for batch in batches]
+        again = [one.records() for _, slices in sorted(found.slices.items()) for one in slices]
         if self.spool is not None:
-            self.spool.put(SHARD, plan.txid, [b for i in found.fetched for b in found.batches[i]])
+            self.spool.put(
+                SHARD, plan.txid, [one.records() for i in found.fetched for one in found.slices[i]]
+            )
         bounds = Bounds(options.max_fetch_records_per_shard, options.max_fetch_bytes_per_shard, 1.0)
         fresh = self.fetcher.fetch_new(parse_position(plan.positions[SHARD]), bounds)
-        alive = [batch for i, (_, dead) in enumerate(due) if not dead for batch in found.batches.get(i, [])]
+        alive = [
+            one.records() for i, (_, dead) in enumerate(due) if not dead for one in found.slices.get(i, [])
+        ]
         assert len(again) >= len(alive)
         pin = Pin(
             txid=plan.txid,

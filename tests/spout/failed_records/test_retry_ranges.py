@@ -84,7 +84,7 @@ def test_each_run_gets_the_records_that_the_pages_hold_of_it(
     expected = [[str(shard[index]) for index in part if shard[index] in left] for part in mine]
     reached = [part for part in mine if left and shard[part.start] <= left[-1]]
     found = [
-        [text.decode() for batch in segment for text in batch.column("data").to_pylist()]
+        [text.decode() for one in segment for text in one.records().column("data").to_pylist()]
         for segment in picker.segments
     ]
     assert found == expected[: len(reached)]
@@ -101,6 +101,6 @@ def test_a_page_is_copied_once_however_many_runs_take_of_it() -> None:
     picker = Picker([single(position.sequence) for position in shard[::2]])
     picker.offer(records(shard))
     assert picker.served == [1] * 250
-    assert len({segment[0].column("data").buffers()[2].address for segment in picker.segments}) == 1
+    assert len({segment[0].records().column("data").buffers()[2].address for segment in picker.segments}) == 1
     # The records that are of no run are not held with them.
-    assert picker.segments[0][0].column("data").buffers()[2].size < 250 * 4
+    assert picker.segments[0][0].records().column("data").buffers()[2].size < 250 * 4

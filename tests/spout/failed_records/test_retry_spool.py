@@ -73,7 +73,7 @@ def test_what_was_kept_is_found_by_its_runs_once_and_in_order(
         kept |= set(some)
     runs = [Run(first=str(at), last=str(at)) for at in ordered]
     got = spool.get(SHARD, runs)
-    assert {ordered[index]: payloads(batches) for index, batches in got.items()} == {
+    assert {ordered[index]: payloads([one.records() for one in slices]) for index, slices in got.items()} == {
         at: [str(at)] for at in kept
     }
     left = data.draw(st.sets(st.sampled_from(ordered)))

@@ -720,7 +720,7 @@ def test_turns_and_looks_from_an_idle_timestamp_on(
     assert first.last is not None
     assert fetcher.fetch_until(idle.end, first.last).batches == first.batches
     run = Run(first=str(first.last), last=str(first.last), count=1)
-    assert fetcher.fetch_due([run], 2, 1000).segments[0][0].column("data").to_pylist() == [b"6"]
+    assert fetcher.fetch_due([run], 2, 1000).segments[0][0].records().column("data").to_pylist() == [b"6"]
     probe.close()
 
 

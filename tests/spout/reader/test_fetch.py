@@ -17,7 +17,7 @@ from kinesis_trident.spout.kinesis import (
     Unavailable,
 )
 from kinesis_trident.spout.kinesis.rate_limit import ShardBudget, ShardLimiter
-from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, Slice
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, Position, ShardEnd
 from kinesis_trident.spout.reader.fetch import Bounds, ShardFetcher, Turn, cut
@@ -50,8 +50,9 @@ class Rig:
         return self.kinesis.calls["get_records", SHARD]
 
 
-def payloads(batches: Sequence[pa.RecordBatch]) -> list[bytes]:
-    return [data for batch in batches for data in batch.column("data").to_pylist()]
+def payloads(batches: Sequence[pa.RecordBatch | Slice]) -> list[bytes]:
+    whole = (part.records() if isinstance(part, Slice) else part for part in batches)
+    return [data for batch in whole for data in batch.column("data").to_pylist()]
 
 
 def numbers(count: int) -> list[bytes]:
@@ -569,7 +570,11 @@ def test_records_gone_are_missing_wherever_they_were() -> None:
     found = rig.fetcher.fetch_due(runs_of(positions, (0, 2), (4, 7), (8, 9)), 3, None)
     assert found.served == (0, 1, 1)
     assert found.missing == (0, 1)
-    assert [payloads(segment) for segment in found.segments] == [[], [b"6"], [b"8"]]
+    assert [payloads(segment) for segment in found.segments] == [
+        [],
+        [b"6"],
+        [b"8"],
+    ]
     rig.kinesis.trim(SHARD, positions[11].sequence)
     gone = rig.fetcher.fetch_due(runs_of(positions, (0, 2), (4, 7), (8, 9)), 2, None)
     assert (gone.served, gone.missing, gone.through) == ((0, 0, 0), (0, 1, 2), positions[8])
