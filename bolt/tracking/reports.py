@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +45,19 @@ class FailedRun(NamedTuple):
         """Return the run in the form in which it is published."""
         count = self.last_ordinal - self.first_ordinal + 1
         return NotDone(self.first, self.last, count, self.reason, self.prev)
+
+
+class FailedRuns(tuple[FailedRun, ...]):
+    """Runs that go from a task to the driver as columns: one by one, to pickle them takes longer than to judge them."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _from_columns, tuple(zip(*self, strict=True))
+
+
+def _from_columns(*columns: tuple[Any, ...]) -> FailedRuns:
+    return FailedRuns(map(FailedRun._make, zip(*columns, strict=True)))
 
 
 class ReportKey(NamedTuple):
@@ -280,7 +293,7 @@ class OperatorLedger:
                 stage,
                 partition,
                 span,
-            ): (*turn.failed, *unplaced.get((tag, shard, span), ()))
+            ): FailedRuns((*turn.failed, *unplaced.get((tag, shard, span), ())))
             for (tag, shard, span), turn in self._turns.items()
         }
 

@@ -21,6 +21,10 @@ from kinesis_trident.tracker.spread import spread
 __all__ = ["DeaggregateChangedError", "Picker", "check_runs", "check_whole", "gather", "start_of"]
 
 
+_PARTS = 8
+"""A gap of one such part of the whole is left out."""
+
+
 def start_of(run: Run) -> Position:
     """Return the start position of a run: its first record, or directly after the record before it."""
     if run.first:
@@ -31,7 +35,8 @@ def start_of(run: Run) -> Position:
 def gather(runs: Sequence[Run], ranges: int) -> list[range]:
     """Collect runs (sorted, disjoint) into at most `ranges` ranges of indexes, cut at the largest sequence gaps.
 
-    A gap in sequence numbers is a gap in time, so this reads the fewest other records.
+    A gap in sequence numbers is a gap in time, so this reads the fewest other records. A gap of less than an eighth of
+    the whole is read too: another range takes two more calls, of which a shard allows five a second.
 
     Raises:
         ValueError: `ranges` is below 1.
@@ -39,8 +44,13 @@ def gather(runs: Sequence[Run], ranges: int) -> list[range]:
     if ranges < 1:
         msg = f"cannot collect runs into {ranges} ranges"
         raise ValueError(msg)
-    gaps = [_begins(after) - before.last_position.sequence for before, after in pairwise(runs)]
-    widest = sorted(range(len(gaps)), key=lambda index: (-gaps[index], index))[: ranges - 1]
+    if not runs:
+        return []
+    lasts = [at.sequence for at in RecordPosition.parse_all([run.last for run in runs])]
+    firsts = list(map(_begins, runs))
+    gaps = [first - last for first, last in zip(firsts[1:], lasts, strict=False)]
+    wide = [index for index, gap in enumerate(gaps) if gap * _PARTS >= lasts[-1] - firsts[0]]
+    widest = sorted(wide, key=lambda index: (-gaps[index], index))[: ranges - 1]
     cuts = [0, *(index + 1 for index in sorted(widest)), len(runs)]
     return [range(start, stop) for start, stop in pairwise(cuts) if start < stop]
 

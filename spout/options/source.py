@@ -142,7 +142,8 @@ class SourceOptions(ZooKeeperOptions, ConnectionOptions):
         "retryBytesPerShard",
         parsers.size,
         "4MiB",
-        "The maximum size of such a range; at least one answer of Kinesis is always read.",
+        "The maximum size of such a range; fewer ranges may be as large together. At least one answer of Kinesis is "
+        "always read.",
     )
     retry_spool: str | None = option(
         "retrySpool",

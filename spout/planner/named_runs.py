@@ -58,8 +58,17 @@ def lean(runs: tuple[Run, ...]) -> tuple[Run, ...]:
     The first run keeps the record before it, which is the safe checkpoint.
     """
     return tuple(
-        msgspec.structs.replace(run, failures=(), prev=None if index and run.first else run.prev)
-        for index, run in enumerate(runs)
+        [
+            Run(
+                run.first,
+                run.last,
+                run.count,
+                None if index and run.first else run.prev,
+                run.attempt,
+                run.due,
+            )
+            for index, run in enumerate(runs)
+        ]
     )
 
 

@@ -154,7 +154,7 @@ def make_plan(
     turn. `deaggregate`: whether aggregates are split.
     """
     ordered = sorted(states.items())
-    retries, dead = _taken_up(states, now, due_bytes(len(ordered)), txid)
+    retries, dead = _by_kind(fitting(_all_due(states, now), due_bytes(len(ordered)), txid))
     wanted = sorted(shard for shard in read if not states[shard].blocked)
     # Every second record can fail and be a separate run.
     room = {
@@ -189,9 +189,10 @@ def make_plan(
 
 def with_all_due(plan: Plan, states: Mapping[str, ShardState], now: int) -> Plan:
     """Return the plan to be stored: with all runs that are due, as many as fit into a node."""
-    if not (plan.retries or plan.dead):
+    due = _all_due(states, now)
+    if sum(map(len, due.values())) == sum(map(len, (*plan.retries.values(), *plan.dead.values()))):
         return plan
-    retries, dead = _taken_up(states, now, STORED_BYTES, plan.txid)
+    retries, dead = _by_kind(fitting(due, STORED_BYTES, plan.txid))
     return msgspec.structs.replace(plan, retries=retries, dead=dead)
 
 
@@ -241,16 +242,22 @@ def per_shard_limit(shards: list[str], most: int | None, txid: int) -> tuple[int
     return 1, sorted((shards[first:] + shards[:first])[:most])
 
 
-def _taken_up(
-    states: Mapping[str, ShardState], now: int, size: int, txid: int
-) -> tuple[dict[str, tuple[Run, ...]], dict[str, tuple[Run, ...]]]:
-    """Return the runs that are due, and the exhausted ones, by shard, as many as fit into so many bytes."""
+_Runs = Mapping[tuple[str, bool], tuple[Run, ...]]
+"""Runs by their shard, and whether they are exhausted."""
+
+
+def _all_due(states: Mapping[str, ShardState], now: int) -> _Runs:
+    """Return the runs that are due, and the exhausted ones."""
     ordered = sorted(states.items())
     due = {(shard, False): some for shard, state in ordered if (some := _due(state, now))}
-    due |= {(shard, True): state.dead[:MAX_DUE_RUNS] for shard, state in ordered if state.dead}
-    taken = sorted(fitting(due, size, txid).items())
+    return due | {(shard, True): state.dead[:MAX_DUE_RUNS] for shard, state in ordered if state.dead}
+
+
+def _by_kind(runs: _Runs) -> tuple[dict[str, tuple[Run, ...]], dict[str, tuple[Run, ...]]]:
+    """Return the runs that are due, and the exhausted ones, by shard."""
+    taken = sorted(runs.items())
     retries, dead = (
-        {shard: runs for (shard, exhausted), runs in taken if exhausted is kind} for kind in (False, True)
+        {shard: some for (shard, exhausted), some in taken if exhausted is kind} for kind in (False, True)
     )
     return retries, dead
 

@@ -105,13 +105,15 @@ def settle_shard(
                 # Records that a replay no longer found were delivered once, and the outcome may name them.
                 count = max(pin.fresh + pin.lost, 1)
                 tracker.turns.delivered(RecordPosition.parse(pin.last), count, fresh_failed, now, rng)
-        return SettledShard(
+        settled = SettledShard(
             checkpoint=_checkpoint_after(plan, shard, pin, before, tracker.checkpoint),
             inflight=inflight_of(tracker, plan.txid, max_retrying, explicit),
             dead_lettered=tuple(letters),
             drained=pin is not None and pin.closed,
             turns=tracker.explicit.turns_in_use,
         )
+        tracker.release()
+    return settled
 
 
 def _nothing_in_flight(

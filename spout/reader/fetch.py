@@ -219,8 +219,9 @@ class ShardFetcher:
         """Read due runs (sorted, disjoint) again, collected into at most `ranges` ranges.
 
         A range is read to its last record, or until `max_bytes` of payload were read, in whole answers and at least one
-        with a record of the range; then, or when throttled, the rest waits for another turn. With `max_bytes` None
-        everything is read.
+        with a record of the range; then, or when throttled, the rest waits for another turn. Where fewer ranges than
+        allowed hold all runs, each may have its share of what the others could read. With `max_bytes` None everything
+        is read.
 
         Raises:
             DeaggregateChangedError: a run was read under the other value of `deaggregate`.
@@ -231,7 +232,11 @@ class ShardFetcher:
         if not self._deaggregate:
             check_runs(runs, self._where)
         picker = Picker(runs)
-        for indexes in gather(runs, ranges) if runs else ():
+        gathered = gather(runs, ranges)
+        if max_bytes is not None and gathered:
+            # A range that has no gap worth leaving out may hold as much as the ranges that it stands for.
+            max_bytes = max_bytes * min(ranges, len(runs)) // len(gathered)
+        for indexes in gathered:
             group = runs[indexes.start : indexes.stop]
             if not self._read_range(picker, group, max_bytes):
                 break

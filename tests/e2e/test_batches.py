@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from base64 import b64decode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,9 +20,11 @@ from kinesis_trident.bolt.tracking import tracking
 from kinesis_trident.bolt.tracking.running_scan import RunningScan, running_scan
 from kinesis_trident.checkpoint.model.nodes import Pin
 from kinesis_trident.checkpoint.store.batches import BatchStore
+from kinesis_trident.spout import spark_plan
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.planner.run import SourceRun
 from kinesis_trident.spout.reader.task import read_turns
+from kinesis_trident.spout.spark_plan import pickled_task
 
 
 def test_actions_on_one_batch_see_the_same_rows(make_stage: Callable[..., Stage]) -> None:
@@ -98,6 +101,21 @@ def test_a_batch_is_read_where_its_functions_run(
     def write(rows: DataFrame, _txid: int) -> None:
         taken.extend(rows.collect())
 
+    decoded: list[bytes] = []
+
+    def decode(text: str) -> bytes:
+        decoded.append(b64decode(text))
+        return decoded[-1]
+
+    def pickled(partition: Any) -> bytes:
+        task = pickled_task(partition)
+        # Not as py4j does, but the same.
+        assert task is decoded[-1]
+        assert task == bytes(partition.pickedPartition())
+        return task
+
+    monkeypatch.setattr(spark_plan, "b64decode", decode)
+    monkeypatch.setattr("kinesis_trident.bolt.tracking.running_scan.pickled_task", pickled)
     monkeypatch.setattr(tracking, "running_scan", find)
     for name, value in most.items():
         monkeypatch.setattr(f"kinesis_trident.bolt.tracking.running_scan.{name}", value)

@@ -144,6 +144,13 @@ class EntryList:
             yield entry
             entry = following
 
+    def unlink(self) -> None:
+        """Take the entries apart, which refer to each other: then they are freed without the garbage collector."""
+        for entry in self._by_last.values():
+            entry.before = entry.after = None
+        self.first = self.last = None
+        self._by_last.clear()
+
     def find(self, last: RecordPosition) -> Entry | None:
         """The entry that ends with this record."""
         return self._by_last.get(last)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from kinesis_trident.tracker.errors import OrderError, UnknownRunError
 from kinesis_trident.tracker.inflight.entries import Entry, EntryList, State
@@ -174,7 +175,7 @@ class Ledger:
         """
         checkpoint = self._checkpoint
         end: RecordPosition | None = None
-        for entry in sorted(entries, key=lambda entry: entry.last):
+        for entry in sorted(entries, key=attrgetter("last")):
             low = entry.first if entry.first is not None else entry.last
             beside = checkpoint is not None and entry.last <= checkpoint
             floor = end if beside or checkpoint is None else max(checkpoint, end or checkpoint)

@@ -85,6 +85,14 @@ class InflightRecordTracker:
             tracker._bulk.register(entry)
         return tracker
 
+    def release(self) -> None:
+        """Free what is tracked, once it is stored; nothing can be tracked any more.
+
+        Entries refer to each other, and a garbage collector that has to find them takes longer than this.
+        """
+        self._ledger.entries.unlink()
+        self._ledger.beside.unlink()
+
     @property
     def checkpoint(self) -> RecordPosition | None:
         """Everything up to this record is done; None before the first."""

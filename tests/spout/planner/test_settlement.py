@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from kinesis_trident.spout.planner.finished_batch import empty_turn
 from kinesis_trident.spout.planner.plan import ShardState, make_plan
 from kinesis_trident.spout.planner.settlement import Explicit, SettledShard, settle_shard
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, AtTimestamp, ShardEnd
+from kinesis_trident.tracker.inflight.entries import Entry
 from kinesis_trident.tracker.inflight.ledger import EXPIRED
 from kinesis_trident.tracker.records import RecordPosition, Run
 from kinesis_trident.tracker.retry import Backoff, RetryPolicy
@@ -156,6 +158,34 @@ def test_at_the_bound_the_shard_reads_nothing_new_and_says_so_and_below_it_reads
     settled = batches.settle(plan, pin_of(plan, served=(1, 1), through="14", count=2), failed[0])
     assert settled.inflight.blocked == ""
     assert batches.plan().read == (SHARD,)
+
+
+def test_what_a_shard_had_in_flight_is_freed_without_the_garbage_collector() -> None:
+    """Thousands of entries that refer to each other, in each batch: to find them took a tenth of the settling."""
+    pieces = [NotDone(str(n), str(n), 1, "boom", str(n - 1)) for n in range(2, 300, 2)]
+    plan = Plan(txid=1, plan="p", streams={"s": 1}, positions={SHARD: "TRIM_HORIZON"}, read=(SHARD,))
+    pin = msgspec.structs.replace(empty_turn(plan, SHARD, 1), end=str(After(RecordPosition(300))), last="300")
+    pin = msgspec.structs.replace(pin, count=300, fresh=300)
+    gc.collect()
+    gc.disable()
+    try:
+        settled = settle_shard(
+            ShardState(TRIM_HORIZON),
+            plan,
+            f"{STREAM}/{SHARD}",
+            SHARD,
+            pin,
+            pieces,
+            RetryPolicy(),
+            max_retrying=1000,
+            now=0,
+            rng=random.Random(1),
+        )
+        left = [found for found in gc.get_objects() if isinstance(found, Entry)]
+    finally:
+        gc.enable()
+    assert len(settled.inflight.waiting) == len(pieces)
+    assert not left
 
 
 def test_a_turn_that_did_not_run_leaves_position_and_due_retries() -> None:

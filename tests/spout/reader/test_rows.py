@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, digest_of
+from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA, Slice, digest_of
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, SCHEMA, Segment, TurnRows
 from kinesis_trident.tracker.ids import of_turn, ordinal_of, tag_of, tuple_ids, turn_of
 
@@ -105,6 +105,33 @@ def test_records_that_come_back_one_by_one_share_a_batch() -> None:
     # Pages are not copied.
     assert [rows.num_rows for rows in large] == [20000, 20000]
     assert large[0].column("data").buffers()[2].address == page.column("data").buffers()[2].address
+
+
+@given(
+    counts=st.lists(st.integers(0, 4), max_size=30),
+    taken=st.lists(st.booleans(), min_size=30, max_size=30),
+    pages=st.integers(1, 3),
+)
+def test_records_cut_out_of_pages_are_the_rows_that_batches_of_them_would_be(
+    counts: list[int], taken: list[bool], pages: int
+) -> None:
+    """Runs that come again are parts of a page, some of them next to each other, and may go on in the next page."""
+    every = batch([(n, -1) for n in range(sum(counts))])
+    middle = every.num_rows // pages
+    parts: list[list[Slice]] = []
+    start = 0
+    for count, is_taken in zip(counts, taken, strict=False):
+        cuts = sorted({start, min(max(middle, start), start + count), start + count})
+        if is_taken:
+            parts.append([Slice(every, first, last - first) for first, last in pairwise(cuts)])
+        start += count
+    cut = turn(*(Segment(part, attempt) for attempt, part in enumerate(parts, 1)))
+    apart = turn(
+        *(Segment([one.records() for one in part], attempt) for attempt, part in enumerate(parts, 1))
+    )
+    tables = [pa.Table.from_batches(rows.record_batches(), ARROW_SCHEMA) for rows in (cut, apart)]
+    assert tables[0].equals(tables[1])
+    assert (cut.count, cut.xor(), cut.digest()) == (apart.count, apart.xor(), apart.digest())
 
 
 def test_an_empty_turn_yields_nothing() -> None:

@@ -474,3 +474,24 @@ def test_reasons_and_failures_are_bounded() -> None:
     (run,) = tracker.waiting
     assert run.attempt == 51
     assert (len(run.failures), {len(failure.reason) for failure in run.failures}) == (16, {256})
+
+
+def test_what_fails_together_again_comes_again_together() -> None:
+    """Single records that wait, of which each drew its own time, would take one read of the shard each."""
+    tracker = InflightRecordTracker(RetryPolicy(limit=9, backoff=Backoff(60_000, 3_600_000, 2.0)))
+    failed = [NotDone(str(n), str(n), 1, "boom") for n in range(2, 200, 2)]
+    tracker.turns.delivered(RecordPosition(200), 200, failed, 0, rng())
+    (first_due,) = {run.due for run in tracker.waiting}
+    randomness = rng()
+    for run in tracker.waiting[:50]:
+        piece = NotDone(run.first, run.last, 1, "boom")
+        tracker.turns.redelivered(run, 1, run.last_position, [piece], first_due, randomness)
+    again = [run for run in tracker.waiting if run.attempt == 2]
+    assert len(again) == 50
+    assert len({run.due for run in again}) == 1
+    assert len({run.failures for run in again}) == 1
+    # In a later batch they draw anew.
+    run = tracker.waiting[50]
+    piece = NotDone(run.first, run.last, 1, "boom")
+    tracker.turns.redelivered(run, 1, None, [piece], first_due + 1, randomness)
+    assert next(one.due for one in tracker.waiting if one.last == run.last) != again[0].due
