@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
+from typing import Any
 
+import msgspec
 from pyspark.sql.datasource import InputPartition
 
 from kinesis_trident.checkpoint.model.layout import Layout
@@ -28,7 +30,7 @@ __all__ = [
     "tasks_of",
 ]
 
-PROTOCOL = 8
+PROTOCOL = 9
 """Increase this when the content of a partition, or the task's use of it, changes."""
 
 _RECORDS_A_TASK, _BYTES_A_TASK = 5_000, 4 * 2**20
@@ -76,6 +78,16 @@ class ShardTurn:
     calls: int = 0
     busy: float = 0.0
     looked_at: LookedAt = LookedAt()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # One by one, to pickle thousands of runs takes as long as to plan them.
+        runs = tuple(zip(*(msgspec.structs.astuple(run) for run, _ in self.due), strict=True))
+        rest = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "due"}
+        return _turn_of, (rest, runs, tuple(dead for _, dead in self.due))
+
+
+def _turn_of(rest: dict[str, Any], runs: tuple[tuple[Any, ...], ...], dead: tuple[bool, ...]) -> ShardTurn:
+    return ShardTurn(**rest, due=tuple(zip(map(Run, *runs), dead, strict=True)) if dead else ())
 
 
 class TurnsPartition(InputPartition):

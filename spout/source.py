@@ -28,11 +28,10 @@ from kinesis_trident.tracker.errors import KinesisTridentError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kinesis_trident.checkpoint.model.nodes import Plan
     from kinesis_trident.spout.options.sink import WriteOptions
     from kinesis_trident.spout.options.source import SourceOptions
     from kinesis_trident.spout.partition import TurnsPartition
-    from kinesis_trident.spout.planner.offsets import OffsetReader
+    from kinesis_trident.spout.planner.offsets import Offsets
     from kinesis_trident.spout.planner.run import SourceRun
     from kinesis_trident.spout.sink.writer import KinesisStreamWriter, KinesisWriter
 
@@ -146,7 +145,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._started: SourceRun | None = None
         self._draining = False
-        self._offsets: OffsetReader | None = None
+        self._known: Offsets | None = None
 
     @property
     def _run(self) -> SourceRun:
@@ -164,16 +163,16 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._draining:
             self._run.drain_and_end()
 
-    def _plan(self, offset: dict[str, Any]) -> Plan:
-        """Return the plan of an offset."""
-        if self._offsets is None:
-            from kinesis_trident.spout.planner.offsets import OffsetReader
+    @property
+    def _offsets(self) -> Offsets:
+        if self._known is None:
+            from kinesis_trident.spout.planner.offsets import Offsets
 
-            self._offsets = OffsetReader()
-        return self._offsets.plan(offset)
+            self._known = Offsets()
+        return self._known
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_started": None, "_draining": False, "_offsets": None}
+        return {"_options": self._options, "_started": None, "_draining": False, "_known": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -201,26 +200,23 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @_in_one_sentence
     def initialOffset(self) -> dict[str, Any]:
         """Return the start of a new Spark checkpoint: ZooKeeper's positions, or `startingPosition`."""
-        from kinesis_trident.spout.planner.offsets import offset_from_plan
-
-        return offset_from_plan(self._run.initial())
+        return self._offsets.offset(self._run.initial())
 
     @_in_one_sentence
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Settle the batch that ended at `start`, then plan the next; return `start` if there is nothing to do."""
         from kinesis_trident.spout.errors import StreamRecreatedError
-        from kinesis_trident.spout.planner.offsets import offset_from_plan
 
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         try:
-            plan = self._run.latest(self._plan(start), most)
+            plan = self._run.latest(self._offsets.plan(start), most)
         except StreamRecreatedError:
             if self._options.fail_on_data_loss:
                 raise
             self._begin_anew()
-            plan = self._run.latest(self._plan(start), most)
+            plan = self._run.latest(self._offsets.plan(start), most)
         # Spark compares offsets as text: return the same object if there is nothing to do.
-        return start if plan is None else offset_from_plan(plan)
+        return start if plan is None else self._offsets.offset(plan)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return lag, in-flight, retrying and dead-lettered records, for the query's progress."""
@@ -229,7 +225,7 @@ class KinesisTridentReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @_in_one_sentence
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Store the plan, now that Spark has logged it, and cut it into tasks."""
-        return self._run.partitions(self._plan(start), self._plan(end))
+        return self._run.partitions(self._offsets.plan(start), self._offsets.plan(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task as Arrow batches."""

@@ -14,6 +14,7 @@ import base64
 import binascii
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate, islice, repeat
 from operator import contains
 from operator import sub as minus
@@ -25,7 +26,7 @@ import numpy as np
 from kinesis_trident.tracker.errors import OrderError
 from kinesis_trident.tracker.records import Failure, NotDone, Number, RecordPosition, Run, Time
 
-__all__ = ["PackedRuns", "pack_runs", "packed_size", "unpack_pieces", "unpack_runs"]
+__all__ = ["PackedRuns", "pack_runs", "pack_same_runs", "packed_size", "unpack_pieces", "unpack_runs"]
 
 _SUB = 32
 """The bits of a sub-sequence number: a position is one number, and the distance to its neighbour another."""
@@ -42,6 +43,9 @@ _MOST_IN_A_CHUNK = 8192
 
 _MOST_BYTES = 32 * 2**20
 """The limit of an unpacked chunk: one with the longest sequence numbers and the most failures is smaller."""
+
+_MOST_KEPT = 1024
+"""The most runs that stay in memory with what they are packed to: some hundred KiB."""
 
 _PREV, _FIRST, _ALONE = 1, 2, 4
 
@@ -107,6 +111,34 @@ def pack_runs(runs: Sequence[Run]) -> tuple[PackedRuns, ...]:
         ValueError: a position is not valid.
     """
     return tuple(_packed(chunk) for chunk in _chunks(runs))
+
+
+def pack_same_runs(runs: tuple[Run, ...]) -> tuple[PackedRuns, ...]:
+    """Pack runs as `pack_runs` does, once if they are the same object again soon.
+
+    The runs that a plan takes up are packed to see how many fit, in the offset, and in ZooKeeper.
+    """
+    return _pack_same(_Same(runs)) if len(runs) <= _MOST_KEPT else pack_runs(runs)
+
+
+class _Same:
+    """Runs that are equal to the same object alone: thousands are not compared."""
+
+    __slots__ = ("runs",)
+
+    def __init__(self, runs: tuple[Run, ...]) -> None:
+        self.runs = runs
+
+    def __hash__(self) -> int:
+        return id(self.runs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.runs is other.runs
+
+
+@lru_cache(maxsize=32)
+def _pack_same(same: _Same) -> tuple[PackedRuns, ...]:
+    return pack_runs(same.runs)
 
 
 def unpack_runs(chunks: Iterable[PackedRuns]) -> tuple[Run, ...]:

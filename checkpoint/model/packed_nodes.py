@@ -22,7 +22,7 @@ from kinesis_trident.checkpoint.model.nodes import (
     StartText,
     TaskCount,
 )
-from kinesis_trident.tracker.packing import PackedRuns, pack_runs, unpack_pieces, unpack_runs
+from kinesis_trident.tracker.packing import PackedRuns, pack_runs, pack_same_runs, unpack_pieces, unpack_runs
 from kinesis_trident.tracker.records import Failure, Number, PendingRun, Run
 
 __all__ = ["FEW", "PACKED_VERSION", "PackedPlan", "packed", "packed_kind", "unpacked"]
@@ -113,7 +113,7 @@ def packed(node: Node) -> Node:
             return PackedInflight(**_fields(node) | runs)
         case Plan() if _count(node.retries, node.dead, node.notDone) > FEW:
             by_shard = {
-                name: _each(pack_runs, getattr(node, name)) for name in ("retries", "dead", "notDone")
+                name: _each(pack_same_runs, getattr(node, name)) for name in ("retries", "dead", "notDone")
             }
             return PackedPlan(**_fields(node) | by_shard)
         case Batch() if isinstance(plan := packed(node.plan), PackedPlan):

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from kinesis_trident.checkpoint.model.nodes import Plan
-from kinesis_trident.tracker.packing import pack_runs, packed_size
+from kinesis_trident.tracker.packing import pack_same_runs, packed_size
 from kinesis_trident.tracker.records import RecordPosition, Run
 
 __all__ = [
@@ -124,7 +124,7 @@ def beginning_of(run: Run) -> RecordPosition:
 
 
 def _size(runs: tuple[Run, ...]) -> int:
-    return _NAME + packed_size(pack_runs(runs))
+    return _NAME + packed_size(pack_same_runs(runs))
 
 
 def _longest(runs: Mapping[Key, tuple[Run, ...]]) -> int:

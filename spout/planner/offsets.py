@@ -15,7 +15,7 @@ from kinesis_trident.spout.errors import OffsetError
 from kinesis_trident.tracker.errors import UNREADABLE, OrderError
 from kinesis_trident.tracker.reasons import shorten
 
-__all__ = ["OffsetReader", "in_home", "offset_from_plan", "plan_from_offset"]
+__all__ = ["Offsets", "in_home", "offset_from_plan", "plan_from_offset"]
 
 
 def offset_from_plan(plan: Plan) -> dict[str, Any]:
@@ -24,14 +24,20 @@ def offset_from_plan(plan: Plan) -> dict[str, Any]:
     return offset
 
 
-class OffsetReader:
-    """Reads the offsets of a query's batches, each once: Spark passes that of a batch as its end, and twice as a start.
+class Offsets:
+    """Makes the offsets of a query's batches and reads those of others, each once: one may name thousands of records.
 
-    One may name thousands of failed records.
+    Spark passes the offset of a batch as its end, and twice as a start.
     """
 
     def __init__(self) -> None:
         self._read: deque[tuple[object, Plan]] = deque(maxlen=2)
+
+    def offset(self, plan: Plan) -> dict[str, Any]:
+        """Return the offset of a plan, which comes back when Spark has logged it."""
+        offset = offset_from_plan(plan)
+        self._read.append((offset, plan))
+        return offset
 
     def plan(self, offset: object) -> Plan:
         """Return the plan of an offset.

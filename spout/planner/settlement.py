@@ -7,7 +7,6 @@ the plan, the turn's pin and the outcome, and returns the shard's two nodes.
 from __future__ import annotations
 
 import random
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -240,7 +239,9 @@ def _settle_due(
     for index, ((run, dead), last) in enumerate(zip(due, lasts, strict=True)):
         served = pin.served[index] if index < len(pin.served) else -1
         reached = last
-        start, seen = seen, bisect_right(ends, reached, seen)
+        start = seen
+        while seen < len(ends) and ends[seen] <= reached:
+            seen += 1
         if served < 0:
             continue
         mine = pieces[start:seen]

@@ -30,7 +30,7 @@ class DeliveredTurn:
     def held_by(self, entry: Entry, start: int) -> Entry:
         """Let an entry stand for the rows from `start` on."""
         entry.first, entry.positions, entry.start = self.positions[start], self.positions, start
-        entry.base, entry.value = self.base + start, None
+        entry.base, entry.value, entry.stored = self.base + start, None, None
         return entry
 
     def start_of(self, entry: Entry) -> int | None:

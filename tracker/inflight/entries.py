@@ -38,6 +38,8 @@ class Entry(msgspec.Struct, eq=False):
     Entries emitted as arrays know their records one by one: `base` is the ordinal of the first (-1 for other
     entries), `positions[start + i]` the place of record i, `bits[i]` is 1 once it is done, and the first
     `skip` are behind the checkpoint.
+
+    `stored` is the run that the entry was read from, as long as it has the same records.
     """
 
     last: RecordPosition
@@ -54,6 +56,7 @@ class Entry(msgspec.Struct, eq=False):
     start: int = 0
     bits: bytearray | None = None
     skip: int = 0
+    stored: Run | None = None
     before: Entry | None = None
     after: Entry | None = None
 
@@ -72,11 +75,18 @@ class Entry(msgspec.Struct, eq=False):
             if (first is None and prev is None) or run.count < 1:
                 msg = f"stored run of {run.count} records up to {last}: no first record and none before it"
                 raise OrderError(msg)
-            entries.append(cls(last, first, run.count, prev, state, run.attempt, run.due, run.failures))
+            entry = cls(last, first, run.count, prev, state, run.attempt, run.due, run.failures)
+            entry.stored = run
+            entries.append(entry)
         return entries
 
     def run(self) -> Run:
         """The entry as it is stored."""
+        stored = self.stored
+        if stored is not None:
+            return Run(
+                stored.first, stored.last, stored.count, stored.prev, self.attempt, self.due, self.failures
+            )
         first, prev = self.first, self.prev
         if self.skip and self.positions is not None:
             first, prev = self.position(self.skip), self.position(self.skip - 1)
@@ -251,7 +261,9 @@ class EntryList:
             self.remove(entry)
             after.first, after.prev, after.count = entry.first, entry.prev, after.count + entry.count
             entry = after
+            entry.stored = None
         if before is not None and entry.continues(before):
             self.remove(before)
             entry.first, entry.prev, entry.count = before.first, before.prev, entry.count + before.count
+            entry.stored = None
         return entry

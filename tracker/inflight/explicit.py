@@ -123,7 +123,15 @@ class ExplicitAcks:
         if served < entry.count and entry.positions is not None:
             parts.append(part_of(entry, served, entry.count, entry))
         elif served < entry.count:
-            rest = replace(entry, first=None, count=entry.count - served, prev=last, before=None, after=None)
+            rest = replace(
+                entry,
+                first=None,
+                count=entry.count - served,
+                prev=last,
+                stored=None,
+                before=None,
+                after=None,
+            )
             parts.append(rest)
         self._ledger.replace(entry, parts)
         for part in parts:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kinesis_trident.checkpoint.model.layout import Layout
 from kinesis_trident.checkpoint.model.nodes import Plan
 from kinesis_trident.spout.errors import OffsetError
-from kinesis_trident.spout.planner.offsets import OffsetReader, in_home, offset_from_plan, plan_from_offset
+from kinesis_trident.spout.planner.offsets import Offsets, in_home, offset_from_plan, plan_from_offset
 from kinesis_trident.tracker.records import Failure, Run
 
 NAMES = ["shardId-000000000000", "shardId-000000000001"]
@@ -61,13 +61,15 @@ def test_an_offset_that_comes_again_is_not_read_again_and_a_changed_one_is() -> 
         json.dumps(offset_from_plan(Plan(txid=txid, plan=f"p{txid}", streams={"s": 1}, positions={})))
         for txid in range(3)
     ]
-    reader = OffsetReader()
+    reader = Offsets()
     read = [reader.plan(json.loads(offset)) for offset in offsets]
     assert [plan.txid for plan in read] == [0, 1, 2]
     assert reader.plan(json.loads(offsets[2])) is read[2]
     assert reader.plan(json.loads(offsets[1])) is read[1]
     # As after a restart of the query without a batch of its own.
     assert reader.plan(json.loads(offsets[0])) == read[0]
+    made = Plan(txid=3, plan="p3", streams={"s": 1}, positions={})
+    assert reader.plan(json.loads(json.dumps(reader.offset(made)))) is made
     with pytest.raises(OffsetError):
         reader.plan({"v": 1})
 
