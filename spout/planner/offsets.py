@@ -20,7 +20,7 @@ __all__ = ["Offsets", "in_home", "offset_from_plan", "plan_from_offset"]
 
 def offset_from_plan(plan: Plan) -> dict[str, Any]:
     """Return the plan as the JSON object that Spark logs; very many runs are packed."""
-    offset: dict[str, Any] = msgspec.to_builtins(packed(plan))
+    offset: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(packed(plan)))
     return offset
 
 
