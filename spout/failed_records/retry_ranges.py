@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kinesis_trident.spout.errors import SpoutError
+from kinesis_trident.spout.kinesis.arrow_columns import values_of
 from kinesis_trident.spout.kinesis.record_batches import Slice, compact, count_from, keys_in, position_at
 from kinesis_trident.spout.positions import TRIM_HORIZON, After, At, Position
 from kinesis_trident.tracker.position_keys import Keys, counts, keys_of_texts
@@ -176,7 +176,7 @@ def check_whole(records: pa.RecordBatch, delivered: Iterable[str], where: str) -
     Raises:
         DeaggregateChangedError: one is.
     """
-    if not pc.any(pc.greater_equal(records.column("subSequenceNumber"), 0)).as_py():
+    if not (values_of(records.column("subSequenceNumber")) >= 0).any():
         return
     for position in map(RecordPosition.parse, delivered):
         user = RecordPosition(position.sequence, 0)

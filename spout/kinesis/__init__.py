@@ -118,7 +118,7 @@ class Page:
 
     `records` has the columns partitionKey (string), data (binary), sequenceNumber (string) and
     approximateArrivalTimestamp (timestamp[us, UTC]), in shard order. `next_iterator` is None at the end of a closed
-    shard (`spout.kinesis.closing`). `behind_ms` is None if the answer does not report it. `size` is the sum of the
+    shard (`spout.reader.closing`). `behind_ms` is None if the answer does not report it. `size` is the sum of the
     payloads in bytes. `server_time` is the time of the answer by the server's clock, in epoch milliseconds rounded
     down, None if unknown. `closed`: the answer names child shards.
     """

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kinesis_trident.spout.kinesis.arrow_columns import values_of
 from kinesis_trident.spout.kinesis.record_batches import SHARED_KEYS_SCHEMA
 from kinesis_trident.tracker.spread import spread
 
@@ -84,7 +85,7 @@ def first_deaggregated(records: pa.RecordBatch, most: int | None) -> tuple[pa.Re
     opened: dict[int, _Opened] = {}
     size = 0
     taken = records.num_rows
-    for at in np.flatnonzero(marked.to_numpy(zero_copy_only=False)).tolist():
+    for at in np.flatnonzero(values_of(marked)).tolist():
         if most is not None and size >= most:
             taken = at
             break

@@ -21,6 +21,7 @@ from botocore.exceptions import IncompleteReadError
 from botocore.parsers import JSONParser, ResponseParser, ResponseParserError, ResponseParserFactory
 
 from kinesis_trident.spout.kinesis import Page
+from kinesis_trident.spout.kinesis.arrow_columns import numbers, texts
 from kinesis_trident.spout.kinesis.put_bodies import RESULTS, parsed_results
 from kinesis_trident.spout.kinesis.record_batches import RECORD_SCHEMA
 from kinesis_trident.spout.kinesis.transport import declared_size
@@ -195,12 +196,12 @@ def _record_from_response(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _page(answer: _Answer | _Event, answered: int | None) -> Page:
     records = answer.records
-    sequences = pa.array([record.sequence for record in records], pa.string())
+    sequences = texts([record.sequence for record in records])
     arrivals = np.array([record.arrival for record in records], dtype=np.float64)
     _check(sequences, arrivals)
     data = _payloads([record.data for record in records])
     columns = [
-        pa.array([record.key for record in records], pa.string()),
+        texts([record.key for record in records]),
         data,
         sequences,
         _timestamps(arrivals),
@@ -250,7 +251,7 @@ def _payloads(data: list[bytes]) -> pa.Array:
 def _timestamps(arrivals: np.ndarray[Any, np.dtype[np.float64]]) -> pa.Array:
     # Round to the milliseconds of Kinesis: seconds in a float are not exact.
     micros = np.rint(arrivals * 1000).astype(np.int64) * 1000
-    return pa.array(micros).view(pa.timestamp("us", tz="UTC"))
+    return numbers(micros, pa.timestamp("us", tz="UTC"))
 
 
 def server_time(headers: Mapping[str, str]) -> int | None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from kinesis_trident.spout.kinesis.arrow_columns import numbers, values_of
 from kinesis_trident.spout.positions import After, At, AtTimestamp, Position
 from kinesis_trident.tracker.position_keys import Keys, keys_of
 from kinesis_trident.tracker.records import RecordPosition
@@ -89,7 +90,7 @@ def with_sub_sequence(page: pa.RecordBatch) -> pa.RecordBatch:
     if page.num_rows == 0:
         return _NONE
     key, data, sequence, arrival = page.columns
-    sub = pa.array(np.full(page.num_rows, -1, dtype=np.int64))
+    sub = numbers(np.full(page.num_rows, -1, dtype=np.int64))
     return pa.RecordBatch.from_arrays([key, data, sequence, sub, arrival], schema=RECORD_SCHEMA)
 
 
@@ -105,7 +106,7 @@ def arrival_at(batch: pa.RecordBatch, index: int) -> int:
 
 def keys_in(batch: pa.RecordBatch) -> Keys:
     """Return the keys of all records, in order."""
-    sequence, sub = batch.column(_SEQUENCE), batch.column(_SUB).to_numpy()
+    sequence, sub = batch.column(_SEQUENCE), values_of(batch.column(_SUB))
     at = _offsets(sequence)
     n, width = len(sequence), int(at[1] - at[0]) if len(sequence) else 0
     if n and (np.diff(at) == width).all():
@@ -135,9 +136,8 @@ def beyond(records: pa.RecordBatch, position: Position) -> pa.RecordBatch:
         case At(record) if position_at(records, 0) < record:
             return records.slice(count_from(records, record))
         case AtTimestamp(time):
-            early = pc.less(pc.cast(records.column(_ARRIVAL), pa.int64()), time * 1000)
-            first = pc.index(early, False).as_py()
-            return records.slice(first if first >= 0 else records.num_rows)
+            late = np.flatnonzero(values_of(records.column(_ARRIVAL)) >= time * 1000)
+            return records.slice(int(late[0]) if len(late) else records.num_rows)
     return records
 
 
@@ -231,13 +231,13 @@ def compact(batch: pa.RecordBatch, indexes: np.ndarray) -> pa.RecordBatch:
     """Return the records of some indexes, each once and in order, without keeping the memory of the others."""
     if len(indexes) == batch.num_rows:
         return batch
-    taken = batch.take(pa.array(indexes))
+    taken = batch.take(numbers(indexes))
     key = taken.column(0)
     if not pa.types.is_dictionary(key.type):
         return taken
-    used, indices = np.unique(key.indices.to_numpy(), return_inverse=True)
+    used, indices = np.unique(values_of(key.indices), return_inverse=True)
     own = pa.DictionaryArray.from_arrays(
-        pa.array(indices.astype(np.int32)), key.dictionary.take(pa.array(used))
+        numbers(indices.astype(np.int32)), key.dictionary.take(numbers(used))
     )
     return pa.RecordBatch.from_arrays([own, *taken.columns[1:]], schema=SHARED_KEYS_SCHEMA)
 
@@ -271,6 +271,6 @@ def digest_of(batches: Iterable[pa.RecordBatch]) -> str:
         texts.update(memoryview(sequence.buffers()[2])[at[0] : at[-1]])
         pair = np.empty((len(sequence), 2), dtype=np.int64)
         pair[:, 0] = np.diff(at)
-        pair[:, 1] = batch.column("subSequenceNumber").to_numpy(zero_copy_only=False)
+        pair[:, 1] = values_of(batch.column("subSequenceNumber"))
         lengths.update(pair.tobytes())
     return texts.hexdigest() + lengths.hexdigest()

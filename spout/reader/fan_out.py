@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from kinesis_trident.per_process import PerProcess
 from kinesis_trident.spout.kinesis import InUseError, KinesisError, Page, ThrottledError, Unavailable
-from kinesis_trident.spout.kinesis.closing import Closing
 from kinesis_trident.spout.kinesis.rate_limit import full_jitter
 from kinesis_trident.spout.positions import After, Position
 from kinesis_trident.spout.reader.buffered_events import BufferedEvents, Subscription, event_memory
+from kinesis_trident.spout.reader.closing import Closing
 from kinesis_trident.spout.reader.polling import ShardCalls, ShardPager
 from kinesis_trident.tracker.records import RecordPosition
 

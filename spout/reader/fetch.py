@@ -16,7 +16,6 @@ from kinesis_trident.spout.failed_records.retry_ranges import (
     start_of,
 )
 from kinesis_trident.spout.kinesis import Kinesis, Page, ThrottledError, Unavailable
-from kinesis_trident.spout.kinesis.closing import Closing
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter, shard_limiter
 from kinesis_trident.spout.kinesis.record_batches import (
     Slice,
@@ -27,6 +26,7 @@ from kinesis_trident.spout.kinesis.record_batches import (
 )
 from kinesis_trident.spout.options.source import SourceOptions
 from kinesis_trident.spout.positions import After, AtTimestamp, Position, ShardEnd
+from kinesis_trident.spout.reader.closing import Closing
 from kinesis_trident.spout.reader.fan_out import FanOut, SubscriptionPager
 from kinesis_trident.spout.reader.polling import Pager, ShardCalls, ShardPager
 from kinesis_trident.spout.reader.turn import Bounds, Turn, TurnBuffer, cut

@@ -20,11 +20,11 @@ from kinesis_trident.spout.kinesis import (
     Unavailable,
 )
 from kinesis_trident.spout.kinesis.aggregation import first_deaggregated
-from kinesis_trident.spout.kinesis.closing import Closing
 from kinesis_trident.spout.kinesis.rate_limit import ShardLimiter
 from kinesis_trident.spout.kinesis.record_batches import beyond, payload_size, position_at, with_sub_sequence
 from kinesis_trident.spout.log_lines import Seldom
 from kinesis_trident.spout.positions import After, Position
+from kinesis_trident.spout.reader.closing import Closing
 
 __all__ = ["Pager", "ShardCalls", "ShardPager"]
 

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from kinesis_trident.spout.kinesis.arrow_columns import numbers, repeated, values_of
 from kinesis_trident.spout.kinesis.record_batches import (
     RECORD_SCHEMA,
     Slice,
@@ -167,14 +168,14 @@ class TurnRows:
     def _rows(self, batch: pa.RecordBatch, attempts: np.ndarray, ordinals: np.ndarray) -> pa.RecordBatch:
         anchors = pa.StructArray.from_arrays(
             [
-                pa.array(roots(self._tag, self._shard_index, ordinals)),
-                pa.array(tuple_ids(self.stream, self._txid, self.shard, ordinals)),
+                numbers(roots(self._tag, self._shard_index, ordinals)),
+                numbers(tuple_ids(self.stream, self._txid, self.shard, ordinals)),
             ],
             fields=list(_ANCHOR),
         )
-        each = pa.array(np.arange(batch.num_rows + 1, dtype=np.int32))
+        each = numbers(np.arange(batch.num_rows + 1, dtype=np.int32))
         lists = pa.ListArray.from_arrays(each, anchors, type=_ANCHORS)
-        return _rows(batch, self.stream, self.shard, pa.array(attempts), self._txid, lists)
+        return _rows(batch, self.stream, self.shard, numbers(attempts), self._txid, lists)
 
 
 class _Numbered(NamedTuple):
@@ -246,9 +247,9 @@ class _Held:
 
 def untracked_rows(batch: pa.RecordBatch, stream: str, shard: str) -> pa.RecordBatch:
     """Return records, each with its own key, as untracked rows: attempt 1, txid 0, no anchors."""
-    none = pa.array(np.zeros(batch.num_rows + 1, dtype=np.int32))
-    anchors = pa.ListArray.from_arrays(none, pa.array([], _ANCHOR), type=_ANCHORS)
-    return _rows(batch, stream, shard, pa.repeat(pa.scalar(1, pa.int32()), batch.num_rows), 0, anchors)
+    none = numbers(np.zeros(batch.num_rows + 1, dtype=np.int32))
+    anchors = pa.ListArray.from_arrays(none, pa.nulls(0, _ANCHOR), type=_ANCHORS)
+    return _rows(batch, stream, shard, numbers(np.ones(batch.num_rows, np.int32)), 0, anchors)
 
 
 def _rows(
@@ -257,20 +258,21 @@ def _rows(
     n = batch.num_rows
     sequence, sub = batch.column("sequenceNumber"), batch.column("subSequenceNumber")
     position = sequence
-    if (sub.to_numpy() >= 0).any():
-        inside = pc.binary_join_element_wise(sequence, pc.cast(sub, pa.string()), ":")
+    colon = repeated(":", n)
+    if (values_of(sub) >= 0).any():
+        inside = pc.binary_join_element_wise(sequence, pc.cast(sub, pa.string()), colon)
         position = pc.if_else(pc.greater_equal(sub, 0), inside, sequence)
     columns = [
         batch.column("partitionKey"),
         batch.column("data"),
-        pa.repeat(stream, n),
-        pa.repeat(shard, n),
+        repeated(stream, n),
+        repeated(shard, n),
         sequence,
         sub,
         batch.column("approximateArrivalTimestamp"),
-        pc.binary_join_element_wise(f"{stream}/{shard}", position, ":"),
+        pc.binary_join_element_wise(repeated(f"{stream}/{shard}", n), position, colon),
         attempts,
-        pa.repeat(pa.scalar(txid, pa.int64()), n),
+        numbers(np.full(n, txid, np.int64)),
         anchors,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
