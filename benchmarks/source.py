@@ -212,8 +212,8 @@ def batch_cost(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]
     pages = BATCHES * SMALL_BATCH // SHARDS // 10_000
     with PreparedEndpoint(Records(shards=SHARDS, pages=max(1, pages), size=200)) as endpoint:
 
-        def run(source: str, root: str) -> tuple[list[float], int, int]:
-            given = options(endpoint.url, hosts, root, maxRecordsPerTrigger=str(SMALL_BATCH))
+        def run(source: str, root: str, **more: str) -> tuple[list[float], int, int]:
+            given = options(endpoint.url, hosts, root, maxRecordsPerTrigger=str(SMALL_BATCH), **more)
             before = packets(hosts)
             done = progress(spark, folder, source, given)
             # The first batches pay for imports and connections.
@@ -234,6 +234,7 @@ def batch_cost(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]
             # Neighbours in time, because what else the machine does changes from minute to minute.
             added.append(statistics.median(ours) - statistics.median(bare))
             per_batch.append(asked / batches)
+        _, ahead, batches_ahead = run("kinesis-trident", "/bench", prefetch="true")
         asked, batches = reliable_requests(spark, folder, hosts, options(endpoint.url, hosts, "/bench"))
     return [
         [
@@ -250,6 +251,7 @@ def batch_cost(spark: SparkSession, folder: Path, hosts: str) -> list[list[str]]
             f"requests to ZooKeeper a batch of {SHARDS} shards, pings and start included",
             statistics.mean(per_batch),
         ),
+        _requests("the same, with prefetch=true", ahead / batches_ahead),
         _requests("the same, with reliable() in between", asked / batches),
     ]
 

@@ -71,8 +71,8 @@ def test_files_of_the_spool(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     def read(data: bytes) -> None:
         file.write_bytes(data)
         found = read_bounded(lambda: spool.get(SHARD, runs), len(data), (), least=50_000)
-        for batches in (found or {}).values():
-            for batch in batches:
+        for slices in (found or {}).values():
+            for batch in [one.records() for one in slices]:
                 batch.validate(full=True)
                 for row in range(batch.num_rows):
                     assert 10**55 <= position_at(batch, row).sequence <= 10**55 + 9
