@@ -195,7 +195,9 @@ class _Turn:
         if run.first in self._befores:
             return NotDone(run.first, run.last, run.count, run.reason, self._befores[run.first])
         where = RecordPosition.parse(run.first)
-        span = self._due.of(where)
+        # What is delivered again was delivered before the turn's new records.
+        is_new = self._after is not None and where > self._after
+        span = None if is_new else self._due.of(where)
         prev = self._prevs.get(span[1]) if span else self._after and str(self._after)
         return NotDone(run.first, run.last, run.count, run.reason, prev)
 

@@ -163,9 +163,11 @@ def _each(change: Any, by_shard: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pack_pieces(pieces: Sequence[NotDone]) -> Chunks:
+    # One object for each reason: packing looks no further at it.
+    failures = {reason: (Failure(0, reason),) for reason in {piece.reason for piece in pieces}}
     return pack_runs(
         [
-            Run(piece.first, piece.last, piece.count, piece.prev, 0, 0, (Failure(0, piece.reason),))
+            Run(piece.first, piece.last, piece.count, piece.prev, 0, 0, failures[piece.reason])
             for piece in pieces
         ]
     )
