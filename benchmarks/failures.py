@@ -183,6 +183,8 @@ class Life:
         """Settle the last batch and do the next one, if there is something to do; such a share of its records fails."""
         wrote = self.wrote
         self.settle()
+        # Between the two: what has failed is due some time after it was settled.
+        self.clock.ahead += A_BATCH
         end = self.plan()
         if end is not None:
             failed: dict[str, list[NotDone]] = {}
@@ -198,7 +200,6 @@ class Life:
             self.before = end
             self.batches += 1
             self.run.purge()
-        self.clock.ahead += A_BATCH
         self.written = max(self.written, self.wrote - wrote)
 
     def end(self) -> None:
