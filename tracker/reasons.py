@@ -112,23 +112,33 @@ class FewReasons:
         self._more = f"(more than {MAX_REASONS} reasons in this {place})"
         self._known: dict[str, str] = {}
         self._shortened: set[str] = set()
+        self._by_name: dict[str, str] = {}
         self._failures: dict[tuple[Failure, ...], tuple[Failure, ...]] = {}
 
     def kept(self, reason: str) -> str:
         """Return a reason in the form in which it is kept."""
         if reason in self._known:
             return self._known[reason]
-        text = make_visible(reason.encode("utf-8", "replace").decode())
-        if text in self._shortened:
-            return text
+        if reason in self._shortened:
+            return reason
         if len(self._known) >= MAX_REASONS:
-            short = f"{text.partition(':')[0][:100]}: {self._more}"
-            if short not in self._shortened and len(self._shortened) >= MAX_REASONS:
-                return self._more
-            self._shortened.add(short)
-            return short
+            return self._short(reason.partition(":")[0][:100])
+        text = make_visible(reason.encode("utf-8", "replace").decode())
         self._known[reason] = text
         return text
+
+    def _short(self, name: str) -> str:
+        """Return what stands for all further reasons that begin with this name of an error."""
+        # Nearly all have the same name, and each of very many records can have a reason of its own.
+        known = self._by_name.get(name)
+        if known is None:
+            text = make_visible(name.encode("utf-8", "replace").decode())
+            known = f"{text.partition(':')[0][:100]}: {self._more}"
+            if known not in self._shortened and len(self._shortened) >= MAX_REASONS:
+                return self._more
+            self._shortened.add(known)
+            self._by_name[name] = known
+        return known
 
     def of(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         """Return runs with the reasons of their failures in the form in which they are kept."""

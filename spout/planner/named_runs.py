@@ -38,6 +38,9 @@ STORED_BYTES = 256 * _KIB
 _NAME = 64
 """Bytes of a shard's entry: its name of any kind, and the JSON around it."""
 
+_SAMPLE = 32
+"""The number of runs of a shard whose size tells that of the others; larger chunks take less a run."""
+
 _MANY = 4_000
 """The number of runs that never fits, however well they compress."""
 
@@ -77,7 +80,7 @@ def fitting(runs: Mapping[Key, tuple[Run, ...]], most: int, turn: int) -> dict[K
 
     If not even one of each fits, lists take turns by the number `turn`.
     """
-    kept = {key: lean(some) for key, some in runs.items() if some}
+    kept = {key: lean(some) for key, some in _roughly_fitting(runs, most).items()}
     while (size := sum(map(_size, kept.values()))) > most and (len(kept) > 1 or _longest(kept) > 1):
         share = 0.9 * most / size
         if _longest(kept) > 1:
@@ -88,6 +91,22 @@ def fitting(runs: Mapping[Key, tuple[Run, ...]], most: int, turn: int) -> dict[K
             first = turn * count % len(keys)
             kept = {key: kept[key] for key in (keys[first:] + keys[:first])[:count]}
     return kept
+
+
+def _roughly_fitting(runs: Mapping[Key, tuple[Run, ...]], most: int) -> dict[Key, tuple[Run, ...]]:
+    """Return the first runs of each list, up to twice as many as a sample says that fit.
+
+    Most of thousands do not fit into an offset, and are not packed to see that.
+    """
+    held = {key: some for key, some in runs.items() if some}
+    count = sum(map(len, held.values()))
+    if count <= len(held) * _SAMPLE:
+        return held
+    sample = [lean(some[:_SAMPLE]) for some in held.values()]
+    share = 2 * most / sum(map(_size, sample)) * sum(map(len, sample)) / count
+    if share >= 1:
+        return held
+    return {key: some[: max(_SAMPLE, int(len(some) * share))] for key, some in held.items()}
 
 
 def remembered(runs: Mapping[str, tuple[Run, ...]], most: int) -> dict[str, tuple[Run, ...]]:
