@@ -102,9 +102,39 @@ untracked_rows(with_sub_sequence(page.records), "s", "shard")
 """
 
 
+# Functions of these rows, tracked: what a worker of Spark does for `reliable()`.
+TRACKED = """
+import pyarrow as pa
+from kinesis_trident.bolt.steps.functions import ArrowStep, RowStep
+from kinesis_trident.bolt.tracking.carriers import Unheard
+from kinesis_trident.bolt.tracking.operators import StepOperator, Tag, Verdict
+from kinesis_trident.checkpoint.model.nodes import NotDone
+schema = pa.schema(
+    [("word", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("b", pa.binary()), ("ok", pa.bool_())]
+)
+def parsed(record):
+    if record.sequenceNumber.endswith("3"):
+        raise ValueError("no number")
+    if record.sequenceNumber.endswith("4"):
+        return None, None, None, None, None
+    return record.partitionKey, record.txid, 0.5, record.data, True
+def numbered(batch):
+    numbers = b"".join(row.to_bytes(4, "little") for row in range(batch.num_rows))
+    column = pa.Array.from_buffers(pa.int32(), batch.num_rows, [None, pa.py_buffer(numbers)])
+    return batch.append_column("__row", column)
+steps = RowStep(parsed, schema), ArrowStep(numbered, schema)
+last = str(10**55 + 8)
+verdict = Verdict({"shard": (NotDone(last, last, 1, "before"),)})
+operator = StepOperator(Tag("one", 1, Unheard()), steps, carry=("messageId",), anchored=True, verdict=verdict)
+out = [row for batch in operator(rows.record_batches()) for row in batch.to_pylist()]
+assert [row["n"] for row in out] == [1, None, 1, 1, None, 1, 1, 1], out
+"""
+
+
 def test_no_pandas_comes_with_what_is_read() -> None:
     """pyarrow imports it beside its most common functions: a third of a second, and 40 MB in each worker."""
     assert loaded(READING, ["pandas", "pyarrow"]) == ["pyarrow"]
+    assert loaded(READING + TRACKED, ["pandas"]) == []
     assert loaded("import pyarrow; pyarrow.array([1])", ["pandas"]) == ["pandas"]
 
 

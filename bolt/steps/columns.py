@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+from kinesis_trident.spout.kinesis.arrow_columns import column_of
 
 __all__ = ["FLUSH_BYTES", "Columns", "Record", "batch_of", "checked", "size_of"]
 
@@ -114,13 +117,13 @@ def checked(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _array(column: Sequence[Any], field: pa.Field) -> pa.Array:
-    if pa.types.is_integer(field.type):
+    if pa.types.is_integer(field.type) and not {*map(type, column)} <= {int, NoneType}:
         for value in column:
             # Arrow would silently cut off the fraction.
             if isinstance(value, _FRACTIONAL) and value % 1 != 0:
                 msg = f"the column {field.name!r} holds whole numbers, but a value is {value!r}"
                 raise ValueError(msg)
-    return pa.array(column, type=field.type)
+    return column_of(column, field.type)
 
 
 def size_of(values: Iterable[Any]) -> int:

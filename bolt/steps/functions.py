@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from kinesis_trident.bolt.errors import OperatorError
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, Columns, Record, batch_of, checked, size_of
+from kinesis_trident.spout.kinesis.arrow_columns import numbers, values_of
 from kinesis_trident.tracker.reasons import make_reason
 
 if TYPE_CHECKING:
@@ -249,13 +250,13 @@ class ArrowStep:
         failed: dict[int, str] = {}
         if FAILED in result.schema.names:
             reasons = result.column(FAILED)
-            good = np.asarray(reasons.is_null())
-            texts = list(map(str, reasons.filter(pa.array(~good)).to_pylist()))
+            good = values_of(reasons.is_null())
+            texts = list(map(str, reasons.take(numbers(np.flatnonzero(~good))).to_pylist()))
             known = {text: make_reason(text) for text in set(texts)}
             failed = dict(zip(source[~good].tolist(), map(known.__getitem__, texts), strict=True))
             # If one row of an input row failed, all rows of that input row are dropped.
             good = ~np.isin(source, np.fromiter(failed, dtype=np.int64))
-            result, source = result.filter(pa.array(good)), source[good]
+            result, source = result.take(numbers(np.flatnonzero(good))), source[good]
         columns = []
         for field in self.schema:
             if field.name not in result.schema.names:
@@ -266,19 +267,17 @@ class ArrowStep:
 
 
 def _rows_named(result: pa.RecordBatch, count: int) -> np.ndarray:
-    rows = result.column(ROW).to_numpy(zero_copy_only=False)
-    if not (
-        np.issubdtype(rows.dtype, np.integer)
-        and (rows[1:] >= rows[:-1]).all()
-        and (not len(rows) or (rows[0] >= 0 and rows[-1] < count))
+    column = result.column(ROW)
+    rows = values_of(column) if pa.types.is_integer(column.type) and not column.null_count else None
+    if rows is None or not (
+        (rows[1:] >= rows[:-1]).all() and (not len(rows) or (rows[0] >= 0 and rows[-1] < count))
     ):
         msg = (
             f"the column {ROW!r} is not valid. It must hold the input rows: whole numbers from 0 to {count - 1}, "
             "ascending"
         )
         raise OperatorError(msg)
-    numbers: np.ndarray = rows.astype(np.int64)
-    return numbers
+    return rows.astype(np.int64)
 
 
 def _halving(batch: pa.RecordBatch, call: Callable[[pa.RecordBatch], Judged], schema: pa.Schema) -> Judged:

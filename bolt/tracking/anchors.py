@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from kinesis_trident.spout.kinesis.arrow_columns import numbers, values_of
 from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA
 from kinesis_trident.tracker.ids import mix64, of_turn, turn_of
 from kinesis_trident.tracker.spread import spread
@@ -101,17 +102,17 @@ class Anchors:
     def column(self) -> pa.ListArray:
         """Return the column `__anchors`."""
         values = pa.StructArray.from_arrays(
-            [pa.array(self.roots), pa.array(self.edges)], fields=list(_TYPE.value_field.type)
+            [numbers(self.roots), numbers(self.edges)], fields=list(_TYPE.value_field.type)
         )
         offsets = np.arange(len(self.roots) + 1) if self.offsets is None else self.offsets
-        return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values).cast(_TYPE)
+        return pa.ListArray.from_arrays(numbers(offsets.astype(np.int32)), values).cast(_TYPE)
 
 
 def anchors_of(batch: pa.RecordBatch) -> Anchors:
     """Return the anchors of a batch with the column `__anchors`."""
     column = batch.column(ANCHORS)
-    roots, edges = (part.to_numpy(zero_copy_only=False) for part in column.flatten().flatten())
-    offsets = column.offsets.to_numpy()
+    roots, edges = (values_of(part) for part in column.flatten().flatten())
+    offsets = values_of(column.offsets)
     # A slice of a longer array still has the offsets of that array.
     offsets = offsets - offsets[0]
     single = len(roots) == batch.num_rows and np.array_equal(offsets, np.arange(len(offsets)))

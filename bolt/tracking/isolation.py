@@ -23,6 +23,7 @@ from kinesis_trident.bolt.tracking.anchors import anchors_of
 from kinesis_trident.bolt.tracking.fusion import Operator
 from kinesis_trident.bolt.tracking.operators import Tag, rows_of, send
 from kinesis_trident.bolt.tracking.reports import FailedRun
+from kinesis_trident.spout.kinesis.arrow_columns import numbers
 from kinesis_trident.spout.reader.rows import ANCHORS
 
 __all__ = ["WORKER_DIED", "Excluded", "Isolated", "has_worker_died"]
@@ -102,7 +103,7 @@ class Excluded:
         """Fail the records that are in the batch."""
         failed = rows_of(self.records, anchors_of(batch).roots)
         source = np.delete(np.arange(batch.num_rows), sorted(failed))
-        kept = batch if not failed else batch.take(pa.array(source))
+        kept = batch if not failed else batch.take(numbers(source))
         return Judged(kept.drop_columns([ANCHORS]), source, failed)
 
 

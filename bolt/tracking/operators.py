@@ -20,7 +20,8 @@ from kinesis_trident.bolt.tracking.reports import FailedRun, OperatorLedger
 from kinesis_trident.bolt.tracking.spans import Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone
 from kinesis_trident.spout.failed_records.retry_spool import RetrySpool
-from kinesis_trident.spout.reader.rows import ANCHORS, ARROW_SCHEMA, MESSAGE_ID
+from kinesis_trident.spout.kinesis.arrow_columns import numbers, repeated, texts, values_of
+from kinesis_trident.spout.reader.rows import ANCHORS, MESSAGE_ID
 from kinesis_trident.tracker.ids import ordinal_of
 from kinesis_trident.tracker.records import RecordPosition
 
@@ -42,14 +43,16 @@ class Verdict:
         for name, pieces in self.not_done.items():
             # `checkpoint.model.layout` names the shards of several streams `stream@created/shardId`.
             home, _, shard = name.rpartition("/")
-            inside = pc.equal(batch.column("shardId"), shard)
+            inside = pc.equal(batch.column("shardId"), repeated(shard, batch.num_rows))
             if home:
-                inside = pc.and_(inside, pc.equal(batch.column("stream"), home.partition("@")[0]))
+                inside = pc.and_(
+                    inside, pc.equal(batch.column("stream"), repeated(home.partition("@")[0], batch.num_rows))
+                )
             runs = sorted(
                 (RecordPosition.parse(piece.first), RecordPosition.parse(piece.last)) for piece in pieces
             )
             firsts = [first for first, _ in runs]
-            for row in np.flatnonzero(inside.to_numpy(zero_copy_only=False)).tolist():
+            for row in np.flatnonzero(values_of(inside)).tolist():
                 here = RecordPosition(int(sequence[row].as_py()), sub[row].as_py())
                 # The runs are disjoint, and may be as many as records: a record can only be in the last run that
                 # begins before it.
@@ -119,7 +122,7 @@ class StepOperator:
         taken = np.arange(batch.num_rows)
         if self.verdict is not None and self.of_source:
             taken = np.flatnonzero(~self.verdict.excluded(batch))
-        given = batch if len(taken) == batch.num_rows else batch.take(pa.array(taken))
+        given = batch if len(taken) == batch.num_rows else batch.take(numbers(taken))
         if self.of_source:
             ledger.consume_records(anchors, batch.column(MESSAGE_ID), {})
         else:
@@ -130,7 +133,7 @@ class StepOperator:
             if failed:
                 self._fail(batch, anchors, failed, ledger)
                 if self.spool is not None:
-                    lost.append(batch.take(pa.array(sorted(failed))))
+                    lost.append(batch.take(numbers(np.array(sorted(failed), np.int64))))
             columns = self._columns(batch, judged, taken)
             if self.anchored:
                 # A part has all tuples of its input rows, so their numbers are the same as in the whole.
@@ -160,7 +163,7 @@ class StepOperator:
         names = [name for name in judged.rows.schema.names if name not in (*self.carry, ANCHORS)]
         columns = {name: judged.rows.column(name) for name in names}
         if self.carry:
-            kept = pa.array(taken[judged.source])
+            kept = numbers(taken[judged.source])
             columns |= {name: batch.column(name).take(kept) for name in self.carry}
         return columns
 
@@ -193,7 +196,7 @@ class Finder:
                 found = rows_of(self.wanted, anchors.roots)
                 ledger.consume_records(anchors, batch.column(MESSAGE_ID), found)
         send(self.tag, ledger)
-        yield pa.RecordBatch.from_arrays([pa.array([], ARROW_SCHEMA.field(MESSAGE_ID).type)], [MESSAGE_ID])
+        yield pa.RecordBatch.from_arrays([texts([])], [MESSAGE_ID])
 
 
 def rows_of(records: Mapping[int, list[FailedRun]], roots: np.ndarray) -> dict[int, str]:

@@ -19,6 +19,7 @@ from kinesis_trident.bolt.tracking.anchors import Anchors, groups_of
 from kinesis_trident.bolt.tracking.fusion import current_task
 from kinesis_trident.bolt.tracking.spans import WHOLE, Spans
 from kinesis_trident.checkpoint.model.nodes import NotDone
+from kinesis_trident.spout.kinesis.arrow_columns import numbers
 from kinesis_trident.tracker.acker.arrays import sums_of
 from kinesis_trident.tracker.ids import of_turn, ordinal_of, turn_of
 from kinesis_trident.tracker.reasons import is_worse
@@ -151,7 +152,7 @@ class _Records:
 
     def positions(self, rows: np.ndarray) -> list[str]:
         """Return `sequence[:sub]` of some rows of one shard, whose message ids are `stream/shardId:sequence[:sub]`."""
-        ids: list[str] = self.message_ids.take(pa.array(rows)).to_pylist()
+        ids: list[str] = self.message_ids.take(numbers(rows)).to_pylist()
         # The same for all of them: neither a stream nor a shard has a colon in its name.
         begin = ids[0].index(":") + 1
         return [id_[begin:] for id_ in ids]

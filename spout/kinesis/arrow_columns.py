@@ -6,14 +6,15 @@ pandas where it is installed: a third of a second at the start of each process t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["numbers", "repeated", "texts", "values_of"]
+__all__ = ["column_of", "numbers", "repeated", "texts", "values_of"]
 
 
 def numbers(values: npt.NDArray[Any], kind: pa.DataType | None = None) -> pa.Array:
@@ -30,12 +31,7 @@ def texts(values: Sequence[str]) -> pa.StringArray:
     Raises:
         UnicodeEncodeError: one holds half of a surrogate pair.
     """
-    joined = "".join(values)
-    content = joined.encode()
-    each = values if len(content) == len(joined) else [text.encode() for text in values]
-    ends = np.zeros(len(values) + 1, np.int32)
-    np.cumsum(np.fromiter(map(len, each), np.int32, len(values)), out=ends[1:])
-    return pa.Array.from_buffers(pa.string(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(content)])
+    return pa.Array.from_buffers(pa.string(), len(values), [None, *_text_buffers(values)])
 
 
 def repeated(text: str, count: int) -> pa.StringArray:
@@ -53,7 +49,77 @@ def values_of(column: pa.Array) -> npt.NDArray[Any]:
     if pa.types.is_boolean(column.type):
         bits = np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")
         return bits[column.offset : column.offset + len(column)].view(np.bool_)
-    kind = np.dtype(f"i{column.type.bit_width // 8}")
+    sign = "u" if pa.types.is_unsigned_integer(column.type) else "i"
+    kind = np.dtype(f"{sign}{column.type.bit_width // 8}")
     if content is None:
         return np.empty(0, kind)
     return np.frombuffer(content, kind, len(column), column.offset * kind.itemsize)
+
+
+def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return Python values as a column, as `pyarrow.array` does: plain ones without pandas.
+
+    Raises:
+        Exception: of many classes, those of `pyarrow.array`: a value does not fit the type.
+    """
+    if not len(values):
+        return pa.nulls(0, kind)
+    plain, empty, buffers_of = _PLAIN.get(kind, (None, None, None))
+    kinds = {*map(type, values)}
+    if buffers_of is None or not kinds <= {plain, NoneType}:
+        return pa.array(values, type=kind)
+    valid, given = None, values
+    if NoneType in kinds:
+        valid = _bits([value is not None for value in values])
+        given = [empty if value is None else value for value in values]
+    try:
+        buffers = buffers_of(given)
+    except (OverflowError, UnicodeEncodeError):
+        # Arrow's own error says which value it is.
+        return pa.array(values, type=kind)
+    return pa.Array.from_buffers(kind, len(values), [valid, *buffers])
+
+
+def _bits(values: Sequence[bool]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(np.fromiter(values, np.bool_, len(values)), bitorder="little"))
+
+
+def _text_buffers(values: Sequence[str]) -> list[pa.Buffer]:
+    joined = "".join(values)
+    content = joined.encode()
+    each = values if len(content) == len(joined) else [text.encode() for text in values]
+    return _binary_buffers(each, content)
+
+
+def _binary_buffers(values: Sequence[str] | Sequence[bytes], content: bytes) -> list[pa.Buffer]:
+    """Return the buffers of values that take one byte for each of their elements."""
+    if len(content) >= 2**31:
+        msg = f"{len(content):,} bytes are too many for one column"
+        raise OverflowError(msg)
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, values), np.int32, len(values)), out=ends[1:])
+    return [pa.py_buffer(ends), pa.py_buffer(content)]
+
+
+def _integer_buffers(kind: type[np.signedinteger[Any]]) -> Callable[[Sequence[int]], list[pa.Buffer]]:
+    def buffers_of(values: Sequence[int]) -> list[pa.Buffer]:
+        wide = np.fromiter(values, np.int64, len(values))
+        narrow = wide.astype(kind)
+        if not np.array_equal(narrow, wide):
+            raise OverflowError
+        return [pa.py_buffer(narrow)]
+
+    return buffers_of
+
+
+_PLAIN: dict[pa.DataType, tuple[type, Any, Callable[[Any], list[pa.Buffer]]]] = {
+    pa.string(): (str, "", _text_buffers),
+    pa.binary(): (bytes, b"", lambda values: _binary_buffers(values, b"".join(values))),
+    pa.bool_(): (bool, False, lambda values: [_bits(values)]),
+    pa.float64(): (float, 0.0, lambda values: [pa.py_buffer(np.fromiter(values, np.float64, len(values)))]),
+    pa.int64(): (int, 0, _integer_buffers(np.int64)),
+    pa.int32(): (int, 0, _integer_buffers(np.int32)),
+    pa.int16(): (int, 0, _integer_buffers(np.int16)),
+    pa.int8(): (int, 0, _integer_buffers(np.int8)),
+}
+"""The class of plain values of a type, one that stands for null, and the buffers of a column without its validity."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_trident.spout.kinesis.arrow_columns import numbers, repeated, texts, values_of
+from kinesis_trident.spout.kinesis.arrow_columns import column_of, numbers, repeated, texts, values_of
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 INTEGERS = st.integers(-(2**31), 2**31 - 1)
@@ -51,6 +51,11 @@ def test_times_are_numbers() -> None:
     assert values_of(column).tolist() == [1, 2]
 
 
+@given(st.lists(st.integers(0, 255), max_size=20))
+def test_numbers_without_a_sign(values: list[int]) -> None:
+    assert values_of(pa.array(values, pa.uint8())).tolist() == values
+
+
 @given(st.lists(st.booleans(), max_size=40), st.integers(0, 40))
 def test_booleans(values: list[bool], skipped: int) -> None:
     assert values_of(pa.array(values, pa.bool_()).slice(skipped)).tolist() == values[skipped:]
@@ -58,3 +63,52 @@ def test_booleans(values: list[bool], skipped: int) -> None:
 
 def test_a_column_of_nothing_has_no_values() -> None:
     assert values_of(pa.nulls(0, pa.int64())).tolist() == []
+
+
+KINDS = [
+    pa.string(),
+    pa.binary(),
+    pa.bool_(),
+    pa.float64(),
+    pa.float32(),
+    pa.int64(),
+    pa.int32(),
+    pa.int16(),
+    pa.int8(),
+    pa.timestamp("us"),
+    pa.list_(pa.int64()),
+]
+VALUES = [
+    st.text(max_size=6),
+    st.binary(max_size=6),
+    st.booleans(),
+    st.floats(),
+    st.integers(-200, 200),
+    st.integers(-(2**70), 2**70),
+    st.datetimes(),
+    st.lists(st.integers(), max_size=3),
+]
+
+
+@given(st.data(), st.sampled_from(KINDS), st.booleans())
+def test_a_column_of_values_is_that_of_arrow_and_so_is_its_error(
+    data: st.DataObject, kind: pa.DataType, mixed: bool
+) -> None:
+    wanted = st.one_of(VALUES) if mixed else data.draw(st.sampled_from(VALUES))
+    values = data.draw(st.lists(st.none() | wanted, max_size=20).map(tuple))
+    expected, error = None, None
+    try:
+        expected = pa.array(values, type=kind)
+    except Exception as refused:
+        error = refused
+    if error is not None:
+        with pytest.raises(type(error)) as found:
+            column_of(values, kind)
+        assert str(found.value) == str(error)
+        return
+    column = column_of(values, kind)
+    column.validate(full=True)
+    assert column.type == kind
+    # As texts: NaN is not equal to itself.
+    assert [repr(value) for value in column.to_pylist()] == [repr(value) for value in expected.to_pylist()]
+    assert column.null_count == expected.null_count
