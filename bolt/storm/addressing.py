@@ -30,6 +30,7 @@ from kinesis_trident.bolt.storm.frames import add_hashes, copy_to_all, deal_out
 from kinesis_trident.bolt.storm.streams import TARGET
 from kinesis_trident.bolt.tracking.tracked import Tracked
 from kinesis_trident.bolt.tracking.tracking import Tracking
+from kinesis_trident.spout.kinesis.arrow_columns import numbers
 from kinesis_trident.spout.reader.rows import ANCHORS
 
 __all__ = ["Taker", "Untracked", "addressed"]
@@ -204,6 +205,7 @@ def _sent(batch: pa.RecordBatch, source: np.ndarray, tasks: np.ndarray, failed: 
     ours = {ANCHORS, _FIRST, _SECOND}
     columns = {name: batch.column(name) for name in batch.schema.names if name not in ours}
     if len(source) != batch.num_rows or (source != np.arange(batch.num_rows)).any():
-        rows = pa.array(source)
+        rows = numbers(source)
         columns = {name: column.take(rows) for name, column in columns.items()}
-    return Judged(pa.RecordBatch.from_pydict(columns | {TASK: pa.array(tasks)}), source, failed)
+    columns[TASK] = numbers(tasks)
+    return Judged(pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)), source, failed)

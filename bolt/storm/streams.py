@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
@@ -13,6 +14,7 @@ from kinesis_trident.bolt.errors import TopologyError
 from kinesis_trident.bolt.steps.functions import reason_of
 from kinesis_trident.bolt.steps.schemas import parse_schema
 from kinesis_trident.bolt.storm.api import DEFAULT_STREAM, ArrowBolt, BasicBolt, Bolt
+from kinesis_trident.spout.kinesis import arrow_columns
 
 __all__ = [
     "STREAM",
@@ -163,9 +165,9 @@ def columns_of(
             here = column_of(number, one.name) if len(outputs) > 1 else one.name
             columns[here] = rows.column(one.name) if name == stream else pa.nulls(count, one.type)
     if any(output.direct for output in outputs.values()):
-        columns[TARGET] = pa.array(tasks if tasks else [None] * count, pa.int32())
+        columns[TARGET] = arrow_columns.column_of(tasks, pa.int32()) if tasks else pa.nulls(count, pa.int32())
     if len(outputs) > 1:
-        columns[STREAM] = pa.repeat(pa.scalar([*outputs].index(stream), pa.int32()), count)
+        columns[STREAM] = arrow_columns.numbers(np.full(count, [*outputs].index(stream), np.int32))
     return columns
 
 

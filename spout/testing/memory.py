@@ -219,7 +219,7 @@ def _token(shard: HeldShard, cursor: Cursor) -> str:
     return f"{shard.name}/{cursor.start}/{shard.generation}/{cursor.walked}"
 
 
-_EMPTY = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in PAGE_SCHEMA], schema=PAGE_SCHEMA)
+_EMPTY = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in PAGE_SCHEMA], schema=PAGE_SCHEMA)
 
 
 def _page(answer: Answer, following: str | None, now: int, behind: int | None, closed: bool) -> Page:

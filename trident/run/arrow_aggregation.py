@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from kinesis_trident.spout.kinesis.arrow_columns import numbers
 from kinesis_trident.trident.aggregators import CombinerAggregator
 from kinesis_trident.trident.build.fields import arrow
 from kinesis_trident.trident.build.graph import AggregateNode, Node, PersistentAggregateNode
@@ -99,7 +101,9 @@ class Partials:
     def single(self, tuples: pa.Table) -> pa.Table:
         """Return each tuple as a partial result."""
         columns = [tuples.column(key) for key in self.keys]
-        columns += [pa.repeat(1, tuples.num_rows) if self.reads is None else tuples.column(self.reads)]
+        columns += [
+            numbers(np.ones(tuples.num_rows, np.int64)) if self.reads is None else tuples.column(self.reads)
+        ]
         return pa.table(
             [column.cast(kind) for column, kind in zip(columns, self.schema.types, strict=True)],
             schema=self.schema,
@@ -227,7 +231,7 @@ class SharedPartials:
 def _tagged(groups: pa.RecordBatch, consumer: int, schema: pa.Schema) -> pa.RecordBatch:
     """Return the groups of one consumer as rows for all of them."""
     columns = [pa.nulls(groups.num_rows, kind) for kind in schema.types]
-    columns[0] = pa.repeat(pa.scalar(consumer, pa.int32()), groups.num_rows)
+    columns[0] = numbers(np.full(groups.num_rows, consumer, np.int32))
     kind = schema.types[1 + consumer]
     columns[1 + consumer] = pa.StructArray.from_arrays(groups.columns, fields=list(kind))
     return pa.RecordBatch.from_arrays(columns, schema=schema)

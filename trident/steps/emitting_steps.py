@@ -14,6 +14,7 @@ import pyarrow as pa
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.columns import FLUSH_BYTES, batch_of, checked, size_of
 from kinesis_trident.bolt.steps.functions import Judged, failures, join_parts, reason_of
+from kinesis_trident.spout.kinesis.arrow_columns import numbers
 from kinesis_trident.trident.errors import OperationError, TridentError
 from kinesis_trident.trident.operations import ArrowFunction, Function
 from kinesis_trident.trident.state import QueryFunction, State, StateFactory
@@ -303,5 +304,5 @@ def _beside(
         return pa.RecordBatch.from_arrays(new.columns, schema=schema)
     old = batch.select(kept.names)
     if len(source) != batch.num_rows or not np.array_equal(source, np.arange(len(source))):
-        old = old.take(pa.array(source))
+        old = old.take(numbers(source))
     return pa.RecordBatch.from_arrays([*old.columns, *new.columns], schema=schema)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from kinesis_trident.bolt.errors import FailedException
 from kinesis_trident.bolt.steps.functions import Judged, failures, join_parts, reason_of
 from kinesis_trident.bolt.steps.parts import chain, in_parts
+from kinesis_trident.spout.kinesis.arrow_columns import numbers, values_of
 from kinesis_trident.trident.errors import TridentError
 from kinesis_trident.trident.operations import Filter
 from kinesis_trident.trident.steps.replay import convert_replay_requests
@@ -76,7 +77,7 @@ class FilterStep:
                 failed[row] = reason_of(error)
         source = np.asarray(keep, dtype=np.int64)
         rows = batch.select(self.schema.names)
-        return Judged(rows if len(keep) == batch.num_rows else rows.take(pa.array(source)), source, failed)
+        return Judged(rows if len(keep) == batch.num_rows else rows.take(numbers(source)), source, failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class FiniteStep:
         failed: dict[int, str] = {}
         for name in self.inputs:
             column = batch.column(name)
-            finite = pc.fill_null(pc.is_finite(column), fill_value=True).to_numpy(zero_copy_only=False)
+            finite = values_of(pc.or_kleene(pc.is_finite(column), column.is_null()))
             for row in np.flatnonzero(~finite):
                 failed[int(row)] = (
                     f"{self.operation}: {name} is {column[row].as_py()}, which the state's JSON cannot store"
@@ -106,7 +107,7 @@ class FiniteStep:
         rows, source = batch.select(self.schema.names), np.arange(batch.num_rows, dtype=np.int64)
         if failed:
             source = np.delete(source, list(failed))
-            rows = rows.take(pa.array(source))
+            rows = rows.take(numbers(source))
         return Judged(rows, source, failed)
 
 
@@ -180,7 +181,9 @@ class Pipeline:
             if good.all():
                 yield judged
             else:
-                yield replace(judged, rows=judged.rows.filter(pa.array(good)), source=judged.source[good])
+                yield replace(
+                    judged, rows=judged.rows.take(numbers(np.flatnonzero(good))), source=judged.source[good]
+                )
 
 
 def judge(step: TridentStep, batch: pa.RecordBatch) -> Iterator[Judged]:
